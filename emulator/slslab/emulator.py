@@ -1,0 +1,178 @@
+"""The emulator: Lambda's API on a loopback address, with everything that it starts under one roof.
+
+    with Emulator() as emulator:
+        client = emulator.client("lambda")
+
+Everything it makes (processes, control groups, sockets, files) ends with it, and a reaper process ends it should the
+emulator itself be killed.
+"""
+
+import asyncio
+import os
+import secrets
+import socket
+import tempfile
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import boto3
+import botocore.config
+import psutil
+import uvicorn
+
+from slslab.environments.confinement import detect
+from slslab.environments.process import EnvironmentHost
+from slslab.functions import REGION, Functions
+from slslab.invocation import EVENT_RETRY_BASE_S, InvocationService
+from slslab.lambda_api import LambdaApi
+from slslab.metering import MB, InvocationRecord
+from slslab.reaper import MARK, Reaper
+
+BUDGET_FRACTION = 0.9
+CREDENTIALS = {"AWS_ACCESS_KEY_ID": "slslab", "AWS_SECRET_ACCESS_KEY": "slslab-loopback-only"}
+
+
+def memory_budget_mb() -> int:
+    """Memory that environments may take on this host: nine tenths of what is available now, in MB."""
+    return int(psutil.virtual_memory().available * BUDGET_FRACTION) // MB
+
+
+class Emulator:
+    """AWS Lambda on this host, as a context manager.
+
+    `variables` are given to every function beside Lambda's own (endpoints of the stack); `on_event` receives trace
+    records (events and clock samples) and `on_record` metered invocations, both on the emulator's own thread;
+    `logs` is where the functions' logs go (inside the emulator's temporary home by default).
+    """
+
+    def __init__(
+        self,
+        *,
+        variables: Mapping[str, str] | None = None,
+        logs: Path | None = None,
+        budget_mb: int | None = None,
+        on_event: Callable[[dict[str, Any]], None] | None = None,
+        on_record: Callable[[InvocationRecord], None] | None = None,
+        event_retry_base_s: float = EVENT_RETRY_BASE_S,
+    ) -> None:
+        self.id = f"{os.getpid()}-{secrets.token_hex(4)}"
+        self.records: list[InvocationRecord] = []
+        self.endpoint = ""
+        self._variables = dict(variables or {})
+        self._logs = logs
+        self._budget_mb = budget_mb if budget_mb is not None else memory_budget_mb()
+        self._on_event = on_event
+        self._on_record = on_record
+        self._event_retry_base_s = event_retry_base_s
+        self._loop = asyncio.new_event_loop()
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        self.home = Path(tempfile.mkdtemp(prefix="slslab-"))
+        self._reaper = Reaper(self.id)
+        self._reaper.watch_directory(self.home)
+        try:
+            self.hierarchy = detect().nested(f"slslab-{self.id}")
+            for parent in set(self.hierarchy.parents.values()):
+                self._reaper.watch_cgroup(parent)
+            self._listen()
+        except BaseException:
+            self._reaper.finish()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._server.should_exit = True
+        assert self._thread is not None
+        self._thread.join()
+        self._loop.close()
+        self._reaper.finish()
+
+    @property
+    def mark(self) -> dict[str, str]:
+        """The environment variable by which the reaper knows this emulator's processes."""
+        return {MARK: self.id}
+
+    def watch_directory(self, path: Path) -> None:
+        """Have the reaper remove this directory in the end, however the emulator ends."""
+        self._reaper.watch_directory(path)
+
+    def client(self, service: str, **settings: Any) -> Any:
+        """A boto3 client of the emulator (`lambda`) or of the stack (`s3`, where `variables` names its endpoint)."""
+        endpoint = self.endpoint if service == "lambda" else self._variables[f"AWS_ENDPOINT_URL_{service.upper()}"]
+        # A synchronous invocation may last as long as its time-out, and a retry would run it twice.
+        config = botocore.config.Config(
+            read_timeout=3600, retries={"total_max_attempts": 1}, max_pool_connections=64, **settings
+        )
+        return boto3.client(
+            service,
+            endpoint_url=endpoint,
+            region_name=REGION,
+            aws_access_key_id=CREDENTIALS["AWS_ACCESS_KEY_ID"],
+            aws_secret_access_key=CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
+            config=config,
+        )
+
+    def _listen(self) -> None:
+        listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
+        # Accepted connections inherit it; asyncio sets it only where a socket names its protocol, and this one does not.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.endpoint = "http://{}:{}".format(*listener.getsockname())
+        host = EnvironmentHost(
+            emulator_id=self.id,
+            home=self.home / "environments",
+            logs=self._logs or self.home / "logs",
+            hierarchy=self.hierarchy,
+            variables={**CREDENTIALS, "AWS_ENDPOINT_URL_LAMBDA": self.endpoint, **self._variables},
+            record=self._on_event or _ignore,
+        )
+        self._host = host
+        functions = Functions(self.home / "functions")
+        store = self._store_failure if "AWS_ENDPOINT_URL_S3" in self._variables else None
+        self.service = InvocationService(
+            functions, host, self._budget_mb, self._metered, store, self._event_retry_base_s
+        )
+        config = uvicorn.Config(
+            LambdaApi(self.service).application(),
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            timeout_keep_alive=3600,
+            timeout_graceful_shutdown=1,
+        )
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._serve, args=(listener,), name="slslab-emulator", daemon=True)
+        self._thread.start()
+
+    def _serve(self, listener: socket.socket) -> None:
+        asyncio.set_event_loop(self._loop)
+
+        async def serve() -> None:
+            try:
+                serving = asyncio.ensure_future(self._server.serve(sockets=[listener]))
+                while not self._server.should_exit and not serving.done():
+                    await asyncio.sleep(0.02)
+                # Environments first: a client that waits for an invocation gets its answer before the server closes.
+                await self.service.close()
+                await serving
+            finally:
+                listener.close()
+
+        self._loop.run_until_complete(serve())
+
+    def _metered(self, record: InvocationRecord) -> None:
+        self.records.append(record)
+        if self._on_record is not None:
+            self._on_record(record)
+
+    def _store_failure(self, bucket: str, key: str, body: bytes) -> None:
+        self.client("s3", s3={"addressing_style": "path"}).put_object(Bucket=bucket, Key=key, Body=body)
+
+
+def _ignore(_record: dict[str, Any]) -> None:
+    return None

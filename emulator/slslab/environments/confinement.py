@@ -1,0 +1,260 @@
+"""What the kernel enforces on an execution environment: a control group each, where the host allows it.
+
+cgroup v1 (one directory per controller) and v2 (one directory) stand behind one class. A group limits memory
+(kill, no swap), CPU time (CFS quota of memory/1769 vCPU per 100 ms) and processes, as AWS documents them:
+https://docs.aws.amazon.com/lambda/latest/dg/configuration-memory.html and
+https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html. This is not a security boundary.
+"""
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+CFS_PERIOD_US = 100_000
+CONTROLLERS = ("memory", "cpu", "cpuacct", "pids")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of one environment: bytes of memory, vCPUs (a share of 1.0 is one core), number of processes."""
+
+    memory_bytes: int
+    cpu_share: float
+    processes: int
+
+
+@dataclass(frozen=True)
+class Hierarchy:
+    """Where control groups can be made: the parent directory of each controller, and the cgroup version."""
+
+    version: int
+    parents: dict[str, Path]
+    missing: tuple[str, ...]
+
+    @property
+    def description(self) -> str:
+        """One line for `doctor` and for a run's document."""
+        if not self.parents:
+            return "none (no writable cgroup): resident-set watchdog every 10 ms, CPU share not enforced"
+        lacking = f", without {', '.join(self.missing)}" if self.missing else ""
+        return f"cgroup v{self.version} ({', '.join(sorted(self.parents))}{lacking})"
+
+    def nested(self, name: str) -> "Hierarchy":
+        """A group of this name below each parent, for the groups of one emulator."""
+        for parent in set(self.parents.values()):
+            (parent / name).mkdir()
+            if self.version == 2:
+                wanted = " ".join(f"+{controller}" for controller in self.parents)
+                (parent / name / "cgroup.subtree_control").write_text(wanted)
+        return replace(self, parents={c: parent / name for c, parent in self.parents.items()})
+
+
+def detect() -> Hierarchy:
+    """Find the control groups in which this process may create children (by trying, not by guessing)."""
+    mounts = list(_cgroup_mounts())
+    own = _own_cgroups()
+    parents: dict[str, Path] = {}
+    for mount, options in mounts:
+        for controller in CONTROLLERS:
+            if controller in options:
+                found = _writable(mount, own.get(controller, "/"))
+                if found is not None:
+                    parents[controller] = found
+    if "memory" in parents or "cpu" in parents:
+        return Hierarchy(1, parents, tuple(c for c in CONTROLLERS if c not in parents))
+    for mount, options in mounts:
+        if "cgroup2" in options:
+            parent = _delegated_v2(mount, own.get("", "/"))
+            if parent is not None:
+                available = (parent / "cgroup.subtree_control").read_text().split()
+                found_v2: dict[str, Path] = {c: parent for c in ("memory", "cpu", "pids") if c in available}
+                if found_v2:
+                    missing = tuple(c for c in ("memory", "cpu", "pids") if c not in found_v2)
+                    return Hierarchy(2, found_v2, missing)
+    return Hierarchy(0, {}, CONTROLLERS)
+
+
+def _cgroup_mounts() -> Iterator[tuple[Path, set[str]]]:
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        left, _, right = line.partition(" - ")
+        kind, _source, options = right.split(" ", 2)
+        if kind == "cgroup":
+            yield Path(left.split(" ")[4]), set(options.split(","))
+        elif kind == "cgroup2":
+            yield Path(left.split(" ")[4]), {"cgroup2"}
+
+
+def _own_cgroups() -> dict[str, str]:
+    """Controller (the empty string for v2) → this process's own group."""
+    own: dict[str, str] = {}
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _number, controllers, path = line.split(":", 2)
+        for controller in controllers.split(","):
+            own[controller] = path
+    return own
+
+
+def _writable(mount: Path, own: str) -> Path | None:
+    # A container sees its own group as the mount's root, so the path of /proc/self/cgroup may not exist there.
+    for parent in (mount / own.lstrip("/"), mount):
+        probe = parent / f"slslab-probe-{os.getpid()}"
+        try:
+            probe.mkdir()
+        except OSError:
+            continue
+        probe.rmdir()
+        return parent
+    return None
+
+
+def _delegated_v2(mount: Path, own: str) -> Path | None:
+    """The v2 group whose controllers children may use.
+
+    A group with processes of its own cannot hand controllers to children (the "no internal processes" rule), so in
+    a delegated subtree this process first moves into a leaf.
+    """
+    for parent in (mount / own.lstrip("/"), mount):
+        if not os.access(parent / "cgroup.subtree_control", os.W_OK):
+            continue
+        offered = set((parent / "cgroup.controllers").read_text().split())
+        wanted = " ".join(f"+{c}" for c in ("memory", "cpu", "pids") if c in offered)
+        if not wanted:
+            continue
+        try:
+            (parent / "cgroup.subtree_control").write_text(wanted)
+        except OSError:
+            leaf = parent / "slslab-command"
+            try:
+                leaf.mkdir(exist_ok=True)
+                (leaf / "cgroup.procs").write_text(str(os.getpid()))
+                (parent / "cgroup.subtree_control").write_text(wanted)
+            except OSError:
+                continue
+        return parent
+    return None
+
+
+class Cgroup:
+    """One environment's control group: limits, usage, and the certain end of everything in it."""
+
+    def __init__(self, hierarchy: Hierarchy, name: str, limits: Limits) -> None:
+        self.hierarchy = hierarchy
+        self.paths = {controller: parent / name for controller, parent in hierarchy.parents.items()}
+        try:
+            for path in set(self.paths.values()):
+                path.mkdir()
+            self._apply(limits)
+        except OSError:
+            self.remove()
+            raise
+
+    def _apply(self, limits: Limits) -> None:
+        quota = max(1_000, round(limits.cpu_share * CFS_PERIOD_US))
+        if self.hierarchy.version == 1:
+            settings: dict[str, list[tuple[str, int | str]]] = {
+                "memory": [
+                    ("memory.limit_in_bytes", limits.memory_bytes),
+                    ("memory.memsw.limit_in_bytes", limits.memory_bytes),
+                ],
+                "cpu": [("cpu.cfs_period_us", CFS_PERIOD_US), ("cpu.cfs_quota_us", quota)],
+                "pids": [("pids.max", limits.processes)],
+            }
+        else:
+            settings = {
+                "memory": [("memory.max", limits.memory_bytes), ("memory.swap.max", 0), ("memory.oom.group", 1)],
+                "cpu": [("cpu.max", f"{quota} {CFS_PERIOD_US}")],
+                "pids": [("pids.max", limits.processes)],
+            }
+        for controller, values in settings.items():
+            if controller not in self.paths:
+                continue
+            for file, value in values:
+                target = self.paths[controller] / file
+                if "sw" in file and not target.exists():
+                    continue  # swap accounting is a kernel option; without it there is nothing to limit
+                target.write_text(str(value))
+
+    @property
+    def join_files(self) -> list[Path]:
+        """The files into which a process writes its id to join the group."""
+        return [path / "cgroup.procs" for path in sorted(set(self.paths.values()))]
+
+    @property
+    def enforces_memory(self) -> bool:
+        return "memory" in self.paths
+
+    @property
+    def enforces_cpu(self) -> bool:
+        return "cpu" in self.paths
+
+    def pids(self) -> list[int]:
+        """Every process in the group, also one that forked away from its parent."""
+        for path in self.paths.values():
+            with contextlib.suppress(OSError):
+                return [int(line) for line in (path / "cgroup.procs").read_text().split()]
+        return []
+
+    def out_of_memory_kills(self) -> int:
+        """Processes that the kernel killed in this group for want of memory, since it was made."""
+        if "memory" not in self.paths:
+            return 0
+        file = "memory.oom_control" if self.hierarchy.version == 1 else "memory.events"
+        return _keyed(self.paths["memory"] / file).get("oom_kill", 0)
+
+    def peak_bytes(self) -> int | None:
+        """Peak memory charged to the group, bytes; None where the kernel does not tell."""
+        if "memory" not in self.paths:
+            return None
+        file = "memory.max_usage_in_bytes" if self.hierarchy.version == 1 else "memory.peak"
+        try:
+            return int((self.paths["memory"] / file).read_text())
+        except (OSError, ValueError):
+            return None
+
+    def reset_peak(self) -> None:
+        """Start a new peak at the present usage (v1 only: v2 ties a reset to one open file, kernel 6.12)."""
+        if self.hierarchy.version == 1 and "memory" in self.paths:
+            (self.paths["memory"] / "memory.max_usage_in_bytes").write_text("0")
+
+    def cpu_ns(self) -> int | None:
+        """CPU time used by the group, nanoseconds; None where the kernel does not tell."""
+        if self.hierarchy.version == 1 and "cpuacct" in self.paths:
+            return int((self.paths["cpuacct"] / "cpuacct.usage").read_text())
+        if self.hierarchy.version == 2 and "cpu" in self.paths:
+            return _keyed(self.paths["cpu"] / "cpu.stat")["usage_usec"] * 1000
+        return None
+
+    def throttled_ns(self) -> int:
+        """Time the quota held the group's runnable threads back, nanoseconds summed over processors."""
+        if "cpu" not in self.paths:
+            return 0
+        stat = _keyed(self.paths["cpu"] / "cpu.stat")
+        return stat.get("throttled_time", stat.get("throttled_usec", 0) * 1000)
+
+    def kill(self) -> None:
+        """Kill every process of the group."""
+        for pid in self.pids():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def remove(self, patience_s: float = 5.0) -> None:
+        """Kill what is left and remove the group; raises OSError if it stays busy longer than the patience."""
+        deadline = time.monotonic() + patience_s
+        for path in set(self.paths.values()):
+            while path.exists():
+                self.kill()
+                try:
+                    path.rmdir()
+                except OSError:
+                    if time.monotonic() > deadline:
+                        raise
+                    time.sleep(0.002)  # killed processes leave their group when the kernel has buried them
+
+
+def _keyed(path: Path) -> dict[str, int]:
+    pairs = (line.split() for line in path.read_text().splitlines())
+    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2}
