@@ -109,7 +109,8 @@ class Emulator:
         config = botocore.config.Config(
             read_timeout=3600, retries={"total_max_attempts": 1}, max_pool_connections=64, **settings
         )
-        return boto3.client(
+        session: Any = boto3.session.Session()
+        return session.client(
             service,
             endpoint_url=endpoint,
             region_name=REGION,
@@ -120,7 +121,7 @@ class Emulator:
 
     def _listen(self) -> None:
         listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
-        # Accepted connections inherit it; asyncio sets it only where a socket names its protocol, and this one does not.
+        # Accepted connections inherit it; asyncio sets it only on sockets that name their protocol.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.endpoint = "http://{}:{}".format(*listener.getsockname())
         host = EnvironmentHost(
