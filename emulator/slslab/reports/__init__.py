@@ -1,0 +1,1 @@
+"""Reports: what a run's document says, for people."""

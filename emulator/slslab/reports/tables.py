@@ -1,0 +1,199 @@
+"""Tables for a terminal, made from a run's document alone."""
+
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+PHASES = ("init", "fetch", "compute", "synchronise", "wait", "update", "other")
+Document = Mapping[str, Any]
+
+
+def summary(document: Document) -> RenderableType:
+    """Everything `show` prints of one run."""
+    parts: list[RenderableType] = [_headline(document), _figures([document])]
+    if document["status"] == "failed":
+        parts.append(_failure(document))
+    if document["per_worker"]:
+        parts.append(phases(document))
+    if document["counts"]:
+        parts.append(traffic(document))
+    if document["accuracy"]:
+        parts.append(learning(document))
+    parts += [bill(document["cost"]), host_note(document)]
+    return Group(*parts)
+
+
+def comparison(documents: Sequence[Document]) -> RenderableType:
+    """Runs side by side, with their bills line by line."""
+    return Group(_figures(documents), _bills(documents), *[host_note(document) for document in documents])
+
+
+def runs(documents: Sequence[Document]) -> Table:
+    """One line per run."""
+    table = _table(
+        "run", "status", "architecture", "model", "dataset", "workers", "epochs", "billed s", "USD", "accuracy"
+    )
+    for document in documents:
+        accuracy = document.get("accuracy") or []
+        table.add_row(
+            document["run"],
+            document["status"],
+            str(document.get("architecture", "")),
+            str(document.get("model", "")),
+            str(document.get("dataset", "")),
+            str(document.get("workers", "")),
+            str(document.get("epochs", "")),
+            f"{document['billed_seconds']:,.1f}" if "billed_seconds" in document else "",
+            _money(document["cost"]["total"]) if "cost" in document else "",
+            f"{accuracy[-1]:.1%}" if accuracy else "",
+        )
+    return table
+
+
+def phases(document: Document) -> Table:
+    """Seconds on the Lambda clock per worker and phase, with what each worker's invocations used."""
+    table = _table("worker", *(f"{phase} s" for phase in PHASES), "billed s", "invocations", "peak MB", title="Phases")
+    for worker in document["per_worker"]:
+        rank = "?" if worker["worker"] < 0 else str(worker["worker"])
+        table.add_row(
+            rank,
+            *(f"{worker['phases'][phase]:,.2f}" for phase in PHASES),
+            f"{worker['billed_seconds']:,.2f}",
+            str(worker["invocations"]),
+            f"{worker['peak_memory_mb']:,}",
+        )
+    table.add_section()
+    total = document["phases"]
+    table.add_row(
+        "all",
+        *(f"{total[phase]:,.2f}" for phase in PHASES),
+        f"{document['billed_seconds']:,.2f}",
+        str(document["invocations"]),
+        f"{document['peak_memory_mb']:,}",
+    )
+    return table
+
+
+def traffic(document: Document) -> Table:
+    """Messages and bytes of the training protocol, and of everything beside it."""
+    table = _table("operation", "protocol", "overheads", title="Messages and bytes")
+    counts, beside = document["counts"], document["overheads"]["counts"]
+    for operation in sorted(set(counts) | set(beside)):
+        table.add_row(operation, f"{counts.get(operation, 0):,}", f"{beside.get(operation, 0):,}")
+    table.add_section()
+    for direction, meaning in (("in", "bytes to stores"), ("out", "bytes from stores")):
+        table.add_row(meaning, f"{document['bytes'][direction]:,}", f"{document['overheads']['bytes'][direction]:,}")
+    return table
+
+
+def learning(document: Document) -> Table:
+    """Training loss and test accuracy of up to ten epochs, spread over the run, the last among them."""
+    table = _table("epoch", "loss", "test accuracy", title="Learning")
+    epochs = len(document["loss"])
+    shown = sorted({round(i * (epochs - 1) / 9) for i in range(10)}) if epochs > 10 else range(epochs)
+    accuracy = document["accuracy"]
+    for epoch in shown:
+        share = f"{accuracy[epoch]:.2%}" if epoch < len(accuracy) and accuracy[epoch] is not None else "–"
+        table.add_row(str(epoch + 1), f"{document['loss'][epoch]:.4f}", share)
+    return table
+
+
+def bill(cost: Mapping[str, Any]) -> Table:
+    """The bill, line by line; the lines add up to the total exactly."""
+    table = _table("item", "quantity", "unit", f"price {cost['currency']}", f"amount {cost['currency']}", title="Bill")
+    for line in cost["lines"]:
+        table.add_row(
+            line["item"], _quantity(line["quantity"]), line["unit"], line["price"], f"{Decimal(line['amount']):.8f}"
+        )
+    table.add_section()
+    table.add_row("total", "", "", "", f"{Decimal(cost['total']):.8f}")
+    return table
+
+
+def host_note(document: Document) -> Text:
+    """What the reader must know of the host before believing a duration."""
+    host = document["host"]
+    note = Text()
+    share = "CPU share enforced" if host["cpu_share_enforced"] else "CPU share NOT enforced on this host"
+    note.append(f"{document['run']}: {host['cores']} cores, {share}, host delay {host['delay_seconds']:,.2f} s. ")
+    if host["oversubscribed"]:
+        note.append(
+            "OVERSUBSCRIBED: the host held the functions up for more than 2 % of their time; durations are on the "
+            "Lambda clock, which takes this out, but waits for delayed peers are not corrected.",
+            style="yellow",
+        )
+    return note
+
+
+def _headline(document: Document) -> Text:
+    line = (
+        f"{document['run']}: {document['architecture']}, {document['model']} on {document['dataset']}, "
+        f"{document['workers']} workers × {document['batches']} batches of {document['batch_size']} × "
+        f"{document['epochs']} epochs at {document['memory_mb']:,} MB — {document['status']}"
+    )
+    return Text(line, style="bold" if document["status"] == "done" else "bold red")
+
+
+def _failure(document: Document) -> Text:
+    error = document["error"]
+    where = f" (worker {error['worker']}, step {error['step']})" if error.get("worker") is not None else ""
+    text = Text(f"{error['type']}: {error['message']}{where}", style="red")
+    if error.get("hint"):
+        text.append(f"\nHint: {error['hint']}", style="default")
+    return text
+
+
+def _figures(documents: Sequence[Document]) -> Table:
+    headings = [f"{d['architecture']} ({d['run']})" if len(documents) > 1 else "measured" for d in documents]
+    table = _table("", *headings, title="Run")
+    rows = (
+        ("time, wall s", lambda d: f"{d['seconds']['measured']:,.1f}"),
+        ("billed s", lambda d: f"{d['billed_seconds']:,.3f}"),
+        ("peak memory MB", lambda d: f"{d['peak_memory_mb']:,} of {d['memory_mb']:,}"),
+        ("GB-seconds", lambda d: f"{Decimal(d['gb_seconds']):,.3f}"),
+        ("cost USD", lambda d: _money(d["cost"]["total"])),
+        ("invocations (cold)", lambda d: f"{d['invocations']} ({d['cold_starts']})"),
+        ("bytes to stores", lambda d: f"{d['bytes']['in']:,}"),
+        ("bytes from stores", lambda d: f"{d['bytes']['out']:,}"),
+        ("training loss", lambda d: f"{d['loss'][-1]:.4f}" if d["loss"] else "–"),
+        ("test accuracy", lambda d: f"{d['accuracy'][-1]:.2%}" if d["accuracy"] else "–"),
+    )
+    for label, value in rows:
+        table.add_row(label, *(value(document) for document in documents))
+    return table
+
+
+def _bills(documents: Sequence[Document]) -> Table:
+    table = _table("cost by line, USD", *(document["architecture"] for document in documents), title="Bill")
+    items = list(dict.fromkeys(line["item"] for document in documents for line in document["cost"]["lines"]))
+    for item in items:
+        amounts = [
+            sum((Decimal(line["amount"]) for line in d["cost"]["lines"] if line["item"] == item), Decimal(0))
+            for d in documents
+        ]
+        table.add_row(item, *(f"{amount:.8f}" for amount in amounts))
+    table.add_section()
+    table.add_row("total", *(f"{Decimal(document['cost']['total']):.8f}" for document in documents))
+    return table
+
+
+def _table(first: str, *others: str, title: str | None = None) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold")
+    table.add_column(first, no_wrap=True)
+    for heading in others:
+        table.add_column(heading, justify="right")
+    return table
+
+
+def _money(amount: str) -> str:
+    return f"{Decimal(amount):.6f}"
+
+
+def _quantity(quantity: str) -> str:
+    number = Decimal(quantity)
+    return f"{number:,}" if number == number.to_integral_value() else f"{number:,.6f}"

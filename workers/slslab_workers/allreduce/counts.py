@@ -1,0 +1,14 @@
+"""Closed-form messages and bytes of AllReduce (protocol reference, chapters 3.7 and 11, S = G)."""
+
+from slslab_workers.architecture import Counts
+
+
+def counts(workers: int, batches: int, epochs: int, parameters: int) -> Counts:
+    """Per step n + 1 puts, 2n − 1 gets, n deletes, and one of the expired merged gradient but at the first step."""
+    steps, size = batches * epochs, 4 * parameters
+    operations = {
+        "object.put": steps * (workers + 1),
+        "object.get": steps * (2 * workers - 1),
+        "object.delete": steps * workers + steps - 1,
+    }
+    return Counts(operations, steps * (workers + 1) * size, steps * (2 * workers - 1) * size)

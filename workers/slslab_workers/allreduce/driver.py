@@ -1,0 +1,42 @@
+"""AllReduce's trigger script: n workers of one function, each with its rank."""
+
+from slslab_workers.allreduce.counts import counts
+from slslab_workers.architecture import Cloud, Counts, Option, Outcome, Progress, ResidentPhase
+from slslab_workers.deployment import PARTITION, REPLICAS, train_data_parallel
+from slslab_workers.plan import Plan
+from slslab_workers.polling import POLLING
+
+
+class AllReduce:
+    """LambdaML AllReduce over S3."""
+
+    name = "allreduce"
+    summary = (
+        "LambdaML AllReduce over S3: rank 0 fetches all gradients, merges them and puts the result for the others.\n\n"
+        "--as-released does what the authors' replication did: it sums the gradients instead of averaging them, and "
+        "polls as their code does."
+    )
+    options = (
+        Option(
+            "combine",
+            str,
+            "mean",
+            "What becomes of the gradients; the authors' replication sums them. --as-released chooses sum.",
+            ("mean", "sum"),
+        ),
+        POLLING,
+        REPLICAS,
+        PARTITION,
+    )
+
+    def resident_set(self, plan: Plan) -> tuple[ResidentPhase, ...]:
+        """All workers wait for each other in every step."""
+        return (ResidentPhase("allreduce", plan.workers),)
+
+    def counts(self, workers: int, batches: int, epochs: int, parameters: int) -> Counts:
+        """Closed-form messages and bytes over all epochs."""
+        return counts(workers, batches, epochs, parameters)
+
+    def drive(self, plan: Plan, cloud: Cloud, progress: Progress) -> Outcome:
+        """Deploy, invoke, wait, evaluate."""
+        return train_data_parallel(plan, "slslab_workers.allreduce.handlers.handler", cloud, progress)

@@ -1,0 +1,84 @@
+"""AllReduce's Lambda handler, and how its gradients become an aggregate."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from slslab_workers import gradients
+from slslab_workers.objects import Objects
+from slslab_workers.plan import Plan
+from slslab_workers.polling import PollPolicy, poll_policy
+from slslab_workers.training import handle
+
+
+class AllReduceExchange:
+    """Every worker puts its gradient; rank 0 merges all and puts the result; the others wait for it."""
+
+    def __init__(self, plan: Plan, rank: int, objects: Objects) -> None:
+        self._objects = objects
+        self._prefix = f"{plan.run}/allreduce"
+        self._workers = plan.workers
+        self._rank = rank
+        self._mean = _combine(plan) == "mean"
+        self._poll: PollPolicy = poll_policy(plan)
+
+    def synchronise(self, gradient: torch.Tensor, epoch: int, step: int) -> torch.Tensor:
+        """Gradient (P,) float32 in, mean (as released: sum) over all workers out; returns when it is complete."""
+        body = gradients.as_bytes(gradient)
+        self._objects.put(
+            self._local(epoch, step) + str(self._rank), body, "synchronise", overhead=False, metadata=WIRE
+        )
+        if self._rank == 0:
+            return self._merge(epoch, step)
+        merged = self._objects.wait_for(self._merged(epoch, step), self._poll.gets, "synchronise", overhead=False)
+        return gradients.from_bytes(merged.body)
+
+    def _merge(self, epoch: int, step: int) -> torch.Tensor:
+        """Rank 0: read what has arrived until all have, add in rank order, publish, and delete what expired."""
+        prefix = self._local(epoch, step)
+        parts: dict[int, torch.Tensor] = {}
+        total: torch.Tensor | None = None
+        added = 0
+        delays = self._poll.lists.delays()
+        while added < self._workers:
+            arrived = sorted(int(key.rpartition("/")[2]) for key in self._objects.list(prefix, "synchronise"))
+            for rank in arrived:
+                stored = self._objects.get(prefix + str(rank), "synchronise", overhead=False)
+                parts[rank] = gradients.from_bytes(stored.body)
+                self._objects.delete(prefix + str(rank), "synchronise", overhead=False)
+                with self._objects.tracer.span("reduce", "synchronise"):
+                    # Whoever is next in rank order is added and let go, so that little is held.
+                    while added in parts:
+                        part = parts.pop(added)
+                        total = part if total is None else total.add_(part)
+                        added += 1
+            if not arrived:
+                self._objects.pause(next(delays))
+        assert total is not None
+        if self._mean:
+            total.div_(self._workers)
+        merged = self._merged(epoch, step)
+        self._objects.put(merged, gradients.as_bytes(total), "synchronise", overhead=False, metadata=WIRE)
+        for key in self._objects.list(merged.rpartition("/")[0] + "/", "synchronise"):
+            if key != merged:
+                self._objects.delete(key, "synchronise", overhead=False)
+        return total
+
+    def _local(self, epoch: int, step: int) -> str:
+        return f"{self._prefix}/gradients/e{epoch}/s{step}/"
+
+    def _merged(self, epoch: int, step: int) -> str:
+        return f"{self._prefix}/merged/e{epoch}_s{step}"
+
+
+WIRE = {"dtype": "float32"}
+
+
+def _combine(plan: Plan) -> str:
+    return str(plan.options.get("combine", "sum" if plan.as_released else "mean"))
+
+
+def handler(event: Mapping[str, Any], context: Any) -> dict[str, Any]:
+    """AWS Lambda's entry point."""
+    return handle(event, context, AllReduceExchange)

@@ -1,0 +1,103 @@
+"""What an architecture is to those who run it: the whole plugin surface.
+
+A package registers one object with these attributes under the entry point group `slslab.architectures`; the built-in
+ones do the same. Importing it must not import torch.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from slslab_workers.plan import Plan, Value
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of a room: name as on the command line, type, default, help and, if limited, its choices."""
+
+    name: str
+    type: type[str] | type[int] | type[float] | type[bool]
+    default: Value
+    help: str
+    choices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ResidentPhase:
+    """Environments that must be resident at once in a phase, because they wait for each other."""
+
+    name: str
+    environments: int
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Messages and bytes of the training protocol; `bytes_in` go to stores, `bytes_out` come from them."""
+
+    operations: Mapping[str, int]
+    bytes_in: int
+    bytes_out: int
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a finished run computed.
+
+    `loss` is the mean training loss over all minibatches of each epoch, `accuracy` the test accuracy after it;
+    `parameters_sha256` is of rank 0's final float32 parameters in `model.parameters()` order.
+    """
+
+    loss: tuple[float, ...]
+    accuracy: tuple[float, ...]
+    parameters: int
+    parameters_sha256: str
+    replicas_equal: bool
+    epochs: int
+    threads: int
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+class RunFailed(Exception):
+    """A worker failed, and with it the run."""
+
+    def __init__(
+        self, type_: str, message: str, worker: int | None = None, step: int | None = None, log_tail: str = ""
+    ) -> None:
+        super().__init__(message)
+        self.type = type_
+        self.message = message
+        self.worker = worker
+        self.step = step
+        self.log_tail = log_tail
+
+
+class Progress(Protocol):
+    """Hears how far a run is; stages: load, upload, deploy, train, evaluate."""
+
+    def report(self, stage: str, done: int, total: int) -> None:
+        """`done` of `total` of this stage."""
+
+
+@dataclass(frozen=True)
+class Cloud:
+    """AWS as the driver sees it: boto3 clients by service name, and where the driver's own trace events go."""
+
+    client: Callable[[str], Any]
+    emit: Callable[[dict[str, Any]], None]
+
+
+class Architecture(Protocol):
+    """An architecture's room."""
+
+    name: str
+    summary: str
+    options: tuple[Option, ...]
+
+    def resident_set(self, plan: Plan) -> tuple[ResidentPhase, ...]:
+        """Environments that must be resident together, per phase."""
+
+    def counts(self, workers: int, batches: int, epochs: int, parameters: int) -> Counts:
+        """Closed-form messages and bytes of the training protocol over all epochs."""
+
+    def drive(self, plan: Plan, cloud: Cloud, progress: Progress) -> Outcome:
+        """Run the plan through AWS's APIs; raises RunFailed when a worker fails."""

@@ -1,0 +1,23 @@
+"""Names of a run's objects: everything lies below the run's own prefix, so that runs never meet."""
+
+from slslab_workers.plan import Plan
+
+
+def minibatch_key(plan: Plan, epoch: int, step: int, rank: int) -> str:
+    """Key of a worker's minibatch."""
+    return f"{plan.run}/data/e{epoch}/s{step}/{rank}"
+
+
+def state_key(plan: Plan, rank: int) -> str:
+    """Key of a worker's state between two invocations."""
+    return f"{plan.run}/state/{rank}"
+
+
+def model_key(plan: Plan, epoch: int) -> str:
+    """Key of rank 0's parameters and buffers after an epoch."""
+    return f"{plan.run}/model/{epoch}"
+
+
+def result_key(plan: Plan, rank: int) -> str:
+    """Key of a worker's result."""
+    return f"{plan.run}/results/{rank}"

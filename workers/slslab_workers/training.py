@@ -1,0 +1,310 @@
+"""Data-parallel training in Lambda handlers: the loop, its state, and its life beyond one invocation.
+
+A room gives the exchange (how gradients become an aggregate); everything else is the same for all of them:
+fetch → compute → synchronise → update, once per step.
+"""
+
+import json
+import math
+import os
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import boto3
+import torch
+
+from slslab_workers import datasets, gradients, models
+from slslab_workers.events import Tracer
+from slslab_workers.keys import minibatch_key, model_key, result_key, state_key
+from slslab_workers.objects import Object, Objects, Unchanged, s3_client
+from slslab_workers.plan import Assignment, Plan
+
+VCPU_MB = 1769
+
+
+class Exchange(Protocol):
+    """How the gradients of all workers become one aggregate."""
+
+    def synchronise(self, gradient: torch.Tensor, epoch: int, step: int) -> torch.Tensor:
+        """This worker's gradient (P,) float32 in, the aggregate (P,) out; returns when all workers may go on."""
+
+
+@dataclass
+class WorkerState:
+    """A worker between two steps: model, optimiser, the position (steps done) and the losses so far."""
+
+    model: torch.nn.Module
+    optimiser: torch.optim.SGD
+    position: int = 0
+    losses: list[float] = field(default_factory=list)
+
+    @classmethod
+    def fresh(cls, plan: Plan, rank: int) -> "WorkerState":
+        """The state before the first step: equal seeds, so that all replicas start equal."""
+        seed = plan.seed if plan.options.get("replicas", "seeded") == "seeded" else plan.seed * 1_000_003 + rank + 1
+        model = models.build(plan.model, seed)
+        model.train()
+        optimiser = torch.optim.SGD(
+            model.parameters(), lr=plan.lr, momentum=plan.momentum, weight_decay=plan.weight_decay
+        )
+        return cls(model, optimiser)
+
+    def to_bytes(self) -> bytearray:
+        """Position and losses as JSON, then parameters, momentum and buffers raw, little-endian."""
+        velocity = self._velocity()
+        header = {"position": self.position, "losses": self.losses, "momentum": velocity is not None}
+        parts = [gradients.flatten(self.model.parameters())]
+        if velocity is not None:
+            parts.append(gradients.flatten(velocity))
+        text = json.dumps(header).encode()
+        body = bytearray(len(text).to_bytes(8, "little") + text)
+        for part in parts:
+            body += gradients.as_bytes(part)
+        return body + buffers_to_bytes(self.model)
+
+    def restore(self, body: bytearray) -> None:
+        """Take over what `to_bytes` wrote, bit for bit."""
+        size = int.from_bytes(body[:8], "little")
+        header = json.loads(body[8 : 8 + size])
+        count = sum(parameter.numel() for parameter in self.model.parameters())
+        # A copy, because the float32 part need not begin at a multiple of four bytes.
+        rest = bytearray(memoryview(body)[8 + size :])
+        gradients.write_parameters(self.model, gradients.from_bytes(memoryview(rest)[: 4 * count]))
+        offset = 4 * count
+        self.optimiser.state.clear()
+        if header["momentum"]:
+            velocity = gradients.from_bytes(memoryview(rest)[offset : offset + 4 * count])
+            offset += 4 * count
+            start = 0
+            for parameter in self.model.parameters():
+                part = velocity[start : start + parameter.numel()].clone().view_as(parameter)
+                self.optimiser.state[parameter]["momentum_buffer"] = part
+                start += parameter.numel()
+        buffers_from_bytes(self.model, memoryview(rest)[offset:])
+        self.position, self.losses = header["position"], header["losses"]
+
+    def _velocity(self) -> list[torch.Tensor] | None:
+        found = [self.optimiser.state[p].get("momentum_buffer") for p in self.model.parameters()]
+        return None if any(part is None for part in found) else [part for part in found if part is not None]
+
+
+# The state that this environment kept from its last invocation, with the key and ETag of the stored copy.
+_warm: tuple[str, str, WorkerState] | None = None
+
+
+class Worker:
+    """One worker in one invocation."""
+
+    def __init__(
+        self,
+        assignment: Assignment,
+        context: Any,
+        exchange: Callable[[Plan, int, Objects], Exchange],
+        objects: Objects | None = None,
+    ) -> None:
+        self.assignment = assignment
+        self.plan = assignment.plan
+        self.rank = assignment.rank
+        self.context = context
+        if objects is None:
+            tracer = Tracer(run=self.plan.run, worker=self.rank, invocation=context.aws_request_id)
+            objects = Objects(s3_client(), assignment.bucket, tracer)
+        self.objects = objects
+        self.tracer = objects.tracer
+        self.exchange = exchange(self.plan, self.rank, objects)
+        self.threads = thread_count(self.plan.memory_mb)
+        self.longest_step_s = 0.0
+        torch.set_num_threads(self.threads)
+
+    def run(self) -> dict[str, Any]:
+        """Train from `first` to `until`; returns the worker's result, or that it goes on in another invocation."""
+        assignment, steps_per_epoch = self.assignment, self.plan.batches
+        state = self._resume() if assignment.resume else self._fresh()
+        if state.position != assignment.first and assignment.generation == 0:
+            raise ValueError(f"worker {self.rank} resumes at step {state.position}, not at {assignment.first}")
+        while state.position < assignment.until:
+            started = time.monotonic()
+            self._train_step(state)
+            if state.position % steps_per_epoch == 0 and self.rank == 0:
+                self._store_model(state, state.position // steps_per_epoch - 1)
+            self.longest_step_s = max(self.longest_step_s, time.monotonic() - started)
+            if state.position < assignment.until and self._must_stop():
+                return self._go_on_elsewhere(state)
+        if assignment.keep:
+            self._save(state)
+        result = self._result(state)
+        if state.position == self.plan.epochs * steps_per_epoch or not assignment.keep:
+            body = json.dumps(result).encode()
+            self.objects.put(result_key(self.plan, self.rank), body, "other")
+        return result
+
+    def _train_step(self, state: WorkerState) -> None:
+        epoch, step = divmod(state.position, self.plan.batches)
+        self.tracer.epoch, self.tracer.step = epoch, step
+        inputs, targets = self._fetch(epoch, step)
+        loss, gradient = self._compute(state.model, inputs, targets)
+        aggregate = self.exchange.synchronise(gradient, epoch, step)
+        self._update(state, aggregate)
+        state.losses.append(loss)
+        state.position += 1
+        self.tracer.epoch = self.tracer.step = -1
+
+    def _fetch(self, epoch: int, step: int) -> tuple[torch.Tensor, torch.Tensor]:
+        stored = self.objects.get(minibatch_key(self.plan, epoch, step, self.rank), "fetch")
+        with self.tracer.span("prepare", "fetch"):
+            images, labels = datasets.decode_minibatch(stored.body, stored.metadata)
+            policy = datasets.Policy.from_metadata(stored.metadata)
+            return datasets.prepare(images, labels, policy, self.plan.seed, epoch, self.rank, step)
+
+    def _compute(
+        self, model: torch.nn.Module, inputs: torch.Tensor, targets: torch.Tensor
+    ) -> tuple[float, torch.Tensor]:
+        with self.tracer.span("compute", "compute"):
+            for parameter in model.parameters():
+                parameter.grad = None
+            loss = torch.nn.functional.cross_entropy(model(inputs), targets)
+            loss.backward()  # type: ignore[no-untyped-call]
+            return loss.item(), gradients.flat_gradient(model)
+
+    def _update(self, state: WorkerState, aggregate: torch.Tensor) -> None:
+        with self.tracer.span("update", "update"):
+            gradients.set_gradient(state.model, aggregate)
+            state.optimiser.step()
+
+    def _fresh(self) -> WorkerState:
+        with self.tracer.span("build", "other"):
+            return WorkerState.fresh(self.plan, self.rank)
+
+    def _resume(self) -> WorkerState:
+        global _warm
+        key = state_key(self.plan, self.rank)
+        kept = _warm if _warm is not None and _warm[0] == key else None
+        try:
+            stored: Object = self.objects.get(key, "fetch", known_etag=kept[1] if kept else None)
+        except Unchanged:
+            assert kept is not None
+            return kept[2]
+        with self.tracer.span("restore", "fetch"):
+            state = kept[2] if kept else WorkerState.fresh(self.plan, self.rank)
+            state.restore(stored.body)
+            return state
+
+    def _save(self, state: WorkerState) -> None:
+        global _warm
+        key = state_key(self.plan, self.rank)
+        with self.tracer.span("serialise", "other"):
+            body = state.to_bytes()
+        _warm = (key, self.objects.put(key, body, "other"), state)
+
+    def _store_model(self, state: WorkerState, epoch: int) -> None:
+        with self.tracer.span("serialise", "other"):
+            body = bytearray(gradients.as_bytes(gradients.flatten(state.model.parameters())))
+            body += buffers_to_bytes(state.model)
+        self.objects.put(model_key(self.plan, epoch), body, "other")
+
+    def _must_stop(self) -> bool:
+        """LambdaML's watchdog: whether too little time is left for another step and its checkpoint."""
+        margin_s = max(min(30.0, self.plan.timeout / 10), 2 * self.longest_step_s)
+        return remaining_s(self.context) < margin_s
+
+    def _go_on_elsewhere(self, state: WorkerState) -> dict[str, Any]:
+        self._save(state)
+        following = Assignment(
+            plan=self.plan,
+            bucket=self.assignment.bucket,
+            rank=self.rank,
+            first=state.position,
+            until=self.assignment.until,
+            resume=True,
+            keep=self.assignment.keep,
+            generation=self.assignment.generation + 1,
+        )
+        with self.tracer.span("invoke", "other", self.context.function_name) as span:
+            session: Any = boto3.session.Session()
+            session.client("lambda").invoke(
+                FunctionName=self.context.function_name,
+                InvocationType="Event",
+                Payload=json.dumps(following.to_event()).encode(),
+            )
+            span.requests = 1
+        return {"status": "continued", "rank": self.rank, "position": state.position}
+
+    def _result(self, state: WorkerState) -> dict[str, Any]:
+        flat = gradients.flatten(state.model.parameters())
+        return {
+            "status": "finished",
+            "rank": self.rank,
+            "position": state.position,
+            "losses": state.losses,
+            "parameters": flat.numel(),
+            "parameters_sha256": gradients.sha256(flat),
+            "threads": self.threads,
+            "torch": torch.__version__,
+        }
+
+
+def handle(
+    event: Mapping[str, Any], context: Any, exchange: Callable[[Plan, int, Objects], Exchange]
+) -> dict[str, Any]:
+    """What every room's Lambda handler does."""
+    return Worker(Assignment.from_event(event), context, exchange).run()
+
+
+def thread_count(memory_mb: int) -> int:
+    """Threads of a worker: its CPU share rounded up."""
+    return math.ceil(memory_mb / VCPU_MB)
+
+
+def remaining_s(context: Any) -> float:
+    """Time left on the Lambda clock, s: what the context says, and what a busy host has cost this invocation."""
+    left = float(context.get_remaining_time_in_millis()) / 1000
+    path = os.environ.get("SLSLAB_HOST_DELAY_FILE")
+    if path is not None:
+        left += int.from_bytes(Path(path).read_bytes(), "little") / 1e9
+    return left
+
+
+def evaluate(
+    model: torch.nn.Module, stored: bytearray, images: Any, labels: Any, policy: datasets.Policy
+) -> tuple[float, float]:
+    """Accuracy (0..1) and mean loss of a stored model (parameters and buffers) on images (N, C, H, W) uint8."""
+    count = sum(parameter.numel() for parameter in model.parameters())
+    gradients.write_parameters(model, gradients.from_bytes(memoryview(stored)[: 4 * count]))
+    buffers_from_bytes(model, memoryview(stored)[4 * count :])
+    model.eval()
+    correct, losses = 0, []
+    with torch.no_grad():
+        for start in range(0, len(labels), 500):
+            inputs, targets = datasets.prepare_test(images[start : start + 500], labels[start : start + 500], policy)
+            scores = model(inputs)
+            correct += int((scores.argmax(1) == targets).sum())
+            losses.append(float(torch.nn.functional.cross_entropy(scores, targets, reduction="sum")))
+    return correct / len(labels), math.fsum(losses) / len(labels)
+
+
+def mean_losses(results: Sequence[Mapping[str, Any]], batches: int) -> tuple[float, ...]:
+    """Mean training loss of each epoch over all workers' minibatches."""
+    epochs = min(len(result["losses"]) for result in results) // batches
+    return tuple(
+        statistics.fmean(loss for result in results for loss in result["losses"][e * batches : (e + 1) * batches])
+        for e in range(epochs)
+    )
+
+
+def buffers_to_bytes(model: torch.nn.Module) -> bytes:
+    """All buffers (BatchNorm statistics and counters) raw, in `model.buffers()` order, each in its own dtype."""
+    return b"".join(buffer.numpy().tobytes() for buffer in model.buffers())
+
+
+def buffers_from_bytes(model: torch.nn.Module, data: memoryview) -> None:
+    """Take over what `buffers_to_bytes` wrote."""
+    offset = 0
+    for buffer in model.buffers():
+        size = buffer.numel() * buffer.element_size()
+        part = torch.frombuffer(bytearray(data[offset : offset + size]), dtype=buffer.dtype)
+        buffer.copy_(part.view_as(buffer))
+        offset += size
