@@ -22,8 +22,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 
+from slslab.errors import RequestError
+
 PRICES = Path(__file__).parent / "prices"
-FREE_EPHEMERAL_MB = 512  # documented: "512 MB of ephemeral storage is available to each Lambda function at no cost"
+FREE_EPHEMERAL_MB = 512  # documented: AWS Lambda pricing, "at no additional cost"
 OBJECT_OPERATIONS = ("object.put", "object.list", "object.get", "object.delete")
 ARCHITECTURES = ("x86_64", "arm64")
 
@@ -47,7 +49,7 @@ _UNIT_PRICE = Context(prec=20)
 _PRICE = re.compile(r"[0-9]{1,8}(\.[0-9]{1,12})?")
 
 
-class BookError(ValueError):
+class BookError(RequestError):
     """A price book that cannot be found, read or trusted."""
 
 
@@ -152,18 +154,18 @@ def load_book(name: str | Path) -> Book:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise BookError(
-            f"There is no price book {str(name)!r}: {error.strerror}. "
-            f"Name one of {', '.join(book_names())}, or give the path of a TOML file."
+            f"There is no price book {str(name)!r}: {error.strerror}.",
+            f"name one of {', '.join(book_names())}, or give the path of a TOML file.",
         ) from error
     except ValueError as error:
-        raise BookError(f"The price book {path} is not TOML: {error}. Correct the file.") from error
+        raise BookError(f"The price book {path} is not TOML: {error}.", "correct the file.") from error
     try:
         return Book.model_validate(document)
     except ValidationError as error:
         first = error.errors()[0]
         entry = ".".join(str(part) for part in first["loc"])
         reason = first["msg"].removeprefix("Value error, ")
-        raise BookError(f"The price book {path} is wrong at {entry}: {reason}. Correct that entry.") from error
+        raise BookError(f"The price book {path} is wrong at {entry}: {reason}.", "correct that entry.") from error
 
 
 @dataclass(frozen=True)
@@ -303,7 +305,7 @@ def _launch(instance_type: str, seconds: int | Decimal, price: Price | None) -> 
     """Seconds billed for one launch of an instance."""
     if not instance_type:
         raise UsageError("A host has no instance type. Name one, such as g4dn.xlarge.")
-    if type(seconds) not in (int, Decimal) or not 0 <= (exact := Decimal(seconds)) < Decimal("Infinity"):
+    if type(seconds) not in (int, Decimal) or not (exact := Decimal(seconds)).is_finite() or exact < 0:
         raise UsageError(f"Seconds of {instance_type} are {seconds!r}. They must be an int or Decimal of at least 0.")
     if price is None or price.minimum is None:
         return exact

@@ -7,11 +7,11 @@ import json
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any, ClassVar
 
 import click
-import typer
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -20,36 +20,39 @@ from slslab.errors import RequestError, SlslabError
 
 INTERRUPTED = 130
 
-app = typer.Typer(
-    name="slslab",
-    help="Serverless training on your own machine, under AWS Lambda's real limits and with its real bill.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-)
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]
-Run = Annotated[str, typer.Argument(help="A run: its id, an unambiguous beginning, a path, `last` or `last~N`.")]
-Prices = Annotated[str, typer.Option("--prices", metavar="BOOK", help="A price book by name, or a TOML file.")]
+json_option = click.option("--json", "json_", is_flag=True, help="Print one JSON document on stdout and nothing else.")
+run_argument = click.argument("run", default="last")
 
 
-@app.callback()
-def _root() -> None:
-    """slslab."""
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, package_name="slslab")
+def root() -> None:
+    """Serverless training on your own machine, under AWS Lambda's real limits and with its real bill.
+
+    \b
+    slslab run scatterreduce --epochs 5      train, and see what it did and what it cost
+    slslab show                              the last run again
+    slslab compare last~1 last               two runs side by side
+
+    A RUN is an id, its unambiguous beginning, a path, `last` or `last~N`.
+    """
 
 
-@app.command()
-def runs(json_: Json = False) -> None:
+@root.command()
+@json_option
+def runs(json_: bool) -> None:
     """List the runs in $SLSLAB_RUNS or ./runs, newest first."""
     from slslab.reports import tables
     from slslab.runs import list_runs
 
-    found = list_runs()
-    _print([run.summary() for run in found], lambda: tables.runs([run.summary() for run in found]), json_)
+    found = [run.summary() for run in list_runs()]
+    _print(found, lambda: tables.runs(found), json_)
 
 
-@app.command()
-def show(run: Run = "last", json_: Json = False) -> None:
+@root.command()
+@run_argument
+@json_option
+def show(run: str, json_: bool) -> None:
     """Show a run: phases per worker, bytes and messages, bill, loss and accuracy, host delay.
 
     A run whose command was killed keeps its trace; showing it compacts the trace and says what is missing.
@@ -61,10 +64,10 @@ def show(run: Run = "last", json_: Json = False) -> None:
     _print(document, lambda: tables.summary(document), json_)
 
 
-@app.command()
-def compare(
-    runs: Annotated[list[str], typer.Argument(help="Two or more runs.", metavar="RUN RUN ...")], json_: Json = False
-) -> None:
+@root.command()
+@click.argument("runs", nargs=-1, required=True, metavar="RUN RUN...")
+@json_option
+def compare(runs: tuple[str, ...], json_: bool) -> None:
     """Set runs side by side: time, memory, cost by line, bytes, accuracy."""
     from slslab.execution import read_document
     from slslab.reports import tables
@@ -75,8 +78,13 @@ def compare(
     _print(documents, lambda: tables.comparison(documents), json_)
 
 
-@app.command()
-def bill(run: Run = "last", prices: Prices = "aws-us-east-1", json_: Json = False) -> None:
+@root.command()
+@run_argument
+@click.option(
+    "--prices", default="aws-us-east-1", show_default=True, metavar="BOOK", help="A price book by name, or a TOML file."
+)
+@json_option
+def bill(run: str, prices: str, json_: bool) -> None:
     """The bill of a run, from its trace, by the prices of a book (aws-us-east-1, paper-2025, or a TOML file)."""
     from slslab.execution import bill_of
     from slslab.reports import tables
@@ -85,47 +93,28 @@ def bill(run: Run = "last", prices: Prices = "aws-us-east-1", json_: Json = Fals
     _print(document, lambda: tables.bill(document), json_)
 
 
-@app.command()
-def doctor(json_: Json = False) -> None:
+@root.command()
+@json_option
+def doctor(json_: bool) -> None:
     """Tell what this host can enforce and measure; exit code 3 if something that a run needs is missing."""
-    from dataclasses import asdict
-
-    from rich.table import Table
-
     from slslab.doctor import MISSING, examine
+    from slslab.reports import tables
 
     findings = examine()
-
-    def table() -> Table:
-        shown = Table(box=None, pad_edge=False)
-        for heading in ("", "", "found", "what follows"):
-            shown.add_column(heading)
-        colours = {"ok": "green", "partly": "yellow", "missing": "red"}
-        for finding in findings:
-            state = f"[{colours[finding.state]}]{finding.state}[/]"
-            shown.add_row(finding.subject, state, finding.found, finding.hint)
-        return shown
-
-    _print([asdict(finding) for finding in findings], table, json_)
+    _print([asdict(finding) for finding in findings], lambda: tables.findings(findings), json_)
     if any(finding.needed and finding.state == MISSING for finding in findings):
-        raise typer.Exit(3)
-
-
-@app.command()
-def version() -> None:
-    """Print the version."""
-    print(__version__)
+        raise click.exceptions.Exit(3)
 
 
 class RunGroup(click.Group):
     """`slslab run ARCH`: a command for every registered architecture, with its own options beside the common ones."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         from slslab.execution import architectures
 
         return list(architectures())
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         from slslab.execution import architectures
 
         found = architectures()
@@ -214,13 +203,13 @@ def _run(name: str, values: dict[str, Any], options: dict[str, Any]) -> None:
         document = run_plan(name, values, options, out=out, book=prices, progress=bar)
     _print(document, lambda: tables.summary(document), json_)
     if document["status"] != "done":
-        raise typer.Exit(INTERRUPTED if document["error"]["type"] == "Interrupted" else 1)
+        raise click.exceptions.Exit(INTERRUPTED if document["error"]["type"] == "Interrupted" else 1)
 
 
 class Bar:
     """Progress on stderr: a bar per stage on a terminal, silence elsewhere but for a line per finished stage."""
 
-    LABELS = {
+    LABELS: ClassVar = {
         "load": "loading images",
         "upload": "uploading minibatches",
         "deploy": "deploying functions",
@@ -270,16 +259,14 @@ def _print(document: Any, renderable: Callable[[], RenderableType], as_json: boo
         console.print(renderable())
 
 
-def command() -> click.Command:
-    """The whole command tree."""
-    root = typer.main.get_command(app)
-    assert isinstance(root, click.Group)
-    help_text = (
-        "Run an architecture and print what it did and what it cost.\n\n"
-        "slslab run scatterreduce --model lenet --dataset digits --epochs 5"
+root.add_command(
+    RunGroup(
+        "run",
+        no_args_is_help=True,
+        help="Run an architecture and print what it did and what it cost.\n\n"
+        "slslab run scatterreduce --model lenet --dataset digits --epochs 5",
     )
-    root.add_command(RunGroup("run", help=help_text, no_args_is_help=True))
-    return root
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -287,7 +274,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     # A terminated command cleans up as an interrupted one does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        code = command().main(args=list(arguments) if arguments is not None else None, standalone_mode=False)
+        code = root.main(args=list(arguments) if arguments is not None else None, standalone_mode=False)
     except SlslabError as error:
         click.echo(f"Error: {error.message}\nHint: {error.hint}", err=True)
         code = error.exit_code

@@ -13,7 +13,9 @@ import secrets
 import socket
 import tempfile
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -32,6 +34,7 @@ from slslab.metering import MB, InvocationRecord
 from slslab.reaper import MARK, Reaper
 
 BUDGET_FRACTION = 0.9
+RECORDS_KEPT = 10_000
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "slslab", "AWS_SECRET_ACCESS_KEY": "slslab-loopback-only"}
 
 
@@ -40,17 +43,50 @@ def memory_budget_mb() -> int:
     return int(psutil.virtual_memory().available * BUDGET_FRACTION) // MB
 
 
+class Session:
+    """What must be gone when a command ends, in whatever way: a temporary home, and a reaper that outlives a kill."""
+
+    def __init__(self) -> None:
+        self.id = f"{os.getpid()}-{secrets.token_hex(4)}"
+
+    def __enter__(self) -> Self:
+        self.home = Path(tempfile.mkdtemp(prefix="slslab-"))
+        self._reaper = Reaper(self.id)
+        self._reaper.watch(self.home)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._reaper.finish()
+
+    @property
+    def mark(self) -> dict[str, str]:
+        """The environment variable by which the reaper knows this command's processes."""
+        return {MARK: self.id}
+
+    def watch(self, path: Path) -> None:
+        """Have the reaper remove this file or directory in the end."""
+        self._reaper.watch(path)
+
+    def watch_cgroup(self, path: Path) -> None:
+        """Have the reaper remove this control group in the end, and kill what is in it."""
+        self._reaper.watch_cgroup(path)
+
+
 class Emulator:
     """AWS Lambda on this host, as a context manager.
 
     `variables` are given to every function beside Lambda's own (endpoints of the stack); `on_event` receives trace
     records (events and clock samples) and `on_record` metered invocations, both on the emulator's own thread;
-    `logs` is where the functions' logs go (inside the emulator's temporary home by default).
+    `logs` is where the functions' logs go (inside the session's temporary home by default). An emulator without a
+    session makes one of its own.
     """
 
     def __init__(
         self,
         *,
+        session: Session | None = None,
         variables: Mapping[str, str] | None = None,
         logs: Path | None = None,
         budget_mb: int | None = None,
@@ -58,9 +94,10 @@ class Emulator:
         on_record: Callable[[InvocationRecord], None] | None = None,
         event_retry_base_s: float = EVENT_RETRY_BASE_S,
     ) -> None:
-        self.id = f"{os.getpid()}-{secrets.token_hex(4)}"
-        self.records: list[InvocationRecord] = []
+        self.records: deque[InvocationRecord] = deque(maxlen=RECORDS_KEPT)
         self.endpoint = ""
+        self._session = session if session is not None else Session()
+        self._own_session = session is None
         self._variables = dict(variables or {})
         self._logs = logs
         self._budget_mb = budget_mb if budget_mb is not None else memory_budget_mb()
@@ -71,36 +108,39 @@ class Emulator:
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> Self:
-        self.home = Path(tempfile.mkdtemp(prefix="slslab-"))
-        self._reaper = Reaper(self.id)
-        self._reaper.watch_directory(self.home)
-        try:
+        with ExitStack() as stack:
+            if self._own_session:
+                stack.enter_context(self._session)
             self.hierarchy = detect().nested(f"slslab-{self.id}")
             for parent in set(self.hierarchy.parents.values()):
-                self._reaper.watch_cgroup(parent)
+                self._session.watch_cgroup(parent)
             self._listen()
-        except BaseException:
-            self._reaper.finish()
-            raise
+            stack.callback(self._stop)
+            self._exit = stack.pop_all()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self._exit.close()
+
+    @property
+    def id(self) -> str:
+        """The mark of everything that this emulator makes."""
+        return self._session.id
+
+    @property
+    def home(self) -> Path:
+        """The temporary directory that is gone with the emulator."""
+        return self._session.home
+
+    def _stop(self) -> None:
         self._server.should_exit = True
         assert self._thread is not None
         self._thread.join()
         self._loop.close()
-        self._reaper.finish()
-
-    @property
-    def mark(self) -> dict[str, str]:
-        """The environment variable by which the reaper knows this emulator's processes."""
-        return {MARK: self.id}
-
-    def watch_directory(self, path: Path) -> None:
-        """Have the reaper remove this directory in the end, however the emulator ends."""
-        self._reaper.watch_directory(path)
+        for parent in sorted(set(self.hierarchy.parents.values())):
+            parent.rmdir()
 
     def client(self, service: str, **settings: Any) -> Any:
         """A boto3 client of the emulator (`lambda`) or of the stack (`s3`, where `variables` names its endpoint)."""

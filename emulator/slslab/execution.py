@@ -3,43 +3,87 @@
 Data flows one way: plan → invocations and events → trace → bill and metrics → document.
 """
 
-import json
 import os
-import platform
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points, version
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any
 
-from slslab.billing import Usage, compute_bill, load_book
-from slslab.emulator import CREDENTIALS, Emulator, memory_budget_mb
-from slslab.environments.confinement import Hierarchy
+from slslab import metrics
+from slslab.billing import Book, Usage, compute_bill, load_book
+from slslab.emulator import CREDENTIALS, Emulator, Session, memory_budget_mb
 from slslab.errors import HostError, RequestError
-from slslab.functions import ACCOUNT, REGION
-from slslab.metering import InvocationRecord, cpu_share
-from slslab.metrics import Metrics, measure
-from slslab.runs import RunDirectory, finished_documents
+from slslab.metering import InvocationRecord
+from slslab.runs import DOCUMENT, RunDirectory, list_runs, new_id, resolve, root
 from slslab.stack.embedded import EmbeddedObjectStore
-from slslab.trace import TraceWriter, compact, load
-from slslab_workers.architecture import Architecture, Cloud, Outcome, RunFailed
-from slslab_workers.plan import Plan
+from slslab.trace import Trace, TraceWriter, invocations, load
+from slslab_workers.architecture import Architecture, Cloud, Outcome, Progress, RunFailed
+from slslab_workers.models import spec
+from slslab_workers.plan import Plan, PlanError
 
 SCHEMA = 1
 DEFAULT_BOOK = "aws-us-east-1"
-
-
-class Progress(Protocol):
-    """Hears how far a run is; stages: load, upload, deploy, train, evaluate."""
-
-    def report(self, stage: str, done: int, total: int) -> None: ...
+BATCHES = {"digits": (64, 5)}
+USUAL_BATCHES = (512, 24)
 
 
 def architectures() -> dict[str, Architecture]:
     """Every registered architecture by name, built in or installed by somebody else."""
     found = entry_points(group="slslab.architectures")
     return {entry.name: entry.load() for entry in sorted(found, key=lambda entry: entry.name)}
+
+
+def make_plan(architecture: Architecture, values: Mapping[str, Any], options: Mapping[str, Any]) -> Plan:
+    """A complete plan out of what the command line gave, with the defaults of its model and data set."""
+    given = {name: value for name, value in values.items() if value is not None}
+    dataset = given.get("dataset", "digits")
+    model = given.setdefault("model", "lenet" if dataset == "digits" else "mobilenet")
+    batch_size, batches = BATCHES.get(dataset, USUAL_BATCHES)
+    given.setdefault("batch_size", batch_size)
+    given.setdefault("batches", batches)
+    memory = given.pop("memory", None)
+    return Plan(
+        run=new_id(architecture.name, model),
+        architecture=architecture.name,
+        memory_mb=_memory(memory, model, architecture.name),
+        options=dict(options),
+        **given,
+    )
+
+
+def _memory(memory: str | None, model: str, architecture: str) -> int:
+    known = spec(model)
+    if memory is None:
+        return known.memory_mb
+    if memory == "paper":
+        if architecture not in known.paper_memory_mb:
+            raise PlanError(
+                f"The paper gives no memory size for {architecture} with {model}.",
+                "Table 2 has mobilenet and resnet18; else give --memory in MB.",
+            )
+        return known.paper_memory_mb[architecture]
+    if not memory.isdecimal():
+        raise PlanError(f"--memory {memory} is not a size.", "give MB, such as --memory 3008, or `paper`.")
+    return int(memory)
+
+
+def run_plan(
+    name: str, values: Mapping[str, Any], options: Mapping[str, Any], *, out: Path | None, book: str, progress: Progress
+) -> dict[str, Any]:
+    """What `slslab run` does; RequestError or HostError if it cannot begin, a failed document if it fails."""
+    architecture = architectures()[name]
+    try:
+        plan = make_plan(architecture, values, options)
+        prices = load_book(book)
+        admit(plan, architecture)
+        directory = RunDirectory.create(out if out is not None else root() / plan.run)
+        return execute(plan, architecture, directory, progress, prices)
+    except PlanError as error:
+        raise RequestError(error.message, error.hint) from error
 
 
 def admit(plan: Plan, architecture: Architecture) -> None:
@@ -76,6 +120,10 @@ class _Recorder:
             total = self.plan.workers * self.plan.batches * self.plan.epochs
             self.progress.report("train", self.updates, total)
 
+    def driver_event(self, record: dict[str, Any]) -> None:
+        """A trace event of the driver, which is no function and runs in no environment."""
+        self.writer.write({"record": "event", **record, "function": "driver", "environment": "driver"})
+
     def invocation(self, record: InvocationRecord) -> None:
         """A metered invocation."""
         self.records.append(record)
@@ -83,27 +131,194 @@ class _Recorder:
 
 
 def execute(
-    plan: Plan, architecture: Architecture, directory: RunDirectory, progress: Progress, book: str = DEFAULT_BOOK
+    plan: Plan, architecture: Architecture, directory: RunDirectory, progress: Progress, book: Book
 ) -> dict[str, Any]:
     """Run the plan to its end and return the run's document (status `done` or `failed`)."""
-    admit(plan, architecture)
-    directory.write_plan(plan.to_document())
-    started = time.monotonic()
-    outcome: Outcome | None = None
-    error: dict[str, Any] | None = None
-    with TraceWriter(directory.trace_log, plan.run) as writer:
-        recorder = _Recorder(writer, plan, progress)
-        with _stack_and_emulator(directory, recorder) as running:
-            try:
-                outcome = architecture.drive(plan, running.cloud(), progress)
-            except RunFailed as failure:
-                error = _failure_document(failure, plan, recorder.records)
-            except KeyboardInterrupt:
-                error = {
-                    "type": "Interrupted",
-                    "message": "The run was interrupted.",
-                    "hint": "its trace up to then is kept",
+    lock = directory.lock()
+    try:
+        directory.write_plan(plan.to_document())
+        started = time.monotonic()
+        outcome: Outcome | None = None
+        failure: RunFailed | None = None
+        with TraceWriter(directory.trace_log, plan.run) as writer:
+            recorder = _Recorder(writer, plan, progress)
+            with _running(directory, recorder) as (cloud, host):
+                try:
+                    outcome = architecture.drive(plan, cloud, progress)
+                except RunFailed as error:
+                    failure = error
+                except KeyboardInterrupt:
+                    failure = RunFailed("Interrupted", "The run was interrupted; its trace up to then is kept.")
+        seconds = time.monotonic() - started
+        records = [record.as_document() for record in recorder.records]
+        directory.write_invocations(records)
+        document = _document(plan, load(directory.path), records, host, outcome, failure, seconds, book)
+        directory.write("bill.json", document["cost"])
+        directory.write("metrics.json", {key: document[key] for key in METRICS})
+        directory.write(DOCUMENT, document)
+        return document
+    except PlanError:
+        _discard(directory)
+        raise
+    finally:
+        directory.unlock(lock)
+
+
+METRICS = ("loss", "accuracy", "counts", "bytes", "overheads", "phases", "per_worker")
+
+
+def _discard(directory: RunDirectory) -> None:
+    """A plan that turned out wrong before it began leaves no run behind."""
+    import shutil
+
+    shutil.rmtree(directory.path, ignore_errors=True)
+
+
+@contextmanager
+def _running(directory: RunDirectory, recorder: _Recorder) -> Iterator[tuple[Cloud, dict[str, Any]]]:
+    """The embedded stack and the emulator, and what they are."""
+    with Session() as session:
+        data = session.home / "s3"
+        store = EmbeddedObjectStore(data, CREDENTIALS, session.mark)
+        with store:
+            for path in store.sockets():
+                session.watch(path)
+            emulator = Emulator(
+                session=session,
+                variables={"AWS_ENDPOINT_URL_S3": store.endpoint},
+                logs=directory.logs,
+                on_event=recorder.event,
+                on_record=recorder.invocation,
+            )
+            with emulator:
+                host = {
+                    "cores": len(os.sched_getaffinity(0)),
+                    "cpu_share_enforced": "cpu" in emulator.hierarchy.parents,
+                    "confinement": emulator.hierarchy.description,
+                    "stack": {
+                        "lambda": f"slslab {version('slslab')} with awslambdaric {version('awslambdaric')}",
+                        "s3": store.name,
+                    },
                 }
-            stack, hierarchy = running.versions, running.emulator.hierarchy
-    compact(directory.path)
-    return _finish(plan, directory, outcome, error, stack, hierarchy, time.monotonic() - started, book)
+                yield Cloud(client=emulator.client, emit=recorder.driver_event), host
+
+
+def _document(
+    plan: Plan,
+    trace: Trace,
+    records: list[dict[str, Any]],
+    host: Mapping[str, Any],
+    outcome: Outcome | None,
+    failure: RunFailed | None,
+    seconds: float,
+    book: Book,
+) -> dict[str, Any]:
+    events = metrics.rows(trace.events)
+    totals = metrics.totals(events, records)
+    delay, oversubscribed = totals.pop("host_delay_seconds"), totals.pop("oversubscribed")
+    described = plan.to_document()
+    names = ("architecture", "model", "dataset", "workers", "batch_size", "batches", "epochs", "memory_mb", "seed")
+    parameters = outcome.parameters if outcome else spec(plan.model).parameters
+    return {
+        "schema": SCHEMA,
+        "run": plan.run,
+        "status": "failed" if failure else "done",
+        "error": _error(failure, plan, events) if failure else None,
+        **{name: described[name] for name in names},
+        "plan": described,
+        "parameters": parameters,
+        "gradient_bytes": None if parameters is None else 4 * parameters,
+        "parameters_sha256": outcome.parameters_sha256 if outcome else None,
+        "replicas_equal": outcome.replicas_equal if outcome else None,
+        "epochs_trained": outcome.epochs if outcome else None,
+        "threads": outcome.threads if outcome else None,
+        "torch": version("torch"),
+        "loss": list(outcome.loss) if outcome else [],
+        "accuracy": list(outcome.accuracy) if outcome else [],
+        "host": {
+            "cores": host["cores"],
+            "cpu_share_enforced": host["cpu_share_enforced"],
+            "delay_seconds": delay,
+            "oversubscribed": oversubscribed,
+        },
+        "stack": host["stack"],
+        "environment": plan.environment,
+        "confinement": host["confinement"],
+        "seconds": {"measured": round(seconds, 3), "modelled": None},
+        **totals,
+        "cost": _bill(events, records, book),
+        "trace_torn": trace.torn,
+    }
+
+
+def _bill(events: metrics.Rows, records: list[dict[str, Any]], book: Book) -> dict[str, Any]:
+    return compute_bill(Usage(records, metrics.object_requests(events)), book).as_document()
+
+
+def _error(failure: RunFailed, plan: Plan, events: metrics.Rows) -> dict[str, Any]:
+    position = metrics.last_position(events, failure.worker)
+    return {
+        "type": failure.type,
+        "message": failure.message,
+        "hint": _hint(failure, plan),
+        "worker": failure.worker,
+        "epoch": position[0] if position else None,
+        "step": position[1] if position else None,
+    }
+
+
+def _hint(failure: RunFailed, plan: Plan) -> str:
+    if failure.type == "Runtime.OutOfMemory":
+        peak = _finished_peak_mb(plan)
+        killed = f"killed at its limit of {plan.memory_mb:,} MB; "
+        if peak is None:
+            return killed + "measure it with --memory 10240."
+        return killed + f"the last run of this plan that finished peaked at {peak:,} MB."
+    if failure.type == "Sandbox.Timedout":
+        return f"a step and its waits did not fit into {plan.timeout} s: give more --timeout, or more --memory (CPU)."
+    if failure.type == "Interrupted":
+        return "run it again; `slslab show` has what was measured."
+    return "the functions' logs are in the run's directory, logs/."
+
+
+def _finished_peak_mb(plan: Plan) -> int | None:
+    """Peak memory of the latest finished run of the same plan, but for its memory size, seed and length."""
+    same = ("architecture", "model", "dataset", "workers", "batch_size")
+    for directory in list_runs():
+        document = directory.document()
+        if document is None or document["status"] != "done":
+            continue
+        if all(document[name] == getattr(plan, name) for name in same):
+            return int(document["peak_memory_mb"])
+    return None
+
+
+def read_document(run: str) -> dict[str, Any]:
+    """The document of a run; one that was killed is read from its trace, as far as that goes."""
+    directory = resolve(run)
+    document = directory.document()
+    if document is not None:
+        return document
+    if directory.status() == "running":
+        raise RequestError(f"The run {directory.id} is still going on.", "wait for its end.")
+    plan = Plan.from_document(directory.plan())
+    records = invocations(directory.path)
+    trace = load(directory.path)
+    if records:
+        directory.write_invocations(records)
+    unknown: dict[str, Any] = {"cores": None, "cpu_share_enforced": None, "confinement": None, "stack": {}}
+    failure = RunFailed("Killed", "The command was killed before the run ended; this is what its trace holds.")
+    last = metrics.rows(trace.events)
+    seconds = (max(e["end_ns"] for e in last) - min(e["start_ns"] for e in last)) / 1e9 if last else 0.0
+    killed = _document(plan, trace, records, unknown, None, failure, seconds, load_book(DEFAULT_BOOK))
+    killed["error"]["hint"] = "invocations that were running when it was killed are in the trace and not in the bill."
+    return killed
+
+
+def bill_of(run: str, book: str) -> dict[str, Any]:
+    """The bill of a run by another book, from its trace and its invocations."""
+    directory = resolve(run)
+    if directory.document() is None:
+        read_document(run)
+    trace = load(directory.path)
+    return _bill(metrics.rows(trace.events), invocations(directory.path), load_book(book))

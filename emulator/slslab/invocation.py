@@ -63,14 +63,10 @@ class Admission:
     def __init__(self, budget_mb: int) -> None:
         self.budget_mb = budget_mb
         self.used_mb = 0
-        self._changed = asyncio.Condition()
+        self._changed = asyncio.Event()
 
-    def fits(self, memory_mb: int) -> bool:
-        """Whether an environment of this size may start now."""
-        return self.used_mb + memory_mb <= self.budget_mb
-
-    async def take(self, memory_mb: int, evict: Callable[[], Any]) -> None:
-        """Wait until the size fits, asking `evict` for idle environments first; ServiceException if it never can."""
+    def take(self, memory_mb: int) -> bool:
+        """Reserve memory for an environment, if it fits now; ServiceException if it never can."""
         if memory_mb > self.budget_mb:
             raise ServiceError(
                 500,
@@ -78,22 +74,24 @@ class Admission:
                 f"This host gives environments {self.budget_mb} MB in all, and the function needs {memory_mb} MB. "
                 "Hint: lower MemorySize, or run on a host with more memory.",
             )
-        async with self._changed:
-            while not self.fits(memory_mb):
-                if not await evict():
-                    await self._changed.wait()
-            self.used_mb += memory_mb
+        if self.used_mb + memory_mb > self.budget_mb:
+            return False
+        self.used_mb += memory_mb
+        return True
 
-    async def give_back(self, memory_mb: int) -> None:
+    def give_back(self, memory_mb: int) -> None:
         """The environment is gone."""
-        async with self._changed:
-            self.used_mb -= memory_mb
-            self._changed.notify_all()
+        self.used_mb -= memory_mb
+        self.nudge()
 
-    async def nudge(self) -> None:
-        """An environment became idle, so that those who wait may evict it."""
-        async with self._changed:
-            self._changed.notify_all()
+    def nudge(self) -> None:
+        """Something changed for those who wait: memory came back, or an environment became idle."""
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def changed(self) -> None:
+        """Wait for the next change."""
+        await self._changed.wait()
 
 
 class InvocationService:
@@ -184,12 +182,7 @@ class InvocationService:
         self, function: Function, request_id: str
     ) -> AsyncIterator[tuple[ProcessEnvironment, Outcome | None]]:
         """A warm environment of exactly this revision, or a new one; it comes back however the invocation ends."""
-        environment = next((e for e in reversed(self._idle) if e.function.revision == function.revision), None)
-        init: Outcome | None = None
-        if environment is not None:
-            self._idle.remove(environment)
-        else:
-            environment, init = await self._start(function, request_id, INIT_LIMIT_S)
+        environment, init = await self._acquire(function, request_id)
         try:
             yield environment, init
         finally:
@@ -198,9 +191,31 @@ class InvocationService:
             current = self._is_current(environment.function)
             if environment.state is State.READY and current and not self._closing:
                 self._idle.append(environment)
-                await self.admission.nudge()
+                self.admission.nudge()
             else:
                 await self._discard(environment)
+
+    async def _acquire(self, function: Function, request_id: str) -> tuple[ProcessEnvironment, Outcome | None]:
+        """The warm environment used last, else a new one as soon as its memory fits; idle ones make room for it."""
+        waited_ns = time.monotonic_ns()
+        waited = False
+        while True:
+            warm = [e for e in self._idle if e.function.revision == function.revision]
+            if warm:
+                self._idle.remove(warm[-1])
+                break
+            if self.admission.take(function.memory_mb):
+                break
+            if self._idle:
+                await self._discard(self._idle.pop(0))
+                continue
+            waited = True
+            await self.admission.changed()
+        if waited:
+            self._host.record(
+                _event("host.wait", waited_ns, request_id, resource=function.name, function=function.name)
+            )
+        return (warm[-1], None) if warm else await self._start(function, request_id)
 
     def _is_current(self, function: Function) -> bool:
         try:
@@ -208,21 +223,14 @@ class InvocationService:
         except ServiceError:
             return False
 
-    async def _start(self, function: Function, request_id: str, limit_s: float) -> tuple[ProcessEnvironment, Outcome]:
-        waited_ns = time.monotonic_ns()
-        if not self.admission.fits(function.memory_mb):
-            await self.admission.take(function.memory_mb, self._evict_one)
-            self._host.record(
-                _event("host.wait", waited_ns, request_id, resource=function.name, function=function.name)
-            )
-        else:
-            self.admission.used_mb += function.memory_mb
+    async def _start(self, function: Function, request_id: str) -> tuple[ProcessEnvironment, Outcome]:
+        """Start an environment whose memory has been taken."""
         self._number += 1
         environment = ProcessEnvironment(self._host, function, self._number)
         self._all.add(environment)
         start_ns = time.monotonic_ns()
         try:
-            init = await environment.start(limit_s)
+            init = await environment.start(INIT_LIMIT_S)
         except BaseException:
             await self._discard(environment)
             raise
@@ -240,17 +248,6 @@ class InvocationService:
             )
         return environment, init
 
-    async def _evict_one(self) -> bool:
-        if not self._idle:
-            return False
-        environment = min(self._idle, key=lambda e: e.last_used_ns)
-        self._idle.remove(environment)
-        self._all.discard(environment)
-        await environment.stop()
-        # Called with the admission's lock held, so the account is changed directly.
-        self.admission.used_mb -= environment.function.memory_mb
-        return True
-
     async def _discard(self, environment: ProcessEnvironment) -> None:
         if environment not in self._all:
             return
@@ -261,7 +258,7 @@ class InvocationService:
             _event("environment.kill", start_ns, "", resource=environment.id, function=environment.function.name)
             | {"environment": environment.id}
         )
-        await self.admission.give_back(environment.function.memory_mb)
+        self.admission.give_back(environment.function.memory_mb)
 
     async def _execute(
         self,

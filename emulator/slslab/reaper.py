@@ -1,8 +1,8 @@
 """Ends what a killed command left behind: a small process that outlives its emulator and cleans up after it.
 
-It reads lines on its standard input, `directory PATH` and `cgroup PATH`; when the input closes, the emulator has ended
+It reads lines on its standard input, `path PATH` and `cgroup PATH`; when the input closes, the emulator has ended
 in whatever way (also `kill -9`), and every process that carries the emulator's mark in its environment is killed, the
-control groups and the directories removed. Run as a script, so that it starts without the package's imports.
+control groups, files and directories removed. Run as a script, so that it starts without the package's imports.
 """
 
 import os
@@ -29,9 +29,9 @@ class Reaper:
             cwd="/",
         )
 
-    def watch_directory(self, path: Path) -> None:
-        """Have this directory removed in the end."""
-        self._tell(f"directory {path}")
+    def watch(self, path: Path) -> None:
+        """Have this file or directory removed in the end."""
+        self._tell(f"path {path}")
 
     def watch_cgroup(self, path: Path) -> None:
         """Have this control group removed in the end, and those in it."""
@@ -64,7 +64,7 @@ def marked_processes(emulator_id: str) -> list[int]:
     return found
 
 
-def clean(emulator_id: str, cgroups: list[str], directories: list[str], patience_s: float = 10.0) -> bool:
+def clean(emulator_id: str, cgroups: list[str], paths: list[str], patience_s: float = 10.0) -> bool:
     """Kill, then remove; True when nothing is left."""
     deadline = time.monotonic() + patience_s
     left = True
@@ -86,9 +86,11 @@ def clean(emulator_id: str, cgroups: list[str], directories: list[str], patience
                 os.rmdir(group)
             except OSError:
                 continue
-        for directory in directories:
-            shutil.rmtree(directory, ignore_errors=True)
-        left = bool(pids) or any(os.path.exists(path) for path in cgroups + directories)
+        for path in paths:
+            shutil.rmtree(path, ignore_errors=True)
+            if not os.path.isdir(path) and os.path.exists(path):
+                os.unlink(path)
+        left = bool(pids) or any(os.path.exists(path) for path in cgroups + paths)
         if left:
             time.sleep(0.005)  # there is no event to wait for when a killed process has left its group
     return not left
@@ -97,11 +99,11 @@ def clean(emulator_id: str, cgroups: list[str], directories: list[str], patience
 def _main(emulator_id: str, lines: IO[str]) -> int:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    watched: dict[str, list[str]] = {"cgroup": [], "directory": []}
+    watched: dict[str, list[str]] = {"cgroup": [], "path": []}
     for line in lines:
         kind, _, path = line.rstrip("\n").partition(" ")
         watched[kind].append(path)
-    return 0 if clean(emulator_id, watched["cgroup"], watched["directory"]) else 1
+    return 0 if clean(emulator_id, watched["cgroup"], watched["path"]) else 1
 
 
 if __name__ == "__main__":

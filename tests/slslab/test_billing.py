@@ -99,11 +99,11 @@ def test_a_bill_of_everything() -> None:
         "S3 DELETE requests": "0",
         "Step Functions state transitions": "0.0032",
         "SQS requests": "0.000004",
-        "Host t4g.medium": "0.0009333333333333333333",
+        "Host t4g.medium": "0.00093333333333333333333",
         "Host mq.m5.large": "0.288",
     }
     assert bill.not_billed == ()
-    assert bill.as_document()["total"] == "0.3001670488833333333333"
+    assert bill.as_document()["total"] == "0.30016774888333333333333"
 
 
 def test_nothing_costs_nothing() -> None:
@@ -199,13 +199,13 @@ def test_usage_may_be_billed_twice() -> None:
     ("seconds", "memory_mb", "recomputed", "printed", "consistent"),
     [
         pytest.param("15.44", 2685, "0.00069094", "0.000689", True, id="SPIRT MobileNet"),
-        pytest.param("14.343", 2048, "0.00048957", "0.000442", False, id="ScatterReduce MobileNet"),
+        pytest.param("14.343", 2048, "0.00048958", "0.000442", False, id="ScatterReduce MobileNet"),
         pytest.param("14.382", 2048, "0.00049091", "0.000445", False, id="AllReduce MobileNet"),
         pytest.param("69.425", 3024, "0.00349903", "0.003496", True, id="MLLess MobileNet"),
         pytest.param("28.55", 3200, "0.00152267", "0.001523", True, id="SPIRT ResNet-18"),
         pytest.param("27.17", 2880, "0.00130416", "0.001302", True, id="ScatterReduce ResNet-18"),
         pytest.param("26.79", 2986, "0.00133325", "0.001382", False, id="AllReduce ResNet-18"),
-        pytest.param("78.39", 3630, "0.00474262", "0.004737", True, id="MLLess ResNet-18"),
+        pytest.param("78.39", 3630, "0.00474260", "0.004737", True, id="MLLess ResNet-18"),
     ],
 )
 def test_table_2_functions(seconds: str, memory_mb: int, recomputed: str, printed: str, consistent: bool) -> None:
@@ -295,7 +295,7 @@ def test_above_the_tiers_more_still_costs_more_but_at_no_higher_rate(requests: i
     ],
 )
 def test_an_invocation_that_cannot_have_happened_is_refused_by_name(wrong: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match="invocation 11111111-2222-3333-4444-555555555555 is .* It must be"):
+    with pytest.raises(UsageError, match=r"invocation 11111111-2222-3333-4444-555555555555 is .* It must be"):
         compute_bill(Usage([wrong]), AWS)
 
 
@@ -379,8 +379,9 @@ def test_a_bad_book_is_refused_by_its_entry(tmp_path: Path, old: str, new: str, 
 def test_a_missing_book_is_refused_with_the_names_there_are(tmp_path: Path) -> None:
     assert book_names() == ("aws-us-east-1", "paper-2025")
     for missing in ("aws-mars-1", str(tmp_path / "none.toml"), tmp_path):
-        with pytest.raises(BookError, match="Name one of aws-us-east-1, paper-2025"):
+        with pytest.raises(BookError, match="There is no price book") as refusal:
             load_book(missing)
+        assert refusal.value.hint.startswith("name one of aws-us-east-1, paper-2025, or")
     binary = tmp_path / "binary.toml"
     binary.write_bytes(b"\xff\xfe")
     with pytest.raises(BookError, match="is not TOML"):

@@ -1,6 +1,6 @@
 """Tables for a terminal, made from a run's document alone."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -8,6 +8,8 @@ from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
+
+from slslab.doctor import Finding
 
 PHASES = ("init", "fetch", "compute", "synchronise", "wait", "update", "other")
 Document = Mapping[str, Any]
@@ -112,6 +114,23 @@ def bill(cost: Mapping[str, Any]) -> Table:
         )
     table.add_section()
     table.add_row("total", "", "", "", f"{Decimal(cost['total']):.8f}")
+    for left_out in cost["not_billed"]:
+        table.add_row(
+            Text(f"{left_out['item']} (no price in {cost['book']['name']})", "dim"),
+            _quantity(left_out["quantity"]),
+            left_out["unit"],
+        )
+    return table
+
+
+def findings(found: Sequence[Finding]) -> Table:
+    """What `doctor` found."""
+    table = Table(box=None, pad_edge=False)
+    for heading in ("", "", "found", "what follows"):
+        table.add_column(heading)
+    colours = {"ok": "green", "partly": "yellow", "missing": "red"}
+    for finding in found:
+        table.add_row(finding.subject, Text(finding.state, colours[finding.state]), finding.found, finding.hint)
     return table
 
 
@@ -151,7 +170,7 @@ def _failure(document: Document) -> Text:
 def _figures(documents: Sequence[Document]) -> Table:
     headings = [f"{d['architecture']} ({d['run']})" if len(documents) > 1 else "measured" for d in documents]
     table = _table("", *headings, title="Run")
-    rows = (
+    rows: tuple[tuple[str, Callable[[Document], str]], ...] = (
         ("time, wall s", lambda d: f"{d['seconds']['measured']:,.1f}"),
         ("billed s", lambda d: f"{d['billed_seconds']:,.3f}"),
         ("peak memory MB", lambda d: f"{d['peak_memory_mb']:,} of {d['memory_mb']:,}"),

@@ -1,0 +1,128 @@
+"""What a run's trace and metered invocations add up to; nothing here talks to a running system."""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+PHASES = ("init", "fetch", "compute", "synchronise", "update", "wait", "other")
+PROTOCOL = (
+    "object.put",
+    "object.get",
+    "object.list",
+    "object.delete",
+    "tensor.set",
+    "tensor.get",
+    "tensor.delete",
+    "tensor.script",
+    "queue.publish",
+    "queue.deliver",
+    "transition",
+)
+OVERSUBSCRIBED = 0.02
+Records = Sequence[Mapping[str, Any]]
+Rows = list[dict[str, Any]]
+
+
+def rows(events: pa.Table) -> Rows:
+    """The events as dictionaries."""
+    found: Rows = events.to_pylist()
+    return found
+
+
+def protocol(events: Rows) -> dict[str, Any]:
+    """Counts and bytes of the training protocol, and of everything beside it, under the same keys."""
+    parts: dict[bool, tuple[Counter[str], Counter[str]]] = {flag: (Counter(), Counter()) for flag in (False, True)}
+    for event in events:
+        if event["op"] in PROTOCOL:
+            counts, moved = parts[event["overhead"]]
+            counts[event["op"]] += event["requests"]
+            if event["op"] in ("object.put", "tensor.set"):
+                moved["in"] += event["bytes"]
+            else:
+                moved["out"] += event["bytes"]
+
+    def document(flag: bool) -> dict[str, Any]:
+        counts, moved = parts[flag]
+        return {"counts": dict(sorted(counts.items())), "bytes": {"in": moved["in"], "out": moved["out"]}}
+
+    return {**document(False), "overheads": document(True)}
+
+
+def object_requests(events: Rows) -> dict[str, int]:
+    """Every request to the object store by operation, failed ones and polls included: what S3 bills."""
+    requests: Counter[str] = Counter()
+    for event in events:
+        if event["op"].startswith("object."):
+            requests[event["op"]] += event["requests"]
+    return dict(sorted(requests.items()))
+
+
+def workers(events: Rows, records: Records) -> list[dict[str, Any]]:
+    """Per worker: seconds of each phase on the Lambda clock, bytes, billed seconds, invocations and peak memory.
+
+    `other` holds what no event names: the runtime between them, and all of an invocation that ended before its first.
+    An invocation whose worker is not known (killed before its first event) is worker -1.
+    """
+    owner = {e["invocation"]: e["worker"] for e in events if e["worker"] >= 0}
+    seconds: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    moved: dict[int, Counter[str]] = defaultdict(Counter)
+    named: dict[str, float] = defaultdict(float)
+    for event in events:
+        if event["worker"] >= 0:
+            lambda_s = (event["end_ns"] - event["start_ns"] - event["host_delay_ns"]) / 1e9
+            seconds[event["worker"]][event["phase"]] += lambda_s
+            named[event["invocation"]] += lambda_s
+            if event["op"].startswith(("object.", "tensor.")):
+                moved[event["worker"]]["in" if event["op"] in ("object.put", "tensor.set") else "out"] += event["bytes"]
+    by_worker: dict[int, list[Mapping[str, Any]]] = defaultdict(list)
+    for record in records:
+        worker = owner.get(record["request_id"], -1)
+        by_worker[worker].append(record)
+        seconds[worker]["init"] += (record["init_ms"] or 0.0) / 1000
+        seconds[worker]["other"] += record["duration_ms"] / 1000 - named[record["request_id"]]
+    return [
+        {
+            "worker": worker,
+            "phases": {phase: round(seconds[worker][phase], 6) for phase in PHASES},
+            "bytes": {"in": moved[worker]["in"], "out": moved[worker]["out"]},
+            "billed_seconds": sum(record["billed_ms"] for record in own) / 1000,
+            "invocations": len(own),
+            "peak_memory_mb": max((record["max_memory_mb"] for record in own), default=0),
+            "host_delay_seconds": sum(record["host_delay_ms"] for record in own) / 1000,
+        }
+        for worker, own in sorted(by_worker.items())
+    ]
+
+
+def totals(events: Rows, records: Records) -> dict[str, Any]:
+    """The figures of a run's document that its trace and invocations decide."""
+    per_worker = workers(events, records)
+    delay_ms = sum(record["host_delay_ms"] for record in records)
+    wall_ms = sum((record["end_ns"] - record["start_ns"]) / 1e6 + (record["init_ms"] or 0.0) for record in records)
+    return {
+        "billed_seconds": sum(record["billed_ms"] for record in records) / 1000,
+        "gb_seconds": str(gb_seconds(records)),
+        "invocations": len(records),
+        "cold_starts": sum(record["cold_start"] for record in records),
+        "peak_memory_mb": max((record["max_memory_mb"] for record in records), default=0),
+        "phases": {phase: round(sum(w["phases"][phase] for w in per_worker), 6) for phase in PHASES},
+        **protocol(events),
+        "per_worker": per_worker,
+        "host_delay_seconds": round(delay_ms / 1000, 6),
+        "oversubscribed": delay_ms > OVERSUBSCRIBED * wall_ms,
+    }
+
+
+def gb_seconds(records: Records) -> Decimal:
+    """Billed GB-seconds, exact (1 GB = 1,024 MB)."""
+    total = sum(record["memory_mb"] * record["billed_ms"] for record in records)
+    return Decimal(total) / (1024 * 1000)
+
+
+def last_position(events: Rows, worker: int | None) -> tuple[int, int] | None:
+    """Epoch and step that a worker (or any) reached last."""
+    found = [(e["epoch"], e["step"]) for e in events if e["step"] >= 0 and worker in (None, e["worker"])]
+    return max(found, default=None)

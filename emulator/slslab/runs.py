@@ -1,0 +1,168 @@
+"""Run directories: where a run's plan, trace, records, bill and document live. A finished run is never modified."""
+
+import fcntl
+import json
+import os
+import re
+import secrets
+import tomllib
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from slslab.errors import RequestError
+from slslab.trace import LOG, TABLE
+
+DOCUMENT = "run.json"
+PLAN = "plan.toml"
+LOCK = ".lock"
+
+
+def root() -> Path:
+    """Where runs live: $SLSLAB_RUNS or ./runs."""
+    return Path(os.environ.get("SLSLAB_RUNS", "runs"))
+
+
+def new_id(architecture: str, model: str) -> str:
+    """A sortable, readable, unique id such as 20261121-071530-scatterreduce-mobilenet-3f2a."""
+    now = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    name = re.sub(r"[^a-z0-9]+", "-", f"{architecture}-{model}".lower())[:32].strip("-")
+    return f"{now}-{name}-{secrets.token_hex(2)}"
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    """One run's directory."""
+
+    path: Path
+
+    @classmethod
+    def create(cls, path: Path) -> "RunDirectory":
+        """Make the directory; RequestError if something is there already."""
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RequestError(f"{path} cannot be made: {error.strerror}.", "choose another --out.") from error
+        if any(path.iterdir()):
+            raise RequestError(f"{path} is not empty, and a run never overwrites another.", "choose another --out.")
+        (path / "logs").mkdir()
+        return cls(path)
+
+    @property
+    def id(self) -> str:
+        """The run's id, as its plan says; the directory's name if there is no plan."""
+        return str(self.plan().get("run", self.path.name)) if (self.path / PLAN).exists() else self.path.name
+
+    @property
+    def logs(self) -> Path:
+        """The functions' logs."""
+        return self.path / "logs"
+
+    @property
+    def trace_log(self) -> Path:
+        """Where the trace is appended."""
+        return self.path / LOG
+
+    def lock(self) -> int:
+        """Mark the run as going on for as long as this process lives; returns the descriptor to close at its end."""
+        descriptor = os.open(self.path / LOCK, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        return descriptor
+
+    def unlock(self, descriptor: int) -> None:
+        """The run is over."""
+        os.close(descriptor)
+        (self.path / LOCK).unlink(missing_ok=True)
+
+    def write_plan(self, plan: dict[str, Any]) -> None:
+        """Write plan.toml, complete and re-runnable."""
+        (self.path / PLAN).write_text(tomli_w.dumps(plan))
+
+    def plan(self) -> dict[str, Any]:
+        """Read plan.toml."""
+        return tomllib.loads((self.path / PLAN).read_text())
+
+    def write(self, name: str, document: Any) -> None:
+        """Write a JSON file at once or not at all."""
+        temporary = self.path / f".{name}.tmp"
+        temporary.write_text(json.dumps(document, indent=2) + "\n")
+        temporary.replace(self.path / name)
+
+    def write_invocations(self, records: list[dict[str, Any]]) -> None:
+        """Write invocations.jsonl: a metered record with its REPORT line per invocation."""
+        lines = "".join(json.dumps(record) + "\n" for record in records)
+        (self.path / "invocations.jsonl").write_text(lines)
+
+    def document(self) -> dict[str, Any] | None:
+        """The run's document, if it has come to its end."""
+        path = self.path / DOCUMENT
+        return json.loads(path.read_text()) if path.exists() else None
+
+    def status(self) -> str:
+        """done, failed, running, or interrupted (its command was killed)."""
+        document = self.document()
+        if document is not None:
+            return str(document["status"])
+        return "running" if self._locked() else "interrupted"
+
+    def summary(self) -> dict[str, Any]:
+        """What `runs` lists: the document, or what is known of a run without one."""
+        document = self.document()
+        if document is not None:
+            return document
+        plan = self.plan() if (self.path / PLAN).exists() else {}
+        return {"run": self.id, "status": self.status()} | {k: v for k, v in plan.items() if k != "run"}
+
+    def _locked(self) -> bool:
+        try:
+            descriptor = os.open(self.path / LOCK, os.O_WRONLY | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return True
+        else:
+            return False
+        finally:
+            os.close(descriptor)
+
+
+def list_runs() -> list[RunDirectory]:
+    """All runs, newest first."""
+    if not root().is_dir():
+        return []
+    found = [path for path in root().iterdir() if _is_run(path)]
+    return [RunDirectory(path) for path in sorted(found, key=_begun, reverse=True)]
+
+
+def resolve(run: str) -> RunDirectory:
+    """The run by id, unambiguous beginning, path, `last` or `last~N`; RequestError if there is none, or several."""
+    known = list_runs()
+    if match := re.fullmatch(r"last(?:~(\d+))?", run):
+        back = int(match[1] or 0)
+        if back >= len(known):
+            raise RequestError(f"There are {len(known)} runs in {root()}, and {run} is not one of them.", "slslab runs")
+        return known[back]
+    if _is_run(Path(run)):
+        return RunDirectory(Path(run))
+    exact = [one for one in known if run in (one.id, one.path.name)]
+    found = exact or [one for one in known if one.id.startswith(run)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        names = ", ".join(one.id for one in found[:4])
+        raise RequestError(f"{run!r} may mean {len(found)} runs: {names}.", "give more of the id.")
+    raise RequestError(f"There is no run {run!r} in {root()}.", "list them with `slslab runs`.")
+
+
+def _is_run(path: Path) -> bool:
+    return path.is_dir() and any((path / name).exists() for name in (PLAN, DOCUMENT, LOG, TABLE))
+
+
+def _begun(path: Path) -> tuple[float, str]:
+    plan = path / PLAN
+    return (plan.stat().st_mtime if plan.exists() else path.stat().st_mtime, path.name)
