@@ -11,6 +11,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -112,7 +113,9 @@ class Worker:
         self.context = context
         if objects is None:
             tracer = Tracer(run=self.plan.run, worker=self.rank, invocation=context.aws_request_id)
-            objects = Objects(s3_client(), assignment.bucket, tracer)
+            with tracer.span("connect", "other"):
+                client = _environment_client()
+            objects = Objects(client, assignment.bucket, tracer)
         self.objects = objects
         self.tracer = objects.tracer
         self.exchange = exchange(self.plan, self.rank, objects)
@@ -252,6 +255,12 @@ def handle(
 ) -> dict[str, Any]:
     """What every room's Lambda handler does."""
     return Worker(Assignment.from_event(event), context, exchange).run()
+
+
+@cache
+def _environment_client() -> Any:
+    """One S3 client for the life of the environment: making it costs a second of a small function's CPU share."""
+    return s3_client()
 
 
 def thread_count(memory_mb: int) -> int:
