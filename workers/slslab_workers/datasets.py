@@ -225,7 +225,7 @@ def _digits() -> Dataset:
 
 
 def _synthetic(samples: int, seed: int) -> Dataset:
-    """Noise around a different mean colour per class: learnable, and as large as a plan needs; a fifth more for test."""
+    """Noise around a different mean colour per class: learnable, as large as a plan needs; a fifth more for test."""
     generator = np.random.default_rng([seed, 10])
     centres = generator.integers(64, 192, (10, 3, 1, 1))
 

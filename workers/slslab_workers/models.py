@@ -3,6 +3,7 @@
 Parameter counts are those of the protocol reference, chapter 1.1 (measured there by building the networks).
 """
 
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 CLASSES = 10
 TORCHVISION = "torchvision:"
+_BUILDING = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,8 @@ def build(name: str, seed: int) -> "nn.Module":
     import torch
 
     spec(name)
-    with torch.random.fork_rng(devices=[]):
+    # Layers draw from the process's one generator, so two threads must not build at once.
+    with _BUILDING, torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         if name.startswith(TORCHVISION):
             return _torchvision(name.removeprefix(TORCHVISION))

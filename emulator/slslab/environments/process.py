@@ -365,8 +365,8 @@ class ProcessEnvironment:
         return process_tree(self._process.pid) if self._process is not None else []
 
     def _publish_delay(self, delay_ns: int) -> None:
-        with (self._home / "host_delay").open("r+b", buffering=0) as file:
-            file.write(struct.pack("<Q", max(0, delay_ns)))
+        with contextlib.suppress(FileNotFoundError), (self._home / "host_delay").open("r+b", buffering=0) as file:
+            file.write(struct.pack("<Q", delay_ns))
 
     def _on_exit(self) -> None:
         assert self._process is not None
@@ -376,6 +376,8 @@ class ProcessEnvironment:
             self._exited.set_result(status)
 
     def _drain_log(self) -> None:
+        if self._log_read < 0:
+            return  # stopped under a running invocation, and drained then
         with contextlib.suppress(BlockingIOError):
             while chunk := os.read(self._log_read, 65_536):
                 self._keep(chunk)
@@ -384,6 +386,8 @@ class ProcessEnvironment:
             asyncio.get_running_loop().remove_reader(self._log_read)
 
     def _drain_trace(self) -> None:
+        if self._trace_read < 0:
+            return
         with contextlib.suppress(BlockingIOError):
             while chunk := os.read(self._trace_read, 65_536):
                 self._trace_buffer += chunk
@@ -400,8 +404,8 @@ class ProcessEnvironment:
             self._host.record({"record": "event", **event, "function": self.function.name, "environment": self.id})
 
     def _keep(self, chunk: bytes) -> None:
-        assert self._log_file is not None
-        self._log_file.write(chunk)
+        if self._log_file is not None and not self._log_file.closed:
+            self._log_file.write(chunk)
         self._tail.append(chunk[-LOG_TAIL_BYTES:])
         self._tail_size += len(self._tail[-1])
         while self._tail_size - len(self._tail[0]) >= LOG_TAIL_BYTES:

@@ -24,7 +24,8 @@ PORTS = ("master", "master.grpc", "volume", "volume.grpc", "filer", "filer.grpc"
 START_LIMIT_S = 30.0
 STOP_LIMIT_S = 1.0
 ATTEMPTS = 3
-MEMORY_LIMIT = "512MiB"
+# Each bucket has volumes of its own; the default of seven at once would be disk and file handles for nothing.
+SETTINGS = {"GOMEMLIMIT": "512MiB", "WEED_MASTER_VOLUME_GROWTH_COPY_1": "2"}
 
 
 class EmbeddedObjectStore:
@@ -111,7 +112,7 @@ class EmbeddedObjectStore:
             "-master.volumeSizeLimitMB=1024",
             "-master.vacuumIntervalSeconds=10",
             "-master.garbageThreshold=0.1",
-            "-volume.max=0",
+            "-volume.max=10000",
         ]
         with (self._data / "log").open("wb") as log:
             self._process = subprocess.Popen(
@@ -120,7 +121,7 @@ class EmbeddedObjectStore:
                 stdout=log,
                 stderr=log,
                 cwd=self._data,
-                env={**os.environ, **self._environment, "GOMEMLIMIT": MEMORY_LIMIT},
+                env={**os.environ, **self._environment, **SETTINGS},
                 start_new_session=True,
             )
 
