@@ -30,8 +30,30 @@ VCPU_MB = 1769
 class Exchange(Protocol):
     """How the gradients of all workers become one aggregate."""
 
-    def synchronise(self, gradient: torch.Tensor, epoch: int, step: int) -> torch.Tensor:
-        """This worker's gradient (P,) float32 in, the aggregate (P,) out; returns when all workers may go on."""
+    def synchronise(self, gradient: torch.Tensor, epoch: int, step: int, leaving: bool) -> "Aggregate":
+        """This worker's gradient (P,) float32 in, the aggregate (P,) out; returns when all workers may go on.
+
+        `leaving` is this worker's vote to go on in another invocation after this step. Votes travel with the gradients
+        (`wire_metadata`), so that all workers leave after the same step and none waits for one that has left.
+        """
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """What the exchange of one step gives: the aggregate (P,) float32, and whether any worker votes to leave."""
+
+    gradient: torch.Tensor
+    leaving: bool
+
+
+def wire_metadata(leaving: bool) -> dict[str, str]:
+    """User metadata of a gradient object: its dtype, and the sender's vote."""
+    return {"dtype": "float32", "leaving": str(int(leaving))}
+
+
+def is_leaving(metadata: Mapping[str, str]) -> bool:
+    """The vote in a gradient object's metadata."""
+    return metadata["leaving"] == "1"
 
 
 @dataclass
@@ -131,11 +153,11 @@ class Worker:
             raise ValueError(f"worker {self.rank} resumes at step {state.position}, not at {assignment.first}")
         while state.position < assignment.until:
             started = time.monotonic()
-            self._train_step(state)
+            leaving = self._train_step(state)
             if state.position % steps_per_epoch == 0 and self.rank == 0:
                 self._store_model(state, state.position // steps_per_epoch - 1)
             self.longest_step_s = max(self.longest_step_s, time.monotonic() - started)
-            if state.position < assignment.until and self._must_stop():
+            if leaving and state.position < assignment.until:
                 return self._go_on_elsewhere(state)
         if assignment.keep:
             self._save(state)
@@ -145,16 +167,17 @@ class Worker:
             self.objects.put(result_key(self.plan, self.rank), body, "other")
         return result
 
-    def _train_step(self, state: WorkerState) -> None:
+    def _train_step(self, state: WorkerState) -> bool:
         epoch, step = divmod(state.position, self.plan.batches)
         self.tracer.epoch, self.tracer.step = epoch, step
         inputs, targets = self._fetch(epoch, step)
         loss, gradient = self._compute(state.model, inputs, targets)
-        aggregate = self.exchange.synchronise(gradient, epoch, step)
-        self._update(state, aggregate)
+        aggregate = self.exchange.synchronise(gradient, epoch, step, self._short_of_time())
+        self._update(state, aggregate.gradient)
         state.losses.append(loss)
         state.position += 1
         self.tracer.epoch = self.tracer.step = -1
+        return aggregate.leaving
 
     def _fetch(self, epoch: int, step: int) -> tuple[torch.Tensor, torch.Tensor]:
         stored = self.objects.get(minibatch_key(self.plan, epoch, step, self.rank), "fetch")
@@ -209,7 +232,7 @@ class Worker:
             body += buffers_to_bytes(state.model)
         self.objects.put(model_key(self.plan, epoch), body, "other")
 
-    def _must_stop(self) -> bool:
+    def _short_of_time(self) -> bool:
         """LambdaML's watchdog: whether too little time is left for another step and its checkpoint."""
         margin_s = max(min(30.0, self.plan.timeout / 10), 2 * self.longest_step_s)
         return remaining_s(self.context) < margin_s

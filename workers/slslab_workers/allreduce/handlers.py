@@ -9,7 +9,7 @@ from slslab_workers import gradients
 from slslab_workers.objects import Objects
 from slslab_workers.plan import Plan
 from slslab_workers.polling import PollPolicy, poll_policy
-from slslab_workers.training import handle
+from slslab_workers.training import Aggregate, handle, is_leaving, wire_metadata
 
 
 class AllReduceExchange:
@@ -23,29 +23,29 @@ class AllReduceExchange:
         self._mean = _combine(plan) == "mean"
         self._poll: PollPolicy = poll_policy(plan)
 
-    def synchronise(self, gradient: torch.Tensor, epoch: int, step: int) -> torch.Tensor:
+    def synchronise(self, gradient: torch.Tensor, epoch: int, step: int, leaving: bool) -> Aggregate:
         """Gradient (P,) float32 in, mean (as released: sum) over all workers out; returns when it is complete."""
         body = gradients.as_bytes(gradient)
-        self._objects.put(
-            self._local(epoch, step) + str(self._rank), body, "synchronise", overhead=False, metadata=WIRE
-        )
+        key = self._local(epoch, step) + str(self._rank)
+        self._objects.put(key, body, "synchronise", overhead=False, metadata=wire_metadata(leaving))
         if self._rank == 0:
             return self._merge(epoch, step)
         merged = self._objects.wait_for(self._merged(epoch, step), self._poll.gets, "synchronise", overhead=False)
-        return gradients.from_bytes(merged.body)
+        return Aggregate(gradients.from_bytes(merged.body), is_leaving(merged.metadata))
 
-    def _merge(self, epoch: int, step: int) -> torch.Tensor:
+    def _merge(self, epoch: int, step: int) -> Aggregate:
         """Rank 0: read what has arrived until all have, add in rank order, publish, and delete what expired."""
         prefix = self._local(epoch, step)
         parts: dict[int, torch.Tensor] = {}
         total: torch.Tensor | None = None
-        added = 0
+        added, leaving = 0, False
         delays = self._poll.lists.delays()
         while added < self._workers:
             arrived = sorted(int(key.rpartition("/")[2]) for key in self._objects.list(prefix, "synchronise"))
             for rank in arrived:
                 stored = self._objects.get(prefix + str(rank), "synchronise", overhead=False)
                 parts[rank] = gradients.from_bytes(stored.body)
+                leaving = leaving or is_leaving(stored.metadata)
                 self._objects.delete(prefix + str(rank), "synchronise", overhead=False)
                 with self._objects.tracer.span("reduce", "synchronise"):
                     # Whoever is next in rank order is added and let go, so that little is held.
@@ -59,20 +59,18 @@ class AllReduceExchange:
         if self._mean:
             total.div_(self._workers)
         merged = self._merged(epoch, step)
-        self._objects.put(merged, gradients.as_bytes(total), "synchronise", overhead=False, metadata=WIRE)
+        body = gradients.as_bytes(total)
+        self._objects.put(merged, body, "synchronise", overhead=False, metadata=wire_metadata(leaving))
         for key in self._objects.list(merged.rpartition("/")[0] + "/", "synchronise"):
             if key != merged:
                 self._objects.delete(key, "synchronise", overhead=False)
-        return total
+        return Aggregate(total, leaving)
 
     def _local(self, epoch: int, step: int) -> str:
         return f"{self._prefix}/gradients/e{epoch}/s{step}/"
 
     def _merged(self, epoch: int, step: int) -> str:
         return f"{self._prefix}/merged/e{epoch}_s{step}"
-
-
-WIRE = {"dtype": "float32"}
 
 
 def _combine(plan: Plan) -> str:

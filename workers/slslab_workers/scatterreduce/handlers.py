@@ -9,7 +9,7 @@ from slslab_workers import gradients
 from slslab_workers.objects import Objects
 from slslab_workers.plan import Plan
 from slslab_workers.polling import PollPolicy, poll_policy
-from slslab_workers.training import handle
+from slslab_workers.training import Aggregate, handle, is_leaving, wire_metadata
 
 
 class ScatterReduceExchange:
@@ -22,16 +22,16 @@ class ScatterReduceExchange:
         self._rank = rank
         self._poll: PollPolicy = poll_policy(plan)
 
-    def synchronise(self, gradient: torch.Tensor, epoch: int, step: int) -> torch.Tensor:
+    def synchronise(self, gradient: torch.Tensor, epoch: int, step: int, leaving: bool) -> Aggregate:
         """Gradient (P,) float32 in, mean over all workers out; returns when all chunks have been read."""
         parameters = gradient.numel()
         chunks = [gradients.chunk(parameters, self._workers, index) for index in range(self._workers)]
         for index, chunk in enumerate(chunks):
             if index != self._rank:
                 key = self._partial(epoch, step, index) + str(self._rank)
-                self._put(key, gradient[chunk])
-        own = self._merge(gradient[chunks[self._rank]], epoch, step)
-        self._put(self._merged(epoch, step) + str(self._rank), own)
+                self._put(key, gradient[chunk], leaving)
+        own, leaving = self._merge(gradient[chunks[self._rank]], epoch, step, leaving)
+        self._put(self._merged(epoch, step) + str(self._rank), own, leaving)
         aggregate = torch.empty(parameters)
         aggregate[chunks[self._rank]] = own
         self._gather(aggregate, chunks, epoch, step)
@@ -39,9 +39,9 @@ class ScatterReduceExchange:
             aggregate.div_(self._workers)
         if self._rank == 0:
             self._expire(epoch, step)
-        return aggregate
+        return Aggregate(aggregate, leaving)
 
-    def _merge(self, own: torch.Tensor, epoch: int, step: int) -> torch.Tensor:
+    def _merge(self, own: torch.Tensor, epoch: int, step: int, leaving: bool) -> tuple[torch.Tensor, bool]:
         """Collect this worker's chunk from everybody, delete what was read, and add up in rank order."""
         prefix = self._partial(epoch, step, self._rank)
         parts = {self._rank: own}
@@ -51,11 +51,12 @@ class ScatterReduceExchange:
             for rank in arrived:
                 stored = self._objects.get(prefix + str(rank), "synchronise", overhead=False)
                 parts[rank] = gradients.from_bytes(stored.body)
+                leaving = leaving or is_leaving(stored.metadata)
                 self._objects.delete(prefix + str(rank), "synchronise", overhead=False)
             if not arrived:
                 self._objects.pause(next(delays))
         with self._objects.tracer.span("reduce", "synchronise"):
-            return gradients.sum_in_rank_order([parts[rank] for rank in range(self._workers)])
+            return gradients.sum_in_rank_order([parts[rank] for rank in range(self._workers)]), leaving
 
     def _gather(self, aggregate: torch.Tensor, chunks: list[slice], epoch: int, step: int) -> None:
         """Read every other worker's merged chunk into its place."""
@@ -78,9 +79,9 @@ class ScatterReduceExchange:
             if not key.startswith(current):
                 self._objects.delete(key, "synchronise", overhead=False)
 
-    def _put(self, key: str, chunk: torch.Tensor) -> None:
+    def _put(self, key: str, chunk: torch.Tensor, leaving: bool) -> None:
         body = gradients.as_bytes(chunk)
-        self._objects.put(key, body, "synchronise", overhead=False, metadata={"dtype": "float32"})
+        self._objects.put(key, body, "synchronise", overhead=False, metadata=wire_metadata(leaving))
 
     def _partial(self, epoch: int, step: int, chunk: int) -> str:
         return f"{self._prefix}/partial/e{epoch}/s{step}/{chunk}/"

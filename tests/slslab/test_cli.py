@@ -1,0 +1,294 @@
+"""Whole runs through the command line, in processes of their own: documents, exit codes, endings."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slslab.environments.confinement import detect
+from slslab.execution import architectures
+from slslab.reaper import MARK
+
+Slslab = Callable[..., subprocess.CompletedProcess[str]]
+COMMAND = [sys.executable, "-c", "from slslab.cli import main; main()"]
+SMALL = ("--epochs", "2", "--workers", "2", "--batches", "2")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where this module's runs live."""
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture(scope="module")
+def environment(runs: Path) -> dict[str, str]:
+    return {**os.environ, "SLSLAB_RUNS": str(runs)}
+
+
+@pytest.fixture(scope="module")
+def slslab(environment: dict[str, str]) -> Slslab:
+    """Call the command line; output and exit code are captured."""
+
+    def call(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*COMMAND, *arguments], env=environment, capture_output=True, text=True, timeout=300, check=False
+        )
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def documents(slslab: Slslab) -> dict[str, dict[str, Any]]:
+    """One small run of each architecture."""
+    found = {}
+    for name in ("allreduce", "scatterreduce"):
+        done = slslab("run", name, *SMALL, "--json")
+        assert done.returncode == 0, done.stderr
+        found[name] = json.loads(done.stdout)
+    return found
+
+
+def test_document_of_a_finished_run(documents: dict[str, dict[str, Any]]) -> None:
+    for name, document in documents.items():
+        assert (document["schema"], document["status"], document["error"]) == (1, "done", None)
+        assert (document["architecture"], document["parameters"], document["gradient_bytes"]) == (name, 61706, 246824)
+        assert len(document["loss"]) == len(document["accuracy"]) == 2
+        assert (document["invocations"], document["cold_starts"]) == (2, 2)
+        assert 0 < document["peak_memory_mb"] <= document["memory_mb"]
+        assert document["seconds"]["modelled"] is None
+        assert document["replicas_equal"] is True
+        assert "SeaweedFS" in document["stack"]["s3"]
+        assert "awslambdaric 4.2.2" in document["stack"]["lambda"]
+    assert len({document["parameters_sha256"] for document in documents.values()}) == 1, "equal seeds, equal bits"
+
+
+def test_counts_and_bytes_of_a_run_are_the_closed_form(documents: dict[str, dict[str, Any]]) -> None:
+    for name, document in documents.items():
+        expected = architectures()[name].counts(2, 2, 2, 61_706)
+        assert document["counts"] == dict(expected.operations)
+        assert document["bytes"] == {"in": expected.bytes_in, "out": expected.bytes_out}
+        assert document["overheads"]["counts"]["object.list"] > 0
+
+
+def test_bill_adds_up(documents: dict[str, dict[str, Any]], slslab: Slslab) -> None:
+    for document in documents.values():
+        for prices in ("aws-us-east-1", "paper-2025"):
+            bill = json.loads(slslab("bill", document["run"], "--prices", prices, "--json").stdout)
+            assert sum(Decimal(line["amount"]) for line in bill["lines"]) == Decimal(bill["total"])
+            for line in bill["lines"]:
+                assert Decimal(line["quantity"]) * Decimal(line["price"]) == Decimal(line["amount"])
+        assert json.loads(slslab("bill", document["run"], "--json").stdout) == document["cost"]
+        requests = document["cost"]["lines"]
+        lists = next(line for line in requests if line["item"] == "S3 LIST requests")
+        assert int(lists["quantity"]) == document["overheads"]["counts"]["object.list"]
+        assert Decimal(document["gb_seconds"]) == Decimal(requests[0]["quantity"])
+
+
+def test_phases_are_the_billed_time(documents: dict[str, dict[str, Any]]) -> None:
+    for document in documents.values():
+        assert sum(document["phases"].values()) == pytest.approx(document["billed_seconds"], abs=0.01)
+        for worker in document["per_worker"]:
+            assert worker["phases"]["compute"] > 0
+            assert worker["phases"]["other"] > -0.01
+
+
+def test_run_directory_is_complete(documents: dict[str, dict[str, Any]], runs: Path) -> None:
+    document = documents["allreduce"]
+    directory = runs / document["run"]
+    names = {path.name for path in directory.iterdir()}
+    assert names == {
+        "plan.toml", "trace.parquet", "invocations.jsonl", "bill.json", "metrics.json", "run.json", "logs",
+    }  # fmt: skip
+    reports = [json.loads(line)["report"] for line in (directory / "invocations.jsonl").read_text().splitlines()]
+    logs = "".join(path.read_text() for path in (directory / "logs").iterdir())
+    assert len(reports) == 2
+    assert all(report in logs for report in reports)
+
+
+def test_show_runs_and_compare(documents: dict[str, dict[str, Any]], slslab: Slslab) -> None:
+    run = documents["scatterreduce"]["run"]
+    assert json.loads(slslab("show", run, "--json").stdout) == documents["scatterreduce"]
+    shown = slslab("show", run).stdout
+    for heading in ("Phases", "Messages and bytes", "Learning", "Bill", "host delay"):
+        assert heading in shown
+    listed = json.loads(slslab("runs", "--json").stdout)
+    assert {document["run"] for document in documents.values()} <= {document["run"] for document in listed}
+    both = slslab("compare", *(document["run"] for document in documents.values())).stdout
+    assert "test accuracy" in both
+    assert "S3 LIST requests" in both
+
+
+def test_watchdog_re_invokes_and_the_trajectory_is_the_same(slslab: Slslab) -> None:
+    """With a time-out of 7 s, 60 epochs need several generations of every worker."""
+    plan = ("run", "allreduce", "--workers", "2", "--epochs", "60", "--batches", "3", "--json")
+    whole = json.loads(slslab(*plan).stdout)
+    short = slslab(*plan, "--timeout", "7")
+    assert short.returncode == 0, short.stderr
+    pieces = json.loads(short.stdout)
+    assert whole["invocations"] == 2
+    assert pieces["invocations"] >= 4
+    assert pieces["parameters_sha256"] == whole["parameters_sha256"]
+    assert pieces["counts"] == whole["counts"]
+    assert pieces["bytes"] == whole["bytes"]
+    assert pieces["loss"] == whole["loss"]
+
+
+def test_until_accuracy_and_early_stopping(slslab: Slslab) -> None:
+    plan = ("run", "scatterreduce", "--workers", "2", "--batches", "9", "--epochs", "50", "--json")
+    reached = json.loads(slslab(*plan, "--until-accuracy", "0.5").stdout)
+    assert reached["status"] == "done"
+    assert reached["epochs_trained"] < 50
+    assert reached["accuracy"][-1] >= 0.5
+    assert all(accuracy < 0.5 for accuracy in reached["accuracy"][:-1])
+    expected = architectures()["scatterreduce"].counts(2, 9, reached["epochs_trained"], 61_706)
+    assert reached["counts"] == dict(expected.operations)
+
+
+def test_out_of_memory_ends_the_run_with_a_hint(slslab: Slslab) -> None:
+    plan = ("run", "allreduce", "--model", "mobilenet", "--dataset", "synthetic", "--workers", "1", "--batches", "1")
+    ended = slslab(*plan, "--batch-size", "128", "--memory", "512", "--json")
+    assert ended.returncode == 1
+    document = json.loads(ended.stdout)
+    assert document["status"] == "failed"
+    assert document["error"]["type"] == "Runtime.OutOfMemory"
+    assert document["error"]["message"].endswith("Runtime exited with error: signal: killed")
+    assert document["error"]["hint"] == "killed at its limit of 512 MB; measure it with --memory 10240."
+    assert document["error"]["worker"] == 0
+    assert document["cost"]["lines"], "what ran is billed"
+    measured = json.loads(slslab(*plan, "--batch-size", "128", "--json").stdout)
+    again = json.loads(slslab(*plan, "--batch-size", "128", "--memory", "512", "--json").stdout)
+    peak = f"{measured['peak_memory_mb']:,} MB"
+    assert again["error"]["hint"].endswith(f"the last run of this plan that finished peaked at {peak}.")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (("run", "allreduce", "--workers", "4000"), 3, "4000 environments at once: 4000 × 1,024 MB = 4,096,000 MB"),
+        (("run", "allreduce", "--batches", "50"), 2, "= 12,800 images an epoch, and the training set holds 1,433"),
+        (("run", "nothing"), 2, "There is no architecture 'nothing'"),
+        (("run", "scatterreduce", "--combine", "sum"), 2, "No such option"),
+        (("run", "allreduce", "--model", "alexnet"), 2, "There is no model 'alexnet'"),
+        (("run", "allreduce", "--dataset", "folder:/nowhere"), 2, "/nowhere is not a directory"),
+        (("run", "allreduce", "--memory", "64"), 2, "64 MB does not exist on AWS Lambda"),
+        (("run", "allreduce", "--memory", "paper"), 2, "The paper gives no memory size"),
+        (("run", "allreduce", "--timeout", "901"), 2, "901 s does not exist on AWS Lambda"),
+        (("run", "allreduce", "--mode", "per-batch", "--invoke", "event"), 2, "--invoke sync"),
+        (("run", "allreduce", "--prices", "nowhere"), 2, "nowhere"),
+        (("run", "allreduce", "--out", "/proc/x"), 2, "/proc/x cannot be made"),
+        (("show", "nothing"), 2, "There is no run 'nothing'"),
+        (("compare", "last"), 2, "compare needs two runs"),
+        (("frobnicate",), 2, "No such command"),
+    ],
+)
+def test_bad_requests_get_one_sentence_and_a_hint(
+    slslab: Slslab, runs: Path, arguments: tuple[str, ...], code: int, says: str
+) -> None:
+    before = sorted(runs.iterdir())
+    ended = slslab(*arguments)
+    assert ended.returncode == code, ended.stderr
+    assert says in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert ended.stdout == ""
+    assert sorted(runs.iterdir()) == before, "a wrong request leaves no run behind"
+
+
+def test_doctor(slslab: Slslab) -> None:
+    found = {finding["subject"]: finding for finding in json.loads(slslab("doctor", "--json").stdout)}
+    assert found["torch"]["state"] == "ok"
+    assert "not a security boundary" in found["isolation"]["hint"]
+
+
+def begin(environment: dict[str, str], out: Path) -> Iterator[subprocess.Popen[str]]:
+    """Start a long run and wait until its workers train."""
+    command = [*COMMAND, "run", "allreduce", "--workers", "2", "--epochs", "60", "--out", str(out), "--json"]
+    process = subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    log = out / "trace.jsonl"
+    deadline = time.monotonic() + 60
+    while not (log.exists() and '"op":"update"' in log.read_text()):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    yield process
+
+
+def remains(pid: int) -> list[str]:
+    """Processes, control groups, sockets and files of the command with this process id."""
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                variables = Path(f"/proc/{entry}/environ").read_bytes()
+            except OSError:
+                continue
+            if f"{MARK}={pid}-".encode() in variables:
+                found.append(entry)
+    groups = [str(g) for parent in detect().parents.values() for g in parent.glob(f"slslab-{pid}-*")]
+    homes = [str(home) for home in Path(tempfile.gettempdir()).glob(f"slslab-{pid}-*")]
+    return found + groups + homes
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -signal.SIGKILL)]
+)
+def test_no_ending_leaves_anything_but_the_trace(
+    slslab: Slslab, environment: dict[str, str], tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    out = tmp_path / "run"
+    sockets = set(Path("/tmp").glob("seaweedfs-*.sock"))
+    [process] = begin(environment, out)
+    assert len(remains(process.pid)) >= 4, "two workers, an S3 server, control groups"
+    os.kill(process.pid, number)
+    stdout, _ = process.communicate(timeout=60)
+    assert process.returncode == code
+    deadline = time.monotonic() + 20
+    while remains(process.pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert remains(process.pid) == []
+    assert set(Path("/tmp").glob("seaweedfs-*.sock")) <= sockets
+    shown = slslab("show", str(out), "--json")
+    assert shown.returncode == 0, shown.stderr
+    document = json.loads(shown.stdout)
+    assert document["status"] == "failed"
+    assert document["error"]["type"] == ("Killed" if number == signal.SIGKILL else "Interrupted")
+    assert document["counts"]["object.put"] > 0
+    assert (out / "trace.parquet").exists()
+    assert not (out / "trace.jsonl").exists()
+    if number != signal.SIGKILL:
+        assert json.loads(stdout)["run"] == document["run"]
+        assert document["invocations"] == 2, "invocations that were ended are metered and billed"
+
+
+def test_a_busy_host_changes_no_billed_compute(slslab: Slslab) -> None:
+    """Two busy loops on both cores: same compute seconds on the Lambda clock, no failure, marked oversubscribed."""
+    plan = ("run", "allreduce", "--model", "mobilenet", "--dataset", "synthetic", "--workers", "1", "--memory", "1769")
+    plan += ("--batch-size", "64", "--batches", "8", "--json")
+
+    def compute() -> tuple[float, dict[str, Any]]:
+        ended = slslab(*plan)
+        assert ended.returncode == 0, ended.stderr
+        document = json.loads(ended.stdout)
+        return document["phases"]["compute"], document
+
+    compute()
+    idle = min(compute()[0] for _ in range(2))
+    loops = [subprocess.Popen(["sh", "-c", "while :; do :; done"]) for _ in range(os.cpu_count() or 2)]
+    try:
+        busy, document = min((compute() for _ in range(2)), key=lambda pair: pair[0])
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
+    assert document["host"]["oversubscribed"] is True
+    assert busy == pytest.approx(idle, rel=0.05)
