@@ -35,9 +35,11 @@ def emulator() -> Iterator[Emulator]:
 
 
 @pytest.fixture(scope="session")
-def lambda_client(emulator: Emulator) -> Any:
+def lambda_client(emulator: Emulator) -> Iterator[Any]:
     """A boto3 Lambda client of the emulator."""
-    return emulator.client("lambda")
+    client = emulator.client("lambda")
+    yield client
+    client.close()
 
 
 def zipped(source: str) -> bytes:

@@ -34,6 +34,7 @@ INIT_LIMIT_S = 10.0  # documented: lambda-runtime-environment.html, "Init phase"
 SYNC_PAYLOAD_BYTES = 6_291_456  # documented: gettingstarted-limits.html, 6 MB each for request and response
 EVENT_PAYLOAD_BYTES = 1_048_576  # documented: AWS Compute blog, 2026-01-29
 RESPONSE_PAYLOAD_BYTES = 6_291_556  # documented: the limit that AWS's own error message names
+CLOSE_LIMIT_S = 5.0
 EVENT_RETRY_BASE_S = 60.0  # documented: invocation-async-error-handling.html, one minute, then two
 
 
@@ -115,6 +116,7 @@ class InvocationService:
         self._idle: list[ProcessEnvironment] = []
         self._all: set[ProcessEnvironment] = set()
         self._events: set[asyncio.Task[None]] = set()
+        self._active: set[asyncio.Task[Any]] = set()
         self._number = 0
         self._closing = False
 
@@ -143,12 +145,15 @@ class InvocationService:
     async def close(self) -> None:
         """End everything: queued events, running and idle environments."""
         self._closing = True
-        for task in list(self._events):
+        self.admission.nudge()
+        for task in self._events - self._active:
             task.cancel()
         for environment in list(self._all):
             await self._discard(environment)
-        if self._events:
-            await asyncio.wait(self._events, timeout=5)
+        # What ran until now is metered and billed, so it is waited for.
+        ending = self._events | self._active
+        if ending:
+            await asyncio.wait(ending, timeout=CLOSE_LIMIT_S)
 
     async def _run_event(self, name: str, payload: bytes, request_id: str, trace_id: str) -> None:
         attempt = 0
@@ -161,6 +166,8 @@ class InvocationService:
             attempt += 1
             if attempt > config.maximum_retry_attempts:
                 break
+            if self._closing:
+                return
             await asyncio.sleep(self._event_retry_base_s * attempt)
         if config.on_failure is not None and self._store_failure is not None:
             bucket = config.on_failure.rpartition(":")[2]
@@ -168,6 +175,17 @@ class InvocationService:
             await asyncio.to_thread(self._store_failure, bucket, key, body)
 
     async def _invoke(self, function: Function, payload: bytes, request_id: str, trace_id: str, kind: str) -> Response:
+        if self._closing:
+            raise ServiceError(503, "ServiceException", "The emulator is ending.")
+        task = asyncio.current_task()
+        assert task is not None
+        self._active.add(task)
+        try:
+            return await self._run(function, payload, request_id, trace_id, kind)
+        finally:
+            self._active.discard(task)
+
+    async def _run(self, function: Function, payload: bytes, request_id: str, trace_id: str, kind: str) -> Response:
         accepted_ns = time.monotonic_ns()
         async with self._lease(function, request_id) as (environment, init):
             response = await self._execute(environment, init, function, payload, request_id, trace_id, kind)
@@ -211,6 +229,8 @@ class InvocationService:
                 continue
             waited = True
             await self.admission.changed()
+            if self._closing:
+                raise ServiceError(503, "ServiceException", "The emulator is ending.")
         if waited:
             self._host.record(
                 _event("host.wait", waited_ns, request_id, resource=function.name, function=function.name)

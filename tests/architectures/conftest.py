@@ -66,7 +66,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         patch = pytest.MonkeyPatch()
         for name, value in {**CREDENTIALS, "AWS_REGION": "us-east-1", "AWS_ENDPOINT_URL_S3": server.endpoint}.items():
             patch.setenv(name, value)
-        yield s3_client(max_pool_connections=64)
+        client = s3_client(max_pool_connections=64)
+        yield client
+        client.close()
         patch.undo()
 
 

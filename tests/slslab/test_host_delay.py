@@ -1,0 +1,66 @@
+"""The Lambda clock on a busy host: what is billed is what Lambda would have taken."""
+
+import os
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from slslab.emulator import Emulator
+
+BURN = """
+    import time
+
+    def handler(event, context):
+        start = time.process_time()
+        while time.process_time() - start < event["cpu"]:
+            pass
+        time.sleep(event.get("sleep", 0))
+        return context.get_remaining_time_in_millis()
+"""
+
+
+@pytest.fixture
+def busy_host() -> Iterator[None]:
+    """A busy loop for every core, and one more."""
+    loops = [subprocess.Popen(["sh", "-c", "while :; do :; done"]) for _ in range((os.cpu_count() or 2) + 1)]
+    yield
+    for loop in loops:
+        loop.kill()
+        loop.wait()
+
+
+@pytest.mark.usefixtures("busy_host")
+@pytest.mark.parametrize("memory_mb", [884, 1769])
+def test_billed_duration_is_cpu_time_over_share(
+    memory_mb: int, emulator: Emulator, deploy: Callable[..., str], invoke: Callable[..., Any]
+) -> None:
+    name = deploy(BURN, MemorySize=memory_mb)
+    invoke(name, {"cpu": 0})
+    assert invoke(name, {"cpu": 1.0}).error is None
+    record = emulator.records[-1]
+    assert record.duration_ms == pytest.approx(1000 * 1769 / memory_mb, rel=0.08)
+    assert record.host_delay_ms > 100
+
+
+@pytest.mark.usefixtures("busy_host")
+def test_a_busy_host_causes_no_timeout_that_lambda_would_not(
+    deploy: Callable[..., str], invoke: Callable[..., Any]
+) -> None:
+    """1.6 s of CPU time take more than 2 s of wall time here, and fit into 2 s of Lambda time."""
+    name = deploy(BURN, Timeout=2)
+    invoke(name, {"cpu": 0})
+    answer = invoke(name, {"cpu": 1.6})
+    assert answer.error is None, answer.payload
+    assert invoke(name, {"cpu": 2.3}).payload["errorType"] == "Sandbox.Timedout"
+
+
+@pytest.mark.usefixtures("busy_host")
+def test_sleeping_is_billed_as_it_is(deploy: Callable[..., str], invoke: Callable[..., Any]) -> None:
+    name = deploy(BURN)
+    invoke(name, {"cpu": 0})
+    duration = re.search(r"Duration: (\d+\.\d+) ms", invoke(name, {"cpu": 0, "sleep": 0.5}).log)
+    assert duration is not None
+    assert 500 <= float(duration[1]) < 560
