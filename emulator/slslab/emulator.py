@@ -105,6 +105,7 @@ class Emulator:
         self._on_record = on_record
         self._event_retry_base_s = event_retry_base_s
         self._loop = asyncio.new_event_loop()
+        self._ending = asyncio.Event()
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> Self:
@@ -135,7 +136,7 @@ class Emulator:
         return self._session.home
 
     def _stop(self) -> None:
-        self._server.should_exit = True
+        self._loop.call_soon_threadsafe(self._ending.set)
         assert self._thread is not None
         self._thread.join()
         self._loop.close()
@@ -194,15 +195,13 @@ class Emulator:
         asyncio.set_event_loop(self._loop)
 
         async def serve() -> None:
-            try:
-                serving = asyncio.ensure_future(self._server.serve(sockets=[listener]))
-                while not self._server.should_exit and not serving.done():
-                    await asyncio.sleep(0.02)
-                # Environments first: a client that waits for an invocation gets its answer before the server closes.
-                await self.service.close()
-                await serving
-            finally:
-                listener.close()
+            serving = asyncio.ensure_future(self._server.serve(sockets=[listener]))
+            await self._ending.wait()
+            # Environments first: whoever waits for an invocation gets its answer before the server closes.
+            await self.service.close()
+            self._server.should_exit = True
+            await serving
+            listener.close()
 
         self._loop.run_until_complete(serve())
 

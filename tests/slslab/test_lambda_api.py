@@ -255,7 +255,7 @@ def test_event_invocations_retry_and_then_end(lambda_client: Any, deploy: Deploy
     while len(emulator.records) < before + 2 and time.monotonic() < deadline:
         time.sleep(0.02)
     time.sleep(0.2)
-    attempts = emulator.records[before:]
+    attempts = list(emulator.records)[before:]
     assert [record.invocation_type for record in attempts] == ["Event", "Event"]
     assert {record.request_id for record in attempts} == {response["ResponseMetadata"]["RequestId"]}
 

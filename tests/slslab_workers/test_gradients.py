@@ -1,0 +1,82 @@
+"""Gradients as vectors: order, views, chunks, rank-order sums, bytes."""
+
+import hashlib
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slslab_workers import gradients
+
+
+def small_model() -> torch.nn.Sequential:
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.BatchNorm2d(2), torch.nn.Linear(4, 3))
+
+
+def test_vector_is_in_order_of_parameters() -> None:
+    model = small_model()
+    vector = gradients.flatten(model.parameters())
+    expected = np.concatenate([p.detach().numpy().ravel(order="C") for p in model.parameters()])
+    assert vector.dtype == torch.float32
+    assert np.array_equal(vector.numpy(), expected)
+    assert gradients.sha256(vector) == hashlib.sha256(expected.astype("<f4").tobytes()).hexdigest()
+
+
+def test_parameters_and_gradients_take_a_vector() -> None:
+    model = small_model()
+    count = sum(p.numel() for p in model.parameters())
+    vector = torch.arange(count, dtype=torch.float32)
+    gradients.write_parameters(model, vector)
+    assert torch.equal(gradients.flatten(model.parameters()), vector)
+    gradients.set_gradient(model, vector)
+    assert torch.equal(gradients.flat_gradient(model), vector)
+    vector[0] = -7
+    [first, *_] = model.parameters()
+    assert first.grad is not None
+    assert first.grad.flatten()[0] == -7, "gradients are views, not copies"
+
+
+def test_parameter_outside_the_loss_is_refused() -> None:
+    model = small_model()
+    with pytest.raises(ValueError, match="does not depend on it"):
+        gradients.flat_gradient(model)
+
+
+@given(st.integers(1, 300), st.integers(1, 40))
+def test_chunks_cover_the_vector_in_order_and_evenly(parameters: int, workers: int) -> None:
+    chunks = [gradients.chunk(parameters, workers, index) for index in range(workers)]
+    assert [position for chunk in chunks for position in range(parameters)[chunk]] == list(range(parameters))
+    sizes = [chunk.stop - chunk.start for chunk in chunks]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[0] - sizes[-1] <= 1
+
+
+def test_chunks_of_the_protocol_reference() -> None:
+    def sizes(parameters: int) -> list[int]:
+        return [c.stop - c.start for c in (gradients.chunk(parameters, 4, i) for i in range(4))]
+
+    assert sizes(3_217_226) == [804_307, 804_307, 804_306, 804_306]
+    assert sizes(11_173_962) == [2_793_491, 2_793_491, 2_793_490, 2_793_490]
+
+
+def test_sum_is_in_rank_order() -> None:
+    """In float32 (1e8 + 1) - 1e8 is 0 and (1e8 - 1e8) + 1 is 1: the order is in the bits."""
+    parts = [torch.tensor([value]) for value in (1e8, 1.0, -1e8)]
+    assert gradients.sum_in_rank_order(parts).item() == 0.0
+    assert gradients.sum_in_rank_order([parts[0], parts[2], parts[1]]).item() == 1.0
+    assert parts[0].item() == 1e8, "the parts stay as they are"
+
+
+def test_bytes_are_the_vectors_own_memory() -> None:
+    vector = torch.tensor([1.0, 2.0, 3.0])
+    assert bytes(gradients.as_bytes(vector[1:])) == np.array([2, 3], "<f4").tobytes()
+    body = bytearray(gradients.as_bytes(vector))
+    again = gradients.from_bytes(body)
+    assert torch.equal(again, vector)
+    body[:4] = np.array([9], "<f4").tobytes()
+    assert again[0] == 9, "no copy"
+    assert gradients.as_bytes(vector[3:]).nbytes == 0
+    assert gradients.from_bytes(bytearray()).shape == (0,)
