@@ -1,0 +1,85 @@
+"""Figures of a run out of made-up events and records."""
+
+from decimal import Decimal
+from typing import Any
+
+from slslab import metrics
+
+
+def event(op: str, phase: str, seconds: float, **more: Any) -> dict[str, Any]:
+    base = {
+        "op": op, "phase": phase, "start_ns": 0, "end_ns": round(seconds * 1e9), "host_delay_ns": 0, "bytes": 0,
+        "requests": 1, "overhead": True, "failed": False, "worker": 0, "epoch": 0, "step": 0, "invocation": "a",
+    }  # fmt: skip
+    return base | more
+
+
+def record(request_id: str, **more: Any) -> dict[str, Any]:
+    base = {
+        "request_id": request_id, "memory_mb": 1769, "duration_ms": 10_000.0, "init_ms": 500.0, "billed_ms": 10_500,
+        "max_memory_mb": 300, "cold_start": True, "host_delay_ms": 0.0, "start_ns": 0, "end_ns": 10_000_000_000,
+    }  # fmt: skip
+    return base | more
+
+
+def test_protocol_and_overheads_stand_apart() -> None:
+    found = metrics.protocol(
+        [
+            event("object.put", "synchronise", 0, bytes=100, overhead=False),
+            event("object.get", "synchronise", 0, bytes=70, overhead=False),
+            event("object.get", "synchronise", 0, failed=True, requests=1),
+            event("object.put", "other", 0, bytes=11, requests=2),
+            event("compute", "compute", 1, bytes=0),
+        ]
+    )
+    assert found == {
+        "counts": {"object.get": 1, "object.put": 1},
+        "bytes": {"in": 100, "out": 70},
+        "overheads": {"counts": {"object.get": 1, "object.put": 2}, "bytes": {"in": 11, "out": 0}},
+    }
+
+
+def test_every_request_is_billed_polls_and_failures_too() -> None:
+    events = [event("object.list", "synchronise", 0, worker=-1), event("object.get", "fetch", 0, failed=True)]
+    assert metrics.object_requests(events) == {"object.get": 1, "object.list": 1}
+
+
+def test_phases_are_lambda_time_and_other_is_the_rest() -> None:
+    events = [
+        event("compute", "compute", 6, host_delay_ns=2_000_000_000),
+        event("wait", "wait", 1.5),
+        event("compute", "compute", 3, worker=1, invocation="b"),
+    ]
+    zero, one = metrics.workers(events, [record("a"), record("b", init_ms=None, duration_ms=3000.0)])
+    assert zero["phases"] == {
+        "init": 0.5, "fetch": 0.0, "compute": 4.0, "synchronise": 0.0, "update": 0.0, "wait": 1.5, "other": 4.5,
+    }  # fmt: skip
+    assert one["phases"]["compute"] == 3.0
+    assert one["phases"]["other"] == 0.0
+
+
+def test_an_invocation_killed_before_its_first_event_belongs_to_nobody() -> None:
+    totals = metrics.totals([], [record("a", duration_ms=2000.0)])
+    [lost] = totals["per_worker"]
+    assert lost["worker"] == -1
+    assert lost["phases"]["other"] == 2.0
+    assert totals["invocations"] == 1
+
+
+def test_totals() -> None:
+    records = [record("a"), record("b", max_memory_mb=400, cold_start=False, host_delay_ms=300.0)]
+    totals = metrics.totals([event("compute", "compute", 1)], records)
+    assert totals["billed_seconds"] == 21.0
+    assert Decimal(totals["gb_seconds"]) == Decimal(1769 * 21_000) / 1024 / 1000
+    assert (totals["invocations"], totals["cold_starts"], totals["peak_memory_mb"]) == (2, 1, 400)
+    assert totals["host_delay_seconds"] == 0.3
+    assert totals["oversubscribed"] is False, "0.3 of 21 s is under 2 %"
+    slowed = [record("a", host_delay_ms=1000.0)]
+    assert metrics.totals([], slowed)["oversubscribed"] is True
+
+
+def test_last_position() -> None:
+    events = [event("compute", "compute", 1, epoch=1, step=4), event("update", "update", 1, worker=1, epoch=2, step=0)]
+    assert metrics.last_position(events, 0) == (1, 4)
+    assert metrics.last_position(events, None) == (2, 0)
+    assert metrics.last_position(events, 7) is None

@@ -1,0 +1,81 @@
+"""Run directories and how a run is named on the command line."""
+
+import json
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from slslab.errors import RequestError
+from slslab.runs import RunDirectory, list_runs, new_id, resolve
+
+
+@pytest.fixture(autouse=True)
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SLSLAB_RUNS", str(tmp_path / "runs"))
+    return tmp_path / "runs"
+
+
+def make(root: Path, name: str, status: str | None = "done") -> RunDirectory:
+    directory = RunDirectory.create(root / name)
+    directory.write_plan({"run": name, "architecture": "allreduce", "options": {"combine": "sum"}, "lr": 0.01})
+    if status is not None:
+        directory.write("run.json", {"run": name, "status": status})
+    return directory
+
+
+def test_ids_sort_by_time_and_differ() -> None:
+    one, two = new_id("allreduce", "torchvision:MobileNet_V2"), new_id("allreduce", "torchvision:MobileNet_V2")
+    assert re.fullmatch(r"\d{8}-\d{6}-allreduce-torchvision-mobilenet-[0-9a-f]{4}", one)
+    assert one != two
+
+
+def test_plan_survives_toml(root: Path) -> None:
+    assert make(root, "one").plan()["options"] == {"combine": "sum"}
+
+
+def test_a_run_never_overwrites_another(root: Path) -> None:
+    make(root, "one")
+    with pytest.raises(RequestError, match="not empty"):
+        RunDirectory.create(root / "one")
+
+
+def test_status(root: Path) -> None:
+    assert make(root, "done").status() == "done"
+    directory = make(root, "begun", None)
+    assert directory.status() == "interrupted"
+    lock = directory.lock()
+    assert directory.status() == "running"
+    directory.unlock(lock)
+    assert directory.status() == "interrupted"
+    assert directory.summary() == {
+        "run": "begun", "status": "interrupted", "architecture": "allreduce", "options": {"combine": "sum"}, "lr": 0.01,
+    }  # fmt: skip
+
+
+def test_resolve(root: Path) -> None:
+    assert list_runs() == []
+    for number, name in enumerate(("20260101-a", "20260102-b", "20260103-c")):
+        directory = make(root, name)
+        plan = directory.path / "plan.toml"
+        plan.touch()
+        os.utime(plan, (number, number))
+    assert [run.id for run in list_runs()] == ["20260103-c", "20260102-b", "20260101-a"]
+    assert resolve("20260102-b").id == "20260102-b"
+    assert resolve("20260102").id == "20260102-b"
+    assert resolve("last").id == "20260103-c"
+    assert resolve("last~2").id == "20260101-a"
+    assert resolve(str(root / "20260101-a")).id == "20260101-a"
+    for wrong, says in (("2026", "may mean 3 runs"), ("nothing", "There is no run"), ("last~3", "not one of them")):
+        with pytest.raises(RequestError, match=says):
+            resolve(wrong)
+
+
+def test_documents_are_written_at_once_or_not_at_all(root: Path) -> None:
+    directory = make(root, "one", None)
+    with pytest.raises(TypeError):
+        directory.write("run.json", {"bad": object()})
+    assert directory.document() is None
+    directory.write("run.json", {"status": "done"})
+    assert json.loads((directory.path / "run.json").read_text()) == {"status": "done"}
