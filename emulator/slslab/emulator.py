@@ -13,6 +13,7 @@ import secrets
 import socket
 import tempfile
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -134,6 +135,12 @@ class Emulator:
     def home(self) -> Path:
         """The temporary directory that is gone with the emulator."""
         return self._session.home
+
+    def cpu_seconds(self) -> float:
+        """CPU time that the emulator itself has used: its API, its clocks and its records."""
+        assert self._thread is not None
+        assert self._thread.ident is not None
+        return time.clock_gettime(time.pthread_getcpuclockid(self._thread.ident))
 
     def _stop(self) -> None:
         self._loop.call_soon_threadsafe(self._ending.set)

@@ -6,12 +6,14 @@ Data flows one way: plan → invocations and events → trace → bill and metri
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points, version
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from slslab import metrics
 from slslab.billing import Book, Usage, compute_bill, load_book
@@ -142,13 +144,14 @@ def execute(
         failure: RunFailed | None = None
         with TraceWriter(directory.trace_log, plan.run) as writer:
             recorder = _Recorder(writer, plan, progress)
-            with _running(directory, recorder) as (cloud, host):
+            with _running(directory, recorder) as (cloud, host, own_cpu_seconds):
                 try:
                     outcome = architecture.drive(plan, cloud, progress)
                 except RunFailed as error:
                     failure = error
                 except KeyboardInterrupt:
                     failure = RunFailed("Interrupted", "The run was interrupted; its trace up to then is kept.")
+                host["own_cpu_seconds"] = own_cpu_seconds()
         seconds = time.monotonic() - started
         records = [record.as_document() for record in recorder.records]
         directory.write_invocations(records)
@@ -175,8 +178,11 @@ def _discard(directory: RunDirectory) -> None:
 
 
 @contextmanager
-def _running(directory: RunDirectory, recorder: _Recorder) -> Iterator[tuple[Cloud, dict[str, Any]]]:
-    """The embedded stack and the emulator, and what they are."""
+def _running(
+    directory: RunDirectory, recorder: _Recorder
+) -> Iterator[tuple[Cloud, dict[str, Any], Callable[[], dict[str, float]]]]:
+    """The embedded stack and the emulator, what they are, and what they have used of the host themselves."""
+    began = time.process_time()
     with Session() as session:
         data = session.home / "s3"
         store = EmbeddedObjectStore(data, CREDENTIALS, session.mark)
@@ -200,7 +206,17 @@ def _running(directory: RunDirectory, recorder: _Recorder) -> Iterator[tuple[Clo
                         "s3": store.name,
                     },
                 }
-                yield Cloud(client=emulator.client, emit=recorder.driver_event), host
+
+                def own_cpu_seconds() -> dict[str, float]:
+                    times = psutil.Process(store.pid).cpu_times()
+                    used = emulator.cpu_seconds()
+                    return {
+                        "emulator": round(used, 3),
+                        "object_store": round(times.user + times.system, 3),
+                        "driver": round(time.process_time() - began - used, 3),
+                    }
+
+                yield Cloud(client=emulator.client, emit=recorder.driver_event), host, own_cpu_seconds
 
 
 def _document(
@@ -240,6 +256,7 @@ def _document(
             "cpu_share_enforced": host["cpu_share_enforced"],
             "delay_seconds": delay,
             "oversubscribed": oversubscribed,
+            "own_cpu_seconds": host["own_cpu_seconds"],
         },
         "stack": host["stack"],
         "environment": plan.environment,
@@ -306,7 +323,13 @@ def read_document(run: str) -> dict[str, Any]:
     trace = load(directory.path)
     if records:
         directory.write_invocations(records)
-    unknown: dict[str, Any] = {"cores": None, "cpu_share_enforced": None, "confinement": None, "stack": {}}
+    unknown: dict[str, Any] = {
+        "cores": None,
+        "cpu_share_enforced": None,
+        "confinement": None,
+        "stack": {},
+        "own_cpu_seconds": None,
+    }
     failure = RunFailed("Killed", "The command was killed before the run ended; this is what its trace holds.")
     last = metrics.rows(trace.events)
     seconds = (max(e["end_ns"] for e in last) - min(e["start_ns"] for e in last)) / 1e9 if last else 0.0
