@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import torch
 
-DTYPE = "<f4"
-
 
 def flatten(tensors: Iterable["torch.Tensor"]) -> "torch.Tensor":
     """One new float32 vector (P,) of all tensors' elements."""

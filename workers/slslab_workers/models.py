@@ -68,12 +68,6 @@ def build(name: str, seed: int) -> "nn.Module":
         return _BUILDERS[name]()
 
 
-def parameter_count(name: str) -> int:
-    """Trainable parameters of the model; built once if the table does not know."""
-    known = spec(name).parameters
-    return known if known is not None else sum(p.numel() for p in build(name, 0).parameters())
-
-
 def _torchvision(name: str) -> "nn.Module":
     try:
         import torchvision

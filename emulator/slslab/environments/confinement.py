@@ -187,10 +187,6 @@ class Cgroup:
     def enforces_memory(self) -> bool:
         return "memory" in self.paths
 
-    @property
-    def enforces_cpu(self) -> bool:
-        return "cpu" in self.paths
-
     def pids(self) -> list[int]:
         """Every process in the group, also one that forked away from its parent."""
         for path in self.paths.values():

@@ -70,8 +70,8 @@ class Ending(Enum):
 class Outcome:
     """The end of an initialisation or invocation, with what was measured of it.
 
-    `lambda_ns` is time on the Lambda clock, `wall_ns` and `host_delay_ns` are its parts; `peak_bytes` is the sum of the
-    processes' resident high-water marks, `cgroup_peak_bytes` what the kernel charged to the group at most.
+    `lambda_ns` is time on the Lambda clock, `host_delay_ns` what the host took beside it; `peak_bytes` is the sum of
+    the processes' resident high-water marks, `cgroup_peak_bytes` what the kernel charged to the group at most.
     """
 
     ending: Ending
@@ -82,7 +82,6 @@ class Outcome:
     cpu_ns: int
     peak_bytes: int
     cgroup_peak_bytes: int | None
-    log_tail: bytes
 
 
 @dataclass(frozen=True)
@@ -104,7 +103,6 @@ class ProcessEnvironment:
         self.id = f"{function.name}-{number:04d}"
         self.function = function
         self.state = State.STARTING
-        self.last_used_ns = time.monotonic_ns()
         self._host = host
         self._runtime = RuntimeApi()
         self._cgroup: Cgroup | None = None
@@ -154,7 +152,6 @@ class ProcessEnvironment:
         outcome = await self._run(limit_s, None)
         if outcome.ending in (Ending.RESPONSE, Ending.ERROR):
             self.state = State.READY
-        self.last_used_ns = time.monotonic_ns()
         return outcome
 
     async def ready(self) -> None:
@@ -249,7 +246,6 @@ class ProcessEnvironment:
             "SLSLAB_JOIN": " ".join(str(path) for path in self._cgroup.join_files) if self._cgroup else "",
             MARK: self._host.emulator_id,
         }
-        self._start_ns = time.monotonic_ns()
         self._process = subprocess.Popen(
             ["/bin/sh", "-c", LAUNCH, "sh", sys.executable, "-m", "awslambdaric", function.handler],
             env=variables,
@@ -329,7 +325,6 @@ class ProcessEnvironment:
             cpu_ns=clock.cpu_ns - first_cpu,
             peak_bytes=sum(self._peaks.values()),
             cgroup_peak_bytes=self._cgroup.peak_bytes() if self._cgroup else None,
-            log_tail=self.log_tail(),
         )
 
     def _advance(self, clock: LambdaClock, now: int) -> None:
