@@ -173,6 +173,31 @@ def test_out_of_memory_ends_the_run_with_a_hint(slslab: Slslab) -> None:
     assert again["error"]["hint"].endswith(f"the last run of this plan that finished peaked at {peak}.")
 
 
+@pytest.mark.cifar10
+def test_the_real_job(slslab: Slslab) -> None:
+    """MobileNet on the real CIFAR-10 images, batch 512: enough at 3,008 MB, killed at 1,769 MB with the hint."""
+    directory = os.environ.get("SLSLAB_CIFAR10")
+    if directory is None:
+        pytest.skip("SLSLAB_CIFAR10 names no folder of the real CIFAR-10 images")
+    plan = ("run", "scatterreduce", "--model", "mobilenet", "--dataset", f"folder:{directory}", "--workers", "4")
+    plan += ("--batch-size", "512", "--batches", "2", "--json", "--memory")
+    done = slslab(*plan, "3008")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["counts"] == {"object.put": 32, "object.get": 48, "object.delete": 28}
+    assert document["bytes"] == {"in": 2 * 51_475_616, "out": 2 * 77_213_424}
+    assert 1769 < document["peak_memory_mb"] < 3008
+    assert document["replicas_equal"] is True
+    killed = slslab(*plan, "1769")
+    assert killed.returncode == 1
+    error = json.loads(killed.stdout)["error"]
+    assert error["type"] == "Runtime.OutOfMemory"
+    peak = f"{document['peak_memory_mb']:,}"
+    assert error["hint"] == (
+        f"killed at its limit of 1,769 MB; the last run of this plan that finished peaked at {peak} MB."
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
