@@ -179,8 +179,8 @@ def test_the_real_job(slslab: Slslab) -> None:
     directory = os.environ.get("SLSLAB_CIFAR10")
     if directory is None:
         pytest.skip("SLSLAB_CIFAR10 names no folder of the real CIFAR-10 images")
-    plan = ("run", "scatterreduce", "--model", "mobilenet", "--dataset", f"folder:{directory}", "--workers", "4")
-    plan += ("--batch-size", "512", "--batches", "2", "--json", "--memory")
+    plan = ["run", "scatterreduce", "--model", "mobilenet", "--dataset", f"folder:{directory}", "--workers", "4"]
+    plan += ["--batch-size", "512", "--batches", "2", "--json", "--memory"]
     done = slslab(*plan, "3008")
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
