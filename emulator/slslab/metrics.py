@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
+from statistics import median
 from typing import Any
 
 import pyarrow as pa
@@ -111,9 +112,22 @@ def totals(events: Rows, records: Records) -> dict[str, Any]:
         "phases": {phase: round(sum(w["phases"][phase] for w in per_worker), 6) for phase in PHASES},
         **protocol(events),
         "per_worker": per_worker,
+        "reports": report_summary(records),
         "host_delay_seconds": round(delay_ms / 1000, 6),
         "oversubscribed": delay_ms > OVERSUBSCRIBED * wall_ms,
     }
+
+
+def report_summary(records: Records) -> dict[str, Any]:
+    """The REPORT lines in short: how many ended how, and least, median and greatest of their figures."""
+
+    def spread(key: str) -> dict[str, float] | None:
+        values = [record[key] for record in records if record[key] is not None]
+        return {"min": min(values), "median": median(values), "max": max(values)} if values else None
+
+    figures = ("duration_ms", "init_ms", "billed_ms", "max_memory_mb")
+    endings = Counter(record["error_type"] or record["status"] for record in records)
+    return {"endings": dict(sorted(endings.items())), **{figure: spread(figure) for figure in figures}}
 
 
 def gb_seconds(records: Records) -> Decimal:

@@ -18,6 +18,7 @@ def record(request_id: str, **more: Any) -> dict[str, Any]:
     base = {
         "request_id": request_id, "memory_mb": 1769, "duration_ms": 10_000.0, "init_ms": 500.0, "billed_ms": 10_500,
         "max_memory_mb": 300, "cold_start": True, "host_delay_ms": 0.0, "start_ns": 0, "end_ns": 10_000_000_000,
+        "status": "success", "error_type": None,
     }  # fmt: skip
     return base | more
 
@@ -76,6 +77,20 @@ def test_totals() -> None:
     assert totals["oversubscribed"] is False, "0.3 of 21 s is under 2 %"
     slowed = [record("a", host_delay_ms=1000.0)]
     assert metrics.totals([], slowed)["oversubscribed"] is True
+
+
+def test_report_lines_in_short() -> None:
+    records = [
+        record("a", status="success", error_type=None),
+        record("b", status="error", error_type="Runtime.OutOfMemory", init_ms=None, max_memory_mb=1769),
+        record("c", status="success", error_type=None, duration_ms=40_000.0),
+    ]
+    found = metrics.report_summary(records)
+    assert found["endings"] == {"Runtime.OutOfMemory": 1, "success": 2}
+    assert found["duration_ms"] == {"min": 10_000.0, "median": 10_000.0, "max": 40_000.0}
+    assert found["init_ms"] == {"min": 500.0, "median": 500.0, "max": 500.0}
+    assert found["max_memory_mb"] == {"min": 300, "median": 300, "max": 1769}
+    assert metrics.report_summary([])["duration_ms"] is None
 
 
 def test_last_position() -> None:

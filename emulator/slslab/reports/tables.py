@@ -21,7 +21,7 @@ def summary(document: Document) -> RenderableType:
     if document["status"] == "failed":
         parts.append(_failure(document))
     if document["per_worker"]:
-        parts.append(phases(document))
+        parts += [phases(document), reports(document)]
     if document["counts"]:
         parts.append(traffic(document))
     if document["accuracy"]:
@@ -78,6 +78,23 @@ def phases(document: Document) -> Table:
         str(document["invocations"]),
         f"{document['peak_memory_mb']:,}",
     )
+    return table
+
+
+def reports(document: Document) -> Table:
+    """The invocations' REPORT lines in short."""
+    found = document["reports"]
+    endings = ", ".join(f"{number} {ending}" for ending, number in found["endings"].items())
+    table = _table("", "least", "median", "greatest", title=f"REPORT lines: {endings}")
+    figures = (
+        ("Duration, ms", "duration_ms"),
+        ("Init Duration, ms", "init_ms"),
+        ("Billed Duration, ms", "billed_ms"),
+        ("Max Memory Used, MB", "max_memory_mb"),
+    )
+    for label, figure in figures:
+        if (spread := found[figure]) is not None:
+            table.add_row(label, *(f"{spread[end]:,.2f}" for end in ("min", "median", "max")))
     return table
 
 

