@@ -4,6 +4,7 @@ Data flows one way: plan → invocations and events → trace → bill and metri
 """
 
 import os
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -81,16 +82,17 @@ def run_plan(
     try:
         plan = make_plan(architecture, values, options)
         prices = load_book(book)
-        admit(plan, architecture)
+        # Taken once: what is admitted must also fit when the stack itself has taken its memory.
+        budget_mb = memory_budget_mb()
+        admit(plan, architecture, budget_mb)
         directory = RunDirectory.create(out if out is not None else root() / plan.run)
-        return execute(plan, architecture, directory, progress, prices)
+        return execute(plan, architecture, directory, progress, prices, budget_mb)
     except PlanError as error:
         raise RequestError(error.message, error.hint) from error
 
 
-def admit(plan: Plan, architecture: Architecture) -> None:
-    """Refuse a plan that cannot be resident on this host, with the arithmetic (HostError)."""
-    budget_mb = memory_budget_mb()
+def admit(plan: Plan, architecture: Architecture, budget_mb: int) -> None:
+    """Refuse a plan that cannot be resident in the host's memory for functions, with the arithmetic (HostError)."""
     for phase in architecture.resident_set(plan):
         needed = phase.environments * plan.memory_mb
         if needed > budget_mb:
@@ -133,7 +135,12 @@ class _Recorder:
 
 
 def execute(
-    plan: Plan, architecture: Architecture, directory: RunDirectory, progress: Progress, book: Book
+    plan: Plan,
+    architecture: Architecture,
+    directory: RunDirectory,
+    progress: Progress,
+    book: Book,
+    budget_mb: int,
 ) -> dict[str, Any]:
     """Run the plan to its end and return the run's document (status `done` or `failed`)."""
     lock = directory.lock()
@@ -144,7 +151,7 @@ def execute(
         failure: RunFailed | None = None
         with TraceWriter(directory.trace_log, plan.run) as writer:
             recorder = _Recorder(writer, plan, progress)
-            with _running(directory, recorder) as (cloud, host, own_cpu_seconds):
+            with _running(directory, recorder, budget_mb) as (cloud, host, own_cpu_seconds):
                 try:
                     outcome = architecture.drive(plan, cloud, progress)
                 except RunFailed as error:
@@ -161,7 +168,8 @@ def execute(
         directory.write(DOCUMENT, document)
         return document
     except PlanError:
-        _discard(directory)
+        # A plan that turned out wrong before it began leaves no run behind.
+        shutil.rmtree(directory.path, ignore_errors=True)
         raise
     finally:
         directory.unlock(lock)
@@ -170,16 +178,9 @@ def execute(
 METRICS = ("loss", "accuracy", "counts", "bytes", "overheads", "phases", "per_worker")
 
 
-def _discard(directory: RunDirectory) -> None:
-    """A plan that turned out wrong before it began leaves no run behind."""
-    import shutil
-
-    shutil.rmtree(directory.path, ignore_errors=True)
-
-
 @contextmanager
 def _running(
-    directory: RunDirectory, recorder: _Recorder
+    directory: RunDirectory, recorder: _Recorder, budget_mb: int
 ) -> Iterator[tuple[Cloud, dict[str, Any], Callable[[], dict[str, float]]]]:
     """The embedded stack and the emulator, what they are, and what they have used of the host themselves."""
     began = time.process_time()
@@ -193,6 +194,7 @@ def _running(
                 session=session,
                 variables={"AWS_ENDPOINT_URL_S3": store.endpoint},
                 logs=directory.logs,
+                budget_mb=budget_mb,
                 on_event=recorder.event,
                 on_record=recorder.invocation,
             )

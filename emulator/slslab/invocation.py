@@ -8,6 +8,7 @@ import asyncio
 import base64
 import contextlib
 import json
+import logging
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable
@@ -36,6 +37,9 @@ EVENT_PAYLOAD_BYTES = 1_048_576  # documented: AWS Compute blog, 2026-01-29
 RESPONSE_PAYLOAD_BYTES = 6_291_556  # documented: the limit that AWS's own error message names
 CLOSE_LIMIT_S = 5.0
 EVENT_RETRY_BASE_S = 60.0  # documented: invocation-async-error-handling.html, one minute, then two
+
+
+LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -133,8 +137,14 @@ class InvocationService:
         request_id = str(uuid.uuid4())
         task = asyncio.ensure_future(self._run_event(function.name, _checked(payload), request_id, trace_id))
         self._events.add(task)
-        task.add_done_callback(self._events.discard)
+        task.add_done_callback(self._event_ended)
         return request_id
+
+    def _event_ended(self, task: "asyncio.Task[None]") -> None:
+        """An asynchronous invocation has nobody to tell but the log that the emulator itself could not run it."""
+        self._events.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None and not self._closing:
+            LOG.error("an asynchronous invocation could not be carried out: %s", error)
 
     async def retire(self, name: str) -> None:
         """Stop the idle environments of a function whose code or configuration changed; busy ones end later."""

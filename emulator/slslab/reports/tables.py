@@ -155,6 +155,8 @@ def host_note(document: Document) -> Text:
     """What the reader must know of the host before believing a duration."""
     host = document["host"]
     note = Text()
+    if host["cores"] is None:
+        return Text(f"{document['run']}: host delay {host['delay_seconds']:,.2f} s; its host was not recorded.")
     share = "CPU share enforced" if host["cpu_share_enforced"] else "CPU share NOT enforced on this host"
     note.append(f"{document['run']}: {host['cores']} cores, {share}, host delay {host['delay_seconds']:,.2f} s. ")
     if host["oversubscribed"]:
@@ -196,6 +198,7 @@ def _figures(documents: Sequence[Document]) -> Table:
         ("invocations (cold)", lambda d: f"{d['invocations']} ({d['cold_starts']})"),
         ("bytes to stores", lambda d: f"{d['bytes']['in']:,}"),
         ("bytes from stores", lambda d: f"{d['bytes']['out']:,}"),
+        ("replicas equal", lambda d: {True: "yes", False: "no", None: "–"}[d["replicas_equal"]]),
         ("training loss", lambda d: f"{d['loss'][-1]:.4f}" if d["loss"] else "–"),
         ("test accuracy", lambda d: f"{d['accuracy'][-1]:.2%}" if d["accuracy"] else "–"),
     )
