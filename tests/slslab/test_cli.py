@@ -39,12 +39,14 @@ def environment(runs: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def slslab(environment: dict[str, str]) -> Slslab:
-    """Call the command line; output and exit code are captured."""
+    """Call the command line; output and exit code are captured, and whatever its ending, nothing of it is left."""
 
     def call(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*COMMAND, *arguments], env=environment, capture_output=True, text=True, timeout=300, check=False
-        )
+        command = [*COMMAND, *arguments]
+        process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        stdout, stderr = process.communicate(timeout=300)
+        assert remains(process.pid) == []
+        return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
 
     return call
 
