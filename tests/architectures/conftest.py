@@ -92,13 +92,24 @@ def make_plan() -> Callable[..., Plan]:
 
 
 @pytest.fixture
-def train(store: Any) -> Callable[..., Trained]:
-    """Store the minibatches of a plan and run all its workers at once, in threads, through their handlers' code."""
+def upload(store: Any) -> Callable[[Plan], str]:
+    """Store a plan's minibatches in a bucket of its own; returns its name."""
 
-    def run(plan: Plan, delay: Callable[[int, int], None] | None = None) -> Trained:
+    def put(plan: Plan) -> str:
         bucket = f"conformance-{next(NUMBERS)}-{plan.run}"
         store.create_bucket(Bucket=bucket)
         store_minibatches(plan, store, bucket)
+        return bucket
+
+    return put
+
+
+@pytest.fixture
+def train(store: Any, upload: Callable[[Plan], str]) -> Callable[..., Trained]:
+    """Store the minibatches of a plan and run all its workers at once, in threads, through their handlers' code."""
+
+    def run(plan: Plan, delay: Callable[[int, int], None] | None = None) -> Trained:
+        bucket = upload(plan)
         trained = Trained([])
         lock = threading.Lock()
 

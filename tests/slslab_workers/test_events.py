@@ -91,7 +91,12 @@ def test_long_records_arrive_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLSLAB_TRACE_FD", str(writing))
     name = "k" * 200_000
     received: list[bytes] = []
-    reader = threading.Thread(target=lambda: received.append(os.fdopen(reading, "rb").read()))
+
+    def read() -> None:
+        with os.fdopen(reading, "rb") as stream:
+            received.append(stream.read())
+
+    reader = threading.Thread(target=read)
     reader.start()
     with Tracer().span("object.put", "synchronise", name):
         pass

@@ -15,6 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import botocore.exceptions
+
 from slslab_workers import datasets, models
 from slslab_workers.architecture import Cloud, Option, Outcome, Progress, RunFailed
 from slslab_workers.datasets import Dataset
@@ -46,11 +48,11 @@ PARTITION = Option(
 
 
 def package() -> bytes:
-    """The Lambda package: this very package, zipped as it is (bytes are equal for equal sources)."""
+    """The Lambda package: this very package, zipped as it is but for bytecode (equal sources give equal bytes)."""
     root = Path(__file__).parent
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path in sorted(root.rglob("*.py")):
+        for path in sorted(path for path in root.rglob("*") if path.is_file() and path.suffix != ".pyc"):
             entry = zipfile.ZipInfo(str(path.relative_to(root.parent)))
             entry.external_attr = 0o644 << 16
             archive.writestr(entry, path.read_bytes(), zipfile.ZIP_DEFLATED)
@@ -62,10 +64,15 @@ def train_data_parallel(plan: Plan, handler: str, cloud: Cloud, progress: Progre
     dataset = _load(plan, progress)
     deployment = Deployment(plan, handler, cloud, progress, dataset)
     try:
-        deployment.create()
-        return deployment.train()
-    finally:
-        deployment.remove()
+        try:
+            deployment.create()
+            return deployment.train()
+        finally:
+            deployment.remove()
+    except botocore.exceptions.ClientError as error:
+        raise RunFailed(error.response["Error"]["Code"], str(error)) from error
+    except botocore.exceptions.BotoCoreError as error:
+        raise RunFailed(type(error).__name__, str(error)) from error
 
 
 def _load(plan: Plan, progress: Progress) -> Dataset:
@@ -142,8 +149,13 @@ class Deployment:
         """Delete the function, everything in the bucket, and the bucket; end the invoking threads."""
         self._stopping.set()
         self._invokers.shutdown(wait=False, cancel_futures=True)
-        with suppress(self._lambda.exceptions.ResourceNotFoundException):
-            self._lambda.delete_function(FunctionName=self.function)
+        try:
+            with suppress(self._lambda.exceptions.ResourceNotFoundException):
+                self._lambda.delete_function(FunctionName=self.function)
+        finally:
+            self._empty()
+
+    def _empty(self) -> None:
         with suppress(self._s3.exceptions.NoSuchBucket):
             for page in self._s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket):
                 entries = [{"Key": entry["Key"]} for entry in page.get("Contents", [])]

@@ -1,31 +1,44 @@
 """The object store as workers use it: boto3's S3, every request counted, timed and told to the trace."""
 
+import functools
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import boto3
 import botocore.config
 import botocore.exceptions
 
-from slslab_workers.events import Tracer
+from slslab_workers.events import Span, Tracer
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 ABSENT = ("404", "NoSuchKey", "NotFound")
 UNCHANGED = ("304", "NotModified")
+BROKEN = (
+    botocore.exceptions.HTTPClientError,
+    botocore.exceptions.ConnectionError,
+    botocore.exceptions.IncompleteReadError,
+)
+RETRY_DELAYS_S = (0.1, 0.4)
+READ_BYTES = 1 << 18
 
 
 def s3_client(**settings: Any) -> Any:
     """A boto3 S3 client for gradients: path-style addresses, no checksums beside the wire's own, payload unsigned.
 
     Over TLS boto3 leaves the payload unsigned of its own accord; a loopback endpoint speaks plain HTTP, where it would
-    hash every gradient, which no worker on AWS does. urllib3 sets TCP_NODELAY on its connections.
+    hash every gradient, which no worker on AWS does. urllib3 sets TCP_NODELAY on its connections. boto3's own retries
+    are off, because requests that nobody sees cannot be counted: `Objects` retries.
     """
     config = botocore.config.Config(
         s3={"addressing_style": "path", "payload_signing_enabled": False},
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
-        retries={"mode": "standard", "total_max_attempts": 3},
+        retries={"total_max_attempts": 1},
         tcp_keepalive=True,
         read_timeout=120,
         **settings,
@@ -88,6 +101,25 @@ class _Body:
         return self._position
 
 
+def _retried(request: Callable[Concatenate["Objects", P], T]) -> Callable[Concatenate["Objects", P], T]:
+    """Repeat a request for which the store was too busy or unreachable; each attempt is an event of its own."""
+
+    @functools.wraps(request)
+    def attempts(objects: "Objects", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        for delay_s in RETRY_DELAYS_S:
+            try:
+                return request(objects, *args, **kwargs)
+            except BROKEN:
+                objects.pause(delay_s)
+            except botocore.exceptions.ClientError as error:
+                if error.response["ResponseMetadata"]["HTTPStatusCode"] < 500:
+                    raise
+                objects.pause(delay_s)
+        return request(objects, *args, **kwargs)
+
+    return attempts
+
+
 class Objects:
     """One bucket of the object store, seen by one worker.
 
@@ -101,6 +133,7 @@ class Objects:
         self.bucket = bucket
         self.tracer = tracer
 
+    @_retried
     def put(
         self,
         key: str,
@@ -111,30 +144,27 @@ class Objects:
         metadata: Mapping[str, str] | None = None,
     ) -> str:
         """Store the bytes; returns the ETag."""
-        with self.tracer.span("object.put", phase, f"{self.bucket}/{key}", overhead=overhead) as span:
+        with self._request("object.put", key, phase, overhead) as span:
             view = memoryview(data)
             span.bytes = view.nbytes
             body: Any = _Body(view) if view.nbytes else b""
             answer = self._client.put_object(Bucket=self.bucket, Key=key, Body=body, Metadata=dict(metadata or {}))
-            span.requests = _requests(answer)
             span.etag = str(answer["ETag"])
             return span.etag
 
+    @_retried
     def get(self, key: str, phase: str, *, overhead: bool = True, known_etag: str | None = None) -> Object:
         """Fetch an object; raises Absent, or Unchanged if it still has `known_etag` (a conditional request)."""
         condition = {"IfNoneMatch": known_etag} if known_etag is not None else {}
-        with self.tracer.span("object.get", phase, f"{self.bucket}/{key}", overhead=overhead) as span:
-            span.requests = 1
+        with self._request("object.get", key, phase, overhead) as span:
             try:
                 answer = self._client.get_object(Bucket=self.bucket, Key=key, **condition)
             except botocore.exceptions.ClientError as error:
                 code = error.response["Error"]["Code"]
                 if code not in ABSENT + UNCHANGED:
                     raise
-                span.failed = span.overhead = True
                 raise (Absent(key) if code in ABSENT else Unchanged(key)) from None
             body = _read(answer["Body"], int(answer["ContentLength"]))
-            span.requests = _requests(answer)
             span.bytes = len(body)
             span.etag = str(answer["ETag"])
             return Object(body, span.etag, answer["Metadata"])
@@ -159,32 +189,43 @@ class Objects:
         keys: list[str] = []
         token: dict[str, str] = {}
         while True:
-            with self.tracer.span("object.list", phase, f"{self.bucket}/{prefix}") as span:
-                answer = self._client.list_objects_v2(Bucket=self.bucket, Prefix=prefix, **token)
-                span.requests = _requests(answer)
+            answer = self._page(prefix, phase, token)
             keys += [entry["Key"] for entry in answer.get("Contents", [])]
             if not answer.get("IsTruncated"):
                 return keys
             token = {"ContinuationToken": answer["NextContinuationToken"]}
 
+    @_retried
     def delete(self, key: str, phase: str, *, overhead: bool = True) -> None:
         """Delete one object."""
-        with self.tracer.span("object.delete", phase, f"{self.bucket}/{key}", overhead=overhead) as span:
-            span.requests = _requests(self._client.delete_object(Bucket=self.bucket, Key=key))
+        with self._request("object.delete", key, phase, overhead):
+            self._client.delete_object(Bucket=self.bucket, Key=key)
 
+    @_retried
+    def _page(self, prefix: str, phase: str, token: Mapping[str, str]) -> Mapping[str, Any]:
+        with self._request("object.list", prefix, phase, overhead=True):
+            answer: Mapping[str, Any] = self._client.list_objects_v2(Bucket=self.bucket, Prefix=prefix, **token)
+            return answer
 
-def _requests(answer: Mapping[str, Any]) -> int:
-    return 1 + int(answer["ResponseMetadata"].get("RetryAttempts", 0))
+    @contextmanager
+    def _request(self, op: str, key: str, phase: str, overhead: bool) -> Iterator[Span]:
+        """One request as an event; one that failed is no part of the training protocol, whatever it was for."""
+        with self.tracer.span(op, phase, f"{self.bucket}/{key}", overhead=overhead) as span:
+            span.requests = 1
+            try:
+                yield span
+            except Exception:
+                span.failed = span.overhead = True
+                raise
 
 
 def _read(stream: Any, size: int) -> bytearray:
+    """The whole body; botocore raises IncompleteReadError when the connection ends before `size` bytes."""
     body = bytearray(size)
     view, position = memoryview(body), 0
     while position < size:
-        count = stream.readinto(view[position:])
-        if not count:
-            raise OSError(f"the object store closed the connection after {position} of {size} bytes")
-        position += count
+        # urllib3 reads into a buffer of its own first: small ones stay in the cache, a whole gradient would not.
+        position += stream.readinto(view[position : position + READ_BYTES])
     # The connection goes back to the pool only when the end of the body has been seen.
     stream.read()
     return body

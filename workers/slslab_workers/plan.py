@@ -1,12 +1,14 @@
 """A plan: architecture × model × dataset × workers × limits, complete and re-runnable."""
 
+import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from typing import Any, Self
 
 Value = str | int | float | bool
 MODES = ("long-running", "per-batch")
 INVOCATIONS = ("sync", "event")
+KINDS: Mapping[Any, tuple[type, ...]] = {int: (int,), float: (int, float), str: (str,), bool: (bool,)}
 
 
 class PlanError(ValueError):
@@ -50,6 +52,11 @@ class Plan:
     options: Mapping[str, Value] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        for one in fields(self):
+            value, kinds = getattr(self, one.name), KINDS.get(one.type)
+            # To Python, True is an integer.
+            if kinds is not None and type(value) not in kinds:
+                raise PlanError(f"{one.name} is {value!r}.", f"it is a value of type {kinds[-1].__name__}.")
         for name in ("workers", "batch_size", "batches", "epochs", "timeout"):
             if getattr(self, name) < 1:
                 raise PlanError(f"{name} is {getattr(self, name)}.", f"{name} is at least 1.")
@@ -59,7 +66,9 @@ class Plan:
             )
         if self.timeout > 900:
             raise PlanError(f"A time-out of {self.timeout} s does not exist on AWS Lambda.", "choose 1 to 900 s.")
-        if self.lr <= 0 or self.momentum < 0 or self.weight_decay < 0:
+        if self.seed < 0:
+            raise PlanError(f"seed is {self.seed}.", "seed is at least 0.")
+        if not (0 < self.lr < math.inf and 0 <= self.momentum < math.inf and 0 <= self.weight_decay < math.inf):
             raise PlanError(
                 f"lr {self.lr}, momentum {self.momentum}, weight decay {self.weight_decay} are no SGD.",
                 "lr is positive, the others are not negative.",
@@ -89,11 +98,15 @@ class Plan:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Self:
-        """The plan that `to_document` described; PlanError for a field that does not exist."""
+        """The plan that `to_document` described; PlanError for a field that does not exist, or that is missing."""
         known = {one.name for one in fields(cls)}
+        needed = {one.name for one in fields(cls) if one.default is MISSING and one.default_factory is MISSING}
         unknown = sorted(set(document) - known)
         if unknown:
             raise PlanError(f"A plan has no field {unknown[0]!r}.", f"its fields are {', '.join(sorted(known))}.")
+        missing = sorted(needed - set(document))
+        if missing:
+            raise PlanError(f"The plan has no {missing[0]}.", f"a plan needs {', '.join(sorted(needed))}.")
         return cls(**document)
 
 

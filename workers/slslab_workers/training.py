@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import boto3
+import botocore.config
 import torch
 
 from slslab_workers import datasets, gradients, models
@@ -77,37 +78,41 @@ class WorkerState:
         return cls(model, optimiser)
 
     def to_bytes(self) -> bytearray:
-        """Position and losses as JSON, then parameters, momentum and buffers raw, little-endian."""
+        """Position and losses as JSON, then parameters, momentum and buffers raw, little-endian.
+
+        The JSON is filled up to a multiple of eight bytes, so that the tensors lie aligned.
+        """
         velocity = self._velocity()
         header = {"position": self.position, "losses": self.losses, "momentum": velocity is not None}
         parts = [gradients.flatten(self.model.parameters())]
         if velocity is not None:
             parts.append(gradients.flatten(velocity))
         text = json.dumps(header).encode()
+        text += b" " * (-len(text) % 8)
         body = bytearray(len(text).to_bytes(8, "little") + text)
         for part in parts:
             body += gradients.as_bytes(part)
-        return body + buffers_to_bytes(self.model)
+        body += buffers_to_bytes(self.model)
+        return body
 
     def restore(self, body: bytearray) -> None:
         """Take over what `to_bytes` wrote, bit for bit."""
         size = int.from_bytes(body[:8], "little")
         header = json.loads(body[8 : 8 + size])
         count = sum(parameter.numel() for parameter in self.model.parameters())
-        # A copy, because the float32 part need not begin at a multiple of four bytes.
-        rest = bytearray(memoryview(body)[8 + size :])
-        gradients.write_parameters(self.model, gradients.from_bytes(memoryview(rest)[: 4 * count]))
+        rest = memoryview(body)[8 + size :]
+        gradients.write_parameters(self.model, gradients.from_bytes(rest[: 4 * count]))
         offset = 4 * count
         self.optimiser.state.clear()
         if header["momentum"]:
-            velocity = gradients.from_bytes(memoryview(rest)[offset : offset + 4 * count])
+            velocity = gradients.from_bytes(rest[offset : offset + 4 * count])
             offset += 4 * count
             start = 0
             for parameter in self.model.parameters():
                 part = velocity[start : start + parameter.numel()].clone().view_as(parameter)
                 self.optimiser.state[parameter]["momentum_buffer"] = part
                 start += parameter.numel()
-        buffers_from_bytes(self.model, memoryview(rest)[offset:])
+        buffers_from_bytes(self.model, rest[offset:])
         self.position, self.losses = header["position"], header["losses"]
 
     def _velocity(self) -> list[torch.Tensor] | None:
@@ -149,11 +154,15 @@ class Worker:
         """Train from `first` to `until`; returns the worker's result, or that it goes on in another invocation."""
         assignment, steps_per_epoch = self.assignment, self.plan.batches
         state = self._resume() if assignment.resume else self._fresh()
-        if state.position != assignment.first and assignment.generation == 0:
-            raise ValueError(f"worker {self.rank} resumes at step {state.position}, not at {assignment.first}")
+        if state.position != assignment.first:
+            # AWS may deliver an asynchronous event twice.
+            raise ValueError(
+                f"Worker {self.rank} was to go on at step {assignment.first}, and its state is at {state.position}: "
+                "another invocation has trained in its place. Run the plan again."
+            )
         while state.position < assignment.until:
             started = time.monotonic()
-            leaving = self._train_step(state)
+            leaving = self._train_step(state, started)
             if state.position % steps_per_epoch == 0 and self.rank == 0:
                 self._store_model(state, state.position // steps_per_epoch - 1)
             self.longest_step_s = max(self.longest_step_s, time.monotonic() - started)
@@ -162,17 +171,17 @@ class Worker:
         if assignment.keep:
             self._save(state)
         result = self._result(state)
-        if state.position == self.plan.epochs * steps_per_epoch or not assignment.keep:
+        if self.plan.mode == "long-running" or state.position == self.plan.epochs * steps_per_epoch:
             body = json.dumps(result).encode()
             self.objects.put(result_key(self.plan, self.rank), body, "other")
         return result
 
-    def _train_step(self, state: WorkerState) -> bool:
+    def _train_step(self, state: WorkerState, started: float) -> bool:
         epoch, step = divmod(state.position, self.plan.batches)
         self.tracer.epoch, self.tracer.step = epoch, step
         inputs, targets = self._fetch(epoch, step)
         loss, gradient = self._compute(state.model, inputs, targets)
-        aggregate = self.exchange.synchronise(gradient, epoch, step, self._short_of_time())
+        aggregate = self.exchange.synchronise(gradient, epoch, step, self._short_of_time(started))
         self._update(state, aggregate.gradient)
         state.losses.append(loss)
         state.position += 1
@@ -208,7 +217,10 @@ class Worker:
     def _resume(self) -> WorkerState:
         global _warm
         key = state_key(self.plan, self.rank)
-        kept = _warm if _warm is not None and _warm[0] == key else None
+        # Taken out: once it trains, it is the stored state no more, and an invocation may fail on the way.
+        kept, _warm = _warm, None
+        if kept is not None and kept[0] != key:
+            kept = None
         try:
             stored: Object = self.objects.get(key, "fetch", known_etag=kept[1] if kept else None)
         except Unchanged:
@@ -232,10 +244,16 @@ class Worker:
             body += buffers_to_bytes(state.model)
         self.objects.put(model_key(self.plan, epoch), body, "other")
 
-    def _short_of_time(self) -> bool:
-        """LambdaML's watchdog: whether too little time is left for another step and its checkpoint."""
-        margin_s = max(min(30.0, self.plan.timeout / 10), 2 * self.longest_step_s)
-        return remaining_s(self.context) < margin_s
+    def _short_of_time(self, started: float) -> bool:
+        """LambdaML's watchdog (reference 7.6), asked within a step, because the vote travels with its gradient: whether
+        too little time will be left after it for another step and its checkpoint.
+
+        Until a longer step was seen, a step is taken to synchronise for as long as it fetched and computed.
+        """
+        elapsed_s = time.monotonic() - started
+        step_s = max(self.longest_step_s, 2 * elapsed_s)
+        margin_s = max(min(30.0, self.plan.timeout / 10), 2 * step_s)
+        return remaining_s(self.context) - (step_s - elapsed_s) < margin_s
 
     def _go_on_elsewhere(self, state: WorkerState) -> dict[str, Any]:
         self._save(state)
@@ -251,7 +269,9 @@ class Worker:
         )
         with self.tracer.span("invoke", "other", self.context.function_name) as span:
             session: Any = boto3.session.Session()
-            session.client("lambda").invoke(
+            # A retry of an invocation that was accepted would start a second worker of this rank.
+            config = botocore.config.Config(retries={"total_max_attempts": 1})
+            session.client("lambda", config=config).invoke(
                 FunctionName=self.context.function_name,
                 InvocationType="Event",
                 Payload=json.dumps(following.to_event()).encode(),
