@@ -1,5 +1,6 @@
 """The training loop's parts: threads, the watchdog, what travels between invocations, evaluation."""
 
+import struct
 import time
 from pathlib import Path
 from typing import Any
@@ -48,12 +49,13 @@ def test_threads_are_the_cpu_share_rounded_up(memory_mb: int, threads: int) -> N
 
 
 def test_remaining_time_is_on_the_lambda_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("SLSLAB_HOST_DELAY_FILE", raising=False)
+    monkeypatch.delenv("SLSLAB_CLOCK_FILE", raising=False)
     assert training.remaining_s(Context(12.5)) == 12.5
-    delay = tmp_path / "delay"
-    delay.write_bytes((2_500_000_000).to_bytes(8, "little"))
-    monkeypatch.setenv("SLSLAB_HOST_DELAY_FILE", str(delay))
-    assert training.remaining_s(Context(12.5)) == 15.0
+    clock = tmp_path / "clock"
+    overrun = time.monotonic_ns() - 4_000_000_000
+    clock.write_bytes(struct.pack("<QQ", overrun, 6_000_000_000))
+    monkeypatch.setenv("SLSLAB_CLOCK_FILE", str(clock))
+    assert 1.9 < training.remaining_s(Context(0)) <= 2.0, "4 s of wall over, 6 s of them the host's"
 
 
 @pytest.mark.parametrize(

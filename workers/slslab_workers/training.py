@@ -8,6 +8,7 @@ import json
 import math
 import os
 import statistics
+import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -312,12 +313,17 @@ def thread_count(memory_mb: int) -> int:
 
 
 def remaining_s(context: Any) -> float:
-    """Time left on the Lambda clock, s: what the context says, and what a busy host has cost this invocation."""
-    left = float(context.get_remaining_time_in_millis()) / 1000
-    path = os.environ.get("SLSLAB_HOST_DELAY_FILE")
-    if path is not None:
-        left += int.from_bytes(Path(path).read_bytes(), "little") / 1e9
-    return left
+    """Time left, s: on AWS what the context says.
+
+    The emulator counts on the Lambda clock, which a busy host cannot shorten; the context knows nothing of that: it
+    counts wall time, and stops at zero. SLSLAB_CLOCK_FILE holds the wall deadline of this invocation on CLOCK_MONOTONIC
+    and the host's delay so far, ns, two little-endian 64-bit integers.
+    """
+    path = os.environ.get("SLSLAB_CLOCK_FILE")
+    if path is None:
+        return float(context.get_remaining_time_in_millis()) / 1000
+    deadline_ns, delay_ns = struct.unpack("<QQ", Path(path).read_bytes())
+    return (int(deadline_ns) + int(delay_ns) - time.monotonic_ns()) / 1e9
 
 
 def evaluate(

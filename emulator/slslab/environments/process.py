@@ -118,6 +118,7 @@ class ProcessEnvironment:
         self._peaks: dict[int, int] = {}
         self._known_kills = 0
         self._delay_ns = 0
+        self._deadline_ns = 0
         self._home = host.home / self.id
         self._share = cpu_share(function.memory_mb)
 
@@ -125,7 +126,7 @@ class ProcessEnvironment:
         """Start the runtime and wait until it asks for its first invocation (the init phase)."""
         address = await self._runtime.start()
         (self._home / "tmp").mkdir(parents=True, exist_ok=True)
-        (self._home / "host_delay").write_bytes(bytes(8))
+        (self._home / "clock").write_bytes(bytes(16))
         self._host.logs.mkdir(parents=True, exist_ok=True)
         if self._log_file is None:
             self._log_file = (self._host.logs / f"{self.id}.log").open("ab", buffering=0)
@@ -147,7 +148,8 @@ class ProcessEnvironment:
             self._cgroup.reset_peak()
         # A runtime that ends before the next sample has at least what it holds now.
         self._peaks = peak_resident_bytes(pids)
-        self._publish_delay(0)
+        self._deadline_ns = time.monotonic_ns() + round(limit_s * 1e9)
+        self._publish_clock(0)
         self._runtime.hand_out(invocation)
         outcome = await self._run(limit_s, None)
         if outcome.ending in (Ending.RESPONSE, Ending.ERROR):
@@ -242,7 +244,7 @@ class ProcessEnvironment:
             "LAMBDA_TASK_ROOT": str(function.code_directory),
             "LAMBDA_RUNTIME_DIR": str(Path(sys.executable).parent),
             "SLSLAB_TRACE_FD": str(trace_write),
-            "SLSLAB_HOST_DELAY_FILE": str(self._home / "host_delay"),
+            "SLSLAB_CLOCK_FILE": str(self._home / "clock"),
             "SLSLAB_JOIN": " ".join(str(path) for path in self._cgroup.join_files) if self._cgroup else "",
             MARK: self._host.emulator_id,
         }
@@ -333,7 +335,7 @@ class ProcessEnvironment:
         clock.advance(take_sample(now, pids, self._cgroup))
         self._peaks.update(peak_resident_bytes(pids))
         self._delay_ns += clock.host_delay_ns - before
-        self._publish_delay(clock.host_delay_ns)
+        self._publish_clock(clock.host_delay_ns)
         self._record_clock(now)
 
     def _record_clock(self, now: int) -> None:
@@ -359,9 +361,11 @@ class ProcessEnvironment:
             return self._cgroup.pids()
         return process_tree(self._process.pid) if self._process is not None else []
 
-    def _publish_delay(self, delay_ns: int) -> None:
-        with contextlib.suppress(FileNotFoundError), (self._home / "host_delay").open("r+b", buffering=0) as file:
-            file.write(struct.pack("<Q", delay_ns))
+    def _publish_clock(self, delay_ns: int) -> None:
+        """Tell the worker its deadline on CLOCK_MONOTONIC and the host's delay so far: the runtime's context counts
+        wall time, and stops at zero."""
+        with contextlib.suppress(FileNotFoundError), (self._home / "clock").open("r+b", buffering=0) as file:
+            file.write(struct.pack("<QQ", self._deadline_ns, delay_ns))
 
     def _on_exit(self) -> None:
         assert self._process is not None
