@@ -22,6 +22,7 @@ from slslab.emulator import CREDENTIALS, Emulator, Session, memory_budget_mb
 from slslab.errors import HostError, RequestError
 from slslab.metering import InvocationRecord
 from slslab.runs import DOCUMENT, RunDirectory, list_runs, new_id, resolve, root
+from slslab.stack import Stack
 from slslab.stack.embedded import EmbeddedObjectStore
 from slslab.trace import Trace, TraceWriter, invocations, load
 from slslab_workers.architecture import Architecture, Cloud, Outcome, Progress, RunFailed
@@ -190,9 +191,10 @@ def _running(
         with store:
             for path in store.sockets():
                 session.watch(path)
+            stack = Stack(store.endpoint, CREDENTIALS, {"s3": store.name})
             emulator = Emulator(
                 session=session,
-                variables={"AWS_ENDPOINT_URL_S3": store.endpoint},
+                variables=stack.client_environment(),
                 logs=directory.logs,
                 budget_mb=budget_mb,
                 on_event=recorder.event,
@@ -205,7 +207,7 @@ def _running(
                     "confinement": emulator.hierarchy.description,
                     "stack": {
                         "lambda": f"slslab {version('slslab')} with awslambdaric {version('awslambdaric')}",
-                        "s3": store.name,
+                        **stack.versions,
                     },
                 }
 

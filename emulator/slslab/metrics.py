@@ -22,6 +22,8 @@ PROTOCOL = (
     "queue.deliver",
     "transition",
 )
+TO_STORES = ("object.put", "tensor.set", "tensor.script")
+FROM_STORES = ("object.get", "object.list", "tensor.get")
 OVERSUBSCRIBED = 0.02
 Records = Sequence[Mapping[str, Any]]
 Rows = list[dict[str, Any]]
@@ -40,16 +42,20 @@ def protocol(events: Rows) -> dict[str, Any]:
         if event["op"] in PROTOCOL:
             counts, moved = parts[event["overhead"]]
             counts[event["op"]] += event["requests"]
-            if event["op"] in ("object.put", "tensor.set"):
-                moved["in"] += event["bytes"]
-            else:
-                moved["out"] += event["bytes"]
+            _move(moved, event)
 
     def document(flag: bool) -> dict[str, Any]:
         counts, moved = parts[flag]
         return {"counts": dict(sorted(counts.items())), "bytes": {"in": moved["in"], "out": moved["out"]}}
 
     return {**document(False), "overheads": document(True)}
+
+
+def _move(moved: Counter[str], event: Mapping[str, Any]) -> None:
+    if event["op"] in TO_STORES:
+        moved["in"] += event["bytes"]
+    elif event["op"] in FROM_STORES:
+        moved["out"] += event["bytes"]
 
 
 def object_requests(events: Rows) -> dict[str, int]:
@@ -64,8 +70,11 @@ def object_requests(events: Rows) -> dict[str, int]:
 def workers(events: Rows, records: Records) -> list[dict[str, Any]]:
     """Per worker: seconds of each phase on the Lambda clock, bytes, billed seconds, invocations and peak memory.
 
-    `other` holds what no event names: the runtime between them, and all of an invocation that ended before its first.
-    An invocation whose worker is not known (killed before its first event) is worker -1.
+    The phases of a worker add up to its invocations' init and duration. `other` is therefore what no event names: the
+    runtime between events, and what was going on when an invocation was killed. The host delay of an event is read
+    between two samples of the clock, so that `other` may be some ms below zero; that is not hidden. Events whose
+    invocation was never metered (the command was killed) count as they are, without init and `other`. An invocation
+    whose worker is not known (it ended before its first event) is of worker -1.
     """
     owner = {e["invocation"]: e["worker"] for e in events if e["worker"] >= 0}
     seconds: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))
@@ -74,16 +83,17 @@ def workers(events: Rows, records: Records) -> list[dict[str, Any]]:
     for event in events:
         if event["worker"] >= 0:
             lambda_s = (event["end_ns"] - event["start_ns"] - event["host_delay_ns"]) / 1e9
-            seconds[event["worker"]][event["phase"]] += lambda_s
+            phase = event["phase"] if event["phase"] in PHASES else "other"
+            seconds[event["worker"]][phase] += lambda_s
             named[event["invocation"]] += lambda_s
-            if event["op"].startswith(("object.", "tensor.")):
-                moved[event["worker"]]["in" if event["op"] in ("object.put", "tensor.set") else "out"] += event["bytes"]
-    by_worker: dict[int, list[Mapping[str, Any]]] = defaultdict(list)
+            _move(moved[event["worker"]], event)
+    by_worker: dict[int, list[Mapping[str, Any]]] = {worker: [] for worker in seconds}
     for record in records:
         worker = owner.get(record["request_id"], -1)
-        by_worker[worker].append(record)
+        by_worker.setdefault(worker, []).append(record)
         seconds[worker]["init"] += (record["init_ms"] or 0.0) / 1000
-        seconds[worker]["other"] += record["duration_ms"] / 1000 - named[record["request_id"]]
+        # Retries of an asynchronous invocation share its request id, and what is named is named once.
+        seconds[worker]["other"] += record["duration_ms"] / 1000 - named.pop(record["request_id"], 0.0)
     return [
         {
             "worker": worker,
@@ -105,7 +115,7 @@ def totals(events: Rows, records: Records) -> dict[str, Any]:
     wall_ms = sum((record["end_ns"] - record["start_ns"]) / 1e6 + (record["init_ms"] or 0.0) for record in records)
     return {
         "billed_seconds": sum(record["billed_ms"] for record in records) / 1000,
-        "gb_seconds": str(gb_seconds(records)),
+        "gb_seconds": format(gb_seconds(records), "f"),
         "invocations": len(records),
         "cold_starts": sum(record["cold_start"] for record in records),
         "peak_memory_mb": max((record["max_memory_mb"] for record in records), default=0),

@@ -13,8 +13,8 @@ from typing import Any
 
 import tomli_w
 
-from slslab.errors import RequestError
-from slslab.trace import LOG, TABLE
+from slslab.errors import RequestError, RunError
+from slslab.trace import LOG, TABLE, replacing, write_invocations
 
 DOCUMENT = "run.json"
 PLAN = "plan.toml"
@@ -42,13 +42,20 @@ class RunDirectory:
     @classmethod
     def create(cls, path: Path) -> "RunDirectory":
         """Make the directory; RequestError if something is there already."""
+        taken = RequestError(f"{path} is not empty, and a run never overwrites another.", "choose another --out.")
         try:
             path.mkdir(parents=True, exist_ok=True)
+            if any(path.iterdir()):
+                raise taken
         except OSError as error:
             raise RequestError(f"{path} cannot be made: {error.strerror}.", "choose another --out.") from error
-        if any(path.iterdir()):
-            raise RequestError(f"{path} is not empty, and a run never overwrites another.", "choose another --out.")
-        (path / "logs").mkdir()
+        try:
+            (path / "logs").mkdir()
+        except FileExistsError:
+            # Another command was given the same directory at the same time.
+            raise taken from None
+        except OSError as error:
+            raise RequestError(f"{path} cannot be written: {error.strerror}.", "choose another --out.") from error
         return cls(path)
 
     @property
@@ -79,34 +86,43 @@ class RunDirectory:
 
     def write_plan(self, plan: dict[str, Any]) -> None:
         """Write plan.toml, complete and re-runnable."""
-        (self.path / PLAN).write_text(tomli_w.dumps(plan))
+        self._replace(PLAN, tomli_w.dumps(plan))
 
     def plan(self) -> dict[str, Any]:
-        """Read plan.toml."""
-        return tomllib.loads((self.path / PLAN).read_text())
+        """Read plan.toml; RunError if it is not TOML."""
+        try:
+            return tomllib.loads((self.path / PLAN).read_text())
+        except ValueError as error:
+            raise RunError(
+                f"{self.path / PLAN} is not a plan: {error}.", "mend the file, or remove the run."
+            ) from error
 
     def write(self, name: str, document: Any) -> None:
-        """Write a JSON file at once or not at all."""
-        temporary = self.path / f".{name}.tmp"
-        temporary.write_text(json.dumps(document, indent=2) + "\n")
-        temporary.replace(self.path / name)
+        """Write a JSON file at once or not at all; the document, written last, finishes the run."""
+        self._replace(name, json.dumps(document, indent=2) + "\n")
 
     def write_invocations(self, records: list[dict[str, Any]]) -> None:
         """Write invocations.jsonl: a metered record with its REPORT line per invocation."""
-        lines = "".join(json.dumps(record) + "\n" for record in records)
-        (self.path / "invocations.jsonl").write_text(lines)
+        self._check_unfinished()
+        write_invocations(self.path, records)
 
     def document(self) -> dict[str, Any] | None:
         """The run's document, if it has come to its end."""
         path = self.path / DOCUMENT
-        return json.loads(path.read_text()) if path.exists() else None
+        if not path.exists():
+            return None
+        try:
+            return dict(json.loads(path.read_text()))
+        except (ValueError, TypeError) as error:
+            raise RunError(f"{path} is not a run's document: {error}.", "mend the file, or remove the run.") from error
 
     def status(self) -> str:
         """done, failed, running, or interrupted (its command was killed)."""
-        document = self.document()
+        # In this order, a run that ends in between is not taken for an interrupted one.
+        locked, document = self._locked(), self.document()
         if document is not None:
             return str(document["status"])
-        return "running" if self._locked() else "interrupted"
+        return "running" if locked else "interrupted"
 
     def summary(self) -> dict[str, Any]:
         """What `runs` lists: the document, or what is known of a run without one."""
@@ -116,14 +132,24 @@ class RunDirectory:
         plan = self.plan() if (self.path / PLAN).exists() else {}
         return {"run": self.id, "status": self.status()} | {k: v for k, v in plan.items() if k != "run"}
 
+    def _replace(self, name: str, text: str) -> None:
+        self._check_unfinished()
+        with replacing(self.path / name) as file:
+            file.write(text.encode())
+
+    def _check_unfinished(self) -> None:
+        if (self.path / DOCUMENT).exists():
+            raise RunError(f"{self.path} is a finished run, which is never modified.", "make a new run.")
+
     def _locked(self) -> bool:
         try:
-            descriptor = os.open(self.path / LOCK, os.O_WRONLY | os.O_CLOEXEC)
-        except OSError:
+            descriptor = os.open(self.path / LOCK, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
             return False
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+            # Shared, so that those who ask do not take each other for the run.
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
             return True
         else:
             return False

@@ -3,26 +3,30 @@
 Schema 1 is documented in docs/trace.md. Times are nanoseconds of CLOCK_MONOTONIC, one clock domain per host and boot.
 """
 
+import fcntl
 import json
 import os
 import threading
+from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from slslab.errors import RunError
+from slslab.errors import HostError, RunError
 
 SCHEMA = 1
 LOG = "trace.jsonl"
 TABLE = "trace.parquet"
+INVOCATIONS = "invocations.jsonl"
 COLUMNS = pa.schema(
     [
         ("event", pa.int64()),
@@ -49,6 +53,21 @@ COLUMNS = pa.schema(
         ("causes", pa.list_(pa.int64())),
     ]
 )
+
+
+# What a record must have to be read; more keys are allowed.
+_EVENT: Mapping[str, type | tuple[type, ...]] = {
+    **dict.fromkeys(("op", "phase", "invocation", "resource", "function", "environment"), str),
+    **dict.fromkeys(("start_ns", "end_ns", "cpu_ns", "bytes", "requests", "worker", "epoch", "step"), int),
+    **dict.fromkeys(("overhead", "failed"), bool),
+    "etag": (str, type(None)),
+}
+_RECORDS: Mapping[str, Mapping[str, type | tuple[type, ...]]] = {
+    "header": {"schema": int, "run": str, "clock": str},
+    "event": _EVENT,
+    "clock": {"environment": str, "wall_ns": int, "host_delay_ns": int},
+    "invocation": {"request_id": str},
+}
 
 
 @dataclass(frozen=True)
@@ -79,11 +98,22 @@ class TraceWriter:
             self._descriptor = -1
 
     def write(self, record: Mapping[str, Any]) -> None:
-        """Append one record; a late one, after the end of the trace, is dropped with the run it belongs to."""
+        """Append one record, whole or (HostError) not at all.
+
+        A late one, after the end of the trace, is dropped with the run it belongs to.
+        """
         line = json.dumps(record, separators=(",", ":")).encode() + b"\n"
         with self._lock:
-            if self._descriptor >= 0:
-                os.write(self._descriptor, line)
+            if self._descriptor < 0:
+                return
+            written = 0
+            try:
+                while written < len(line):
+                    written += os.write(self._descriptor, line[written:])
+            except OSError as error:
+                # What follows must not be glued to half a line.
+                os.ftruncate(self._descriptor, os.fstat(self._descriptor).st_size - written)
+                raise HostError(f"The trace cannot be written: {error.strerror}.", "make room for runs.") from error
 
 
 def read_log(path: Path) -> tuple[list[dict[str, Any]], bool]:
@@ -93,12 +123,14 @@ def read_log(path: Path) -> tuple[list[dict[str, Any]], bool]:
     records = []
     for number, line in enumerate(lines, 1):
         try:
-            records.append(json.loads(line))
+            record = json.loads(line)
+            _check(record)
         except ValueError as error:
             raise RunError(
                 f"Line {number} of {path} is not a trace record: {error}.", "the file was changed; run the plan again."
             ) from error
-    if not records or records[0].get("record") != "header":
+        records.append(record)
+    if not records or records[0]["record"] != "header":
         raise RunError(f"{path} has no header.", "the run ended before its trace began; run the plan again.")
     if records[0]["schema"] != SCHEMA:
         raise RunError(
@@ -109,114 +141,173 @@ def read_log(path: Path) -> tuple[list[dict[str, Any]], bool]:
 
 
 def compact(directory: Path) -> Trace:
-    """Turn the log of a run into its Parquet table, which replaces it; the same log gives the same table."""
-    records, torn = read_log(directory / LOG)
-    events = _table(records)
-    metadata = {b"slslab.schema": str(SCHEMA).encode(), b"slslab.torn": str(int(torn)).encode()}
-    temporary = directory / f".{TABLE}.tmp"
-    pq.write_table(events.replace_schema_metadata(metadata), temporary, compression="zstd")
-    temporary.replace(directory / TABLE)
-    (directory / LOG).unlink()
-    return Trace(events, torn)
+    """Turn the log of a run that has ended into its Parquet table and invocations.jsonl, which replace it.
+
+    The same log gives the same files; the log goes when they are on disk. Two commands may do it at the same time.
+    """
+    with _alone(directory):
+        if (directory / LOG).exists():
+            records, torn = read_log(directory / LOG)
+            metadata = {b"slslab.schema": str(SCHEMA).encode(), b"slslab.torn": str(int(torn)).encode()}
+            with replacing(directory / TABLE) as file:
+                pq.write_table(_table(records).replace_schema_metadata(metadata), file, compression="zstd")
+            write_invocations(directory, _metered(records))
+            (directory / LOG).unlink()
+        return _read_table(directory / TABLE)
 
 
 def load(directory: Path) -> Trace:
-    """The trace of a run; after a crash, its log is compacted first."""
-    if not (directory / TABLE).exists():
-        if not (directory / LOG).exists():
-            raise RunError(f"{directory} has no trace.", "the run ended before it began; run the plan again.")
+    """The trace of a run that has ended; after a crash, its log is compacted first."""
+    if (directory / LOG).exists():
         return compact(directory)
-    table = pq.read_table(directory / TABLE)
-    metadata = table.schema.metadata or {}
-    if int(metadata.get(b"slslab.schema", b"0")) != SCHEMA:
-        raise RunError(
-            f"{directory / TABLE} is not of trace schema {SCHEMA}.", "use the version of slslab that recorded it."
-        )
-    return Trace(table, metadata.get(b"slslab.torn") == b"1")
+    if not (directory / TABLE).exists():
+        raise RunError(f"{directory} has no trace.", "the run ended before it began; run the plan again.")
+    return _read_table(directory / TABLE)
 
 
 def invocations(directory: Path) -> list[dict[str, Any]]:
     """The metered records of a run's invocations, out of its trace log or of the file made from it."""
     if (directory / LOG).exists():
-        records, _ = read_log(directory / LOG)
-        return [{k: v for k, v in r.items() if k != "record"} for r in records if r["record"] == "invocation"]
-    path = directory / "invocations.jsonl"
+        return _metered(read_log(directory / LOG)[0])
+    path = directory / INVOCATIONS
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def _table(records: list[dict[str, Any]]) -> pa.Table:
+def write_invocations(directory: Path, records: Sequence[Mapping[str, Any]]) -> None:
+    """Write invocations.jsonl: one metered record a line, with its REPORT line, in order of their ends."""
+    with replacing(directory / INVOCATIONS) as file:
+        file.writelines(json.dumps(record).encode() + b"\n" for record in records)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """A file that takes the place of `path` once it is complete and on disk; an exception leaves `path` as it was."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:
+        temporary.unlink()
+        raise
+    temporary.replace(path)
+
+
+@contextmanager
+def _alone(directory: Path) -> Iterator[None]:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _check(record: Any) -> None:
+    """ValueError if the record is not of the schema."""
+    kind = record.get("record") if isinstance(record, dict) else None
+    if not isinstance(kind, str) or kind not in _RECORDS:
+        raise ValueError("it is no header, event, clock or invocation")
+    for name, wanted in _RECORDS[kind].items():
+        if not isinstance(record.get(name, record), wanted):
+            raise ValueError(f"{kind} has no valid {name!r}")
+    if kind == "event" and record["end_ns"] < record["start_ns"]:
+        raise ValueError("the event ends before it starts")
+
+
+def _metered(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [{k: v for k, v in r.items() if k != "record"} for r in records if r["record"] == "invocation"]
+
+
+def _read_table(path: Path) -> Trace:
+    try:
+        table = pq.ParquetFile(path).read()
+    except pa.ArrowInvalid as error:
+        raise RunError(f"{path} is not a trace: {error}.", "the file was changed; run the plan again.") from error
+    metadata = table.schema.metadata or {}
+    if int(metadata.get(b"slslab.schema", b"0")) != SCHEMA:
+        raise RunError(f"{path} is not of trace schema {SCHEMA}.", "use the version of slslab that recorded it.")
+    return Trace(table, metadata[b"slslab.torn"] == b"1")
+
+
+def _table(records: Sequence[Mapping[str, Any]]) -> pa.Table:
     header = records[0]
     events = [record for record in records if record["record"] == "event"]
     # Equal starts are told apart by the end and then by the order of arrival, so that the numbering is reproducible.
     events.sort(key=lambda event: (event["start_ns"], event["end_ns"]))
-    delays = _host_delays(records)
-    causes = _causes(events)
-    columns: dict[str, list[Any]] = {name: [] for name in COLUMNS.names}
-    for number, event in enumerate(events):
-        for name in COLUMNS.names:
-            columns[name].append(event.get(name))
-        columns["event"][-1] = number
-        columns["run"][-1] = header["run"]
-        columns["clock"][-1] = header["clock"]
-        columns["causes"][-1] = causes[number]
-        columns["host_delay_ns"][-1] = delays.between(event["environment"], event["start_ns"], event["end_ns"])
+    columns: dict[str, Any] = {name: [event[name] for event in events] for name in _EVENT}
+    columns["event"] = range(len(events))
+    columns["run"] = [header["run"]] * len(events)
+    columns["clock"] = [header["clock"]] * len(events)
+    columns["host_delay_ns"] = _host_delays(events, [record for record in records if record["record"] == "clock"])
+    columns["causes"] = _causes(events)
     return pa.table(columns, schema=COLUMNS)
 
 
-class _HostDelays:
-    """Cumulative host delay of each environment over time, linear between the clock's samples."""
+def _host_delays(events: Sequence[Mapping[str, Any]], samples: Sequence[Mapping[str, Any]]) -> Any:
+    """Host delay within each event, int64 nanoseconds: its environment's cumulative delay, linear between samples.
 
-    def __init__(self, samples: Mapping[str, tuple[list[int], list[int]]]) -> None:
-        self._samples = samples
-
-    def between(self, environment: str, start_ns: int, end_ns: int) -> int:
-        if environment not in self._samples:
-            return 0
-        walls, delays = self._samples[environment]
-        start, end = np.interp([start_ns, end_ns], walls, delays)
-        return max(0, min(round(end - start), end_ns - start_ns))
-
-
-def _host_delays(records: Iterable[Mapping[str, Any]]) -> _HostDelays:
-    samples: dict[str, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
-    for record in records:
-        if record["record"] == "clock":
-            walls, delays = samples[record["environment"]]
-            walls.append(record["wall_ns"])
-            delays.append(record["host_delay_ns"])
-    return _HostDelays(dict(samples))
-
-
-def _causes(events: list[dict[str, Any]]) -> list[list[int]]:
-    """Events that must precede each event: the one before it in its invocation, its environment's start if it is the
-    first there, and for a fetched object the put that made it."""
-    puts: dict[tuple[str, str], list[int]] = defaultdict(list)
-    starts: dict[str, int] = {}
+    Before an environment's first sample and after its last one nothing is added; without samples it is 0.
+    """
+    taken: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for sample in samples:
+        taken[sample["environment"]].append((sample["wall_ns"], sample["host_delay_ns"]))
+    members: dict[str, list[int]] = defaultdict(list)
     for number, event in enumerate(events):
-        if event["op"] == "object.put":
+        if event["environment"] in taken:
+            members[event["environment"]].append(number)
+    delays = np.zeros(len(events), np.int64)
+    for environment, numbers in members.items():
+        walls, totals = np.array(sorted(taken[environment]), np.int64).T
+        spans = np.array([(events[n]["start_ns"], events[n]["end_ns"]) for n in numbers], np.int64).T
+        # From the first sample on, so that nanoseconds since the host's boot stay exact as float64; rounded before the
+        # difference, so that adjoining events add up to the delay of the whole.
+        starts, ends = np.rint(np.interp(spans - walls[0], walls - walls[0], totals)).astype(np.int64)
+        delays[numbers] = np.clip(ends - starts, 0, spans[1] - spans[0])
+    return delays
+
+
+def _causes(events: Sequence[Mapping[str, Any]]) -> list[list[int]]:
+    """Events that must precede each event: see docs/trace.md, "Causes".
+
+    No cycle can arise, whatever the events are: an event in program order ends before its effect starts, a put starts
+    before the get ends, and a put has no cause but program order, so that along any path the ends only decrease.
+    """
+    puts: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for number, event in enumerate(events):
+        if event["op"] == "object.put" and not event["failed"] and event["etag"] is not None:
             puts[event["resource"], event["etag"]].append(number)
-        elif event["op"] == "environment.start":
-            starts[event["invocation"]] = number
-    previous: dict[str, int] = {}
+    latest: dict[str, int | None] = {}
+    before: list[int | None] = []
+    spanning: list[int] = []
     causes: list[list[int]] = []
     for number, event in enumerate(events):
-        found: list[int] = []
-        invocation = event["invocation"]
-        if event["worker"] >= 0:
-            if invocation in previous:
-                found.append(previous[invocation])
-            elif invocation in starts:
-                found.append(starts[invocation])
-            previous[invocation] = number
+        invocation, found = event["invocation"], set()
+        previous = latest.get(invocation)
+        if event["op"] == "invoke" and event["worker"] < 0:
+            spanning.append(number)
+            previous = None
+        elif invocation:
+            # Of events that overlap (a function with threads), the next common predecessor counts.
+            if previous is not None and events[previous]["end_ns"] > event["start_ns"]:
+                previous = before[previous]
+            latest[invocation] = number
+        before.append(previous)
+        if previous is not None:
+            found.add(previous)
         if event["op"] == "object.get" and not event["failed"]:
-            made = [
-                put
-                for put in puts.get((event["resource"], event["etag"]), ())
-                if events[put]["start_ns"] < event["end_ns"] and put != number
-            ]
-            if made and made[-1] not in found:
-                found.append(made[-1])
+            made = puts.get((event["resource"], event["etag"]), [])
+            # The latest put that had started when the get ended.
+            if index := bisect_left(made, event["end_ns"], key=lambda put: events[put]["start_ns"]):
+                found.add(made[index - 1])
         causes.append(sorted(found))
+    for number in spanning:
+        # What a retry did under the same request id came later.
+        last = latest.get(events[number]["invocation"])
+        while last is not None and events[last]["end_ns"] > events[number]["end_ns"]:
+            last = before[last]
+        causes[number] = [] if last is None else [last]
     return causes
 
 

@@ -3,6 +3,10 @@
 from decimal import Decimal
 from typing import Any
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from slslab import metrics
 
 
@@ -65,6 +69,56 @@ def test_an_invocation_killed_before_its_first_event_belongs_to_nobody() -> None
     assert lost["worker"] == -1
     assert lost["phases"]["other"] == 2.0
     assert totals["invocations"] == 1
+
+
+def test_events_of_an_invocation_that_was_never_metered_count() -> None:
+    totals = metrics.totals([event("compute", "compute", 2), event("object.put", "other", 0.5, bytes=7)], [])
+    [worker] = totals["per_worker"]
+    assert (worker["worker"], worker["invocations"], worker["bytes"]) == (0, 0, {"in": 7, "out": 0})
+    assert totals["phases"]["compute"] == 2.0
+    assert totals["phases"]["other"] == 0.5
+    assert totals["gb_seconds"] == "0"
+
+
+def test_retries_share_a_request_id() -> None:
+    attempts = [event("compute", "compute", 0.9), event("compute", "compute", 0.9)]
+    [worker] = metrics.workers(attempts, [record("a", duration_ms=1000.0), record("a", duration_ms=1000.0)])
+    assert worker["phases"]["compute"] == 1.8
+    assert worker["phases"]["other"] == 0.2
+
+
+def test_a_phase_of_somebody_elses_is_other() -> None:
+    [worker] = metrics.workers([event("shuffle", "shuffle", 4)], [record("a")])
+    assert worker["phases"]["other"] == 10.0
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.sampled_from([*metrics.PHASES, "shuffle"]), st.integers(0, 10**7))),
+    st.lists(st.tuples(st.integers(0, 10**7), st.none() | st.integers(0, 10**7)), min_size=4, max_size=4),
+)
+def test_phases_add_up_to_init_and_duration(
+    spans: list[tuple[int, str, int]], durations: list[tuple[int, int | None]]
+) -> None:
+    events = [event("x", phase, us / 1e6, worker=worker, invocation=str(worker)) for worker, phase, us in spans]
+    records = [
+        record(str(number), duration_ms=duration / 1000, init_ms=None if init is None else init / 1000)
+        for number, (duration, init) in enumerate(durations)
+    ]
+    total = sum(metrics.totals(events, records)["phases"].values())
+    assert total == pytest.approx(sum(duration + (init or 0) for duration, init in durations) / 1e6, abs=1e-4)
+
+
+def test_bytes_are_those_of_stores_and_small_figures_are_plain() -> None:
+    moved = [
+        event("tensor.set", "synchronise", 0, bytes=1, overhead=False),
+        event("tensor.get", "synchronise", 0, bytes=2, overhead=False),
+        event("queue.publish", "synchronise", 0, bytes=4, overhead=False),
+        event("object.delete", "synchronise", 0, bytes=0, overhead=False),
+    ]
+    found = metrics.protocol(moved)
+    assert found["bytes"] == {"in": 1, "out": 2}
+    assert found["counts"] == {"object.delete": 1, "queue.publish": 1, "tensor.get": 1, "tensor.set": 1}
+    assert metrics.totals([], [record("a", memory_mb=1, billed_ms=1)])["gb_seconds"] == "0.0000009765625"
 
 
 def test_totals() -> None:

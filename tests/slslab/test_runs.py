@@ -1,13 +1,17 @@
 """Run directories and how a run is named on the command line."""
 
+import fcntl
 import json
 import os
 import re
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from slslab.errors import RequestError
+from slslab.errors import RequestError, RunError
 from slslab.runs import RunDirectory, list_runs, new_id, resolve
 
 
@@ -52,6 +56,60 @@ def test_status(root: Path) -> None:
     assert directory.summary() == {
         "run": "begun", "status": "interrupted", "architecture": "allreduce", "options": {"combine": "sum"}, "lr": 0.01,
     }  # fmt: skip
+
+
+def test_those_who_ask_do_not_take_each_other_for_the_run(root: Path) -> None:
+    directory = make(root, "killed", None)
+    (directory.path / ".lock").touch()
+    with (directory.path / ".lock").open() as other:
+        fcntl.flock(other, fcntl.LOCK_SH)
+        assert directory.status() == "interrupted"
+
+
+def test_a_killed_command_is_not_running(root: Path) -> None:
+    directory = make(root, "killed", None)
+    program = "import sys, time, pathlib, slslab.runs as r; r.RunDirectory(pathlib.Path(sys.argv[1])).lock(); print()"
+    command = [sys.executable, "-c", f"{program}; sys.stdout.flush(); time.sleep(60)", str(directory.path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        running = directory.status()
+        process.kill()
+    assert (running, directory.status()) == ("running", "interrupted")
+
+
+def test_broken_files_are_named(root: Path) -> None:
+    directory = make(root, "one", None)
+    (directory.path / "plan.toml").write_text('run = "on')
+    with pytest.raises(RunError, match=r"plan.toml is not a plan"):
+        directory.summary()
+    (directory.path / "run.json").write_text("[1")
+    with pytest.raises(RunError, match=r"run.json is not a run's document"):
+        directory.summary()
+
+
+def test_a_finished_run_is_never_modified(root: Path) -> None:
+    directory = make(root, "one")
+    before = {path: path.read_bytes() for path in directory.path.iterdir() if path.is_file()}
+    modifications: list[Callable[[], None]] = [
+        lambda: directory.write("bill.json", {}),
+        lambda: directory.write("run.json", {}),
+        lambda: directory.write_plan({}),
+        lambda: directory.write_invocations([]),
+    ]
+    for modify in modifications:
+        with pytest.raises(RunError, match="never modified"):
+            modify()
+    assert {path: path.read_bytes() for path in directory.path.iterdir() if path.is_file()} == before
+
+
+def test_places_where_no_run_can_be_are_refused(root: Path) -> None:
+    root.mkdir()
+    (root / "file").touch()
+    with pytest.raises(RequestError, match="cannot be made"):
+        RunDirectory.create(root / "file")
+    with pytest.raises(RequestError, match="cannot be made"):
+        RunDirectory.create(root / "file" / "below")
 
 
 def test_resolve(root: Path) -> None:

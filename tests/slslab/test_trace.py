@@ -1,15 +1,23 @@
 """Traces as lists of records in and tables out: order, causes, host delay, and what a killed command leaves."""
 
 import json
+import resource
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from graphlib import TopologicalSorter
+from itertools import accumulate, pairwise
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slslab.errors import RunError
+from slslab.errors import HostError, RunError
 from slslab.trace import COLUMNS, LOG, TABLE, TraceWriter, compact, invocations, load, read_log
 
 
@@ -62,6 +70,51 @@ def test_causes(tmp_path: Path) -> None:
     assert [row["causes"] for row in rows] == [[], [0], [], [], [3], [1, 4]]
 
 
+def test_causes_around_an_invocation(tmp_path: Path) -> None:
+    """Waiting for the host, a cold start and the handler in a row; `invoke` spans them and ends with the last.
+
+    A retry continues the row under the same request id, and nothing follows from the driver's order.
+    """
+    emulator = {"worker": -1, "resource": "f"}
+    write(
+        tmp_path,
+        [
+            event("invoke", 0, 40, **emulator),
+            event("host.wait", 1, 9, **emulator),
+            event("environment.start", 9, 20, **emulator),
+            event("compute", 21, 30),
+            event("invoke", 30, 31),
+            event("invoke", 50, 90, **emulator),
+            event("compute", 55, 80),
+            event("environment.kill", 91, 92, invocation="", **emulator),
+            event("object.put", 93, 94, invocation="", worker=-1),
+            event("object.put", 95, 96, invocation="", worker=-1),
+        ],
+    )
+    rows = compact(tmp_path).events.to_pylist()
+    assert [(row["op"], row["causes"]) for row in rows] == [
+        ("invoke", [4]), ("host.wait", []), ("environment.start", [1]), ("compute", [2]), ("invoke", [3]),
+        ("invoke", [6]), ("compute", [4]), ("environment.kill", []), ("object.put", []), ("object.put", []),
+    ]  # fmt: skip
+
+
+def test_a_get_is_caused_by_the_latest_put_of_its_bytes_that_had_begun(tmp_path: Path) -> None:
+    made = {"resource": "b/k", "etag": "1"}
+    write(
+        tmp_path,
+        [
+            event("object.put", 0, 5, invocation="a", **made),
+            event("object.put", 6, 9, invocation="b", worker=1, resource="b/k", etag=None, failed=True),
+            event("object.put", 10, 20, invocation="b", worker=1, **made),
+            event("object.get", 11, 19, invocation="c", worker=2, **made),
+            event("object.put", 30, 40, invocation="b", worker=1, **made),
+            event("object.get", 31, 33, invocation="d", worker=3, resource="b/k", etag=None),
+        ],
+    )
+    rows = compact(tmp_path).events.to_pylist()
+    assert [row["causes"] for row in rows] == [[], [], [1], [2], [2], []]
+
+
 def test_host_delay_is_interpolated_between_samples(tmp_path: Path) -> None:
     samples = [clock(0, 0), clock(100, 0), clock(200, 60), clock(300, 60)]
     spans = [event("compute", 0, 100), event("compute", 100, 150), event("compute", 100, 300), event("wait", 250, 300)]
@@ -74,69 +127,146 @@ def test_host_delay_is_interpolated_between_samples(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-spans = st.lists(
-    st.tuples(
-        st.sampled_from(["object.put", "object.get", "compute"]),
-        st.integers(0, 50),
-        st.integers(0, 20),
-        st.integers(0, 3),
-        st.sampled_from(["k", "l"]),
-        st.sampled_from(["1", "2"]),
-    ),
-    max_size=40,
+@given(
+    st.lists(st.tuples(st.integers(0, 100), st.integers(0, 100)), min_size=1, max_size=20),
+    st.lists(st.integers(-50, 2500), min_size=2, max_size=20).map(sorted),
+    st.integers(0, 2**62),
 )
-
-
-@given(spans)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
-def test_causes_are_acyclic_and_begin_before_their_effects_end(
-    tmp_path_factory: pytest.TempPathFactory, found: list[tuple[str, int, int, int, str, str]]
-) -> None:
-    directory = tmp_path_factory.mktemp("trace")
-    events, now = [], [0] * 4
-    for op, pause, length, worker, key, etag in found:
-        start = now[worker] + pause  # the events of one worker follow each other
-        now[worker] = start + length
-        events.append(event(op, start, now[worker], worker=worker, invocation=str(worker), resource=key, etag=etag))
-    write(directory, events)
-    rows = compact(directory).events.to_pylist()
+@settings(deadline=None)
+def test_delays_of_adjoining_events_add_up(ticks: list[tuple[int, int]], edges: list[int], boot: int) -> None:
+    """Each lies between nothing and its event's length, whenever the host was booted; together they lose nothing."""
+    walls = list(accumulate((wall + 1 for wall, _ in ticks), initial=boot + 50))
+    totals = list(accumulate((min(delay, wall + 1) for wall, delay in ticks), initial=0))
+    samples = [clock(wall, delay) for wall, delay in zip(walls, totals, strict=True)]
+    events = [event("compute", boot + 50 + start, boot + 50 + end) for start, end in pairwise(edges)]
+    with TemporaryDirectory() as directory:
+        write(Path(directory), [*events, *reversed(samples)])
+        rows = compact(Path(directory)).events.to_pylist()
     for row in rows:
-        for cause in row["causes"]:
-            assert cause != row["event"]
-            assert rows[cause]["start_ns"] <= row["end_ns"]
-    reached: dict[int, int] = {}
+        assert 0 <= row["host_delay_ns"] <= row["end_ns"] - row["start_ns"]
+    if edges[0] <= 0 and boot + 50 + edges[-1] >= walls[-1]:
+        assert sum(row["host_delay_ns"] for row in rows) == totals[-1]
 
-    def depth(number: int, path: frozenset[int]) -> int:
-        assert number not in path, "a cycle"
-        if number not in reached:
-            below = [depth(cause, path | {number}) for cause in rows[number]["causes"]]
-            reached[number] = 1 + max(below, default=0)
-        return reached[number]
 
-    for number in range(len(rows)):
-        depth(number, frozenset())
+@given(
+    st.lists(
+        st.builds(
+            lambda op, start, length, worker, key, etag: event(
+                op, start, start + length, worker=worker, invocation=str(worker), resource=key, etag=etag
+            ),
+            st.sampled_from(["object.put", "object.get", "compute", "invoke"]),
+            st.integers(0, 60),
+            st.integers(0, 20),
+            st.integers(-1, 3),
+            st.sampled_from(["k", "l"]),
+            st.sampled_from(["1", "2", None]),
+        ),
+        max_size=40,
+    )
+)
+@settings(deadline=None)
+def test_causes_are_acyclic_and_begin_before_their_effects_end(events: list[dict[str, Any]]) -> None:
+    """Whatever the events are, also where a function with threads makes them overlap."""
+    with TemporaryDirectory() as directory:
+        write(Path(directory), events)
+        rows = compact(Path(directory)).events.to_pylist()
+    for row in rows:
+        for cause in (rows[number] for number in row["causes"]):
+            assert cause["start_ns"] <= row["end_ns"]
+            if cause["invocation"] == row["invocation"] and (row["op"], cause["op"]) != ("object.get", "object.put"):
+                assert cause["end_ns"] <= (row["end_ns"] if row["op"] == "invoke" else row["start_ns"])
+    # TopologicalSorter raises CycleError.
+    order = list(TopologicalSorter({row["event"]: row["causes"] for row in rows}).static_order())
+    assert sorted(order) == [row["event"] for row in rows]
 
 
 def test_a_torn_last_line_is_told_and_loses_nothing_else(tmp_path: Path) -> None:
     write(tmp_path, [event("compute", 0, 1), event("update", 1, 2)])
     whole = (tmp_path / LOG).read_bytes()
     last = whole.rstrip(b"\n").rfind(b"\n") + 1
-    for cut in range(last + 1, len(whole), 17):
+    for cut in range(last, len(whole) + 1):
         (tmp_path / LOG).write_bytes(whole[:cut])
         records, torn = read_log(tmp_path / LOG)
-        assert torn
-        assert [record["record"] for record in records] == ["header", "event"]
+        assert torn is (last < cut < len(whole))
+        assert [record["record"] for record in records] == ["header", "event"] + ["event"] * (cut == len(whole))
     (tmp_path / LOG).write_bytes(whole[:-5])
     assert load(tmp_path).torn
     assert load(tmp_path).torn, "also when read from the table"
 
 
-def test_a_broken_line_in_the_middle_is_named(tmp_path: Path) -> None:
+def test_a_killed_writer_loses_nothing(tmp_path: Path) -> None:
+    program = (
+        "import os, pathlib, signal, sys, slslab.trace as t\n"
+        "writer = t.TraceWriter(pathlib.Path(sys.argv[1]), 'r')\n"
+        "for n in range(100): writer.write({'record': 'invocation', 'request_id': str(n)})\n"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    ended = subprocess.run([sys.executable, "-c", program, str(tmp_path / LOG)], check=False)
+    assert ended.returncode == -signal.SIGKILL
+    trace = load(tmp_path)
+    assert (trace.events.num_rows, trace.torn) == (0, False)
+    assert invocations(tmp_path) == [{"request_id": str(number)} for number in range(100)]
+
+
+def test_threads_do_not_mix_their_lines(tmp_path: Path) -> None:
+    with TraceWriter(tmp_path / LOG, "r") as writer, ThreadPoolExecutor(8) as pool:
+        for start in range(400):
+            pool.submit(writer.write, event("compute", start, start + 1, resource="x" * 5000))
+    assert compact(tmp_path).events.column("start_ns").to_pylist() == list(range(400))
+
+
+def test_a_full_disk_leaves_whole_lines(tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with TraceWriter(tmp_path / LOG, "r") as writer:
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, ((tmp_path / LOG).stat().st_size + 50, limits[1]))
+            with pytest.raises(HostError, match="cannot be written"):
+                writer.write(event("compute", 0, 1))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        writer.write(event("update", 1, 2))
+    assert [record.get("op") for record in read_log(tmp_path / LOG)[0]] == [None, "update"]
+
+
+def test_the_same_log_gives_the_same_files(tmp_path: Path) -> None:
+    write(
+        tmp_path, [event("wait", 5, 6), event("update", 5, 6), clock(0, 0), {"record": "invocation", "request_id": "a"}]
+    )
+    log = (tmp_path / LOG).read_bytes()
+    compact(tmp_path)
+    files = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert sorted(files) == ["invocations.jsonl", TABLE]
+    (tmp_path / LOG).write_bytes(log)  # as if the compaction had been killed before its last act
+    compact(tmp_path)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == files
+
+
+def test_a_trace_may_be_compacted_by_several_at_once(tmp_path: Path) -> None:
+    write(tmp_path, [event("compute", start, start + 1) for start in range(50)])
+    with ThreadPoolExecutor(4) as pool:
+        tables = [trace.events for trace in pool.map(load, [tmp_path] * 4)]
+    assert all(table.equals(tables[0], check_metadata=True) for table in tables)
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("{broken", "Expecting property name"),
+        ("5", "no header, event, clock or invocation"),
+        ('{"record": ["event"]}', "no header, event, clock or invocation"),
+        (json.dumps(event("compute", 5, 4)), "ends before it starts"),
+        (json.dumps(event("compute", 0, 1, step="0")), "event has no valid 'step'"),
+        (json.dumps({k: v for k, v in event("compute", 0, 1).items() if k != "etag"}), "event has no valid 'etag'"),
+        (json.dumps(clock(0, 0) | {"wall_ns": 0.5}), "clock has no valid 'wall_ns'"),
+    ],
+)
+def test_a_broken_line_in_the_middle_is_named(tmp_path: Path, line: str, says: str) -> None:
     write(tmp_path, [event("compute", 0, 1)])
     lines = (tmp_path / LOG).read_text().splitlines(keepends=True)
-    (tmp_path / LOG).write_text(lines[0] + "{broken\n" + lines[1])
-    with pytest.raises(RunError, match="Line 2"):
+    (tmp_path / LOG).write_text(f"{lines[0]}{line}\n{lines[1]}")
+    with pytest.raises(RunError, match=f"Line 2 of .*{says}"):
         compact(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [LOG], "what cannot be read is left as it is"
 
 
 def test_other_schemas_and_missing_traces_are_refused(tmp_path: Path) -> None:
@@ -149,8 +279,15 @@ def test_other_schemas_and_missing_traces_are_refused(tmp_path: Path) -> None:
     (tmp_path / LOG).write_text("")
     with pytest.raises(RunError, match="no header"):
         load(tmp_path)
+    (tmp_path / LOG).unlink()
+    (tmp_path / TABLE).write_bytes(b"nothing")
+    with pytest.raises(RunError, match="is not a trace"):
+        load(tmp_path)
 
 
-def test_invocations_come_from_the_log_until_it_is_compacted(tmp_path: Path) -> None:
+def test_invocations_outlive_the_log(tmp_path: Path) -> None:
     write(tmp_path, [{"record": "invocation", "request_id": "a", "billed_ms": 5}])
+    assert invocations(tmp_path) == [{"request_id": "a", "billed_ms": 5}]
+    load(tmp_path)
+    assert not (tmp_path / LOG).exists()
     assert invocations(tmp_path) == [{"request_id": "a", "billed_ms": 5}]

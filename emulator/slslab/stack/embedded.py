@@ -121,6 +121,8 @@ class EmbeddedObjectStore:
             # No election of a leader among one: a second less to start.
             "-master.peers=none",
             "-master.volumeSizeLimitMB=1024",
+            # A volume rests up to 20 s before it is rewritten; one after another they would fall behind the writers.
+            "-master.maxParallelVacuumPerServer=8",
             "-volume.max=10000",
         ]
         with (self._data / "log").open("wb") as log:
