@@ -1,0 +1,338 @@
+"""Which S3 server to embed: SeaweedFS or moto's, measured beside each other in one run.
+
+    python benchmarks/object_store.py [--json] [--quick]
+
+Both servers are up together on loopback; every measurement goes to one and at once to the other, in alternating order,
+and a ratio is the median of the ratios of such pairs, so that a busy machine weighs on both. Clients are processes with
+the workers' own boto3 client, as functions are. Under four minutes; `--quick` under forty seconds.
+"""
+
+import argparse
+import itertools
+import json
+import multiprocessing
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import version
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+from typing import Any
+
+import boto3
+import botocore.config
+import psutil
+
+from slslab.stack.embedded import EmbeddedObjectStore
+from slslab_workers.objects import s3_client
+
+CREDENTIALS = {"AWS_ACCESS_KEY_ID": "benchmark", "AWS_SECRET_ACCESS_KEY": "loopback-only"}
+BUCKET = "benchmark"
+MOBILENET, RESNET18 = 12_868_904, 44_695_848
+SMALL = 1024
+FORK = multiprocessing.get_context("fork")
+
+UNCHECKED = {"request_checksum_calculation": "when_required", "response_checksum_validation": "when_required"}
+UNSIGNED = {"s3": {"addressing_style": "path", "payload_signing_enabled": False}}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "botocore's defaults": {},
+    "checksums when required": UNCHECKED,
+    "unsigned payload": UNSIGNED,
+    "both (the workers' client)": UNCHECKED | UNSIGNED,
+}
+
+
+@dataclass(frozen=True)
+class Server:
+    """A running S3 server: its process, its address and where it keeps objects."""
+
+    name: str
+    endpoint: str
+    pid: int
+    data: Path
+
+    def cpu_seconds(self) -> float:
+        """CPU time of the process so far."""
+        times = psutil.Process(self.pid).cpu_times()
+        return float(times.user + times.system)
+
+    def memory_mb(self, line: str) -> float:
+        """VmRSS (resident now) or VmHWM (its peak) in MB."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        return int(status.split(f"{line}:")[1].split()[0]) * 1024 / 1e6
+
+    def disk_mb(self) -> float:
+        """Allocated size in MB of the files it holds open or keeps, unlinked ones included."""
+        files = {}
+        for folder in (Path(f"/proc/{self.pid}/fd"), self.data):
+            for path in folder.rglob("*"):
+                try:
+                    status = path.stat()
+                    kept = os.path.realpath(path).startswith(str(self.data))
+                except OSError:
+                    continue  # closed or removed between the listing and the look
+                if kept:
+                    files[status.st_ino] = status.st_blocks * 512
+        return sum(files.values()) / 1e6
+
+
+@contextmanager
+def seaweedfs(folder: Path) -> Iterator[Server]:
+    """The server as runs embed it."""
+    with EmbeddedObjectStore(folder / "data", CREDENTIALS, {}) as store:
+        yield Server(store.name, store.endpoint, store.pid, folder / "data")
+
+
+@contextmanager
+def moto(folder: Path) -> Iterator[Server]:
+    """moto's server in a process of its own; objects above 16 MB go to its temporary folder, others to memory."""
+    with socket.create_server(("127.0.0.1", 0)) as holder:
+        port = holder.getsockname()[1]
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    endpoint = f"http://127.0.0.1:{port}"
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, "TMPDIR": str(folder)})
+    try:
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                urllib.request.urlopen(f"{endpoint}/moto-api/", timeout=1).close()
+                break
+            except urllib.error.URLError:
+                if process.poll() is not None or time.monotonic() > deadline:
+                    raise RuntimeError(f"moto's server did not start: {(folder / 'log').read_text()[-500:]}") from None
+                time.sleep(0.02)
+        yield Server(f"moto {version('moto')}", endpoint, process.pid, folder)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def connect(server: Server) -> Any:
+    """The workers' client."""
+    os.environ["AWS_ENDPOINT_URL_S3"] = server.endpoint
+    return s3_client()
+
+
+def _client(server: Server, number: int, size: int, count: int, barrier: Barrier, answers: Any) -> None:
+    """One client process: put, get and delete `count` objects of `size` bytes, in step with the others."""
+    client = connect(server)
+    body = os.urandom(size)
+    keys = [f"throughput/{number}/{index}" for index in range(count)]
+    operations: tuple[tuple[str, Callable[[str], None]], ...] = (
+        ("_put", partial(_put, client, body)),
+        ("_get", partial(_get, client, size)),
+        ("_delete", partial(_delete, client)),
+    )
+    for name, operation in operations:
+        barrier.wait()
+        started = time.monotonic_ns()
+        for key in keys:
+            operation(key)
+        answers.put((name, started, time.monotonic_ns()))
+
+
+def _put(client: Any, body: bytes, key: str) -> None:
+    client.put_object(Bucket=BUCKET, Key=key, Body=body)
+
+
+def _get(client: Any, size: int, key: str) -> None:
+    received = len(client.get_object(Bucket=BUCKET, Key=key)["Body"].read())
+    if received != size:
+        raise RuntimeError(f"{key}: {received} of {size} bytes came back")
+
+
+def _delete(client: Any, key: str) -> None:
+    client.delete_object(Bucket=BUCKET, Key=key)
+
+
+def throughput(server: Server, clients: int, size: int, count: int) -> dict[str, float]:
+    """Aggregate MB/s of puts and of gets, from the first client's start to the last one's end."""
+    barrier, answers = FORK.Barrier(clients), FORK.SimpleQueue()
+    processes = [
+        FORK.Process(target=_client, args=(server, number, size, count, barrier, answers)) for number in range(clients)
+    ]
+    for process in processes:
+        process.start()
+    spans: dict[str, list[tuple[int, int]]] = {}
+    for _ in range(3 * clients):
+        name, started, ended = answers.get()
+        spans.setdefault(name, []).append((started, ended))
+    for process in processes:
+        process.join()
+    megabytes = clients * count * size / 1e6
+    return {
+        name: megabytes
+        / ((max(end for _, end in spans[f"_{name}"]) - min(start for start, _ in spans[f"_{name}"])) / 1e9)
+        for name in ("put", "get")
+    }
+
+
+def latency(server: Server, count: int) -> dict[str, float]:
+    """Milliseconds of one client's requests for 1 KB objects: median and 99th percentile by operation."""
+    client = connect(server)
+    operations: dict[str, Callable[[str], Any]] = {
+        "put": partial(_put, client, os.urandom(SMALL)),
+        "get": partial(_get, client, SMALL),
+        "list": lambda key: client.list_objects_v2(Bucket=BUCKET, Prefix=key),
+        "delete": partial(_delete, client),
+    }
+    times: dict[str, list[float]] = {name: [] for name in operations}
+    for index in range(count):
+        for name, operation in operations.items():
+            started = time.perf_counter()
+            operation(f"small/{index}")
+            times[name].append(1e3 * (time.perf_counter() - started))
+    return {
+        f"{name} {label}": statistics.quantiles(times[name], n=100, method="inclusive")[percent - 1]
+        for name in operations
+        for label, percent in (("p50", 50), ("p99", 99))
+    }
+
+
+def settings(server: Server, count: int) -> dict[str, float]:
+    """MB/s of one client with 13 MB puts and gets, for each way to set botocore."""
+    body = os.urandom(MOBILENET)
+    found = {}
+    for name, values in SETTINGS.items():
+        session: Any = boto3.session.Session()
+        client = session.client("s3", endpoint_url=server.endpoint, config=botocore.config.Config(**values))
+        for label, operation in (("put", partial(_put, client, body)), ("get", partial(_get, client, MOBILENET))):
+            started = time.perf_counter()
+            for _ in range(count):
+                operation("settings")
+            found[f"{label}, {name}"] = count * MOBILENET / 1e6 / (time.perf_counter() - started)
+        _delete(client, "settings")
+    return found
+
+
+def churn(server: Server, count: int) -> dict[str, float]:
+    """Put and delete `count` 13 MB objects, then wait: disk growth and what stays, resident memory that stays (MB)."""
+    client, body = connect(server), os.urandom(MOBILENET)
+    disk, memory = server.disk_mb(), server.memory_mb("VmRSS")
+    peak = 0.0
+    for index in range(count):
+        _put(client, body, f"churn/{index}")
+        peak = max(peak, server.disk_mb() - disk)
+        _delete(client, f"churn/{index}")
+    # The server takes its space back between two looks of the embedded store's own, or within its rest of 20 s.
+    deadline = time.monotonic() + 40
+    while (left := server.disk_mb() - disk) > MOBILENET / 1e6 and time.monotonic() < deadline:
+        time.sleep(0.5)
+    return {"disk peak": peak, "disk left": max(left, 0.0), "memory left": server.memory_mb("VmRSS") - memory}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A figure of both servers, and SeaweedFS to moto as the median of the pairs' ratios."""
+
+    what: str
+    unit: str
+    seaweedfs: float
+    moto: float
+    ratio: float
+
+
+def pairs(
+    servers: Sequence[Server], rounds: int, unit: str, what: str, measure: Callable[[Server], dict[str, float]]
+) -> list[Row]:
+    """Measure each server in every round, the first one now this, now that; one row per figure."""
+    found: list[dict[str, dict[str, float]]] = []
+    for index in range(rounds):
+        print(f"{what}: {index + 1} of {rounds}", file=sys.stderr)
+        order = servers if index % 2 == 0 else servers[::-1]
+        found.append({server.name: measure(server) for server in order})
+    ours, theirs = (server.name for server in servers)
+    rows = []
+    for figure in found[0][ours]:
+        values = [(pair[ours][figure], pair[theirs][figure]) for pair in found]
+        ratios = [one / other if other else float("inf") for one, other in values]
+        rows.append(
+            Row(
+                f"{what}, {figure}",
+                unit,
+                statistics.median(one for one, _ in values),
+                statistics.median(other for _, other in values),
+                statistics.median(ratios),
+            )
+        )
+    return rows
+
+
+def run(quick: bool) -> tuple[list[Server], list[Row]]:
+    """Everything, on fresh servers."""
+    rounds = 1 if quick else 3
+    with ExitStack() as stack:
+        folders = [Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="slslab-"))) for _ in range(2)]
+        servers = []
+        starts = {}
+        for start, folder in zip((seaweedfs, moto), folders, strict=True):
+            began = time.monotonic()
+            servers.append(stack.enter_context(start(folder)))
+            starts[servers[-1].name] = time.monotonic() - began
+            connect(servers[-1]).create_bucket(Bucket=BUCKET)
+        rows = [_row("start", "s", [starts[server.name] for server in servers])]
+        counts = {(4, MOBILENET): 4, (16, MOBILENET): 2, (4, RESNET18): 2, (16, RESNET18): 1}
+        cpu = [server.cpu_seconds() for server in servers]
+        for (clients, size), count in itertools.islice(counts.items(), 2 if quick else None):
+            measure = partial(throughput, clients=clients, size=size, count=count)
+            rows += pairs(servers, rounds, "MB/s", f"{clients} clients, {size / 1e6:.1f} MB", measure)
+        spent = [server.cpu_seconds() - before for server, before in zip(servers, cpu, strict=True)]
+        rows.append(_row("CPU for these transfers", "s", spent))
+        rows += pairs(servers, rounds, "ms", "1 KB", partial(latency, count=50 if quick else 200))
+        rows += pairs(servers, rounds, "MB/s", "one client, 12.9 MB", partial(settings, count=2 if quick else 4))
+        rows += pairs(servers, 1, "MB", "put and delete of 12.9 MB", partial(churn, count=20 if quick else 150))
+        rows.append(_row("peak resident memory", "MB", [server.memory_mb("VmHWM") for server in servers]))
+        return servers, rows
+
+
+def _row(what: str, unit: str, values: Sequence[float]) -> Row:
+    ours, theirs = values
+    return Row(what, unit, ours, theirs, ours / theirs)
+
+
+def table(servers: Sequence[Server], rows: Sequence[Row]) -> str:
+    """A Markdown table."""
+    ours, theirs = (server.name for server in servers)
+    lines = [f"| | unit | {ours} | {theirs} | ratio |", "|---|---|---:|---:|---:|"]
+    for row in rows:
+        lines.append(f"| {row.what} | {row.unit} | {row.seaweedfs:.1f} | {row.moto:.1f} | {row.ratio:.2f} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.add_argument("--quick", action="store_true", help="one round, smaller")
+    options = parser.parse_args()
+    os.environ.update(CREDENTIALS, AWS_REGION="us-east-1", AWS_DEFAULT_REGION="us-east-1")
+    began = time.monotonic()
+    servers, rows = run(options.quick)
+    seconds = time.monotonic() - began
+    if options.json:
+        document = {
+            "schema": 1,
+            "servers": {"seaweedfs": servers[0].name, "moto": servers[1].name},
+            "cores": len(os.sched_getaffinity(0)),
+            "seconds": round(seconds, 1),
+            "rows": [vars(row) for row in rows],
+        }
+        print(json.dumps(document, indent=1))
+    else:
+        print(table(servers, rows))
+        print(f"{len(os.sched_getaffinity(0))} cores, {seconds:.0f} s in all", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
