@@ -321,7 +321,7 @@ def test_a_busy_host_changes_no_billed_compute(slslab: Slslab, runs: Path) -> No
     plan = ("run", "allreduce", "--model", "mobilenet", "--dataset", "synthetic", "--workers", "1", "--memory", "1769")
     loops = [subprocess.Popen(["sh", "-c", "while :; do :; done"]) for _ in range(os.cpu_count() or 2)]
     try:
-        ended = slslab(*plan, "--batch-size", "64", "--batches", "8", "--json")
+        ended = slslab(*plan, "--batch-size", "128", "--batches", "6", "--json")
     finally:
         for loop in loops:
             loop.kill()

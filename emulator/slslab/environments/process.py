@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import logging
 import math
 import os
 import shutil
@@ -45,6 +46,12 @@ LAUNCH = (
     f'ulimit -n {DESCRIPTOR_LIMIT}; exec "$@"'
 )
 JOIN_FAILED = 125
+
+
+LOG = logging.getLogger(__name__)
+EVENT_FIELDS = frozenset(
+    "op phase start_ns end_ns cpu_ns bytes requests resource etag overhead failed worker epoch step invocation".split()
+)
 
 
 class State(Enum):
@@ -116,6 +123,8 @@ class ProcessEnvironment:
         self._tail: deque[bytes] = deque()
         self._tail_size = 0
         self._peaks: dict[int, int] = {}
+        self._metered = asyncio.Event()
+        self._metered.set()
         self._known_kills = 0
         self._delay_ns = 0
         self._deadline_ns = 0
@@ -204,6 +213,8 @@ class ProcessEnvironment:
                 self._process.kill()
             await asyncio.shield(self._exited)
             self._process.wait()
+            # Whoever watches the phase that this ended still reads the accounts that are removed next.
+            await self._metered.wait()
         if self._cgroup is not None:
             await asyncio.to_thread(self._cgroup.remove)
         loop = asyncio.get_running_loop()
@@ -270,6 +281,13 @@ class ProcessEnvironment:
 
     async def _run(self, limit_s: float, done: Awaitable[Any] | None) -> Outcome:
         """Watch until the phase is over: by the runtime's word, the end of its process, the clock or the memory."""
+        self._metered.clear()
+        try:
+            return await self._watch(limit_s, done)
+        finally:
+            self._metered.set()
+
+    async def _watch(self, limit_s: float, done: Awaitable[Any] | None) -> Outcome:
         limit_ns = round(limit_s * 1e9)
         begin = time.monotonic_ns()
         clock = LambdaClock(self._share, take_sample(begin, self._pids(), self._cgroup))
@@ -398,8 +416,12 @@ class ProcessEnvironment:
             size = int.from_bytes(self._trace_buffer[:4], "big")
             if len(self._trace_buffer) < 4 + size:
                 break
-            event = json.loads(self._trace_buffer[4 : 4 + size])
+            frame = bytes(self._trace_buffer[4 : 4 + size])
             del self._trace_buffer[: 4 + size]
+            event = _trace_event(frame)
+            if event is None:
+                LOG.error("%s wrote a trace record that is none: %r", self.id, frame[:200])
+                continue
             self._host.record({"record": "event", **event, "function": self.function.name, "environment": self.id})
 
     def _keep(self, chunk: bytes) -> None:
@@ -409,6 +431,16 @@ class ProcessEnvironment:
         self._tail_size += len(self._tail[-1])
         while self._tail_size - len(self._tail[0]) >= LOG_TAIL_BYTES:
             self._tail_size -= len(self._tail.popleft())
+
+
+def _trace_event(frame: bytes) -> dict[str, Any] | None:
+    """The worker's event in a frame; None if it is not one, for a function may write anything to its descriptor."""
+    try:
+        event = json.loads(frame)
+    except ValueError:
+        return None
+    whole = isinstance(event, dict) and event.keys() >= EVENT_FIELDS
+    return event if whole and event["end_ns"] >= event["start_ns"] else None
 
 
 def exit_reason(status: int | None) -> str:

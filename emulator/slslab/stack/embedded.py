@@ -29,7 +29,7 @@ RECLAIM_INTERVAL_S = 5.0
 GARBAGE_THRESHOLD = 0.5
 UNANSWERED = (OSError, http.client.HTTPException)
 # Each bucket has volumes of its own; the default of seven at once would be disk and file handles for nothing.
-SETTINGS = {"GOMEMLIMIT": "512MiB", "WEED_MASTER_VOLUME_GROWTH_COPY_1": "2"}
+SETTINGS = {"GOMEMLIMIT": "1GiB", "WEED_MASTER_VOLUME_GROWTH_COPY_1": "2"}
 
 
 class EmbeddedObjectStore:
@@ -114,9 +114,12 @@ class EmbeddedObjectStore:
             "-s3",
             "-s3.port.iceberg=0",
             "-s3.port.lance=0",
-            # Whole gradients in one piece, small objects beside their names: fewer hops per request.
-            "-filer.maxMB=64",
+            # Pieces of 4 MB and a bound on what is in flight (more waits, nothing is refused): a server of 1 GB even
+            # under 16 clients with 45 MB each, where it would take 3 GB. Small objects stand beside their names.
+            "-filer.maxMB=4",
             "-filer.saveToFilerLimit=65536",
+            "-s3.concurrentUploadLimitMB=128",
+            "-s3.readerCacheSizeMB=128",
             "-master.telemetry=false",
             # No election of a leader among one: a second less to start.
             "-master.peers=none",
