@@ -208,11 +208,11 @@ def test_one_connection_serves_all_requests_without_delaying_small_packets(
     open_objects: Callable[[str], tuple[Any, Objects]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    sockets: list[socket.socket] = []
+    connected: list[tuple[str, Any, socket.socket]] = []
     connect = socket.socket.connect
 
     def watched(own: socket.socket, address: Any) -> None:
-        sockets.append(own)
+        connected.append((threading.current_thread().name, address, own))
         connect(own, address)
 
     monkeypatch.setattr(socket.socket, "connect", watched)
@@ -221,7 +221,8 @@ def test_one_connection_serves_all_requests_without_delaying_small_packets(
     objects.put("a", b"x" * 500_000, "other")
     objects.get("a", "other")
     objects.get("a", "other")
-    [connection] = sockets
+    assert len(connected) == 1, connected
+    [(_thread, _address, connection)] = connected
     assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
     assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
 

@@ -1,6 +1,8 @@
 """The embedded S3 server: SeaweedFS, a real server out of a PyPI wheel, one per run and gone with it.
 
-Chosen over moto's server by `benchmarks/object_store.py`; figures in docs/object-store.md.
+Chosen over moto's server by `benchmarks/object_store.py`: half the latency of small requests (1 KB get 2.2 against
+4.1 ms) and a third of the memory, though half the speed of large puts (4 clients with 12.9 MB: 94 against 220 MB/s).
+All figures are in docs/object-store.md.
 """
 
 import http.client
@@ -25,7 +27,8 @@ PORTS = ("master", "master.grpc", "volume", "volume.grpc", "filer", "filer.grpc"
 START_LIMIT_S = 30.0
 ATTEMPTS = 3
 RECLAIM_INTERVAL_S = 5.0
-# A volume is rewritten when this part of it is deleted: the disk holds at most twice what lives, plus one interval.
+# A volume is rewritten when this part of it is deleted: the disk holds about twice what lives, and what was written
+# in the interval and in the 20 s for which a volume rests before.
 GARBAGE_THRESHOLD = 0.5
 UNANSWERED = (OSError, http.client.HTTPException)
 # Each bucket has volumes of its own; the default of seven at once would be disk and file handles for nothing.
