@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from slslab.emulator import Emulator
+from slslab.limits import lambda_limits
 
 ROLE = "arn:aws:iam::000000000000:role/lambda"
 
@@ -30,7 +31,7 @@ class Answer:
 @pytest.fixture(scope="session")
 def emulator() -> Iterator[Emulator]:
     """One emulator for the whole test session."""
-    with Emulator(event_retry_base_s=0.01) as running:
+    with Emulator(limits=lambda_limits().changed(event_retry_base_s=0.01)) as running:
         yield running
 
 

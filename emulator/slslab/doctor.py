@@ -4,14 +4,16 @@ import os
 import shutil
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 
 import psutil
 
 from slslab.emulator import memory_budget_mb
 from slslab.environments.accounting import peak_resident_bytes, process_tree, reset_peak_resident, take_sample
-from slslab.environments.confinement import Cgroup, Hierarchy, Limits, detect
+from slslab.environments.confinement import Cgroup, GroupLimits, Hierarchy, detect
+from slslab.environments.isolation import detect as namespaces
+from slslab.limits import lambda_limits
 from slslab.metering import MB, VCPU_MB
+from slslab.packages import layer_size
 
 OK, PARTLY, MISSING = "ok", "partly", "missing"
 
@@ -42,7 +44,10 @@ def examine() -> list[Finding]:
         _lambda_clock(),
         _peaks(),
         _object_store(),
+        _freezing(hierarchy),
+        _visible_processors(),
         _isolation(),
+        _layer(),
     ]
 
 
@@ -90,7 +95,7 @@ def _limit(hierarchy: Hierarchy, controller: str, subject: str, otherwise: str) 
 def _limits_hold(hierarchy: Hierarchy) -> Finding:
     if not hierarchy.parents:
         return Finding("a group can be made and removed", MISSING, "no control groups")
-    limits = Limits(memory_bytes=128 * MB, cpu_share=0.5, processes=16)
+    limits = GroupLimits(memory_bytes=128 * MB, cpu_share=0.5, processes=16)
     group = Cgroup(hierarchy, f"slslab-doctor-{os.getpid()}", limits)
     group.remove()
     return Finding("a group can be made and removed", OK, hierarchy.description)
@@ -128,7 +133,35 @@ def _object_store() -> Finding:
 
 
 def _isolation() -> Finding:
-    found = "environments share the host's file system, processes and user"
-    namespaces = Path("/proc/self/ns/mnt").exists()
-    hint = "not a security boundary: run only code that you trust" + ("" if namespaces else "; no namespaces here")
-    return Finding("isolation", PARTLY, found, hint)
+    found = namespaces()
+    hint = "not a security boundary, and the network is the host's: run only code that you trust"
+    if not found.mode:
+        return Finding("isolation", MISSING, found.description, "run as root, or allow user namespaces; " + hint)
+    return Finding("isolation", PARTLY if found.missing else OK, found.description, "; ".join([*found.missing, hint]))
+
+
+def _freezing(hierarchy: Hierarchy) -> Finding:
+    if hierarchy.version == 2 or "freezer" in hierarchy.parents:
+        return Finding("freezing between invocations", OK, f"by cgroup v{hierarchy.version}")
+    hint = "threads of a function go on between its invocations, as they do not on Lambda"
+    return Finding("freezing between invocations", MISSING, "no freezer control group", hint)
+
+
+def _visible_processors() -> Finding:
+    cores, limits = len(os.sched_getaffinity(0)), lambda_limits()
+    most = limits.visible_processors(limits.memory_mb.maximum)
+    found = f"{cores} of the up to {most} that functions see on Lambda"
+    if cores >= most:
+        return Finding("visible cores", OK, found)
+    return Finding("visible cores", PARTLY, found, "functions that Lambda would show more cores see those of the host")
+
+
+def _layer() -> Finding:
+    found, limit = layer_size(), lambda_limits().unzipped_bytes
+    if found is None:
+        return Finding("layer", MISSING, "torch is not installed")
+    name, size = found
+    told = f"{name}, {size / 1e6:,.0f} MB, is shared by all functions as a layer"
+    if size <= limit:
+        return Finding("layer", OK, told)
+    return Finding("layer", PARTLY, told, f"above Lambda's {limit / 2**20:.0f} MB: on AWS it needs a container image")

@@ -8,6 +8,7 @@ emulator itself be killed.
 """
 
 import asyncio
+import logging
 import os
 import secrets
 import socket
@@ -15,27 +16,36 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import boto3
 import botocore.config
+import botocore.exceptions
 import psutil
 import uvicorn
 
-from slslab.environments.confinement import detect
+from slslab.configuration import REGION
+from slslab.environments.confinement import detect as cgroups
+from slslab.environments.isolation import Spawner, SpawnError
+from slslab.environments.isolation import detect as namespaces
 from slslab.environments.process import EnvironmentHost
-from slslab.functions import REGION, Functions
-from slslab.invocation import EVENT_RETRY_BASE_S, InvocationService
+from slslab.errors import HostError
+from slslab.functions import Functions
+from slslab.invocation import InvocationService
 from slslab.lambda_api import LambdaApi
+from slslab.limits import Limits, lambda_limits
 from slslab.metering import MB, InvocationRecord
+from slslab.packages import Packages
 from slslab.reaper import MARK, Reaper
+from slslab.service_errors import invalid
 
 BUDGET_FRACTION = 0.9
 RECORDS_KEPT = 10_000
+LOG = logging.getLogger(__name__)
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "slslab", "AWS_SECRET_ACCESS_KEY": "slslab-loopback-only"}
 
 
@@ -80,8 +90,12 @@ class Emulator:
 
     `variables` are given to every function beside Lambda's own (endpoints of the stack); `on_event` receives trace
     records (events and clock samples) and `on_record` metered invocations, both on the emulator's own thread;
-    `logs` is where the functions' logs go (inside the session's temporary home by default). An emulator without a
-    session makes one of its own.
+    `logs` is where the functions' logs go (inside the session's temporary home by default). `limits` are Lambda's
+    unless changed; `template` names modules for a process that imports them once and of which environments are forks
+    (faster cold starts whose memory is not Lambda's: records say so); `isolate=False` leaves environments in the
+    host's namespaces. An emulator without a session makes one of its own.
+
+    Raises HostError if the port is taken or a template's module cannot be imported.
     """
 
     def __init__(
@@ -91,32 +105,49 @@ class Emulator:
         variables: Mapping[str, str] | None = None,
         logs: Path | None = None,
         budget_mb: int | None = None,
+        limits: Limits | None = None,
+        isolate: bool = True,
+        template: Sequence[str] = (),
+        port: int = 0,
         on_event: Callable[[dict[str, Any]], None] | None = None,
         on_record: Callable[[InvocationRecord], None] | None = None,
-        event_retry_base_s: float = EVENT_RETRY_BASE_S,
     ) -> None:
         self.records: deque[InvocationRecord] = deque(maxlen=RECORDS_KEPT)
         self.endpoint = ""
+        self.limits = limits if limits is not None else lambda_limits()
         self._session = session if session is not None else Session()
         self._own_session = session is None
         self._variables = dict(variables or {})
         self._logs = logs
         self._budget_mb = budget_mb if budget_mb is not None else memory_budget_mb()
+        self._isolate = isolate
+        self._template = tuple(template)
+        self._port = port
         self._on_event = on_event
         self._on_record = on_record
-        self._event_retry_base_s = event_retry_base_s
         self._loop = asyncio.new_event_loop()
         self._ending = asyncio.Event()
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
+            stack.callback(self._loop.close)
             if self._own_session:
                 stack.enter_context(self._session)
-            self.hierarchy = detect().nested(f"slslab-{self.id}")
-            for parent in set(self.hierarchy.parents.values()):
-                self._session.watch_cgroup(parent)
-            self._listen()
+            self.hierarchy = cgroups().nested(f"slslab-{self.id}")
+            groups = sorted(set(self.hierarchy.parents.values()))
+            for group in groups:
+                self._session.watch_cgroup(group)
+                stack.callback(group.rmdir)
+            self.isolation = namespaces(self._isolate)
+            try:
+                spawner = Spawner(self.isolation, self._template)
+            except SpawnError as error:
+                raise HostError(
+                    f"The template could not start: {error}.", "name modules that can be imported."
+                ) from error
+            stack.callback(spawner.close)
+            self._listen(spawner)
             stack.callback(self._stop)
             self._exit = stack.pop_all()
         return self
@@ -142,17 +173,20 @@ class Emulator:
         assert self._thread.ident is not None
         return time.clock_gettime(time.pthread_getcpuclockid(self._thread.ident))
 
-    def _stop(self) -> None:
-        self._loop.call_soon_threadsafe(self._ending.set)
-        assert self._thread is not None
-        self._thread.join()
-        self._loop.close()
-        for parent in sorted(set(self.hierarchy.parents.values())):
-            parent.rmdir()
+    def evict(self, function: str | None = None) -> int:
+        """End idle environments, of one function or all: the next invocations are cold. Returns how many ended."""
+        return asyncio.run_coroutine_threadsafe(self.service.pool.evict(function), self._loop).result()
+
+    def add_variables(self, variables: Mapping[str, str]) -> None:
+        """Give these, too, to every environment that starts from now on (endpoints of a stack that came up later)."""
+        self._variables |= variables
+        self._given |= variables
 
     def client(self, service: str, **settings: Any) -> Any:
         """A boto3 client of the emulator (`lambda`) or of the stack (`s3`, where `variables` names its endpoint)."""
         endpoint = self.endpoint if service == "lambda" else self._variables[f"AWS_ENDPOINT_URL_{service.upper()}"]
+        if service == "s3":
+            settings = {"s3": {"addressing_style": "path"}, **settings}
         # A synchronous invocation may last as long as its time-out, and a retry would run it twice.
         config = botocore.config.Config(
             read_timeout=3600, retries={"total_max_attempts": 1}, max_pool_connections=64, **settings
@@ -167,27 +201,34 @@ class Emulator:
             config=config,
         )
 
-    def _listen(self) -> None:
-        listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
+    def _listen(self, spawner: Spawner) -> None:
+        try:
+            listener = socket.create_server(("127.0.0.1", self._port), backlog=1024)
+        except OSError as error:
+            message = f"The port {self._port} cannot be bound: {os.strerror(error.errno or 0)}."
+            raise HostError(message, "choose another with --port, or 0 for any free one.") from error
         # Accepted connections inherit it; asyncio sets it only on sockets that name their protocol.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.endpoint = "http://{}:{}".format(*listener.getsockname())
+        self._given = {**CREDENTIALS, "AWS_ENDPOINT_URL_LAMBDA": self.endpoint, **self._variables}
         host = EnvironmentHost(
             emulator_id=self.id,
             home=self.home / "environments",
             logs=self._logs or self.home / "logs",
             hierarchy=self.hierarchy,
-            variables={**CREDENTIALS, "AWS_ENDPOINT_URL_LAMBDA": self.endpoint, **self._variables},
+            limits=self.limits,
+            spawner=spawner,
+            variables=self._given,
             record=self._on_event or _ignore,
         )
-        self._host = host
-        functions = Functions(self.home / "functions")
-        store = self._store_failure if "AWS_ENDPOINT_URL_S3" in self._variables else None
+        self._functions = Functions(self.limits)
+        self._packages = Packages(self.home / "functions", self.limits, self._fetch)
         self.service = InvocationService(
-            functions, host, self._budget_mb, self._metered, store, self._event_retry_base_s
+            self._functions, host, self._budget_mb, self._metered, self._sweep, self._store_failure
         )
+        api = LambdaApi(self._functions, self._packages, self.service, self.limits)
         config = uvicorn.Config(
-            LambdaApi(self.service).application(),
+            api.application(),
             log_config=None,
             access_log=False,
             lifespan="off",
@@ -212,13 +253,43 @@ class Emulator:
 
         self._loop.run_until_complete(serve())
 
+    def _stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._ending.set)
+        assert self._thread is not None
+        self._thread.join()
+
     def _metered(self, record: InvocationRecord) -> None:
         self.records.append(record)
         if self._on_record is not None:
             self._on_record(record)
 
+    async def _sweep(self) -> None:
+        running = [function.code for function in self.service.pool.functions()]
+        used = {code.directory for code in self._functions.codes() + running}
+        await asyncio.to_thread(self._packages.sweep, used)
+
     def _store_failure(self, bucket: str, key: str, body: bytes) -> None:
-        self.client("s3", s3={"addressing_style": "path"}).put_object(Bucket=bucket, Key=key, Body=body)
+        if "AWS_ENDPOINT_URL_S3" not in self._variables:
+            LOG.error("the destination bucket %s is on no stack: this emulator has no S3", bucket)
+            return
+        with closing(self.client("s3")) as client:
+            client.put_object(Bucket=bucket, Key=key, Body=body)
+
+    def _fetch(self, bucket: str, key: str) -> bytes:
+        """A package out of the stack's S3."""
+        if "AWS_ENDPOINT_URL_S3" not in self._variables:
+            raise invalid(f"The bucket {bucket} is on no stack: this emulator has no S3. Send the code as ZipFile.")
+        with closing(self.client("s3")) as client:
+            try:
+                body: bytes = client.get_object(Bucket=bucket, Key=key)["Body"].read()
+            except botocore.exceptions.ClientError as error:
+                detail = error.response["Error"]
+                message = (
+                    "Error occurred while GetObject. S3 Error Code: "
+                    f"{detail['Code']}. S3 Error Message: {detail['Message']}"
+                )
+                raise invalid(message) from error
+            return body
 
 
 def _ignore(_record: dict[str, Any]) -> None:

@@ -1,340 +1,388 @@
-"""Functions: their configuration and code, validated as AWS validates them.
+"""The functions of one emulator: versions, aliases, tags, reserved concurrency, and what becomes of their events.
 
-Error types, status codes and constraints follow the Lambda API reference, CreateFunction and
-UpdateFunctionConfiguration: https://docs.aws.amazon.com/lambda/latest/api/API_CreateFunction.html
+Error types, status codes and messages follow the Lambda API reference:
+https://docs.aws.amazon.com/lambda/latest/api/API_Operations.html
 """
 
-import base64
-import hashlib
-import io
 import re
-import shutil
 import uuid
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
-ACCOUNT = "000000000000"
-REGION = "us-east-1"
-HOT_RELOAD_BUCKET = "hot-reload"
-UNZIPPED_LIMIT_BYTES = 262_144_000
-ENVIRONMENT_LIMIT_BYTES = 4096
-RUNTIMES = tuple(f"python3.{minor}" for minor in range(8, 15))
-MEMORY_MB = (128, 10_240)
-TIMEOUT_S = (1, 900)
-EPHEMERAL_MB = (512, 10_240)
-EVENT_RETRIES = (0, 2)
-EVENT_AGE_S = (60, 21_600)
-NAME = re.compile(r"[a-zA-Z0-9-_]{1,64}")
-ARN = re.compile(
-    r"(arn:aws:lambda:[a-z0-9-]+:(?P<account>\d{12}):)?(\d{12}:)?(function:)?(?P<name>[^:]+)(:(?P<qualifier>[^:]+))?"
+from slslab.configuration import ACCOUNT, LATEST, NAME, REGION, Function, bounded, function_arn, required, settings
+from slslab.limits import Limits
+from slslab.packages import Code
+from slslab.service_errors import ServiceError, conflict, constraint, invalid, missing
+
+REFERENCE = re.compile(
+    r"(arn:aws[a-z-]*:lambda:[a-z0-9-]+:)?(\d{12}:)?(function:)?(?P<name>[a-zA-Z0-9-_]+)(:(?P<qualifier>[^:]+))?"
 )
-
-
-class ServiceError(Exception):
-    """An error of the Lambda API: HTTP status, error type and message as AWS sends them."""
-
-    def __init__(self, status: int, error_type: str, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-        self.error_type = error_type
-        self.message = message
-
-
-def invalid(message: str) -> ServiceError:
-    """InvalidParameterValueException, status 400."""
-    return ServiceError(400, "InvalidParameterValueException", message)
-
-
-def function_arn(name: str) -> str:
-    """The ARN of the unqualified function."""
-    return f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:{name}"
-
-
-def not_found(name: str) -> ServiceError:
-    """ResourceNotFoundException, status 404."""
-    return ServiceError(404, "ResourceNotFoundException", f"Function not found: {function_arn(name)}")
+ALIAS = re.compile(r"(?!^[0-9]+$)([a-zA-Z0-9-_]{1,128})")
+TAGS = 50
 
 
 @dataclass(frozen=True)
 class EventInvokeConfig:
-    """What becomes of an asynchronous invocation that fails (PutFunctionEventInvokeConfig)."""
+    """What becomes of an asynchronous invocation (PutFunctionEventInvokeConfig)."""
 
-    maximum_retry_attempts: int = 2
-    maximum_event_age_s: int = 21_600
+    maximum_retry_attempts: int
+    maximum_event_age_s: int
+    on_success: str | None = None
     on_failure: str | None = None
     last_modified: float = 0.0
 
-    def as_document(self, name: str) -> dict[str, Any]:
+    def document(self, name: str, qualifier: str) -> dict[str, Any]:
         """The API's shape."""
-        destination = {"Destination": self.on_failure} if self.on_failure else {}
+        destinations = {"OnSuccess": self.on_success, "OnFailure": self.on_failure}
         return {
             "LastModified": self.last_modified,
-            "FunctionArn": f"{function_arn(name)}:$LATEST",
+            "FunctionArn": function_arn(name, qualifier),
             "MaximumRetryAttempts": self.maximum_retry_attempts,
             "MaximumEventAgeInSeconds": self.maximum_event_age_s,
-            "DestinationConfig": {"OnSuccess": {}, "OnFailure": destination},
+            "DestinationConfig": {key: {"Destination": arn} if arn else {} for key, arn in destinations.items()},
         }
 
 
 @dataclass(frozen=True)
-class Function:
-    """A function's configuration and where its code lies."""
+class Alias:
+    """A name for one version."""
 
     name: str
-    handler: str
-    runtime: str
-    role: str
-    code_directory: Path
-    code_size: int
-    code_sha256: str
-    memory_mb: int = 128
-    timeout_s: int = 3
-    ephemeral_mb: int = 512
-    description: str = ""
-    architecture: str = "x86_64"
-    variables: Mapping[str, str] = field(default_factory=dict)
-    tags: Mapping[str, str] = field(default_factory=dict)
-    last_modified: str = ""
-    revision: str = ""
-    event_invoke: EventInvokeConfig | None = None
+    version: str
+    description: str
+    revision: str
+
+    def document(self, function: str) -> dict[str, Any]:
+        """AliasConfiguration of the API."""
+        return {
+            "AliasArn": function_arn(function, self.name),
+            "Name": self.name,
+            "FunctionVersion": self.version,
+            "Description": self.description,
+            "RevisionId": self.revision,
+        }
+
+
+@dataclass
+class Entry:
+    """All that is known of one function's name."""
+
+    latest: Function
+    tags: dict[str, str]
+    versions: dict[str, Function] = field(default_factory=dict)
+    aliases: dict[str, Alias] = field(default_factory=dict)
+    events: dict[str, EventInvokeConfig] = field(default_factory=dict)
+    reserved: int | None = None
+    published: int = 0
+
+    def all_versions(self) -> list[Function]:
+        """$LATEST, then the published ones in their order."""
+        return [self.latest, *self.versions.values()]
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a name and a qualifier lead to: the version, and the qualifier that was used (None for none)."""
+
+    function: Function
+    qualifier: str | None
 
     @property
     def arn(self) -> str:
-        return function_arn(self.name)
+        """The ARN as the caller named it: what the function's context shows."""
+        return function_arn(self.function.name, self.qualifier)
 
-    def configuration(self) -> dict[str, Any]:
-        """FunctionConfiguration of the API."""
-        document: dict[str, Any] = {
-            "FunctionName": self.name,
-            "FunctionArn": self.arn,
-            "Runtime": self.runtime,
-            "Role": self.role,
-            "Handler": self.handler,
-            "CodeSize": self.code_size,
-            "Description": self.description,
-            "Timeout": self.timeout_s,
-            "MemorySize": self.memory_mb,
-            "LastModified": self.last_modified,
-            "CodeSha256": self.code_sha256,
-            "Version": "$LATEST",
-            "TracingConfig": {"Mode": "PassThrough"},
-            "RevisionId": self.revision,
-            "State": "Active",
-            "LastUpdateStatus": "Successful",
-            "PackageType": "Zip",
-            "Architectures": [self.architecture],
-            "EphemeralStorage": {"Size": self.ephemeral_mb},
-            "SnapStart": {"ApplyOn": "None", "OptimizationStatus": "Off"},
-            "LoggingConfig": {"LogFormat": "Text", "LogGroup": f"/aws/lambda/{self.name}"},
-        }
-        if self.variables:
-            document["Environment"] = {"Variables": dict(self.variables)}
-        return document
+    def document(self) -> dict[str, Any]:
+        """FunctionConfiguration."""
+        return self.function.document(self.qualifier)
 
 
 class Functions:
-    """The functions of one emulator: create, get, list, update, delete."""
+    """The registry; every method takes names as AWS does: a name, a partial ARN or an ARN, qualified or not."""
 
-    def __init__(self, home: Path) -> None:
-        self._home = home
-        self._functions: dict[str, Function] = {}
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._entries: dict[str, Entry] = {}
 
-    def get(self, name_or_arn: str) -> Function:
-        """The function by name, partial ARN or ARN; ResourceNotFoundException when there is none."""
-        name = parse_name(name_or_arn)
-        if name not in self._functions:
-            raise not_found(name)
-        return self._functions[name]
+    def entry(self, reference: str) -> Entry:
+        """All that is known of the function; ResourceNotFoundException when there is none."""
+        name, qualifier = parse(reference)
+        if name not in self._entries:
+            raise missing(f"Function not found: {function_arn(name, qualifier)}")
+        return self._entries[name]
 
-    def list(self) -> list[Function]:
-        """All functions, by name."""
-        return [self._functions[name] for name in sorted(self._functions)]
+    def resolve(self, reference: str, qualifier: str | None = None) -> Target:
+        """The version that a name and a qualifier (a version, an alias or $LATEST) lead to."""
+        name, own = parse(reference)
+        if own is not None and qualifier is not None and own != qualifier:
+            raise invalid("The derived qualifier from the function name does not match the specified qualifier.")
+        wanted = qualifier if qualifier is not None else own
+        entry = self.entry(reference)
+        if wanted is None or wanted == LATEST:
+            return Target(entry.latest, wanted)
+        version = entry.aliases[wanted].version if wanted in entry.aliases else wanted
+        if version == LATEST:
+            return Target(entry.latest, wanted)
+        if version not in entry.versions:
+            raise missing(f"Function not found: {function_arn(name, wanted)}")
+        return Target(entry.versions[version], wanted)
 
-    def create(self, request: Mapping[str, Any]) -> Function:
-        """CreateFunction: validates, unpacks the code, and registers the function as active."""
-        name = parse_name(_required(request, "FunctionName"))
+    def is_current(self, function: Function) -> bool:
+        """Whether this very version still exists."""
+        entry = self._entries.get(function.name)
+        return entry is not None and function in entry.all_versions()
+
+    def names(self) -> list[str]:
+        """All functions' names, in order."""
+        return sorted(self._entries)
+
+    def reserved_total(self) -> int:
+        """Concurrency that functions have reserved, all together."""
+        return sum(entry.reserved or 0 for entry in self._entries.values())
+
+    def code_size(self) -> int:
+        """Bytes of all packages of all versions, as the account settings count them."""
+        return sum(version.code.size for entry in self._entries.values() for version in entry.all_versions())
+
+    def codes(self) -> list[Code]:
+        """The packages of all versions."""
+        return [version.code for entry in self._entries.values() for version in entry.all_versions()]
+
+    def check_creation(self, request: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+        """Name and settings of a CreateFunction request, checked before its code is taken."""
+        name, _ = parse(required(request, "FunctionName"))
         if not NAME.fullmatch(name):
-            raise _constraint(name, "functionName", "Member must satisfy regular expression pattern: [a-zA-Z0-9-_]+")
-        if name in self._functions:
-            raise ServiceError(409, "ResourceConflictException", f"Function already exist: {name}")
+            raise constraint(name, "functionName", "Member must have length less than or equal to 64")
         if request.get("PackageType", "Zip") != "Zip":
             raise invalid("Container images need the Docker environment; package the function as a zip archive.")
-        settings = _settings(request)
-        for required, key in (("Handler", "handler"), ("Runtime", "runtime"), ("Role", "role")):
-            settings.setdefault(key, _required(request, required))
-        directory, size, digest = self._store_code(name, request.get("Code") or {})
-        function = Function(
-            name=name,
-            code_directory=directory,
-            code_size=size,
-            code_sha256=digest,
-            tags=dict(request.get("Tags") or {}),
-            architecture=_architecture(request),
-            **settings,
-        )
-        return self._put(function)
+        if name in self._entries:
+            raise conflict(f"Function already exist: {name}")
+        _check_tags(request.get("Tags") or {})
+        return name, settings(request, self._limits, defaults=True)
 
-    def update_configuration(self, name_or_arn: str, request: Mapping[str, Any]) -> Function:
+    def create(self, request: Mapping[str, Any], code: Code) -> Target:
+        """CreateFunction, its code being stored."""
+        name, checked = self.check_creation(request)
+        latest = _stamped(Function(name=name, code=code, **checked))
+        self._entries[name] = Entry(latest, dict(request.get("Tags") or {}))
+        return self.publish(name, {}) if request.get("Publish") else Target(latest, None)
+
+    def update_configuration(self, reference: str, request: Mapping[str, Any]) -> Target:
         """UpdateFunctionConfiguration: environments started from now on have the new configuration."""
-        function = self.get(name_or_arn)
-        revision = request.get("RevisionId")
-        if revision is not None and revision != function.revision:
-            message = "The Revision Id provided does not match the latest Revision Id."
-            raise ServiceError(412, "PreconditionFailedException", message)
-        return self._put(replace(function, **_settings(request)))
+        entry = self._unqualified(reference)
+        _check_revision(request, entry.latest.revision)
+        entry.latest = _stamped(replace(entry.latest, **settings(request, self._limits)))
+        return Target(entry.latest, None)
 
-    def put_event_invoke(self, name_or_arn: str, request: Mapping[str, Any], keep: bool) -> Function:
-        """PutFunctionEventInvokeConfig, or UpdateFunctionEventInvokeConfig when `keep` retains what is not named."""
-        function = self.get(name_or_arn)
-        base = function.event_invoke if keep and function.event_invoke else EventInvokeConfig()
+    def update_code(self, reference: str, request: Mapping[str, Any], code: Code) -> Target:
+        """UpdateFunctionCode, its code being stored; `DryRun` changes nothing."""
+        entry = self._unqualified(reference)
+        _check_revision(request, entry.latest.revision)
+        chosen = {key: value for key, value in request.items() if key == "Architectures"}
+        updated = _stamped(replace(entry.latest, code=code, **settings(chosen, self._limits)))
+        if request.get("DryRun"):
+            return Target(updated, None)
+        entry.latest = updated
+        return self.publish(reference, {}) if request.get("Publish") else Target(updated, None)
+
+    def publish(self, reference: str, request: Mapping[str, Any]) -> Target:
+        """PublishVersion: $LATEST as a numbered version; the last one again if nothing has changed since."""
+        entry = self._unqualified(reference)
+        _check_revision(request, entry.latest.revision)
+        digest = request.get("CodeSha256")
+        if digest and digest != entry.latest.code.sha256:
+            raise invalid(
+                f"CodeSHA256 ({digest}) is different from current CodeSHA256 in $LATEST ({entry.latest.code.sha256}). "
+                "Please try again with the CodeSHA256 in $LATEST."
+            )
+        last = entry.versions.get(str(entry.published))
+        if last is None or _content(last) != _content(entry.latest):
+            entry.published += 1
+            number = str(entry.published)
+            description = str(request.get("Description") or entry.latest.description)
+            last = _stamped(replace(entry.latest, version=number, description=description))
+            entry.versions[number] = last
+        return Target(last, last.version)
+
+    def delete(self, reference: str, qualifier: str | None) -> None:
+        """DeleteFunction: all of it, or one published version that no alias names."""
+        name, own = parse(reference)
+        wanted = qualifier if qualifier is not None else own
+        entry = self.entry(reference)
+        if wanted is None:
+            del self._entries[name]
+            return
+        if wanted == LATEST:
+            raise invalid("$LATEST version cannot be deleted without deleting the function.")
+        if wanted not in entry.versions:
+            raise missing(f"Function not found: {function_arn(name, wanted)}")
+        aliases = sorted(alias.name for alias in entry.aliases.values() if alias.version == wanted)
+        if aliases:
+            raise conflict(f"Version {wanted} is used by the aliases {', '.join(aliases)}: delete them first.")
+        del entry.versions[wanted]
+
+    def put_alias(self, reference: str, request: Mapping[str, Any], name: str | None) -> Alias:
+        """CreateAlias (`name` None, it stands in the request), or UpdateAlias of that name."""
+        entry = self._unqualified(reference)
+        function = entry.latest.name
+        old = entry.aliases.get(name) if name is not None else None
+        if name is None:
+            name = required(request, "Name")
+            if not ALIAS.fullmatch(name):
+                raise constraint(name, "name", f"Member must satisfy regular expression pattern: {ALIAS.pattern}")
+            if name in entry.aliases:
+                raise conflict(f"Alias already exists: {function_arn(function, name)}")
+            required(request, "FunctionVersion")
+        elif old is None:
+            raise missing(f"Alias not found: {function_arn(function, name)}")
+        else:
+            _check_revision(request, old.revision)
+        if (request.get("RoutingConfig") or {}).get("AdditionalVersionWeights"):
+            raise invalid("Weighted aliases are not emulated: an alias names one version.")
+        version = str(request.get("FunctionVersion") or (old.version if old else LATEST))
+        if version != LATEST and version not in entry.versions:
+            raise missing(f"Function not found: {function_arn(function, version)}")
+        description = request.get("Description", old.description if old else "")
+        entry.aliases[name] = Alias(name, version, str(description), str(uuid.uuid4()))
+        return entry.aliases[name]
+
+    def alias(self, reference: str, name: str) -> Alias:
+        """GetAlias."""
+        entry = self.entry(reference)
+        if name not in entry.aliases:
+            raise missing(f"Cannot find alias arn: {function_arn(entry.latest.name, name)}")
+        return entry.aliases[name]
+
+    def delete_alias(self, reference: str, name: str) -> None:
+        """DeleteAlias; an alias that is not there is deleted already."""
+        self.entry(reference).aliases.pop(name, None)
+
+    def reserve(self, reference: str, request: Mapping[str, Any]) -> int:
+        """PutFunctionConcurrency: executions that this function may have at once, and no other may take."""
+        entry = self.entry(reference)
+        value = request.get("ReservedConcurrentExecutions")
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            rule = "Member must have value greater than or equal to 0"
+            raise constraint(value, "reservedConcurrentExecutions", rule)
+        others = self.reserved_total() - (entry.reserved or 0)
+        floor = self._limits.unreserved_concurrency
+        if self._limits.account_concurrency - others - value < floor:
+            raise invalid(
+                "Specified ReservedConcurrentExecutions for function decreases account's "
+                f"UnreservedConcurrentExecution below its minimum value of [{floor}]."
+            )
+        entry.reserved = value
+        return value
+
+    def put_events(self, reference: str, qualifier: str | None, request: Mapping[str, Any], keep: bool) -> str:
+        """PutFunctionEventInvokeConfig, or UpdateFunctionEventInvokeConfig where `keep` retains what is not named.
+
+        Returns the qualifier. Destinations may be functions, and for failures S3 buckets; others are refused.
+        """
+        target = self.resolve(reference, qualifier)
+        entry, qualifier = self.entry(reference), target.qualifier or LATEST
+        base = entry.events.get(qualifier) if keep else None
+        if base is None:
+            if keep:
+                raise self._no_events(entry, qualifier)
+            base = EventInvokeConfig(self._limits.event_retries.default, self._limits.event_age_s.default)
         destinations = request.get("DestinationConfig") or {}
-        if (destinations.get("OnSuccess") or {}).get("Destination"):
-            raise invalid("On-success destinations are not emulated; on-failure destinations may name an S3 bucket.")
-        on_failure = (destinations.get("OnFailure") or {}).get("Destination", base.on_failure)
-        if on_failure and not on_failure.startswith("arn:aws:s3:::"):
-            raise invalid(f"The destination {on_failure} is not emulated; name an S3 bucket (arn:aws:s3:::BUCKET).")
-        config = EventInvokeConfig(
-            _bounded(request, "MaximumRetryAttempts", base.maximum_retry_attempts, EVENT_RETRIES),
-            _bounded(request, "MaximumEventAgeInSeconds", base.maximum_event_age_s, EVENT_AGE_S),
-            on_failure,
-            datetime.now(UTC).timestamp(),
+        chosen = {
+            "on_success": (destinations.get("OnSuccess") or {}).get("Destination", base.on_success) or None,
+            "on_failure": (destinations.get("OnFailure") or {}).get("Destination", base.on_failure) or None,
+        }
+        for kind, arn in chosen.items():
+            bucket = kind == "on_failure" and str(arn).startswith("arn:aws:s3:::")
+            if arn and not bucket and not str(arn).startswith(f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:"):
+                raise invalid(
+                    f"The destination {arn} is not emulated; name a function of this emulator, or for failures an S3 "
+                    "bucket (arn:aws:s3:::BUCKET)."
+                )
+        retries = replace(self._limits.event_retries, default=base.maximum_retry_attempts)
+        age = replace(self._limits.event_age_s, default=base.maximum_event_age_s)
+        entry.events[qualifier] = EventInvokeConfig(
+            bounded(request, "MaximumRetryAttempts", retries),
+            bounded(request, "MaximumEventAgeInSeconds", age),
+            last_modified=datetime.now(UTC).timestamp(),
+            **chosen,
         )
-        self._functions[function.name] = replace(function, event_invoke=config)
-        return self._functions[function.name]
+        return qualifier
 
-    def delete_event_invoke(self, name_or_arn: str) -> None:
+    def events(self, reference: str, qualifier: str | None) -> tuple[str, EventInvokeConfig]:
+        """GetFunctionEventInvokeConfig: the qualifier and its configuration."""
+        target = self.resolve(reference, qualifier)
+        entry, wanted = self.entry(reference), target.qualifier or LATEST
+        if wanted not in entry.events:
+            raise self._no_events(entry, wanted)
+        return wanted, entry.events[wanted]
+
+    def events_of(self, target: Target) -> EventInvokeConfig:
+        """What holds for an event of this target: its configuration, or Lambda's defaults."""
+        entry = self._entries.get(target.function.name)
+        default = EventInvokeConfig(self._limits.event_retries.default, self._limits.event_age_s.default)
+        return entry.events.get(target.qualifier or LATEST, default) if entry else default
+
+    def delete_events(self, reference: str, qualifier: str | None) -> None:
         """DeleteFunctionEventInvokeConfig."""
-        function = self.get(name_or_arn)
-        self._functions[function.name] = replace(function, event_invoke=None)
+        wanted, _ = self.events(reference, qualifier)
+        del self.entry(reference).events[wanted]
 
-    def delete(self, name_or_arn: str) -> Function:
-        """DeleteFunction: the function and its unpacked code are gone."""
-        function = self.get(name_or_arn)
-        del self._functions[function.name]
-        if function.code_directory.is_relative_to(self._home):
-            shutil.rmtree(function.code_directory, ignore_errors=True)
-        return function
+    def tag(self, arn: str, request: Mapping[str, Any]) -> None:
+        """TagResource."""
+        tags = self.entry(arn).tags
+        _check_tags(tags | dict(request.get("Tags") or {}))
+        tags |= request.get("Tags") or {}
 
-    def _put(self, function: Function) -> Function:
-        now = datetime.now(UTC)
-        stamp = now.strftime("%Y-%m-%dT%H:%M:%S.") + f"{now.microsecond // 1000:03d}+0000"
-        stored = replace(function, last_modified=stamp, revision=str(uuid.uuid4()))
-        self._functions[function.name] = stored
-        return stored
+    def untag(self, arn: str, keys: list[str]) -> None:
+        """UntagResource."""
+        for key in keys:
+            self.entry(arn).tags.pop(key, None)
 
-    def _store_code(self, name: str, code: Mapping[str, Any]) -> tuple[Path, int, str]:
-        if code.get("S3Bucket") == HOT_RELOAD_BUCKET:
-            return _local_directory(code.get("S3Key", ""))
-        if "ZipFile" not in code:
+    def _unqualified(self, reference: str) -> Entry:
+        _, qualifier = parse(reference)
+        if qualifier not in (None, LATEST):
             raise invalid(
-                "Code needs ZipFile, or S3Bucket 'hot-reload' with the absolute path of a local directory as S3Key."
+                "This operation is permitted on Lambda functions only. Aliases and versions do not support it."
             )
-        try:
-            archive = base64.b64decode(code["ZipFile"], validate=True)
-            with zipfile.ZipFile(io.BytesIO(archive)) as package:
-                unzipped = sum(entry.file_size for entry in package.infolist())
-                if unzipped > UNZIPPED_LIMIT_BYTES:
-                    raise invalid(f"Unzipped size must be smaller than {UNZIPPED_LIMIT_BYTES} bytes")
-                directory = self._home / f"{name}-{uuid.uuid4().hex[:12]}"
-                directory.mkdir(parents=True)
-                package.extractall(directory)
-        except (ValueError, zipfile.BadZipFile) as error:
-            message = "Could not unzip uploaded file. Please check your file, then try to upload again."
-            raise invalid(message) from error
-        return directory, len(archive), base64.b64encode(hashlib.sha256(archive).digest()).decode()
+        return self.entry(reference)
+
+    @staticmethod
+    def _no_events(entry: Entry, qualifier: str) -> ServiceError:
+        return missing(f"The function {function_arn(entry.latest.name, qualifier)} doesn't have an EventInvokeConfig")
 
 
-def parse_name(name_or_arn: str) -> str:
-    """The function's name out of a name, partial ARN or ARN; qualifiers other than $LATEST do not exist yet."""
-    match = ARN.fullmatch(name_or_arn)
+def parse(reference: str) -> tuple[str, str | None]:
+    """Name and qualifier out of a name, partial ARN or ARN."""
+    match = REFERENCE.fullmatch(reference)
     if match is None:
-        raise _constraint(name_or_arn, "functionName", "Member must satisfy the form of a function name or ARN")
-    if match["qualifier"] not in (None, "$LATEST"):
-        raise ServiceError(404, "ResourceNotFoundException", f"Function not found: {name_or_arn}")
-    return match["name"]
+        raise constraint(
+            reference, "functionName", f"Member must satisfy regular expression pattern: {REFERENCE.pattern}"
+        )
+    return match["name"], match["qualifier"]
 
 
-def _settings(request: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration that the request names, checked, under the names of `Function`'s fields."""
-    settings: dict[str, Any] = {}
-    for key, field_name in (("Handler", "handler"), ("Role", "role"), ("Description", "description")):
-        if key in request:
-            settings[field_name] = str(request[key])
-    if "Runtime" in request:
-        if request["Runtime"] not in RUNTIMES:
-            allowed = ", ".join(RUNTIMES)
-            raise invalid(f"The runtime {request['Runtime']} is not emulated; choose one of {allowed}.")
-        settings["runtime"] = request["Runtime"]
-    if "MemorySize" in request:
-        settings["memory_mb"] = _bounded(request, "MemorySize", 128, MEMORY_MB)
-    if "Timeout" in request:
-        settings["timeout_s"] = _bounded(request, "Timeout", 3, TIMEOUT_S)
-    if "EphemeralStorage" in request:
-        settings["ephemeral_mb"] = _bounded(request["EphemeralStorage"] or {}, "Size", 512, EPHEMERAL_MB)
-    if "Environment" in request:
-        variables = (request["Environment"] or {}).get("Variables") or {}
-        size = sum(len(name.encode()) + len(value.encode()) for name, value in variables.items())
-        if size > ENVIRONMENT_LIMIT_BYTES:
-            raise invalid(
-                "Lambda was unable to configure your environment variables because the environment variables you "
-                "have provided exceeded the 4KB limit."
-            )
-        reserved = sorted(name for name in variables if name in RESERVED_VARIABLES)
-        if reserved:
-            raise invalid(
-                "Lambda was unable to configure your environment variables because the environment variables you "
-                f"have provided contains reserved keys that are currently not supported for modification. "
-                f"Reserved keys used in this request: {', '.join(reserved)}"
-            )
-        settings["variables"] = dict(variables)
-    return settings
+def _stamped(function: Function) -> Function:
+    now = datetime.now(UTC)
+    stamp = now.strftime("%Y-%m-%dT%H:%M:%S.") + f"{now.microsecond // 1000:03d}+0000"
+    return replace(function, last_modified=stamp, revision=str(uuid.uuid4()))
 
 
-# documented: configuration-envvars.html, "Defined runtime environment variables", reserved ones.
-RESERVED_VARIABLES = frozenset(
-    """_HANDLER _X_AMZN_TRACE_ID AWS_DEFAULT_REGION AWS_REGION AWS_EXECUTION_ENV AWS_LAMBDA_FUNCTION_NAME
-    AWS_LAMBDA_FUNCTION_MEMORY_SIZE AWS_LAMBDA_FUNCTION_VERSION AWS_LAMBDA_INITIALIZATION_TYPE
-    AWS_LAMBDA_LOG_GROUP_NAME AWS_LAMBDA_LOG_STREAM_NAME AWS_ACCESS_KEY AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY
-    AWS_SESSION_TOKEN AWS_LAMBDA_RUNTIME_API LAMBDA_TASK_ROOT LAMBDA_RUNTIME_DIR""".split()
-)
+def _content(function: Function) -> Function:
+    """What two versions are compared by."""
+    return replace(function, version="", description="", last_modified="", revision="")
 
 
-def _architecture(request: Mapping[str, Any]) -> str:
-    architectures = request.get("Architectures") or ["x86_64"]
-    if len(architectures) != 1 or architectures[0] not in ("x86_64", "arm64"):
-        raise _constraint(architectures, "architectures", "Member must satisfy enum value set: [x86_64, arm64]")
-    return str(architectures[0])
+def _check_revision(request: Mapping[str, Any], current: str) -> None:
+    if request.get("RevisionId") not in (None, current):
+        message = (
+            "The RevisionId provided does not match the latest RevisionId. Call the "
+            "GetFunction/GetAlias API to retrieve the latest RevisionId"
+        )
+        raise ServiceError(412, "PreconditionFailedException", message)
 
 
-def _required(request: Mapping[str, Any], key: str) -> str:
-    if not request.get(key):
-        raise _constraint(None, key[0].lower() + key[1:], "Member must not be null")
-    return str(request[key])
-
-
-def _bounded(request: Mapping[str, Any], key: str, default: int, bounds: tuple[int, int]) -> int:
-    value = request.get(key, default)
-    name = key[0].lower() + key[1:]
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise ServiceError(400, "SerializationException", f"{key} must be an integer")
-    if value < bounds[0]:
-        raise _constraint(value, name, f"Member must have value greater than or equal to {bounds[0]}")
-    if value > bounds[1]:
-        raise _constraint(value, name, f"Member must have value less than or equal to {bounds[1]}")
-    return value
-
-
-def _constraint(value: object, name: str, rule: str) -> ServiceError:
-    message = f"1 validation error detected: Value '{value}' at '{name}' failed to satisfy constraint: {rule}"
-    return ServiceError(400, "ValidationException", message)
-
-
-def _local_directory(path: str) -> tuple[Path, int, str]:
-    directory = Path(path)
-    if not directory.is_absolute() or not directory.is_dir():
-        raise invalid(f"The code directory {path!r} is not an absolute path of an existing directory.")
-    return directory, sum(f.stat().st_size for f in directory.rglob("*") if f.is_file()), "hot-reload"
+def _check_tags(tags: Mapping[str, str]) -> None:
+    if len(tags) > TAGS:
+        raise invalid(f"The number of tags exceeds the limit of {TAGS}.")

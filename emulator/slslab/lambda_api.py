@@ -3,9 +3,12 @@
 https://docs.aws.amazon.com/lambda/latest/api/API_Operations.html
 """
 
+import asyncio
+import base64
 import json
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 from starlette.applications import Starlette
@@ -13,128 +16,288 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from slslab.functions import ACCOUNT, Function, ServiceError, function_arn
-from slslab.invocation import InvocationService, encoded_tail
+from slslab.configuration import ACCOUNT
+from slslab.functions import Functions, Target
+from slslab.invocation import InvocationService
+from slslab.limits import Limits
+from slslab.packages import Code, Packages
+from slslab.service_errors import ServiceError, constraint, invalid
 
 Handler = Callable[[Request], Awaitable[Response]]
+PAGE = 50
+TOTAL_CODE_BYTES = 80_530_636_800
+KINDS = ("Event", "RequestResponse", "DryRun")
 
 
 class LambdaApi:
     """The operations of the Lambda API over one invocation service."""
 
-    def __init__(self, service: InvocationService) -> None:
+    def __init__(self, functions: Functions, packages: Packages, service: InvocationService, limits: Limits) -> None:
+        self._functions = functions
+        self._packages = packages
         self._service = service
-        self._functions = service.functions
+        self._limits = limits
 
     def application(self) -> Starlette:
         """The ASGI application."""
         functions = "/2015-03-31/functions"
         one = functions + "/{name}"
         events = "/2019-09-25/functions/{name}/event-invoke-config"
+        tags = "/2017-03-31/tags/{arn}"
         table: list[tuple[str, str, Handler]] = [
             ("POST", functions, self._create),
             ("GET", functions, self._list),
             ("GET", one, self._get),
             ("DELETE", one, self._delete),
+            ("PUT", one + "/code", self._update_code),
             ("GET", one + "/configuration", self._get_configuration),
             ("PUT", one + "/configuration", self._update_configuration),
+            ("POST", one + "/versions", self._publish),
+            ("GET", one + "/versions", self._versions),
+            ("POST", one + "/aliases", self._create_alias),
+            ("GET", one + "/aliases", self._aliases),
+            ("GET", one + "/aliases/{alias}", self._get_alias),
+            ("PUT", one + "/aliases/{alias}", self._update_alias),
+            ("DELETE", one + "/aliases/{alias}", self._delete_alias),
             ("POST", one + "/invocations", self._invoke),
-            ("PUT", events, self._put_event_invoke),
-            ("POST", events, self._put_event_invoke),
-            ("GET", events, self._get_event_invoke),
-            ("DELETE", events, self._delete_event_invoke),
+            ("PUT", "/2017-10-31/functions/{name}/concurrency", self._put_concurrency),
+            ("DELETE", "/2017-10-31/functions/{name}/concurrency", self._delete_concurrency),
+            ("GET", "/2019-09-30/functions/{name}/concurrency", self._get_concurrency),
+            ("PUT", events, self._put_events),
+            ("POST", events, self._put_events),
+            ("GET", events, self._get_events),
+            ("DELETE", events, self._delete_events),
+            ("GET", events + "/list", self._list_events),
+            ("GET", tags, self._tags),
+            ("POST", tags, self._tag),
+            ("DELETE", tags, self._untag),
+            ("GET", "/2016-08-19/account-settings", self._account),
         ]
-        routes = [Route(path, handler, methods=[method]) for method, path, handler in _with_slash(table)]
+        # Clients differ in whether they send a trailing slash.
+        table += [(method, path + "/", handler) for method, path, handler in table]
+        routes = [Route(path, handler, methods=[method]) for method, path, handler in table]
         return Starlette(
             routes=routes,
             exception_handlers={ServiceError: _service_error, 404: _no_operation, 405: _no_operation},
         )
 
     async def _create(self, request: Request) -> Response:
-        return _json(self._functions.create(await _body(request)).configuration(), 201)
+        body = await self._package_body(request, "CreateFunction")
+        name, _ = self._functions.check_creation(body)
+        async with self._stored(name, body.get("Code") or {}) as code:
+            return _json(self._functions.create(body, code).document(), 201)
+
+    async def _update_code(self, request: Request) -> Response:
+        body = await self._package_body(request, "UpdateFunctionCode")
+        name = _name(request)
+        async with self._stored(self._functions.entry(name).latest.name, body) as code:
+            target = self._functions.update_code(name, body, code)
+        await self._service.retire_outdated()
+        return _json(target.document())
+
+    async def _package_body(self, request: Request, operation: str) -> dict[str, Any]:
+        """The request's members; one whose archive is larger than 50 MB is refused as AWS's front does it."""
+        limit = -(-self._limits.zipped_bytes * 4 // 3)
+        if int(request.headers.get("content-length", 0)) > limit:
+            message = f"Request must be smaller than {limit} bytes for the {operation} operation"
+            raise ServiceError(413, "RequestEntityTooLargeException", message)
+        return await _body(request)
+
+    @asynccontextmanager
+    async def _stored(self, name: str, code: Mapping[str, Any]) -> AsyncIterator[Code]:
+        """The request's code, unpacked; the block registers it."""
+        stored = await asyncio.to_thread(self._packages.store, name, code)
+        try:
+            yield stored
+        finally:
+            self._packages.release(stored)
 
     async def _list(self, request: Request) -> Response:
-        functions = self._functions.list()
-        names = [function.name for function in functions]
-        first = names.index(request.query_params["Marker"]) if request.query_params.get("Marker") in names else 0
-        page = functions[first : first + min(50, int(request.query_params.get("MaxItems", "50")))]
-        document: dict[str, Any] = {"Functions": [function.configuration() for function in page]}
-        if first + len(page) < len(functions):
-            document["NextMarker"] = names[first + len(page)]
-        return _json(document)
+        every = request.query_params.get("FunctionVersion") == "ALL"
+        found: list[Target] = []
+        for name in self._functions.names():
+            entry = self._functions.entry(name)
+            found += [Target(f, f.version) for f in entry.all_versions()] if every else [Target(entry.latest, None)]
+        return _page(request, "Functions", [target.document() for target in found])
 
     async def _get(self, request: Request) -> Response:
-        function = self._function(request)
+        target = self._target(request)
+        entry = self._functions.entry(_name(request))
+        location = target.function.code.directory.as_uri()
         document: dict[str, Any] = {
-            "Configuration": function.configuration(),
-            "Code": {"RepositoryType": "Local", "Location": function.code_directory.as_uri()},
+            "Configuration": target.document(),
+            "Code": {"RepositoryType": "Local", "Location": location},
         }
-        if function.tags:
-            document["Tags"] = dict(function.tags)
+        if entry.tags:
+            document["Tags"] = entry.tags
+        if entry.reserved is not None:
+            document["Concurrency"] = {"ReservedConcurrentExecutions": entry.reserved}
         return _json(document)
 
     async def _get_configuration(self, request: Request) -> Response:
-        return _json(self._function(request).configuration())
+        return _json(self._target(request).document())
 
     async def _update_configuration(self, request: Request) -> Response:
-        name = request.path_params["name"]
-        function = self._functions.update_configuration(name, await _body(request))
-        await self._service.retire(function.name)
-        return _json(function.configuration())
+        target = self._functions.update_configuration(_name(request), await _body(request))
+        await self._service.retire_outdated()
+        return _json(target.document())
 
     async def _delete(self, request: Request) -> Response:
-        function = self._functions.delete(request.path_params["name"])
-        await self._service.retire(function.name)
+        self._functions.delete(_name(request), _qualifier(request))
+        await self._service.retire_outdated()
+        return Response(status_code=204)
+
+    async def _publish(self, request: Request) -> Response:
+        return _json(self._functions.publish(_name(request), await _body(request)).document(), 201)
+
+    async def _versions(self, request: Request) -> Response:
+        versions = self._functions.entry(_name(request)).all_versions()
+        return _page(request, "Versions", [version.document(version.version) for version in versions])
+
+    async def _create_alias(self, request: Request) -> Response:
+        alias = self._functions.put_alias(_name(request), await _body(request), None)
+        return _json(alias.document(self._functions.entry(_name(request)).latest.name), 201)
+
+    async def _update_alias(self, request: Request) -> Response:
+        alias = self._functions.put_alias(_name(request), await _body(request), request.path_params["alias"])
+        return _json(alias.document(self._functions.entry(_name(request)).latest.name))
+
+    async def _get_alias(self, request: Request) -> Response:
+        alias = self._functions.alias(_name(request), request.path_params["alias"])
+        return _json(alias.document(self._functions.entry(_name(request)).latest.name))
+
+    async def _aliases(self, request: Request) -> Response:
+        entry = self._functions.entry(_name(request))
+        version = request.query_params.get("FunctionVersion")
+        chosen = [entry.aliases[name] for name in sorted(entry.aliases)]
+        documents = [alias.document(entry.latest.name) for alias in chosen if version in (None, alias.version)]
+        return _page(request, "Aliases", documents)
+
+    async def _delete_alias(self, request: Request) -> Response:
+        self._functions.delete_alias(_name(request), request.path_params["alias"])
         return Response(status_code=204)
 
     async def _invoke(self, request: Request) -> Response:
-        function = self._function(request)
+        target = self._target(request)
         payload = await request.body()
         kind = request.headers.get("x-amz-invocation-type", "RequestResponse")
         trace_id = request.headers.get("x-amzn-trace-id") or _new_trace_id()
+        context = _client_context(request.headers.get("x-amz-client-context"))
         if kind == "DryRun":
             return Response(status_code=204)
         if kind == "Event":
-            request_id = self._service.accept_event(function, payload, trace_id)
-            return Response(status_code=202, headers={"x-amzn-RequestId": request_id})
-        if kind != "RequestResponse":
-            message = (
-                f"1 validation error detected: Value '{kind}' at 'invocationType' failed to satisfy constraint: "
-                "Member must satisfy enum value set: [Event, RequestResponse, DryRun]"
-            )
-            raise ServiceError(400, "ValidationException", message)
-        result = await self._service.invoke(function, payload, trace_id, kind)
-        headers = {"x-amzn-RequestId": result.request_id, "X-Amz-Executed-Version": "$LATEST"}
+            request_id = self._service.accept_event(target, payload, trace_id)
+            return Response(status_code=202, headers={"x-amzn-RequestId": request_id, "X-Amzn-Trace-Id": trace_id})
+        if kind not in KINDS:
+            rule = f"Member must satisfy enum value set: [{', '.join(KINDS)}]"
+            raise constraint(kind, "invocationType", rule)
+        result = await self._service.invoke(target, payload, trace_id, context)
+        headers = {
+            "x-amzn-RequestId": result.request_id,
+            "X-Amzn-Trace-Id": trace_id,
+            "X-Amz-Executed-Version": target.function.version,
+        }
         if result.function_error is not None:
             headers["X-Amz-Function-Error"] = result.function_error
         if request.headers.get("x-amz-log-type") == "Tail":
-            headers["X-Amz-Log-Result"] = encoded_tail(result.log_tail)
+            headers["X-Amz-Log-Result"] = base64.b64encode(result.log_tail).decode()
         return Response(result.payload, result.status, headers, media_type="application/json")
 
-    async def _put_event_invoke(self, request: Request) -> Response:
-        keep = request.method == "POST"
-        function = self._functions.put_event_invoke(request.path_params["name"], await _body(request), keep)
-        assert function.event_invoke is not None
-        return _json(function.event_invoke.as_document(function.name))
+    async def _put_concurrency(self, request: Request) -> Response:
+        reserved = self._functions.reserve(_name(request), await _body(request))
+        return _json({"ReservedConcurrentExecutions": reserved})
 
-    async def _get_event_invoke(self, request: Request) -> Response:
-        function = self._function(request)
-        if function.event_invoke is None:
-            message = f"The function {function_arn(function.name)}:$LATEST doesn't have an EventInvokeConfig"
-            raise ServiceError(404, "ResourceNotFoundException", message)
-        return _json(function.event_invoke.as_document(function.name))
+    async def _get_concurrency(self, request: Request) -> Response:
+        reserved = self._functions.entry(_name(request)).reserved
+        return _json({} if reserved is None else {"ReservedConcurrentExecutions": reserved})
 
-    async def _delete_event_invoke(self, request: Request) -> Response:
-        self._functions.delete_event_invoke(request.path_params["name"])
+    async def _delete_concurrency(self, request: Request) -> Response:
+        self._functions.entry(_name(request)).reserved = None
         return Response(status_code=204)
 
-    def _function(self, request: Request) -> Function:
-        return self._functions.get(request.path_params["name"])
+    async def _put_events(self, request: Request) -> Response:
+        keep = request.method == "POST"
+        self._functions.put_events(_name(request), _qualifier(request), await _body(request), keep)
+        return await self._get_events(request)
+
+    async def _get_events(self, request: Request) -> Response:
+        qualifier, config = self._functions.events(_name(request), _qualifier(request))
+        return _json(config.document(self._functions.entry(_name(request)).latest.name, qualifier))
+
+    async def _list_events(self, request: Request) -> Response:
+        entry = self._functions.entry(_name(request))
+        documents = [
+            entry.events[qualifier].document(entry.latest.name, qualifier) for qualifier in sorted(entry.events)
+        ]
+        return _page(request, "FunctionEventInvokeConfigs", documents)
+
+    async def _delete_events(self, request: Request) -> Response:
+        self._functions.delete_events(_name(request), _qualifier(request))
+        return Response(status_code=204)
+
+    async def _tags(self, request: Request) -> Response:
+        return _json({"Tags": self._functions.entry(request.path_params["arn"]).tags})
+
+    async def _tag(self, request: Request) -> Response:
+        self._functions.tag(request.path_params["arn"], await _body(request))
+        return Response(status_code=204)
+
+    async def _untag(self, request: Request) -> Response:
+        self._functions.untag(request.path_params["arn"], request.query_params.getlist("tagKeys"))
+        return Response(status_code=204)
+
+    async def _account(self, _request: Request) -> Response:
+        limits = self._limits
+        return _json(
+            {
+                "AccountLimit": {
+                    "TotalCodeSize": TOTAL_CODE_BYTES,
+                    "CodeSizeUnzipped": limits.unzipped_bytes,
+                    "CodeSizeZipped": limits.zipped_bytes,
+                    "ConcurrentExecutions": limits.account_concurrency,
+                    "UnreservedConcurrentExecutions": limits.account_concurrency - self._functions.reserved_total(),
+                },
+                "AccountUsage": {
+                    "TotalCodeSize": self._functions.code_size(),
+                    "FunctionCount": len(self._functions.names()),
+                },
+            }
+        )
+
+    def _target(self, request: Request) -> Target:
+        return self._functions.resolve(_name(request), _qualifier(request))
 
 
-def _with_slash(table: list[tuple[str, str, Handler]]) -> list[tuple[str, str, Handler]]:
-    # boto3 sends CreateFunction and ListFunctions with a trailing slash in some versions and without in others.
-    return table + [(method, path + "/", handler) for method, path, handler in table]
+def _name(request: Request) -> str:
+    return str(request.path_params["name"])
+
+
+def _qualifier(request: Request) -> str | None:
+    return request.query_params.get("Qualifier") or None
+
+
+def _page(request: Request, key: str, documents: Sequence[dict[str, Any]]) -> Response:
+    """One page of a list; the marker of the next is the number of its first document."""
+    asked, marker = request.query_params.get("MaxItems", str(PAGE)), request.query_params.get("Marker") or "0"
+    if not asked.isdigit() or int(asked) < 1:
+        raise constraint(asked, "maxItems", "Member must have value greater than or equal to 1")
+    if not marker.isdigit():
+        raise invalid(f"Invalid marker: {marker}")
+    first, end = int(marker), int(marker) + min(PAGE, int(asked))
+    document: dict[str, Any] = {key: documents[first:end]}
+    if end < len(documents):
+        document["NextMarker"] = str(end)
+    return _json(document)
+
+
+def _client_context(header: str | None) -> str | None:
+    """The client's context as JSON, out of its Base64 header."""
+    if header is None:
+        return None
+    try:
+        return base64.b64decode(header, validate=True).decode()
+    except ValueError as error:
+        raise ServiceError(400, "InvalidRequestContentException", "Client context must be valid Base64") from error
 
 
 def _new_trace_id() -> str:
@@ -151,7 +314,7 @@ async def _body(request: Request) -> dict[str, Any]:
     return document
 
 
-def _json(document: dict[str, Any], status: int = 200) -> Response:
+def _json(document: Mapping[str, Any], status: int = 200) -> Response:
     headers = {"x-amzn-RequestId": str(uuid.uuid4())}
     return Response(json.dumps(document), status, headers, media_type="application/json")
 
@@ -159,8 +322,8 @@ def _json(document: dict[str, Any], status: int = 200) -> Response:
 async def _service_error(_request: Request, error: Exception) -> Response:
     assert isinstance(error, ServiceError)
     kind = "User" if error.status < 500 else "Service"
-    headers = {"x-amzn-ErrorType": error.error_type, "x-amzn-RequestId": str(uuid.uuid4())}
-    body = json.dumps({"Type": kind, "Message": error.message, "message": error.message})
+    headers = {"x-amzn-ErrorType": error.error_type, "x-amzn-RequestId": str(uuid.uuid4()), **error.headers}
+    body = json.dumps({"Type": kind, "Message": error.message, "message": error.message, **error.fields})
     return Response(body, error.status, headers, media_type="application/json")
 
 

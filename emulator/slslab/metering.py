@@ -13,9 +13,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from slslab.environments.accounting import Sample
+from slslab.limits import lambda_limits
 
 MB = 1024 * 1024
-VCPU_MB = 1769  # documented: "At 1,769 MB, a function has the equivalent of one vCPU", configuration-memory.html
+VCPU_MB = lambda_limits().vcpu_mb
 QUOTA_PERIOD_NS = 100_000_000
 ACTIVE_FRACTION = 0.05
 
@@ -76,10 +77,15 @@ class LambdaClock:
 
 @dataclass(frozen=True)
 class InvocationRecord:
-    """The metered record of one invocation; durations in milliseconds, memory in MB as Lambda counts (MiB)."""
+    """The metered record of one invocation; durations in milliseconds, memory in MB as Lambda counts (MiB).
+
+    `template` names the modules of the template that the environment was forked from, empty for one started afresh:
+    a fork's memory is in part its template's, so that peaks and limits of such an invocation are not Lambda's.
+    """
 
     request_id: str
     function: str
+    version: str
     environment: str
     memory_mb: int
     cpu_share: float
@@ -87,6 +93,7 @@ class InvocationRecord:
     ephemeral_mb: int
     invocation_type: str
     cold_start: bool
+    template: str
     init_ms: float | None
     duration_ms: float
     billed_ms: int

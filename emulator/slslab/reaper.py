@@ -76,6 +76,11 @@ def clean(emulator_id: str, cgroups: list[str], paths: list[str], patience_s: fl
                 pids += [int(pid) for pid in Path(group, "cgroup.procs").read_text().split()]
             except OSError:
                 continue
+        for group in groups:
+            try:  # what cgroup v1 has frozen does not hear a kill
+                Path(group, "freezer.state").write_text("THAWED")
+            except OSError:
+                continue
         for pid in pids:
             try:
                 os.kill(pid, signal.SIGKILL)

@@ -12,17 +12,21 @@ import pytest
 from botocore.exceptions import ClientError
 
 from slslab.emulator import CREDENTIALS, Emulator, Session
+from slslab.limits import lambda_limits
 from slslab.stack.embedded import EmbeddedObjectStore
 
+QUICK = lambda_limits().changed(event_retry_base_s=0.01)
 ROLE = "arn:aws:iam::000000000000:role/lambda"
 SOURCE = """
-import os, time
+import time, uuid
+
+environment = uuid.uuid4().hex
 
 def handler(event, context):
     if event.get("fail"):
         raise RuntimeError("as asked")
     time.sleep(event.get("sleep", 0))
-    return os.getpid()
+    return environment
 """
 
 
@@ -38,10 +42,10 @@ def create(client: Any, name: str, code: dict[str, str], memory_mb: int) -> None
     )
 
 
-def call(client: Any, name: str, **event: Any) -> int:
+def call(client: Any, name: str, **event: Any) -> str:
     answer = client.invoke(FunctionName=name, Payload=json.dumps(event))
     assert "FunctionError" not in answer
-    return int(json.loads(answer["Payload"].read()))
+    return str(json.loads(answer["Payload"].read()))
 
 
 @pytest.fixture
@@ -79,8 +83,11 @@ def test_idle_environments_make_room(small: tuple[Any, list[dict[str, Any]]]) ->
 def test_waiting_for_the_host_is_an_event_and_no_duration(small: tuple[Any, list[dict[str, Any]]]) -> None:
     client, events = small
     with ThreadPoolExecutor(3) as pool:
-        pids = list(pool.map(lambda name: call(client, name, sleep=0.5), ("one", "one", "two")))
-    assert len(set(pids)) == 3
+        running = [pool.submit(call, client, "one", sleep=1.5) for _ in range(2)]
+        while len([event for event in events if event.get("op") == "environment.start"]) < 2:
+            time.sleep(0.01)
+        waiting = pool.submit(call, client, "two")
+        assert len({future.result() for future in [*running, waiting]}) == 3
     [wait] = [event for event in events if event.get("op") == "host.wait"]
     assert wait["end_ns"] - wait["start_ns"] > 200_000_000
 
@@ -120,9 +127,9 @@ def test_what_runs_when_the_emulator_ends_is_metered(code: dict[str, str]) -> No
 def test_asynchronous_failures_land_in_the_destination_bucket(tmp_path: Path, code: dict[str, str]) -> None:
     with Session() as session, EmbeddedObjectStore(tmp_path / "s3", CREDENTIALS, session.mark) as store:
         variables = {"AWS_ENDPOINT_URL_S3": store.endpoint}
-        with Emulator(session=session, variables=variables, event_retry_base_s=0.01) as emulator:
+        with Emulator(session=session, variables=variables, limits=QUICK) as emulator:
             client = emulator.client("lambda")
-            bucket = emulator.client("s3", s3={"addressing_style": "path"})
+            bucket = emulator.client("s3")
             bucket.create_bucket(Bucket="failures")
             create(client, "one", code, 512)
             client.put_function_event_invoke_config(

@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 CFS_PERIOD_US = 100_000
-CONTROLLERS = ("memory", "cpu", "cpuacct", "pids")
+CONTROLLERS = ("memory", "cpu", "cpuacct", "pids", "freezer")
 
 
 @dataclass(frozen=True)
-class Limits:
+class GroupLimits:
     """Limits of one environment: bytes of memory, vCPUs (a share of 1.0 is one core), number of processes."""
 
     memory_bytes: int
@@ -141,7 +141,7 @@ def _delegated_v2(mount: Path, own: str) -> Path | None:
 class Cgroup:
     """One environment's control group: limits, usage, and the certain end of everything in it."""
 
-    def __init__(self, hierarchy: Hierarchy, name: str, limits: Limits) -> None:
+    def __init__(self, hierarchy: Hierarchy, name: str, limits: GroupLimits) -> None:
         self.hierarchy = hierarchy
         self.paths = {controller: parent / name for controller, parent in hierarchy.parents.items()}
         try:
@@ -152,7 +152,7 @@ class Cgroup:
             self.remove()
             raise
 
-    def _apply(self, limits: Limits) -> None:
+    def _apply(self, limits: GroupLimits) -> None:
         quota = max(1_000, round(limits.cpu_share * CFS_PERIOD_US))
         if self.hierarchy.version == 1:
             settings: dict[str, list[tuple[str, int | str]]] = {
@@ -193,6 +193,31 @@ class Cgroup:
             with contextlib.suppress(OSError):
                 return [int(line) for line in (path / "cgroup.procs").read_text().split()]
         return []
+
+    @property
+    def freezes(self) -> bool:
+        return self.hierarchy.version == 2 or "freezer" in self.paths
+
+    def freeze(self) -> None:
+        """Stop every process of the group where it stands; it takes effect within moments."""
+        if self.hierarchy.version == 1:
+            (self.paths["freezer"] / "freezer.state").write_text("FROZEN")
+        else:
+            (next(iter(self.paths.values())) / "cgroup.freeze").write_text("1")
+
+    def thaw(self) -> None:
+        """Let the processes go on; at once."""
+        if self.hierarchy.version == 1:
+            (self.paths["freezer"] / "freezer.state").write_text("THAWED")
+        else:
+            (next(iter(self.paths.values())) / "cgroup.freeze").write_text("0")
+
+    def anonymous_bytes(self) -> int:
+        """Memory of the group's processes that no file stands behind (neither page cache nor a tmpfs), bytes."""
+        if "memory" not in self.paths:
+            return 0
+        key = "total_rss" if self.hierarchy.version == 1 else "anon"
+        return _keyed(self.paths["memory"] / "memory.stat").get(key, 0)
 
     def out_of_memory_kills(self) -> int:
         """Processes that the kernel killed in this group for want of memory, since it was made."""

@@ -1,57 +1,47 @@
-"""An execution environment that is a process of this host, confined by a control group where there is one."""
+"""An execution environment made of processes of this host: its phases, metered on the Lambda clock."""
 
 import asyncio
 import contextlib
-import json
-import logging
 import math
 import os
 import shutil
 import signal
 import struct
-import subprocess
 import sys
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from io import FileIO
 from pathlib import Path
 from typing import Any
 
+from slslab.configuration import REGION, Function
 from slslab.environments.accounting import (
     peak_resident_bytes,
-    process_tree,
     reset_peak_resident,
     resident_bytes,
     take_sample,
 )
-from slslab.environments.confinement import Cgroup, Hierarchy, Limits
-from slslab.functions import REGION, Function
+from slslab.environments.confinement import Cgroup, GroupLimits, Hierarchy
+from slslab.environments.isolation import TASK_ROOT, Processes, Spawner, environment_request
+from slslab.environments.output import FunctionLog, Stream, TraceFrames
+from slslab.environments.spawner import TRACE_DESCRIPTOR
+from slslab.limits import Limits
 from slslab.metering import MB, LambdaClock, cpu_share
 from slslab.reaper import MARK
 from slslab.runtime_api import NextInvocation, RuntimeApi, RuntimeReport
 
-PROCESS_LIMIT = 1024
-DESCRIPTOR_LIMIT = 1024
-LOG_TAIL_BYTES = 4096
 TICK_S = 0.1
 WATCHDOG_TICK_S = 0.01
+# A tight loop of invocations is spared the two writes; what runs on meanwhile runs for this long.
+FREEZE_AFTER_S = 0.005
 BACKSTOP_FACTOR = 20
 BACKSTOP_S = 120
-# Joins the control groups before the runtime starts, so that nothing of it runs unconfined.
-LAUNCH = (
-    'for group in $SLSLAB_JOIN; do echo $$ > "$group" || exit 125; done; unset SLSLAB_JOIN; '
-    f'ulimit -n {DESCRIPTOR_LIMIT}; exec "$@"'
-)
-JOIN_FAILED = 125
+CLOCK_FILE = "/run/slslab-clock"
 
 
-LOG = logging.getLogger(__name__)
-EVENT_FIELDS = frozenset(
-    "op phase start_ns end_ns cpu_ns bytes requests resource etag overhead failed worker epoch step invocation".split()
-)
+class StartFailed(Exception):
+    """The host could not start the environment; the message says why."""
 
 
 class State(Enum):
@@ -99,6 +89,8 @@ class EnvironmentHost:
     home: Path
     logs: Path
     hierarchy: Hierarchy
+    limits: Limits
+    spawner: Spawner
     variables: Mapping[str, str]
     record: Callable[[dict[str, Any]], None]
 
@@ -110,40 +102,49 @@ class ProcessEnvironment:
         self.id = f"{function.name}-{number:04d}"
         self.function = function
         self.state = State.STARTING
+        self.log = FunctionLog(host.logs / f"{self.id}.log", host.limits.log_tail_bytes)
+        self._number = number
         self._host = host
-        self._runtime = RuntimeApi()
-        self._cgroup: Cgroup | None = None
-        self._process: subprocess.Popen[bytes] | None = None
-        self._exited: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._log_file: FileIO | None = None
-        self._pidfd = -1
-        self._log_read = -1
-        self._trace_read = -1
-        self._trace_buffer = bytearray()
-        self._tail: deque[bytes] = deque()
-        self._tail_size = 0
-        self._peaks: dict[int, int] = {}
-        self._metered = asyncio.Event()
-        self._metered.set()
-        self._known_kills = 0
-        self._delay_ns = 0
-        self._deadline_ns = 0
         self._home = host.home / self.id
         self._share = cpu_share(function.memory_mb)
+        self._isolated = bool(host.spawner.isolation.mode)
+        self._delay_ns = 0
+        self._deadline_ns = 0
+        self._metered = asyncio.Event()
+        self._metered.set()
+        self._begin()
+
+    def _begin(self) -> None:
+        """The state of an environment before its start."""
+        self._runtime = RuntimeApi()
+        self._cgroup: Cgroup | None = None
+        self._processes: Processes | None = None
+        self._output = Stream(self.log.write)
+        self._frames = TraceFrames(self.id, self._hand_on)
+        self._trace = Stream(self._frames.feed)
+        self._peaks: dict[int, int] = {}
+        self._known_kills = 0
+        self._freezing: asyncio.TimerHandle | None = None
+        self._frozen = False
 
     async def start(self, limit_s: float) -> Outcome:
-        """Start the runtime and wait until it asks for its first invocation (the init phase)."""
+        """Start the runtime and wait until it asks for its first invocation (the init phase).
+
+        Raises StartFailed if the host cannot start it.
+        """
         address = await self._runtime.start()
-        (self._home / "tmp").mkdir(parents=True, exist_ok=True)
+        self._home.mkdir(parents=True, exist_ok=True)
         (self._home / "clock").write_bytes(bytes(16))
-        self._host.logs.mkdir(parents=True, exist_ok=True)
-        if self._log_file is None:
-            self._log_file = (self._host.logs / f"{self.id}.log").open("ab", buffering=0)
-        limits = Limits(self.function.memory_mb * MB, self._share, PROCESS_LIMIT)
         if self._host.hierarchy.parents:
+            # The kernel counts /tmp's files as memory, Lambda does not; the resident set is held to the limit itself.
+            files_mb = self.function.ephemeral_mb if self._isolated else 0
+            memory_bytes = (self.function.memory_mb + files_mb) * MB
+            limits = GroupLimits(memory_bytes, self._share, self._host.limits.processes)
             self._cgroup = Cgroup(self._host.hierarchy, self.id, limits)
-        self._spawn(address)
+        self._processes = self._spawn(address)
         outcome = await self._run(limit_s, self._runtime.ready.wait())
+        if self._processes.failure:
+            raise StartFailed(self._processes.failure)
         if outcome.ending is Ending.RESPONSE:
             self.state = State.READY
         return outcome
@@ -151,6 +152,7 @@ class ProcessEnvironment:
     async def invoke(self, invocation: NextInvocation, limit_s: float) -> Outcome:
         """Hand one invocation to the waiting runtime and meter it to its end."""
         self.state = State.BUSY
+        self._thaw()
         pids = self._pids()
         reset_peak_resident(pids)
         if self._cgroup is not None:
@@ -167,79 +169,69 @@ class ProcessEnvironment:
 
     async def ready(self) -> None:
         """Wait until the runtime asks for its next invocation (it does so at once after a response)."""
+        assert self._processes is not None
         waiting = asyncio.ensure_future(self._runtime.ready.wait())
-        both: set[asyncio.Future[Any]] = {waiting, self._exited}
+        both: set[asyncio.Future[Any]] = {waiting, self._processes.exited}
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()
-        if self._exited.done():
+        if self._processes.exited.done():
             self.state = State.STOPPED
+
+    def rest(self) -> None:
+        """Freeze the idle environment, as Lambda does between invocations; the next invocation thaws it."""
+        if self._cgroup is not None and self._cgroup.freezes:
+            self._freezing = asyncio.get_running_loop().call_later(FREEZE_AFTER_S, self._freeze)
 
     async def stop(self) -> None:
         """Kill everything in the environment and remove every trace of it."""
         self.state = State.STOPPED
         await self._end_processes()
-        if self._log_file is not None:
-            self._log_file.close()
+        self.log.close()
         await asyncio.to_thread(shutil.rmtree, self._home, ignore_errors=True)
 
     async def restart(self) -> None:
         """Back to before `start`: the runtime is killed, so that its initialisation can be repeated."""
         await self._end_processes()
-        self._runtime = RuntimeApi()
-        self._exited = asyncio.get_running_loop().create_future()
+        self._begin()
         self.state = State.STARTING
 
-    def begin_log(self, request_id: str) -> None:
-        """Begin an invocation's log with Lambda's START line; its tail holds nothing older."""
-        self._tail.clear()
-        self._tail_size = 0
-        self.write_log(f"START RequestId: {request_id} Version: $LATEST\n")
+    def _freeze(self) -> None:
+        assert self._cgroup is not None
+        self._freezing = None
+        self._frozen = True
+        self._cgroup.freeze()
 
-    def write_log(self, text: str) -> None:
-        """Append the platform's own lines (START, END, REPORT …) to the function's log and its tail."""
-        self._keep(text.encode())
-
-    def log_tail(self) -> bytes:
-        """The last 4 KB of the log of the present or latest invocation."""
-        return b"".join(self._tail)[-LOG_TAIL_BYTES:]
+    def _thaw(self) -> None:
+        if self._freezing is not None:
+            self._freezing.cancel()
+            self._freezing = None
+        if self._frozen and self._cgroup is not None:
+            self._cgroup.thaw()
+            self._frozen = False
 
     async def _end_processes(self) -> None:
         await self._runtime.stop()
-        if self._process is not None:
-            for pid in self._pids():
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
-            await asyncio.shield(self._exited)
-            self._process.wait()
+        self._thaw()
+        if self._processes is not None:
+            await self._processes.end(self._pids())
             # Whoever watches the phase that this ended still reads the accounts that are removed next.
             await self._metered.wait()
         if self._cgroup is not None:
             await asyncio.to_thread(self._cgroup.remove)
-        loop = asyncio.get_running_loop()
-        for descriptor, drain in ((self._log_read, self._drain_log), (self._trace_read, self._drain_trace)):
-            if descriptor >= 0:
-                drain()
-                loop.remove_reader(descriptor)
-                os.close(descriptor)
-        self._log_read = self._trace_read = -1
-        if self._pidfd >= 0:
-            os.close(self._pidfd)
-            self._pidfd = -1
+        self._output.close()
+        self._trace.close()
 
-    def _spawn(self, address: str) -> None:
-        function = self.function
-        log_read, log_write = os.pipe()
-        trace_read, trace_write = os.pipe()
+    def _spawn(self, address: str) -> Processes:
+        function, host = self.function, self._host
+        directory = TASK_ROOT if self._isolated else str(function.code.directory)
+        clock = self._home / "clock"
         variables = {
             "PATH": os.environ.get("PATH", "/usr/local/bin:/usr/bin:/bin"),
             "LANG": "en_US.UTF-8",
             "TZ": ":UTC",
-            "TMPDIR": str(self._home / "tmp"),
-            "HOME": str(self._home / "tmp"),
+            "HOME": "/tmp" if self._isolated else str(self._home),
             "PYTHONDONTWRITEBYTECODE": "1",
-            **self._host.variables,
+            **host.variables,
             **function.variables,
             "_HANDLER": function.handler,
             "AWS_REGION": REGION,
@@ -247,37 +239,49 @@ class ProcessEnvironment:
             "AWS_EXECUTION_ENV": f"AWS_Lambda_{function.runtime}",
             "AWS_LAMBDA_FUNCTION_NAME": function.name,
             "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": str(function.memory_mb),
-            "AWS_LAMBDA_FUNCTION_VERSION": "$LATEST",
+            "AWS_LAMBDA_FUNCTION_VERSION": function.version,
             "AWS_LAMBDA_INITIALIZATION_TYPE": "on-demand",
             "AWS_LAMBDA_LOG_GROUP_NAME": f"/aws/lambda/{function.name}",
-            "AWS_LAMBDA_LOG_STREAM_NAME": f"{time.strftime('%Y/%m/%d')}/[$LATEST]{self.id}",
+            "AWS_LAMBDA_LOG_STREAM_NAME": f"{time.strftime('%Y/%m/%d')}/[{function.version}]{self.id}",
             "AWS_LAMBDA_RUNTIME_API": address,
-            "LAMBDA_TASK_ROOT": str(function.code_directory),
+            "LAMBDA_TASK_ROOT": directory,
             "LAMBDA_RUNTIME_DIR": str(Path(sys.executable).parent),
-            "SLSLAB_TRACE_FD": str(trace_write),
-            "SLSLAB_CLOCK_FILE": str(self._home / "clock"),
-            "SLSLAB_JOIN": " ".join(str(path) for path in self._cgroup.join_files) if self._cgroup else "",
-            MARK: self._host.emulator_id,
+            "SLSLAB_TRACE_FD": str(TRACE_DESCRIPTOR),
+            "SLSLAB_CLOCK_FILE": CLOCK_FILE if self._isolated else str(clock),
+            MARK: host.emulator_id,
         }
-        self._process = subprocess.Popen(
-            ["/bin/sh", "-c", LAUNCH, "sh", sys.executable, "-m", "awslambdaric", function.handler],
-            env=variables,
-            cwd=function.code_directory,
-            stdin=subprocess.DEVNULL,
-            stdout=log_write,
-            stderr=log_write,
-            pass_fds=(trace_write,),
-            start_new_session=True,
+        if not self._isolated:
+            (self._home / "tmp").mkdir(exist_ok=True)
+            variables["TMPDIR"] = str(self._home / "tmp")
+        request = environment_request(
+            host.spawner.isolation,
+            self._home,
+            function.code.directory,
+            number=self._number,
+            variables=variables,
+            arguments=[sys.executable, "-m", "awslambdaric", function.handler],
+            ephemeral_mb=function.ephemeral_mb,
+            files=[(str(clock), CLOCK_FILE)],
+            join=self._cgroup.join_files if self._cgroup is not None else (),
+            processors=self._processors(),
+            descriptors=host.limits.descriptors,
+            processes=host.limits.processes,
         )
-        os.close(log_write)
-        os.close(trace_write)
-        loop = asyncio.get_running_loop()
-        self._pidfd = os.pidfd_open(self._process.pid)
-        loop.add_reader(self._pidfd, self._on_exit)
-        self._log_read, self._trace_read = log_read, trace_read
-        for descriptor, drain in ((log_read, self._drain_log), (trace_read, self._drain_trace)):
-            os.set_blocking(descriptor, False)
-            loop.add_reader(descriptor, drain)
+        log, trace = self._output.open(), self._trace.open()
+        try:
+            return Processes(host.spawner, request, log, trace)
+        finally:
+            os.close(log)
+            os.close(trace)
+
+    def _processors(self) -> list[int]:
+        """The cores that this environment sees, each environment others in turn; all where the host has no more."""
+        available = sorted(os.sched_getaffinity(0))
+        visible = self._host.limits.visible_processors(self.function.memory_mb)
+        if visible >= len(available):
+            return []
+        first = self._number * visible
+        return [available[(first + offset) % len(available)] for offset in range(visible)]
 
     async def _run(self, limit_s: float, done: Awaitable[Any] | None) -> Outcome:
         """Watch until the phase is over: by the runtime's word, the end of its process, the clock or the memory."""
@@ -288,6 +292,8 @@ class ProcessEnvironment:
             self._metered.set()
 
     async def _watch(self, limit_s: float, done: Awaitable[Any] | None) -> Outcome:
+        assert self._processes is not None
+        exited = self._processes.exited
         limit_ns = round(limit_s * 1e9)
         begin = time.monotonic_ns()
         clock = LambdaClock(self._share, take_sample(begin, self._pids(), self._cgroup))
@@ -295,7 +301,7 @@ class ProcessEnvironment:
         self._record_clock(begin)
         report = asyncio.ensure_future(self._runtime.reports.get())
         finished = asyncio.ensure_future(done) if done is not None else None
-        waiting: set[asyncio.Future[Any]] = {report, self._exited}
+        waiting: set[asyncio.Future[Any]] = {report, exited}
         if finished is not None:
             waiting.add(finished)
         killed_by: Ending | None = None
@@ -324,8 +330,8 @@ class ProcessEnvironment:
             for future in (report, finished):
                 if future is not None and not future.done():
                     future.cancel()
-        self._drain_log()
-        self._drain_trace()
+        self._output.drain()
+        self._trace.drain()
         runtime_report = report.result() if report.done() and not report.cancelled() else None
         if killed_by is not None:
             ending = killed_by
@@ -335,11 +341,10 @@ class ProcessEnvironment:
             ending = Ending.RESPONSE
         else:
             ending = Ending.EXIT
-        exit_status = self._exited.result() if self._exited.done() else None
         return Outcome(
             ending=ending,
             report=runtime_report,
-            exit_status=exit_status,
+            exit_status=exited.result() if exited.done() else None,
             lambda_ns=clock.elapsed_ns,
             host_delay_ns=clock.host_delay_ns,
             cpu_ns=clock.cpu_ns - first_cpu,
@@ -366,9 +371,9 @@ class ProcessEnvironment:
             if kills > self._known_kills:
                 self._known_kills = kills
                 return True
-            # The kernel charges shared library pages to whoever touched them first, so its limit comes later than
-            # Lambda's; a single process whose own resident peak is above the limit has been out of memory.
-            return any(peak > limit for peak in self._peaks.values())
+            # The kernel's limit is higher by /tmp, and it charges shared library pages to whoever touched them first;
+            # a process whose own resident peak is above the limit, or several that hold more, are out of memory.
+            return any(peak > limit for peak in self._peaks.values()) or self._cgroup.anonymous_bytes() > limit
         resident = resident_bytes(self._pids())
         for pid, size in resident.items():
             self._peaks[pid] = max(self._peaks.get(pid, 0), size)
@@ -377,7 +382,7 @@ class ProcessEnvironment:
     def _pids(self) -> list[int]:
         if self._cgroup is not None:
             return self._cgroup.pids()
-        return process_tree(self._process.pid) if self._process is not None else []
+        return self._processes.pids() if self._processes is not None else []
 
     def _publish_clock(self, delay_ns: int) -> None:
         """Tell the worker its deadline on CLOCK_MONOTONIC and the host's delay so far: the runtime's context counts
@@ -385,62 +390,8 @@ class ProcessEnvironment:
         with contextlib.suppress(FileNotFoundError), (self._home / "clock").open("r+b", buffering=0) as file:
             file.write(struct.pack("<QQ", self._deadline_ns, delay_ns))
 
-    def _on_exit(self) -> None:
-        assert self._process is not None
-        asyncio.get_running_loop().remove_reader(self._pidfd)
-        status = self._process.wait()
-        if not self._exited.done():
-            self._exited.set_result(status)
-
-    def _drain_log(self) -> None:
-        if self._log_read < 0:
-            return  # stopped under a running invocation, and drained then
-        with contextlib.suppress(BlockingIOError):
-            while chunk := os.read(self._log_read, 65_536):
-                self._keep(chunk)
-                if len(chunk) < 65_536:
-                    return
-            asyncio.get_running_loop().remove_reader(self._log_read)
-
-    def _drain_trace(self) -> None:
-        if self._trace_read < 0:
-            return
-        with contextlib.suppress(BlockingIOError):
-            while chunk := os.read(self._trace_read, 65_536):
-                self._trace_buffer += chunk
-                if len(chunk) < 65_536:
-                    break
-            else:
-                asyncio.get_running_loop().remove_reader(self._trace_read)
-        while len(self._trace_buffer) >= 4:
-            size = int.from_bytes(self._trace_buffer[:4], "big")
-            if len(self._trace_buffer) < 4 + size:
-                break
-            frame = bytes(self._trace_buffer[4 : 4 + size])
-            del self._trace_buffer[: 4 + size]
-            event = _trace_event(frame)
-            if event is None:
-                LOG.error("%s wrote a trace record that is none: %r", self.id, frame[:200])
-                continue
-            self._host.record({"record": "event", **event, "function": self.function.name, "environment": self.id})
-
-    def _keep(self, chunk: bytes) -> None:
-        if self._log_file is not None and not self._log_file.closed:
-            self._log_file.write(chunk)
-        self._tail.append(chunk[-LOG_TAIL_BYTES:])
-        self._tail_size += len(self._tail[-1])
-        while self._tail_size - len(self._tail[0]) >= LOG_TAIL_BYTES:
-            self._tail_size -= len(self._tail.popleft())
-
-
-def _trace_event(frame: bytes) -> dict[str, Any] | None:
-    """The worker's event in a frame; None if it is not one, for a function may write anything to its descriptor."""
-    try:
-        event = json.loads(frame)
-    except ValueError:
-        return None
-    whole = isinstance(event, dict) and event.keys() >= EVENT_FIELDS
-    return event if whole and event["end_ns"] >= event["start_ns"] else None
+    def _hand_on(self, event: dict[str, Any]) -> None:
+        self._host.record({"record": "event", **event, "function": self.function.name, "environment": self.id})
 
 
 def exit_reason(status: int | None) -> str:

@@ -1,0 +1,191 @@
+"""A function's configuration, checked as AWS checks it.
+
+Constraints follow the Lambda API reference, CreateFunction and UpdateFunctionConfiguration:
+https://docs.aws.amazon.com/lambda/latest/api/API_CreateFunction.html
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from slslab.limits import Limits, Range
+from slslab.packages import Code
+from slslab.service_errors import ServiceError, constraint, invalid
+
+ACCOUNT = "000000000000"
+REGION = "us-east-1"
+LATEST = "$LATEST"
+RUNTIMES = tuple(f"python3.{minor}" for minor in range(8, 15))
+NAME = re.compile(r"[a-zA-Z0-9-_]{1,64}")
+ROLE = re.compile(r"arn:(aws[a-zA-Z-]*)?:iam::\d{12}:role/?[a-zA-Z_0-9+=,.@\-_/]+")
+HANDLER = re.compile(r"\S{1,128}")
+DESCRIPTION_CHARACTERS = 256
+# documented: configuration-envvars.html, "Defined runtime environment variables", reserved ones.
+RESERVED_VARIABLES = frozenset(
+    """_HANDLER _X_AMZN_TRACE_ID AWS_DEFAULT_REGION AWS_REGION AWS_EXECUTION_ENV AWS_LAMBDA_FUNCTION_NAME
+    AWS_LAMBDA_FUNCTION_MEMORY_SIZE AWS_LAMBDA_FUNCTION_VERSION AWS_LAMBDA_INITIALIZATION_TYPE
+    AWS_LAMBDA_LOG_GROUP_NAME AWS_LAMBDA_LOG_STREAM_NAME AWS_ACCESS_KEY AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY
+    AWS_SESSION_TOKEN AWS_LAMBDA_RUNTIME_API LAMBDA_TASK_ROOT LAMBDA_RUNTIME_DIR""".split()
+)
+
+
+def function_arn(name: str, qualifier: str | None = None) -> str:
+    """The ARN of a function, or of one of its versions or aliases."""
+    suffix = f":{qualifier}" if qualifier else ""
+    return f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:{name}{suffix}"
+
+
+@dataclass(frozen=True)
+class Function:
+    """One version of a function: its configuration and where its code lies."""
+
+    name: str
+    handler: str
+    runtime: str
+    role: str
+    code: Code
+    memory_mb: int
+    timeout_s: int
+    ephemeral_mb: int
+    version: str = LATEST
+    description: str = ""
+    architecture: str = "x86_64"
+    variables: Mapping[str, str] = field(default_factory=dict)
+    last_modified: str = ""
+    revision: str = ""
+
+    def document(self, qualifier: str | None = None) -> dict[str, Any]:
+        """FunctionConfiguration of the API; the qualifier by which it was asked for stands in its ARN."""
+        document: dict[str, Any] = {
+            "FunctionName": self.name,
+            "FunctionArn": function_arn(self.name, qualifier),
+            "Runtime": self.runtime,
+            "Role": self.role,
+            "Handler": self.handler,
+            "CodeSize": self.code.size,
+            "Description": self.description,
+            "Timeout": self.timeout_s,
+            "MemorySize": self.memory_mb,
+            "LastModified": self.last_modified,
+            "CodeSha256": self.code.sha256,
+            "Version": self.version,
+            "TracingConfig": {"Mode": "PassThrough"},
+            "RevisionId": self.revision,
+            "State": "Active",
+            "LastUpdateStatus": "Successful",
+            "PackageType": "Zip",
+            "Architectures": [self.architecture],
+            "EphemeralStorage": {"Size": self.ephemeral_mb},
+            "SnapStart": {"ApplyOn": "None", "OptimizationStatus": "Off"},
+            "LoggingConfig": {"LogFormat": "Text", "LogGroup": f"/aws/lambda/{self.name}"},
+        }
+        if self.variables:
+            document["Environment"] = {"Variables": dict(self.variables)}
+        return document
+
+
+def settings(request: Mapping[str, Any], limits: Limits, *, defaults: bool = False) -> dict[str, Any]:
+    """The configuration that a request names, checked, under the names of `Function`'s fields.
+
+    With `defaults` (CreateFunction) what the request does not name gets its default, and what has none is required.
+    """
+    found: dict[str, Any] = {}
+    if defaults:
+        for name in ("Role", "Handler", "Runtime"):
+            required(request, name)
+    if "Handler" in request:
+        found["handler"] = _matching(request["Handler"], "handler", HANDLER)
+    if "Role" in request:
+        found["role"] = _matching(request["Role"], "role", ROLE)
+    if "Description" in request:
+        found["description"] = _at_most(request["Description"], "description", DESCRIPTION_CHARACTERS)
+    if "Runtime" in request:
+        found["runtime"] = _runtime(request["Runtime"])
+    for name, key, allowed in (
+        ("MemorySize", "memory_mb", limits.memory_mb),
+        ("Timeout", "timeout_s", limits.timeout_s),
+    ):
+        if defaults or name in request:
+            found[key] = bounded(request, name, allowed)
+    if defaults or "EphemeralStorage" in request:
+        found["ephemeral_mb"] = bounded(request.get("EphemeralStorage") or {}, "Size", limits.ephemeral_mb)
+    if "Environment" in request:
+        found["variables"] = _variables((request["Environment"] or {}).get("Variables") or {}, limits)
+    if "Architectures" in request:
+        found["architecture"] = _architecture(request["Architectures"])
+    if request.get("Layers"):
+        raise invalid("Layers are not emulated: the host's packages take their place (see `slslab doctor`).")
+    return found
+
+
+def required(request: Mapping[str, Any], key: str) -> str:
+    """A member that the request must have."""
+    if not request.get(key):
+        raise constraint(None, _camel(key), "Member must not be null")
+    return str(request[key])
+
+
+def bounded(request: Mapping[str, Any], key: str, allowed: Range) -> int:
+    """An integer member within its range, or its default."""
+    value = request.get(key, allowed.default)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ServiceError(400, "SerializationException", f"{key} must be an integer")
+    if value < allowed.minimum:
+        raise constraint(value, _camel(key), f"Member must have value greater than or equal to {allowed.minimum}")
+    if value > allowed.maximum:
+        raise constraint(value, _camel(key), f"Member must have value less than or equal to {allowed.maximum}")
+    return value
+
+
+def _runtime(value: object) -> str:
+    if value not in RUNTIMES:
+        allowed = ", ".join(RUNTIMES)
+        raise invalid(
+            f"Value {value} at 'runtime' failed to satisfy constraint: Member must satisfy enum value set: [{allowed}] "
+            "or be a valid ARN (slslab emulates Python functions; others need the Docker environment)"
+        )
+    return str(value)
+
+
+def _variables(variables: Mapping[str, str], limits: Limits) -> dict[str, str]:
+    unable = "Lambda was unable to configure your environment variables because the environment variables you have "
+    if sum(len(name.encode()) + len(value.encode()) for name, value in variables.items()) > limits.environment_bytes:
+        raise invalid(
+            f"{unable}provided exceeded the {limits.environment_bytes // 1024}KB limit. String measured: "
+            f"{dict(variables)}"[:1000]
+        )
+    reserved = sorted(RESERVED_VARIABLES.intersection(variables))
+    if reserved:
+        raise invalid(
+            f"{unable}provided contains reserved keys that are currently not supported for modification. "
+            f"Reserved keys used in this request: {', '.join(reserved)}"
+        )
+    wrong = sorted(name for name in variables if not re.fullmatch(r"[a-zA-Z]\w+", name))
+    if wrong:
+        pattern = "[a-zA-Z]([a-zA-Z0-9_])+"
+        rule = f"Map keys must satisfy constraint: [Member must satisfy regular expression pattern: {pattern}]"
+        raise constraint(wrong[0], "environment.variables", rule)
+    return dict(variables)
+
+
+def _architecture(architectures: Any) -> str:
+    if len(architectures) != 1 or architectures[0] not in ("x86_64", "arm64"):
+        raise constraint(architectures, "architectures", "Member must satisfy enum value set: [x86_64, arm64]")
+    return str(architectures[0])
+
+
+def _matching(value: Any, name: str, pattern: re.Pattern[str]) -> str:
+    if not pattern.fullmatch(str(value)):
+        raise constraint(value, name, f"Member must satisfy regular expression pattern: {pattern.pattern}")
+    return str(value)
+
+
+def _at_most(value: Any, name: str, characters: int) -> str:
+    if len(str(value)) > characters:
+        raise constraint(value, name, f"Member must have length less than or equal to {characters}")
+    return str(value)
+
+
+def _camel(key: str) -> str:
+    return key[0].lower() + key[1:]

@@ -1,0 +1,124 @@
+"""A function's code: a zip archive in the request or in the stack's S3, or a directory of this host.
+
+https://docs.aws.amazon.com/lambda/latest/dg/configuration-function-zip.html
+"""
+
+import base64
+import hashlib
+import io
+import shutil
+import stat
+import uuid
+import zipfile
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+from typing import Any
+
+from slslab.limits import Limits
+from slslab.service_errors import invalid
+
+HOT_RELOAD_BUCKET = "hot-reload"
+LAYER = "torch"
+
+
+@dataclass(frozen=True)
+class Code:
+    """Where a function's code lies, its size in bytes as Lambda counts it, and its SHA-256 (Base64)."""
+
+    directory: Path
+    size: int
+    sha256: str
+
+
+class Packages:
+    """Unpacked packages below one directory; `fetch` gets an object's body from the stack's S3."""
+
+    def __init__(self, home: Path, limits: Limits, fetch: Callable[[str, str], bytes]) -> None:
+        self._home = home
+        self._limits = limits
+        self._fetch = fetch
+        self._held: set[Path] = set()
+
+    def store(self, name: str, code: Mapping[str, Any]) -> Code:
+        """Take the code of a request, held until its `release`; InvalidParameterValueException if it is none."""
+        bucket, key = code.get("S3Bucket"), str(code.get("S3Key", ""))
+        if code.get("ImageUri"):
+            raise invalid("Container images need the Docker environment; package the function as a zip archive.")
+        if bucket == HOT_RELOAD_BUCKET:
+            return self._local_directory(key)
+        if bucket is not None:
+            return self._unpack(name, self._fetch(str(bucket), key))
+        if "ZipFile" not in code:
+            raise invalid(
+                "Code needs ZipFile, S3Bucket and S3Key, or S3Bucket 'hot-reload' with the absolute path of a local "
+                "directory as S3Key."
+            )
+        try:
+            archive = base64.b64decode(code["ZipFile"], validate=True)
+        except ValueError as error:
+            raise _not_a_zip() from error
+        return self._unpack(name, archive)
+
+    def release(self, code: Code) -> None:
+        """The code has been registered, or was refused: from now on only its use keeps it."""
+        self._held.discard(code.directory)
+
+    def sweep(self, used: Collection[Path]) -> None:
+        """Remove unpacked packages that nothing uses any more."""
+        if self._home.exists():
+            for directory in self._home.iterdir():
+                if directory not in used and directory not in self._held:
+                    shutil.rmtree(directory, ignore_errors=True)
+
+    def _unpack(self, name: str, archive: bytes) -> Code:
+        directory = self._home / f"{name}-{uuid.uuid4().hex[:12]}"
+        try:
+            with zipfile.ZipFile(io.BytesIO(archive)) as package:
+                if package.testzip() is not None or not package.infolist():
+                    raise _not_a_zip()
+                if sum(entry.file_size for entry in package.infolist()) > self._limits.unzipped_bytes:
+                    raise self._too_large()
+                self._held.add(directory)
+                directory.mkdir(parents=True)
+                for entry in package.infolist():
+                    path = Path(package.extract(entry, directory))
+                    # The environment's user must be able to read it; an executable file stays one.
+                    executable = path.is_dir() or entry.external_attr >> 16 & stat.S_IXUSR
+                    path.chmod(0o755 if executable else 0o644)
+        except (zipfile.BadZipFile, OSError, NotImplementedError, RuntimeError) as error:
+            self._held.discard(directory)
+            shutil.rmtree(directory, ignore_errors=True)
+            raise _not_a_zip() from error
+        return Code(directory, len(archive), base64.b64encode(hashlib.sha256(archive).digest()).decode())
+
+    def _local_directory(self, path: str) -> Code:
+        directory = Path(path)
+        if not directory.is_absolute() or not directory.is_dir():
+            raise invalid(f"The code directory {path!r} is not an absolute path of an existing directory.")
+        size = sum(file.stat().st_size for file in directory.rglob("*") if file.is_file())
+        if size > self._limits.unzipped_bytes:
+            raise self._too_large()
+        return Code(directory, size, HOT_RELOAD_BUCKET)
+
+    def _too_large(self) -> Exception:
+        return invalid(f"Unzipped size must be smaller than {self._limits.unzipped_bytes} bytes")
+
+
+def layer_size() -> tuple[str, int] | None:
+    """Name with version, and size in bytes, of the package that functions share as a layer: torch; None without it.
+
+    On Lambda a layer counts towards the 250 MB of an unzipped package, and a torch of this size needs a container
+    image. Here it is the host's installation, which no limit refuses; so its size is told instead.
+    """
+    try:
+        found = distribution(LAYER)
+    except PackageNotFoundError:
+        return None
+    size = sum(file.size or 0 for file in found.files or ())
+    return f"{LAYER} {found.version}", size
+
+
+def _not_a_zip() -> Exception:
+    return invalid("Could not unzip uploaded file. Please check your file, then try to upload again.")

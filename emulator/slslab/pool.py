@@ -1,0 +1,195 @@
+"""Execution environments: started when none is warm, reused while warm, frozen in between, and ended."""
+
+import asyncio
+import platform
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from slslab.concurrency import Admission, Concurrency
+from slslab.configuration import Function
+from slslab.environments.process import EnvironmentHost, Outcome, ProcessEnvironment, StartFailed, State
+from slslab.functions import Functions
+from slslab.service_errors import ServiceError
+
+
+class Pool:
+    """The environments of one emulator."""
+
+    def __init__(
+        self,
+        functions: Functions,
+        host: EnvironmentHost,
+        concurrency: Concurrency,
+        budget_mb: int,
+        discarded: Callable[[], Awaitable[None]],
+    ) -> None:
+        self.admission = Admission(budget_mb)
+        self._functions = functions
+        self._host = host
+        self._concurrency = concurrency
+        self._discarded = discarded
+        self._idle: dict[ProcessEnvironment, asyncio.TimerHandle] = {}
+        self._all: set[ProcessEnvironment] = set()
+        self._reaping: set[asyncio.Task[None]] = set()
+        self._number = 0
+        self._closing = False
+
+    def functions(self) -> list[Function]:
+        """The functions, in the versions, that environments run now."""
+        return [environment.function for environment in self._all]
+
+    def counts(self) -> dict[str, int]:
+        """How many environments there are, and how many of them wait for an invocation."""
+        return {"environments": len(self._all), "idle": len(self._idle)}
+
+    @asynccontextmanager
+    async def lease(
+        self, function: Function, request_id: str
+    ) -> AsyncIterator[tuple[ProcessEnvironment, Outcome | None]]:
+        """A warm environment of exactly this version, or a new one with the outcome of its initialisation.
+
+        It comes back however the block ends: warm if it is of use, else ended.
+        """
+        environment, init = await self._acquire(function, request_id)
+        try:
+            yield environment, init
+        finally:
+            if environment.state is State.READY and not self._closing:
+                await environment.ready()
+            keep = environment.state is State.READY and self._functions.is_current(environment.function)
+            if keep and not self._closing:
+                self._put_idle(environment)
+            else:
+                await self._discard(environment)
+
+    async def retire_outdated(self) -> None:
+        """End the idle environments of versions that are no more; busy ones end after their invocation."""
+        for environment in [e for e in self._idle if not self._functions.is_current(e.function)]:
+            await self._take_and_discard(environment)
+
+    async def evict(self, name: str | None = None) -> int:
+        """End idle environments (of one function, or all); returns how many."""
+        chosen = [e for e in self._idle if name in (None, e.function.name)]
+        for environment in chosen:
+            await self._take_and_discard(environment)
+        return len(chosen)
+
+    def close(self) -> None:
+        """Nothing starts or becomes idle from now on."""
+        self._closing = True
+        self.admission.nudge()
+
+    async def end(self) -> None:
+        """End every environment, also those that run an invocation."""
+        for environment in list(self._all):
+            await self._take_and_discard(environment)
+
+    def _put_idle(self, environment: ProcessEnvironment) -> None:
+        loop = asyncio.get_running_loop()
+        self._idle[environment] = loop.call_later(self._host.limits.idle_s, self._reap, environment)
+        environment.rest()
+        self.admission.nudge()
+
+    def _reap(self, environment: ProcessEnvironment) -> None:
+        task = asyncio.ensure_future(self._take_and_discard(environment))
+        self._reaping.add(task)
+        task.add_done_callback(self._reaping.discard)
+
+    async def _take_and_discard(self, environment: ProcessEnvironment) -> None:
+        if timer := self._idle.pop(environment, None):
+            timer.cancel()
+        await self._discard(environment)
+
+    async def _acquire(self, function: Function, request_id: str) -> tuple[ProcessEnvironment, Outcome | None]:
+        """The warm environment used last, else a new one as soon as its memory fits; idle ones make room for it."""
+        waited_ns = time.monotonic_ns()
+        waited = False
+        warm: ProcessEnvironment | None
+        while True:
+            if self._closing:
+                raise ServiceError(503, "ServiceException", "The emulator is ending.")
+            warm = next((e for e in reversed(self._idle) if e.function.revision == function.revision), None)
+            if warm is not None:
+                self._idle.pop(warm).cancel()
+                break
+            if self.admission.take(function.memory_mb):
+                break
+            if self._idle:
+                await self._take_and_discard(next(iter(self._idle)))
+                continue
+            waited = True
+            await self.admission.changed()
+        if waited:
+            self._record("host.wait", waited_ns, request_id, function.name, function.name)
+        if warm is not None:
+            return warm, None
+        try:
+            self._concurrency.take_start(function.name)
+        except ServiceError:
+            self.admission.give_back(function.memory_mb)
+            raise
+        return await self._start(function, request_id)
+
+    async def _start(self, function: Function, request_id: str) -> tuple[ProcessEnvironment, Outcome]:
+        """Start an environment whose memory has been taken."""
+        self._number += 1
+        environment = ProcessEnvironment(self._host, function, self._number)
+        self._all.add(environment)
+        start_ns = time.monotonic_ns()
+        runtime = f"python:{platform.python_version()} of the host, for {function.runtime}"
+        environment.log.write(f"INIT_START Runtime Version: {runtime}\n".encode())
+        try:
+            init = await environment.start(self._host.limits.init_s)
+        except StartFailed as failure:
+            await self._discard(environment)
+            message = f"The environment could not start: {failure}. Hint: `slslab doctor` tells what this host gives."
+            raise ServiceError(500, "ServiceException", message) from failure
+        except BaseException:
+            await self._discard(environment)
+            raise
+        more = {"phase": "init", "environment": environment.id, "cpu_ns": init.cpu_ns}
+        self._record("environment.start", start_ns, request_id, environment.id, function.name, **more)
+        return environment, init
+
+    async def _discard(self, environment: ProcessEnvironment) -> None:
+        if environment not in self._all:
+            return
+        self._all.discard(environment)
+        start_ns = time.monotonic_ns()
+        await environment.stop()
+        self._record(
+            "environment.kill", start_ns, "", environment.id, environment.function.name, environment=environment.id
+        )
+        self.admission.give_back(environment.function.memory_mb)
+        if not self._functions.is_current(environment.function):
+            await self._discarded()
+
+    def _record(self, op: str, start_ns: int, request_id: str, resource: str, function: str, **more: Any) -> None:
+        self._host.record(own_event(op, start_ns, request_id, resource=resource, function=function) | more)
+
+
+def own_event(op: str, start_ns: int, request_id: str, *, resource: str, function: str) -> dict[str, Any]:
+    """An event of the emulator's own for the trace, from `start_ns` until now."""
+    return {
+        "record": "event",
+        "op": op,
+        "phase": "other",
+        "start_ns": start_ns,
+        "end_ns": time.monotonic_ns(),
+        "cpu_ns": 0,
+        "bytes": 0,
+        "requests": 0,
+        "resource": resource,
+        "etag": None,
+        "overhead": True,
+        "failed": False,
+        "run": "",
+        "worker": -1,
+        "epoch": -1,
+        "step": -1,
+        "invocation": request_id,
+        "function": function,
+        "environment": "",
+    }
