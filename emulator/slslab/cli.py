@@ -1,4 +1,4 @@
-"""The command line: `slslab run | runs | show | compare | bill | doctor`.
+"""The command line: `slslab run | runs | show | compare | bill | up | down | status | limits | doctor`.
 
 Exit codes: 0 done, 1 the run failed, 2 the request was wrong, 3 the host cannot do it, 130 interrupted.
 """
@@ -33,6 +33,7 @@ def root() -> None:
     slslab run scatterreduce --epochs 5      train, and see what it did and what it cost
     slslab show                              the last run again
     slslab compare last~1 last               two runs side by side
+    slslab up                                Lambda and S3 as endpoints for your own functions
 
     A RUN is an id, its unambiguous beginning, a path, `last` or `last~N`.
     """
@@ -104,6 +105,120 @@ def doctor(json_: bool) -> None:
     _print([asdict(finding) for finding in findings], lambda: tables.findings(findings), json_)
     if any(finding.needed and finding.state == MISSING for finding in findings):
         raise click.exceptions.Exit(3)
+
+
+@root.command()
+@json_option
+def limits(json_: bool) -> None:
+    """Lambda's limits as they are enforced here, each with its source, and whether AWS documents it."""
+    from dataclasses import asdict
+
+    from slslab.limits import bases, lambda_limits
+    from slslab.reports import tables
+
+    values, sources = asdict(lambda_limits()), bases()
+    rows = {name: {"value": values[name], **asdict(sources[name])} for name in sources}
+    _print({"version": values["version"], "limits": rows}, lambda: tables.limits(values["version"], rows), json_)
+
+
+@root.command()
+@click.option("--detach", "-d", is_flag=True, help="Return when everything answers; `slslab down` ends it.")
+@click.option("--port", default=4600, show_default=True, help="Port of the Lambda endpoint; 0 for any free one.")
+@click.option("--s3-port", default=4601, show_default=True, help="Port of the S3 endpoint; 0 for any free one.")
+@click.option(
+    "--limit",
+    "limits",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Another limit than Lambda's, for instance account_concurrency=10 or idle_s=60 (see `slslab limits`).",
+)
+@click.option(
+    "--template",
+    default="",
+    metavar="MODULES",
+    help="Import these once (for instance torch) and fork environments from it: faster cold starts, "
+    "whose memory is not Lambda's; records say so.",
+)
+@click.option(
+    "--memory-budget", type=int, metavar="MB", help="Memory for all environments (by default 0.9 of the free)."
+)
+@json_option
+def up(
+    detach: bool,
+    port: int,
+    s3_port: int,
+    limits: tuple[str, ...],
+    template: str,
+    budget_mb: int | None,
+    json_: bool,
+) -> None:
+    """Lambda and S3 as local endpoints for your own functions, until Ctrl-C.
+
+    \b
+    slslab up --detach
+    export AWS_ENDPOINT_URL_LAMBDA=http://127.0.0.1:4600 AWS_ENDPOINT_URL_S3=http://127.0.0.1:4601
+    export AWS_ACCESS_KEY_ID=slslab AWS_SECRET_ACCESS_KEY=slslab-loopback-only AWS_DEFAULT_REGION=us-east-1
+    aws lambda list-functions
+    slslab down
+    """
+    from slslab import service
+    from slslab.reports import tables
+
+    settings = service.Settings(port, s3_port, _limits(limits), [m for m in template.split(",") if m], budget_mb)
+    if detach:
+        options = [f"--port={port}", f"--s3-port={s3_port}", *(f"--limit={limit}" for limit in limits)]
+        options += [f"--template={template}"] * bool(template)
+        options += [f"--memory-budget={budget_mb}"] * (budget_mb is not None)
+        found = service.start(options)
+        _print(found, lambda: tables.service(found), json_)
+        return
+    service.serve(
+        settings,
+        ready=lambda found: _print(found, lambda: tables.service(found), json_),
+        log=lambda line: click.echo(line, err=True),
+    )
+
+
+@root.command()
+def down() -> None:
+    """End what `slslab up` started; its functions and objects are gone with it."""
+    from slslab import service
+
+    click.echo("slslab is down." if service.stop() else "slslab was not up.", err=True)
+
+
+@root.command()
+@json_option
+def status(json_: bool) -> None:
+    """Tell whether `slslab up` runs, and its endpoints; exit code 1 if it does not run."""
+    from slslab import service
+    from slslab.reports import tables
+
+    found = service.status()
+    if found is None:
+        if json_:
+            print(json.dumps({"up": False, "endpoints": {}}))
+        else:
+            click.echo("slslab is not up. Start it with `slslab up --detach`.", err=True)
+        raise click.exceptions.Exit(1)
+    _print({"up": True, **found}, lambda: tables.service(found), json_)
+
+
+def _limits(chosen: Sequence[str]) -> dict[str, int | float]:
+    """`NAME=VALUE` options as limits; RequestError for one that there is not, or that is no single number."""
+    from slslab.limits import lambda_limits
+
+    known = lambda_limits()
+    found: dict[str, int | float] = {}
+    for entry in chosen:
+        name, _, text = entry.partition("=")
+        if not isinstance(getattr(known, name, None), int | float):
+            raise RequestError(f"There is no limit {name!r} that could be changed.", "`slslab limits` lists them.")
+        try:
+            found[name] = float(text) if name.endswith("_s") else int(text)
+        except ValueError:
+            raise RequestError(f"The limit {name} needs a number, not {text!r}.", f"--limit {name}=10") from None
+    return found
 
 
 class RunGroup(click.Group):

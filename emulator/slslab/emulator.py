@@ -16,8 +16,8 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -33,7 +33,7 @@ from slslab.environments.confinement import detect as cgroups
 from slslab.environments.isolation import Spawner, SpawnError
 from slslab.environments.isolation import detect as namespaces
 from slslab.environments.process import EnvironmentHost
-from slslab.errors import HostError
+from slslab.errors import HostError, RequestError
 from slslab.functions import Functions
 from slslab.invocation import InvocationService
 from slslab.lambda_api import LambdaApi
@@ -95,7 +95,8 @@ class Emulator:
     (faster cold starts whose memory is not Lambda's: records say so); `isolate=False` leaves environments in the
     host's namespaces. An emulator without a session makes one of its own.
 
-    Raises HostError if the port is taken or a template's module cannot be imported.
+    Raises HostError if the port is taken or a template's module cannot be imported, RequestError for a template that
+    cannot work.
     """
 
     def __init__(
@@ -125,6 +126,7 @@ class Emulator:
         self._port = port
         self._on_event = on_event
         self._on_record = on_record
+        self._recordings: dict[int, list[InvocationRecord]] = {}
         self._loop = asyncio.new_event_loop()
         self._ending = asyncio.Event()
         self._thread: threading.Thread | None = None
@@ -139,6 +141,9 @@ class Emulator:
             for group in groups:
                 self._session.watch_cgroup(group)
                 stack.callback(group.rmdir)
+            if any(module.partition(".")[0] == "awslambdaric" for module in self._template):
+                message = "awslambdaric cannot be in a template: it reads the address of its Runtime API on import."
+                raise RequestError(message, "name what your handlers import, for instance torch.")
             self.isolation = namespaces(self._isolate)
             try:
                 spawner = Spawner(self.isolation, self._template)
@@ -172,6 +177,21 @@ class Emulator:
         assert self._thread is not None
         assert self._thread.ident is not None
         return time.clock_gettime(time.pthread_getcpuclockid(self._thread.ident))
+
+    @property
+    def mark(self) -> dict[str, str]:
+        """The environment variable by which the reaper knows this emulator's processes."""
+        return self._session.mark
+
+    @contextmanager
+    def recording(self) -> Iterator[list[InvocationRecord]]:
+        """The metered records of the invocations that end within the block, as they come."""
+        records: list[InvocationRecord] = []
+        self._recordings[id(records)] = records
+        try:
+            yield records
+        finally:
+            del self._recordings[id(records)]
 
     def evict(self, function: str | None = None) -> int:
         """End idle environments, of one function or all: the next invocations are cold. Returns how many ended."""
@@ -260,6 +280,8 @@ class Emulator:
 
     def _metered(self, record: InvocationRecord) -> None:
         self.records.append(record)
+        for recording in list(self._recordings.values()):
+            recording.append(record)
         if self._on_record is not None:
             self._on_record(record)
 

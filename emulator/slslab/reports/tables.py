@@ -57,6 +57,34 @@ def runs(documents: Sequence[Document]) -> Table:
     return table
 
 
+def limits(version: str, rows: Mapping[str, Mapping[str, Any]]) -> Table:
+    """Lambda's limits with their bases."""
+    table = _table("limit", "value", "basis", "source", title=f"Limits of AWS Lambda, version {version}", words=True)
+    for name, row in rows.items():
+        value = row["value"]
+        if isinstance(value, Mapping):
+            text = f"{value['minimum']:,} to {value['maximum']:,}, by default {value['default']:,}"
+        elif isinstance(value, Sequence):
+            text = ", ".join(f"{cores} up to {memory_mb:,} MB" for memory_mb, cores in value)
+        else:
+            text = f"{value:,}"
+        source = row["source"].rpartition("/")[2]
+        table.add_row(name, text, row["basis"], f"{source}: {row['note']}" if row["note"] else source)
+    return table
+
+
+def service(described: Mapping[str, Any]) -> Table:
+    """Endpoints of a running service and how to use them."""
+    table = _table("slslab is up", "", words=True)
+    for name, endpoint in described["endpoints"].items():
+        table.add_row(f"AWS_ENDPOINT_URL_{name.upper()}", endpoint)
+    for name, value in described["credentials"].items():
+        table.add_row(name, value)
+    for name in ("confinement", "isolation", "logs", "pid"):
+        table.add_row(name, str(described[name]))
+    return table
+
+
 def phases(document: Document) -> Table:
     """Seconds on the Lambda clock per worker and phase, with what each worker's invocations used."""
     table = _table("worker", *(f"{phase} s" for phase in PHASES), "billed s", "invocations", "peak MB", title="Phases")
@@ -221,11 +249,12 @@ def _bills(documents: Sequence[Document]) -> Table:
     return table
 
 
-def _table(first: str, *others: str, title: str | None = None) -> Table:
+def _table(first: str, *others: str, title: str | None = None, words: bool = False) -> Table:
+    """A table whose further columns hold numbers, or words."""
     table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold")
     table.add_column(first, no_wrap=True)
     for heading in others:
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="left" if words else "right")
     return table
 
 

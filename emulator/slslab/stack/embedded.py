@@ -39,15 +39,19 @@ class EmbeddedObjectStore:
     """SeaweedFS on loopback ports of its own, as a context manager.
 
     `data` is made and removed; `credentials` are the AWS environment variables that clients sign with; `environment`
-    is added to the server's own (the emulator's mark, by which its reaper finds it). Entered on the main thread, the
+    is added to the server's own (the emulator's mark, by which its reaper finds it); `port` is the S3 endpoint's, any
+    free one by default. Entered on the main thread, the
     server also dies with this process where util-linux's `setpriv` is there. Raises HostError if it does not start.
 
         with EmbeddedObjectStore(Path("data"), credentials, {}) as store:
             boto3.client("s3", endpoint_url=store.endpoint)
     """
 
-    def __init__(self, data: Path, credentials: Mapping[str, str], environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, data: Path, credentials: Mapping[str, str], environment: Mapping[str, str], port: int = 0
+    ) -> None:
         self._data = data
+        self._port = port
         self._credentials = credentials
         self._environment = environment
         self._process: subprocess.Popen[bytes] | None = None
@@ -97,7 +101,7 @@ class EmbeddedObjectStore:
         self._stop()
 
     def _start(self) -> None:
-        self._ports = _free_ports()
+        self._ports = _free_ports() | ({"s3": self._port} if self._port else {})
         self._stopping = threading.Event()
         self._data.mkdir(parents=True)
         (self._data / "objects").mkdir()

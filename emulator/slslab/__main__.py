@@ -1,0 +1,6 @@
+"""`python -m slslab` is the command `slslab`."""
+
+from slslab.cli import main
+
+if __name__ == "__main__":
+    main()

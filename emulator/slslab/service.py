@@ -1,0 +1,184 @@
+"""`slslab up`, `down`, `status`: the emulator and its stack as local endpoints, one per user.
+
+A running service holds a lock on its state file, so that a crashed one is never taken for a living one.
+"""
+
+import fcntl
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, Any
+
+from slslab import __version__
+from slslab.errors import HostError, RequestError
+
+STOP_LIMIT_S = 60.0
+READY_VARIABLE = "SLSLAB_READY_FD"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What `up` was asked for; `limits` are names and values that replace Lambda's."""
+
+    port: int
+    s3_port: int
+    limits: Mapping[str, int | float]
+    template: Sequence[str]
+    budget_mb: int | None
+
+
+def state_directory() -> Path:
+    """Where the service of this user keeps its state: $SLSLAB_STATE, or a directory of the runtime directory."""
+    if named := os.environ.get("SLSLAB_STATE"):
+        return Path(named)
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    return Path(runtime, "slslab") if runtime else Path(tempfile.gettempdir(), f"slslab-{os.getuid()}")
+
+
+def status() -> dict[str, Any] | None:
+    """What the running service wrote of itself; None when there is none."""
+    with _state() as (file, locked):
+        return None if locked else json.loads(file.read() or "null")
+
+
+def serve(settings: Settings, ready: Callable[[dict[str, Any]], None], log: Callable[[str], None]) -> None:
+    """Run the service until SIGINT or SIGTERM.
+
+    `ready` gets its description as soon as everything answers, `log` the REPORT line of every invocation.
+
+    Raises RequestError if one runs already, HostError if this host cannot run it.
+    """
+    from slslab.emulator import CREDENTIALS, Emulator, Session
+    from slslab.limits import lambda_limits
+    from slslab.stack.embedded import EmbeddedObjectStore
+
+    with _state() as (file, locked):
+        if not locked:
+            _refuse(json.loads(file.read() or "null"))
+        try:
+            with Session() as session:
+                store = EmbeddedObjectStore(session.home / "s3", CREDENTIALS, session.mark, settings.s3_port)
+                with store:
+                    for path in store.sockets():
+                        session.watch(path)
+                    emulator = Emulator(
+                        session=session,
+                        variables={"AWS_ENDPOINT_URL_S3": store.endpoint},
+                        limits=lambda_limits().changed(**settings.limits),
+                        template=settings.template,
+                        budget_mb=settings.budget_mb,
+                        port=settings.port,
+                        on_record=lambda record: log(f"{record.function} {record.report.strip()}"),
+                    )
+                    with emulator:
+                        described = {
+                            "pid": os.getpid(),
+                            "version": __version__,
+                            "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
+                            "endpoints": {"lambda": emulator.endpoint, "s3": store.endpoint},
+                            "credentials": CREDENTIALS,
+                            "stack": {"lambda": f"slslab {__version__}", "s3": store.name},
+                            "confinement": emulator.hierarchy.description,
+                            "isolation": emulator.isolation.description,
+                            "limits": dict(settings.limits),
+                            "logs": str(emulator.home / "logs"),
+                        }
+                        file.write(json.dumps(described))
+                        file.flush()
+                        ready(described)
+                        _tell_ready()
+                        threading.Event().wait()
+        except KeyboardInterrupt:
+            return
+        finally:
+            file.truncate(0)
+
+
+def start(settings: Sequence[str]) -> dict[str, Any]:
+    """Start the service in the background, with these options of `up`; returns when everything answers.
+
+    Raises HostError with what it said if it ended instead.
+    """
+    running = status()
+    if running is not None:
+        _refuse(running)
+    directory = state_directory()
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    ready, told = os.pipe()
+    with open(ready, "rb") as channel, (directory / "up.log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "slslab", "up", *settings],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=(told,),
+            env=os.environ | {READY_VARIABLE: str(told)},
+            start_new_session=True,
+        )
+        os.close(told)
+        if channel.read() != b"ready":
+            code = process.wait()
+            said = (directory / "up.log").read_text(errors="replace").strip().splitlines()
+            error = RequestError if code == RequestError.exit_code else HostError
+            raise error(" ".join(said[-2:]) or f"The service ended with exit code {code}.", f"see {directory}/up.log.")
+    process.returncode = 0  # it lives on by itself; nobody is to wait for it
+    found = status()
+    assert found is not None
+    return found
+
+
+def stop() -> bool:
+    """End the running service and wait until it is gone; False when there was none. Raises HostError if it stays."""
+    running = status()
+    if running is None:
+        return False
+    try:
+        process = os.pidfd_open(running["pid"])
+    except ProcessLookupError:
+        return False
+    try:
+        signal.pidfd_send_signal(process, signal.SIGTERM)
+        if not select.select([process], [], [], STOP_LIMIT_S)[0]:
+            message = f"The service (process {running['pid']}) has not ended within {STOP_LIMIT_S:.0f} s."
+            raise HostError(message, "end it with kill -9; its reaper cleans up.")
+    finally:
+        os.close(process)
+    return True
+
+
+def _refuse(running: Mapping[str, Any] | None) -> None:
+    where = f" at {running['endpoints']['lambda']} (process {running['pid']})" if running else ", still starting"
+    raise RequestError(f"slslab is up already{where}.", "`slslab status` shows it, `slslab down` ends it.")
+
+
+def _tell_ready() -> None:
+    if READY_VARIABLE in os.environ:
+        with open(int(os.environ.pop(READY_VARIABLE)), "wb") as channel:
+            channel.write(b"ready")
+
+
+@contextmanager
+def _state() -> Iterator[tuple[IO[str], bool]]:
+    """The state file, and whether its lock was free and is now ours."""
+    directory = state_directory()
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with (directory / "up.json").open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            locked = True
+        except BlockingIOError:
+            locked = False
+        if locked:
+            file.truncate(0)
+        file.seek(0)
+        yield file, locked

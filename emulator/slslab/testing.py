@@ -1,0 +1,170 @@
+"""pytest plugin: Lambda and S3 for the tests of a handler, with what each test cost.
+
+Registered by entry point, so that installing slslab is enough. Fixtures: `emulator` (one per session), `lambda_client`
+and `s3_client` (functions and buckets are gone after each test), `deploy`, `invoke`, `invocations` (metered records of
+the test), `bill`, `assert_cost_below`. Override `emulator_settings` to change the emulator. See docs/testing.md.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from textwrap import dedent
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:  # pytest imports this module at every start, also where no test uses it
+    from slslab.billing import Bill
+    from slslab.emulator import Emulator
+    from slslab.metering import InvocationRecord
+    from slslab.stack.embedded import EmbeddedObjectStore
+
+ROLE = "arn:aws:iam::000000000000:role/test"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a synchronous invocation returned: the payload as JSON, the error or None, and the log's tail."""
+
+    status: int
+    error: str | None
+    payload: Any
+    log: str
+    request_id: str
+
+
+@pytest.fixture(scope="session")
+def emulator_settings() -> dict[str, Any]:
+    """Arguments of `slslab.Emulator`; override this fixture to change them."""
+    return {}
+
+
+@pytest.fixture(scope="session")
+def emulator(emulator_settings: dict[str, Any]) -> Iterator[Emulator]:
+    """One emulator for the whole test session."""
+    from slslab.emulator import Emulator
+
+    with Emulator(**emulator_settings) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def object_store(emulator: Emulator) -> Iterator[EmbeddedObjectStore]:
+    """One S3 server for the whole test session; functions find it through AWS_ENDPOINT_URL_S3."""
+    from slslab.emulator import CREDENTIALS
+    from slslab.stack.embedded import EmbeddedObjectStore
+
+    with EmbeddedObjectStore(emulator.home / "s3", CREDENTIALS, emulator.mark) as store:
+        emulator.add_variables({"AWS_ENDPOINT_URL_S3": store.endpoint})
+        yield store
+
+
+@pytest.fixture
+def lambda_client(emulator: Emulator) -> Iterator[Any]:
+    """A boto3 Lambda client; the functions that the test leaves are deleted after it."""
+    client = emulator.client("lambda")
+    yield client
+    for page in client.get_paginator("list_functions").paginate():
+        for function in page["Functions"]:
+            client.delete_function(FunctionName=function["FunctionName"])
+    client.close()
+
+
+@pytest.fixture
+def s3_client(emulator: Emulator, object_store: EmbeddedObjectStore) -> Iterator[Any]:  # noqa: ARG001
+    """A boto3 S3 client; the buckets that the test leaves are deleted after it."""
+    client = emulator.client("s3")
+    yield client
+    for bucket in [entry["Name"] for entry in client.list_buckets()["Buckets"]]:
+        for page in client.get_paginator("list_objects_v2").paginate(Bucket=bucket):
+            for entry in page.get("Contents", []):
+                client.delete_object(Bucket=bucket, Key=entry["Key"])
+        client.delete_bucket(Bucket=bucket)
+    client.close()
+
+
+@pytest.fixture
+def deploy(lambda_client: Any) -> Callable[..., str]:
+    """Create a function and return its name.
+
+    The code is the directory of a handler, taken as it is, or the text of a module, packaged as `app.py`; further
+    arguments are CreateFunction's (`MemorySize`, `Timeout`, `Handler`, by default `app.handler`, …).
+    """
+    created: list[str] = []
+
+    def create(code: Path | str, **settings: Any) -> str:
+        if isinstance(code, Path):
+            package: dict[str, Any] = {"S3Bucket": "hot-reload", "S3Key": str(code.resolve())}
+        else:
+            package = {"ZipFile": packaged(code)}
+        name = settings.pop("FunctionName", f"function-{len(created)}")
+        defaults = {"Runtime": "python3.11", "Handler": "app.handler", "Role": ROLE, "MemorySize": 1769, "Timeout": 10}
+        lambda_client.create_function(FunctionName=name, Code=package, **defaults | settings)
+        created.append(name)
+        return str(name)
+
+    return create
+
+
+@pytest.fixture
+def invoke(lambda_client: Any) -> Callable[..., Answer]:
+    """Invoke a function synchronously with a JSON event; returns its `Answer`."""
+
+    def call(name: str, event: Any = None, **settings: Any) -> Answer:
+        answer = lambda_client.invoke(FunctionName=name, LogType="Tail", Payload=json.dumps(event), **settings)
+        return Answer(
+            answer["StatusCode"],
+            answer.get("FunctionError"),
+            json.loads(answer["Payload"].read() or b"null"),
+            base64.b64decode(answer["LogResult"]).decode(errors="replace"),
+            answer["ResponseMetadata"]["RequestId"],
+        )
+
+    return call
+
+
+@pytest.fixture
+def invocations(emulator: Emulator) -> Iterator[Sequence[InvocationRecord]]:
+    """The metered records of the test's invocations, in the order in which they ended."""
+    with emulator.recording() as records:
+        yield records
+
+
+@pytest.fixture
+def bill(invocations: Sequence[InvocationRecord]) -> Callable[..., Bill]:
+    """Call it for the bill of the test's invocations until now: Lambda's lines, by a price book."""
+
+    def compute(prices: str = "aws-us-east-1") -> Bill:
+        from slslab.billing import Usage, compute_bill, load_book
+
+        return compute_bill(Usage([record.as_document() for record in invocations]), load_book(prices))
+
+    return compute
+
+
+@pytest.fixture
+def assert_cost_below(bill: Callable[..., Bill]) -> Callable[..., None]:
+    """Call it with an amount in USD, best as text; fails with the bill's lines if the test cost as much or more."""
+    from decimal import Decimal
+
+    def check(amount: str | float, prices: str = "aws-us-east-1") -> None:
+        due = bill(prices)
+        if due.total >= Decimal(str(amount)):
+            lines = "".join(f"\n  {line.item}: {line.quantity:f} {line.unit} = {line.amount:f}" for line in due.lines)
+            pytest.fail(f"The invocations cost {due.total:f} {due.currency}, not below {amount}:{lines}", pytrace=False)
+
+    return check
+
+
+def packaged(source: str) -> bytes:
+    """A Lambda package (zip) with one module, app.py."""
+    buffer = BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("app.py", dedent(source))
+    return buffer.getvalue()
