@@ -140,7 +140,11 @@ def limits(json_: bool) -> None:
     "whose memory is not Lambda's; records say so.",
 )
 @click.option(
-    "--memory-budget", type=int, metavar="MB", help="Memory for all environments (by default 0.9 of the free)."
+    "--memory-budget",
+    "budget_mb",
+    type=int,
+    metavar="MB",
+    help="Memory for all environments (by default 0.9 of what is available).",
 )
 @json_option
 def up(

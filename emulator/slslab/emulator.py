@@ -10,6 +10,7 @@ emulator itself be killed.
 import asyncio
 import logging
 import os
+import resource
 import secrets
 import socket
 import tempfile
@@ -44,7 +45,8 @@ from slslab.reaper import MARK, Reaper
 from slslab.service_errors import invalid
 
 BUDGET_FRACTION = 0.9
-RECORDS_KEPT = 10_000
+RECORDS_KEPT = 1_000
+DESCRIPTORS = 65_536
 LOG = logging.getLogger(__name__)
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "slslab", "AWS_SECRET_ACCESS_KEY": "slslab-loopback-only"}
 
@@ -134,6 +136,7 @@ class Emulator:
     def __enter__(self) -> Self:
         with ExitStack() as stack:
             stack.callback(self._loop.close)
+            _raise_descriptor_limit()
             if self._own_session:
                 stack.enter_context(self._session)
             self.hierarchy = cgroups().nested(f"slslab-{self.id}")
@@ -149,7 +152,7 @@ class Emulator:
                 spawner = Spawner(self.isolation, self._template)
             except SpawnError as error:
                 raise HostError(
-                    f"The template could not start: {error}.", "name modules that can be imported."
+                    f"The environments' spawner could not start: {error}.", "name modules that can be imported."
                 ) from error
             stack.callback(spawner.close)
             self._listen(spawner)
@@ -312,6 +315,14 @@ class Emulator:
                 )
                 raise invalid(message) from error
             return body
+
+
+def _raise_descriptor_limit() -> None:
+    """An environment takes a dozen descriptors of the emulator's; the usual soft limit of 1,024 is soon reached."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _ignore(_record: dict[str, Any]) -> None:

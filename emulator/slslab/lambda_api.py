@@ -6,6 +6,7 @@ https://docs.aws.amazon.com/lambda/latest/api/API_Operations.html
 import asyncio
 import base64
 import json
+import secrets
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -301,7 +302,8 @@ def _client_context(header: str | None) -> str | None:
 
 
 def _new_trace_id() -> str:
-    return f"Root=1-{uuid.uuid4().hex[:8]}-{uuid.uuid4().hex[:24]};Parent={uuid.uuid4().hex[:16]};Sampled=0"
+    digits = secrets.token_hex(24)
+    return f"Root=1-{digits[:8]}-{digits[8:32]};Parent={digits[32:]};Sampled=0"
 
 
 async def _body(request: Request) -> dict[str, Any]:

@@ -128,9 +128,10 @@ def start(settings: Sequence[str]) -> dict[str, Any]:
         os.close(told)
         if channel.read() != b"ready":
             code = process.wait()
-            said = (directory / "up.log").read_text(errors="replace").strip().splitlines()
+            said = dict(line.partition(": ")[::2] for line in (directory / "up.log").read_text().splitlines())
             error = RequestError if code == RequestError.exit_code else HostError
-            raise error(" ".join(said[-2:]) or f"The service ended with exit code {code}.", f"see {directory}/up.log.")
+            message = said.get("Error", f"The service ended with exit code {code}.")
+            raise error(message, said.get("Hint", f"see {directory}/up.log."))
     process.returncode = 0  # it lives on by itself; nobody is to wait for it
     found = status()
     assert found is not None

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 CFS_PERIOD_US = 100_000
+ACCOUNT_BYTES = 1 << 16
 CONTROLLERS = ("memory", "cpu", "cpuacct", "pids", "freezer")
 
 
@@ -144,6 +145,7 @@ class Cgroup:
     def __init__(self, hierarchy: Hierarchy, name: str, limits: GroupLimits) -> None:
         self.hierarchy = hierarchy
         self.paths = {controller: parent / name for controller, parent in hierarchy.parents.items()}
+        self._open: dict[Path, int] = {}
         try:
             for path in set(self.paths.values()):
                 path.mkdir()
@@ -189,9 +191,14 @@ class Cgroup:
 
     def pids(self) -> list[int]:
         """Every process in the group, also one that forked away from its parent."""
+        # Opened anew each time: cgroup v1 may show an open file a list that is a second old.
         for path in self.paths.values():
             with contextlib.suppress(OSError):
-                return [int(line) for line in (path / "cgroup.procs").read_text().split()]
+                descriptor = os.open(path / "cgroup.procs", os.O_RDONLY)
+                try:
+                    return [int(line) for line in os.read(descriptor, ACCOUNT_BYTES).split()]
+                finally:
+                    os.close(descriptor)
         return []
 
     @property
@@ -217,14 +224,14 @@ class Cgroup:
         if "memory" not in self.paths:
             return 0
         key = "total_rss" if self.hierarchy.version == 1 else "anon"
-        return _keyed(self.paths["memory"] / "memory.stat").get(key, 0)
+        return self._keyed("memory", "memory.stat").get(key, 0)
 
     def out_of_memory_kills(self) -> int:
         """Processes that the kernel killed in this group for want of memory, since it was made."""
         if "memory" not in self.paths:
             return 0
         file = "memory.oom_control" if self.hierarchy.version == 1 else "memory.events"
-        return _keyed(self.paths["memory"] / file).get("oom_kill", 0)
+        return self._keyed("memory", file).get("oom_kill", 0)
 
     def peak_bytes(self) -> int | None:
         """Peak memory charged to the group, bytes; None where the kernel does not tell."""
@@ -232,28 +239,28 @@ class Cgroup:
             return None
         file = "memory.max_usage_in_bytes" if self.hierarchy.version == 1 else "memory.peak"
         try:
-            return int((self.paths["memory"] / file).read_text())
+            return int(self._read("memory", file))
         except (OSError, ValueError):
             return None
 
     def reset_peak(self) -> None:
         """Start a new peak at the present usage (v1 only: v2 ties a reset to one open file, kernel 6.12)."""
         if self.hierarchy.version == 1 and "memory" in self.paths:
-            (self.paths["memory"] / "memory.max_usage_in_bytes").write_text("0")
+            os.pwrite(self._descriptor("memory", "memory.max_usage_in_bytes"), b"0", 0)
 
     def cpu_ns(self) -> int | None:
         """CPU time used by the group, nanoseconds; None where the kernel does not tell."""
         if self.hierarchy.version == 1 and "cpuacct" in self.paths:
-            return int((self.paths["cpuacct"] / "cpuacct.usage").read_text())
+            return int(self._read("cpuacct", "cpuacct.usage"))
         if self.hierarchy.version == 2 and "cpu" in self.paths:
-            return _keyed(self.paths["cpu"] / "cpu.stat")["usage_usec"] * 1000
+            return self._keyed("cpu", "cpu.stat")["usage_usec"] * 1000
         return None
 
     def throttled_ns(self) -> int:
         """Time the quota held the group's runnable threads back, nanoseconds summed over processors."""
         if "cpu" not in self.paths:
             return 0
-        stat = _keyed(self.paths["cpu"] / "cpu.stat")
+        stat = self._keyed("cpu", "cpu.stat")
         return stat.get("throttled_time", stat.get("throttled_usec", 0) * 1000)
 
     def kill(self) -> None:
@@ -264,6 +271,8 @@ class Cgroup:
 
     def remove(self, patience_s: float = 5.0) -> None:
         """Kill what is left and remove the group; raises OSError if it stays busy longer than the patience."""
+        while self._open:
+            os.close(self._open.popitem()[1])
         deadline = time.monotonic() + patience_s
         for path in set(self.paths.values()):
             while path.exists():
@@ -275,7 +284,17 @@ class Cgroup:
                         raise
                     time.sleep(0.002)  # killed processes leave their group when the kernel has buried them
 
+    def _descriptor(self, controller: str, name: str) -> int:
+        """An account, kept open: they are read several times in every invocation."""
+        path = self.paths[controller] / name
+        if path not in self._open:
+            flags = os.O_RDWR if os.access(path, os.W_OK) else os.O_RDONLY
+            self._open[path] = os.open(path, flags | os.O_CLOEXEC)
+        return self._open[path]
 
-def _keyed(path: Path) -> dict[str, int]:
-    pairs = (line.split() for line in path.read_text().splitlines())
-    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2}
+    def _read(self, controller: str, name: str) -> bytes:
+        return os.pread(self._descriptor(controller, name), ACCOUNT_BYTES, 0)
+
+    def _keyed(self, controller: str, name: str) -> dict[str, int]:
+        pairs = (line.split() for line in self._read(controller, name).splitlines())
+        return {pair[0].decode(): int(pair[1]) for pair in pairs if len(pair) == 2}

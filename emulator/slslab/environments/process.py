@@ -1,7 +1,6 @@
 """An execution environment made of processes of this host: its phases, metered on the Lambda clock."""
 
 import asyncio
-import contextlib
 import math
 import os
 import shutil
@@ -12,6 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +110,7 @@ class ProcessEnvironment:
         self._isolated = bool(host.spawner.isolation.mode)
         self._delay_ns = 0
         self._deadline_ns = 0
+        self._clock: FileIO | None = None
         self._metered = asyncio.Event()
         self._metered.set()
         self._begin()
@@ -134,7 +135,9 @@ class ProcessEnvironment:
         """
         address = await self._runtime.start()
         self._home.mkdir(parents=True, exist_ok=True)
-        (self._home / "clock").write_bytes(bytes(16))
+        if self._clock is None:
+            self._clock = (self._home / "clock").open("wb", buffering=0)
+            self._clock.write(bytes(16))
         if self._host.hierarchy.parents:
             # The kernel counts /tmp's files as memory, Lambda does not; the resident set is held to the limit itself.
             files_mb = self.function.ephemeral_mb if self._isolated else 0
@@ -142,7 +145,7 @@ class ProcessEnvironment:
             limits = GroupLimits(memory_bytes, self._share, self._host.limits.processes)
             self._cgroup = Cgroup(self._host.hierarchy, self.id, limits)
         self._processes = self._spawn(address)
-        outcome = await self._run(limit_s, self._runtime.ready.wait())
+        outcome = await self._run(limit_s, self._runtime.ready.wait(), [])
         if self._processes.failure:
             raise StartFailed(self._processes.failure)
         if outcome.ending is Ending.RESPONSE:
@@ -162,7 +165,7 @@ class ProcessEnvironment:
         self._deadline_ns = time.monotonic_ns() + round(limit_s * 1e9)
         self._publish_clock(0)
         self._runtime.hand_out(invocation)
-        outcome = await self._run(limit_s, None)
+        outcome = await self._run(limit_s, None, pids)
         if outcome.ending in (Ending.RESPONSE, Ending.ERROR):
             self.state = State.READY
         return outcome
@@ -187,6 +190,9 @@ class ProcessEnvironment:
         self.state = State.STOPPED
         await self._end_processes()
         self.log.close()
+        if self._clock is not None:
+            self._clock.close()
+            self._clock = None
         await asyncio.to_thread(shutil.rmtree, self._home, ignore_errors=True)
 
     async def restart(self) -> None:
@@ -283,20 +289,20 @@ class ProcessEnvironment:
         first = self._number * visible
         return [available[(first + offset) % len(available)] for offset in range(visible)]
 
-    async def _run(self, limit_s: float, done: Awaitable[Any] | None) -> Outcome:
+    async def _run(self, limit_s: float, done: Awaitable[Any] | None, pids: list[int]) -> Outcome:
         """Watch until the phase is over: by the runtime's word, the end of its process, the clock or the memory."""
         self._metered.clear()
         try:
-            return await self._watch(limit_s, done)
+            return await self._watch(limit_s, done, pids)
         finally:
             self._metered.set()
 
-    async def _watch(self, limit_s: float, done: Awaitable[Any] | None) -> Outcome:
+    async def _watch(self, limit_s: float, done: Awaitable[Any] | None, pids: list[int]) -> Outcome:
         assert self._processes is not None
         exited = self._processes.exited
         limit_ns = round(limit_s * 1e9)
         begin = time.monotonic_ns()
-        clock = LambdaClock(self._share, take_sample(begin, self._pids(), self._cgroup))
+        clock = LambdaClock(self._share, take_sample(begin, pids, self._cgroup))
         first_cpu = clock.cpu_ns
         self._record_clock(begin)
         report = asyncio.ensure_future(self._runtime.reports.get())
@@ -373,7 +379,10 @@ class ProcessEnvironment:
                 return True
             # The kernel's limit is higher by /tmp, and it charges shared library pages to whoever touched them first;
             # a process whose own resident peak is above the limit, or several that hold more, are out of memory.
-            return any(peak > limit for peak in self._peaks.values()) or self._cgroup.anonymous_bytes() > limit
+            alone = len(self._peaks) < 2
+            return max(self._peaks.values(), default=0) > limit or (
+                not alone and self._cgroup.anonymous_bytes() > limit
+            )
         resident = resident_bytes(self._pids())
         for pid, size in resident.items():
             self._peaks[pid] = max(self._peaks.get(pid, 0), size)
@@ -387,8 +396,8 @@ class ProcessEnvironment:
     def _publish_clock(self, delay_ns: int) -> None:
         """Tell the worker its deadline on CLOCK_MONOTONIC and the host's delay so far: the runtime's context counts
         wall time, and stops at zero."""
-        with contextlib.suppress(FileNotFoundError), (self._home / "clock").open("r+b", buffering=0) as file:
-            file.write(struct.pack("<QQ", self._deadline_ns, delay_ns))
+        if self._clock is not None:
+            os.pwrite(self._clock.fileno(), struct.pack("<QQ", self._deadline_ns, delay_ns), 0)
 
     def _hand_on(self, event: dict[str, Any]) -> None:
         self._host.record({"record": "event", **event, "function": self.function.name, "environment": self.id})

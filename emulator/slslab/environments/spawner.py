@@ -288,7 +288,11 @@ def main(descriptor: int, mode: str, modules: str) -> int:
             channel.send(str(error).encode())
             return 1
     for module in filter(None, modules.split(",")):
-        __import__(module)
+        try:
+            __import__(module)
+        except Exception as error:  # a module may raise anything while it is imported
+            channel.send(f"{module}: {error}".encode())
+            return 1
     channel.send(b"ready")
     while True:
         message, descriptors, _flags, _address = socket.recv_fds(channel, MESSAGE_BYTES, 3, socket.MSG_CMSG_CLOEXEC)
