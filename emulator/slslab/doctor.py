@@ -86,8 +86,7 @@ def _memory() -> Finding:
 
 def _limit(hierarchy: Hierarchy, controller: str, subject: str, otherwise: str) -> Finding:
     if controller in hierarchy.parents:
-        tested = "" if hierarchy.version == 1 else " (the cgroup v2 path is untested here)"
-        return Finding(subject, OK, f"enforced by cgroup v{hierarchy.version}{tested}")
+        return Finding(subject, OK, f"enforced by cgroup v{hierarchy.version}")
     hint = f"{otherwise}; run as root, or under `systemd-run --user --scope -p Delegate=yes`"
     return Finding(subject, MISSING, f"no writable {controller} control group", hint)
 

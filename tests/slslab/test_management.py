@@ -83,6 +83,7 @@ def test_versions_are_numbered_frozen_and_invoked_by_qualifier(
     assert "Version: 1\n" in invoke(name, Qualifier="1").log
     answer = lambda_client.invoke(FunctionName=name, Qualifier="1")
     assert answer["ExecutedVersion"] == "1"
+    assert json.loads(answer["Payload"].read())[0] == "one"
     assert refused(lambda_client.get_function, FunctionName=name, Qualifier="7")[:2] == (
         404,
         "ResourceNotFoundException",

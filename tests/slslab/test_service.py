@@ -138,7 +138,7 @@ def test_in_the_foreground_it_ends_with_its_signal_and_leaves_nothing(
     lambda_client.create_function(
         FunctionName="f", Runtime="python3.11", Role=ROLE, Handler="app.handler", Code={"ZipFile": packaged(HANDLER)}
     )
-    lambda_client.invoke(FunctionName="f", Payload=b'{"name": "you"}')
+    lambda_client.invoke(FunctionName="f", Payload=b'{"name": "you"}')["Payload"].read()
     lambda_client.close()
     process.send_signal(number)
     output, errors = process.communicate(timeout=60)
@@ -181,7 +181,7 @@ def test_the_aws_command_creates_invokes_and_deletes(
     assert aws("wait", "function-active-v2", "--function-name", "hello") is None
     answer = aws(
         *("invoke", "--function-name", "hello", "--payload", '{"name": "world"}', "--log-type", "Tail"),
-        *("answer.json"),
+        "answer.json",
     )
     assert answer["StatusCode"] == 200, answer
     assert json.loads((tmp_path / "answer.json").read_text()) == {"hello": "world"}

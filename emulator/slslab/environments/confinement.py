@@ -7,6 +7,7 @@ https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html. This is
 """
 
 import contextlib
+import errno
 import os
 import signal
 import time
@@ -17,6 +18,8 @@ from pathlib import Path
 CFS_PERIOD_US = 100_000
 ACCOUNT_BYTES = 1 << 16
 CONTROLLERS = ("memory", "cpu", "cpuacct", "pids", "freezer")
+CONTROLLERS_V2 = ("memory", "cpu", "pids")
+LEAF = "slslab-command"
 
 
 @dataclass(frozen=True)
@@ -71,11 +74,8 @@ def detect() -> Hierarchy:
         if "cgroup2" in options:
             parent = _delegated_v2(mount, own.get("", "/"))
             if parent is not None:
-                available = (parent / "cgroup.subtree_control").read_text().split()
-                found_v2: dict[str, Path] = {c: parent for c in ("memory", "cpu", "pids") if c in available}
-                if found_v2:
-                    missing = tuple(c for c in ("memory", "cpu", "pids") if c not in found_v2)
-                    return Hierarchy(2, found_v2, missing)
+                found_v2 = dict.fromkeys(_enabled_v2(parent), parent)
+                return Hierarchy(2, found_v2, tuple(c for c in CONTROLLERS_V2 if c not in found_v2))
     return Hierarchy(0, {}, CONTROLLERS)
 
 
@@ -113,30 +113,68 @@ def _writable(mount: Path, own: str) -> Path | None:
 
 
 def _delegated_v2(mount: Path, own: str) -> Path | None:
-    """The v2 group whose controllers children may use.
-
-    A group with processes of its own cannot hand controllers to children (the "no internal processes" rule), so in
-    a delegated subtree this process first moves into a leaf.
-    """
-    for parent in (mount / own.lstrip("/"), mount):
+    """The v2 group whose controllers children may use."""
+    group = mount / own.lstrip("/")
+    if group.name == LEAF:
+        group = group.parent  # an earlier command, or this one, has moved here
+    for parent in dict.fromkeys((group, mount)):
         if not os.access(parent / "cgroup.subtree_control", os.W_OK):
             continue
-        offered = set((parent / "cgroup.controllers").read_text().split())
-        wanted = " ".join(f"+{c}" for c in ("memory", "cpu", "pids") if c in offered)
-        if not wanted:
-            continue
         try:
-            (parent / "cgroup.subtree_control").write_text(wanted)
+            # Root may write everywhere; what a service manager has not handed over is not rearranged.
+            if _occupied(parent) and (parent == mount or os.geteuid() != 0 or _marked_delegated(parent)):
+                _vacate(parent)
+            offered = (parent / "cgroup.controllers").read_text().split()
         except OSError:
-            leaf = parent / "slslab-command"
-            try:
-                leaf.mkdir(exist_ok=True)
-                (leaf / "cgroup.procs").write_text(str(os.getpid()))
-                (parent / "cgroup.subtree_control").write_text(wanted)
-            except OSError:
-                continue
-        return parent
+            continue
+        for controller in CONTROLLERS_V2:
+            if controller in offered:
+                with contextlib.suppress(OSError):  # each for itself: one that cannot be had leaves the others
+                    (parent / "cgroup.subtree_control").write_text(f"+{controller}")
+        if _enabled_v2(parent):
+            return parent
     return None
+
+
+def _enabled_v2(group: Path) -> list[str]:
+    """Controllers that limit this group's children."""
+    enabled = (group / "cgroup.subtree_control").read_text().split()
+    return [controller for controller in CONTROLLERS_V2 if controller in enabled]
+
+
+def _occupied(group: Path) -> bool:
+    """Whether a group has processes of its own and so cannot hand controllers to children; the root always can."""
+    return (group / "cgroup.type").exists() and bool((group / "cgroup.procs").read_text())
+
+
+def _marked_delegated(group: Path) -> bool:
+    """Whether systemd says that this group is its processes' own to arrange (`Delegate=yes`)."""
+    for name in ("trusted.delegate", "user.delegate"):
+        with contextlib.suppress(OSError):
+            if os.getxattr(group, name) == b"1":
+                return True
+    return False
+
+
+def _vacate(group: Path) -> None:
+    """Move all processes of a group into a leaf: this one, its reaper, and the shell or make that started it."""
+    leaf = group / LEAF
+    leaf.mkdir(exist_ok=True)
+    try:
+        for _ in range(100):  # a process may fork while it is being moved
+            pids = (group / "cgroup.procs").read_text().split()
+            if not pids:
+                return
+            if "0" in pids:  # of another process namespace, and written it would mean this process
+                raise OSError(errno.EBUSY, "processes of another namespace", str(group))
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    (leaf / "cgroup.procs").write_text(pid)
+        raise OSError(errno.EBUSY, "still occupied", str(group))
+    except OSError:
+        with contextlib.suppress(OSError):
+            leaf.rmdir()
+        raise
 
 
 class Cgroup:
@@ -144,6 +182,7 @@ class Cgroup:
 
     def __init__(self, hierarchy: Hierarchy, name: str, limits: GroupLimits) -> None:
         self.hierarchy = hierarchy
+        self._peak_file = "memory.max_usage_in_bytes" if hierarchy.version == 1 else "memory.peak"
         self.paths = {controller: parent / name for controller, parent in hierarchy.parents.items()}
         self._open: dict[Path, int] = {}
         try:
@@ -237,23 +276,25 @@ class Cgroup:
         """Peak memory charged to the group, bytes; None where the kernel does not tell."""
         if "memory" not in self.paths:
             return None
-        file = "memory.max_usage_in_bytes" if self.hierarchy.version == 1 else "memory.peak"
         try:
-            return int(self._read("memory", file))
+            return int(self._read("memory", self._peak_file))
         except (OSError, ValueError):
             return None
 
     def reset_peak(self) -> None:
-        """Start a new peak at the present usage (v1 only: v2 ties a reset to one open file, kernel 6.12)."""
-        if self.hierarchy.version == 1 and "memory" in self.paths:
-            os.pwrite(self._descriptor("memory", "memory.max_usage_in_bytes"), b"0", 0)
+        """Start a new peak at the present usage (v2: from Linux 6.12; before, the peak is that of the whole life)."""
+        if "memory" in self.paths:
+            # v2 starts the peak anew for one open file alone: the one that is kept.
+            with contextlib.suppress(OSError):
+                descriptor = self._descriptor("memory", self._peak_file, os.O_RDWR)
+                os.pwrite(descriptor, b"0" if self.hierarchy.version == 1 else b"reset", 0)
 
     def cpu_ns(self) -> int | None:
         """CPU time used by the group, nanoseconds; None where the kernel does not tell."""
         if self.hierarchy.version == 1 and "cpuacct" in self.paths:
             return int(self._read("cpuacct", "cpuacct.usage"))
-        if self.hierarchy.version == 2 and "cpu" in self.paths:
-            return self._keyed("cpu", "cpu.stat")["usage_usec"] * 1000
+        if self.hierarchy.version == 2:  # every group has it, with the controller or without
+            return self._keyed(next(iter(self.paths)), "cpu.stat")["usage_usec"] * 1000
         return None
 
     def throttled_ns(self) -> int:
@@ -265,6 +306,10 @@ class Cgroup:
 
     def kill(self) -> None:
         """Kill every process of the group."""
+        if self.hierarchy.version == 2:
+            with contextlib.suppress(OSError):  # Linux 5.14: all at once, so that none can fork away
+                (next(iter(self.paths.values())) / "cgroup.kill").write_text("1")
+                return
         for pid in self.pids():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -284,12 +329,11 @@ class Cgroup:
                         raise
                     time.sleep(0.002)  # killed processes leave their group when the kernel has buried them
 
-    def _descriptor(self, controller: str, name: str) -> int:
+    def _descriptor(self, controller: str, name: str, access: int = os.O_RDONLY) -> int:
         """An account, kept open: they are read several times in every invocation."""
         path = self.paths[controller] / name
         if path not in self._open:
-            flags = os.O_RDWR if os.access(path, os.W_OK) else os.O_RDONLY
-            self._open[path] = os.open(path, flags | os.O_CLOEXEC)
+            self._open[path] = os.open(path, access | os.O_CLOEXEC)
         return self._open[path]
 
     def _read(self, controller: str, name: str) -> bytes:

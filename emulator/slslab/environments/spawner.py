@@ -98,11 +98,28 @@ def bind(source: str, target: str) -> None:
     mount(source, target, "", MS_BIND | MS_REC)
 
 
-def bind_code(source: str, target: str, uid: int | None) -> None:
-    """Bind the code directory; one that only its owner may read is mapped to the environment's user."""
-    status = os.stat(source)
-    if uid is None or status.st_mode & (stat.S_IROTH | stat.S_IXOTH) == stat.S_IROTH | stat.S_IXOTH:
+def bind_code(request: dict[str, Any], target: str) -> None:
+    """Bind the code directory; one that only its owner may read is mapped to the environment's user, or else copied."""
+    source, uid = request["code"], request["uid"]
+    mode = os.stat(source).st_mode
+    if uid is None or mode & (stat.S_IROTH | stat.S_IXOTH) == stat.S_IROTH | stat.S_IXOTH:
         return bind(source, target)
+    try:
+        bind_mapped(source, target, uid)
+    except OSError:  # not every file system can be mapped; Docker's overlay cannot
+        import shutil
+
+        copy = shutil.copytree(source, f"{request['root']}-code", symlinks=True)
+        for path in (
+            copy,
+            *(os.path.join(top, name) for top, *both in os.walk(copy) for names in both for name in names),
+        ):
+            os.chown(path, uid, uid, follow_symlinks=False)
+        bind(copy, target)
+
+
+def bind_mapped(source: str, target: str, uid: int) -> None:
+    """Bind a directory so that what its owner may do there, the user `uid` may (an idmapped mount, Linux 5.12)."""
     os.makedirs(target, exist_ok=True)
     (stop, go), (heard, told) = os.pipe(), os.pipe()
     helper = fork_into(CLONE_NEWUSER)
@@ -113,15 +130,13 @@ def bind_code(source: str, target: str, uid: int | None) -> None:
         os._exit(0)
     try:
         number = os.read(heard, 16).decode()
-        map_ids(status.st_uid, uid, uid, number)
+        map_ids(os.stat(source).st_uid, uid, uid, number)
         namespace = os.open(f"/proc/{number}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
         tree = check(LIBC.syscall(OPEN_TREE, AT_FDCWD, source.encode(), OPEN_TREE_CLONE), f"open_tree {source}")
         attributes = MountAttributes(MOUNT_ATTR_IDMAP, 0, 0, namespace)
         set_attributes(tree, "", AT_EMPTY_PATH, attributes, "idmapped mount")
         moved = LIBC.syscall(MOVE_MOUNT, tree, b"", AT_FDCWD, target.encode(), MOVE_MOUNT_F_EMPTY_PATH)
         check(moved, f"move_mount to {target}")
-    except OSError as error:
-        raise OSError(error.errno, f"only its owner may read {source}, and {error.strerror}: chmod o+rx it") from error
     finally:
         for end in (go, stop, heard, told):
             os.close(end)
@@ -130,7 +145,7 @@ def bind_code(source: str, target: str, uid: int | None) -> None:
 
 def build_root(request: dict[str, Any]) -> None:
     """Give this mount namespace the file system of the function, and nothing else of the host's."""
-    root, uid = request["root"], request["uid"]
+    root = request["root"]
     mount("", "/", "", MS_REC | MS_PRIVATE)
     mount("tmpfs", root, "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=1m")
     # Before the visible paths, for an interpreter may itself lie below /tmp.
@@ -140,7 +155,7 @@ def build_root(request: dict[str, Any]) -> None:
         bind(path, root + path)
     for source, target in request["files"]:
         bind(source, root + target)
-    bind_code(request["code"], f"{root}/var/task", uid)
+    bind_code(request, f"{root}/var/task")
     for name in ("proc", "dev", "opt", "sys/devices/system"):
         os.makedirs(f"{root}/{name}", exist_ok=True)
     mount("/sys/devices/system", f"{root}/sys/devices/system", "", MS_BIND | MS_REC)
