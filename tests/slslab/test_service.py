@@ -187,7 +187,7 @@ def test_the_aws_command_creates_invokes_and_deletes(
     assert json.loads((tmp_path / "answer.json").read_text()) == {"hello": "world"}
     assert [f["FunctionName"] for f in aws("list-functions")["Functions"]] == ["hello"]
     assert aws("publish-version", "--function-name", "hello")["Version"] == "1"
-    assert aws("delete-function", "--function-name", "hello") is None
+    assert aws("delete-function", "--function-name", "hello") == {"StatusCode": 204}
     assert "ResourceNotFoundException" in aws("get-function", "--function-name", "hello")
 
 
