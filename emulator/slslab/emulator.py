@@ -40,7 +40,7 @@ from slslab.invocation import InvocationService
 from slslab.lambda_api import LambdaApi
 from slslab.limits import Limits, lambda_limits
 from slslab.metering import MB, InvocationRecord
-from slslab.packages import Packages
+from slslab.packages import Packages, layer_size
 from slslab.reaper import MARK, Reaper
 from slslab.service_errors import invalid
 
@@ -195,6 +195,18 @@ class Emulator:
             yield records
         finally:
             del self._recordings[id(records)]
+
+    def package_size(self) -> dict[str, Any]:
+        """Bytes of the largest package so far and of the layer that functions share, against Lambda's 250 MB."""
+        layer, layer_bytes = layer_size() or (None, 0)
+        unzipped, limit = self._packages.largest_bytes, self.limits.unzipped_bytes
+        return {
+            "unzipped_bytes": unzipped,
+            "layer": layer,
+            "layer_bytes": layer_bytes,
+            "limit_bytes": limit,
+            "needs_container_image": unzipped + layer_bytes > limit,
+        }
 
     def evict(self, function: str | None = None) -> int:
         """End idle environments, of one function or all: the next invocations are cold. Returns how many ended."""

@@ -152,14 +152,14 @@ def execute(
         failure: RunFailed | None = None
         with TraceWriter(directory.trace_log, plan.run) as writer:
             recorder = _Recorder(writer, plan, progress)
-            with _running(directory, recorder, budget_mb) as (cloud, host, own_cpu_seconds):
+            with _running(directory, recorder, budget_mb) as (cloud, host, finish):
                 try:
                     outcome = architecture.drive(plan, cloud, progress)
                 except RunFailed as error:
                     failure = error
                 except KeyboardInterrupt:
                     failure = RunFailed("Interrupted", "The run was interrupted; its trace up to then is kept.")
-                host["own_cpu_seconds"] = own_cpu_seconds()
+                host |= finish()
         seconds = time.monotonic() - started
         records = [record.as_document() for record in recorder.records]
         directory.write_invocations(records)
@@ -182,8 +182,8 @@ METRICS = ("loss", "accuracy", "counts", "bytes", "overheads", "phases", "per_wo
 @contextmanager
 def _running(
     directory: RunDirectory, recorder: _Recorder, budget_mb: int
-) -> Iterator[tuple[Cloud, dict[str, Any], Callable[[], dict[str, float]]]]:
-    """The embedded stack and the emulator, what they are, and what they have used of the host themselves."""
+) -> Iterator[tuple[Cloud, dict[str, Any], Callable[[], dict[str, Any]]]]:
+    """The embedded stack and the emulator, what they are, and in the end what they have taken and used themselves."""
     began = time.process_time()
     with Session() as session:
         data = session.home / "s3"
@@ -204,23 +204,26 @@ def _running(
                 host = {
                     "cores": len(os.sched_getaffinity(0)),
                     "cpu_share_enforced": "cpu" in emulator.hierarchy.parents,
-                    "confinement": emulator.hierarchy.description,
+                    "confinement": f"{emulator.hierarchy.description}; {emulator.isolation.description}",
                     "stack": {
                         "lambda": f"slslab {version('slslab')} with awslambdaric {version('awslambdaric')}",
                         **stack.versions,
                     },
                 }
 
-                def own_cpu_seconds() -> dict[str, float]:
+                def finish() -> dict[str, Any]:
                     times = psutil.Process(store.pid).cpu_times()
                     used = emulator.cpu_seconds()
                     return {
-                        "emulator": round(used, 3),
-                        "object_store": round(times.user + times.system, 3),
-                        "driver": round(time.process_time() - began - used, 3),
+                        "package": emulator.package_size(),
+                        "own_cpu_seconds": {
+                            "emulator": round(used, 3),
+                            "object_store": round(times.user + times.system, 3),
+                            "driver": round(time.process_time() - began - used, 3),
+                        },
                     }
 
-                yield Cloud(client=emulator.client, emit=recorder.driver_event), host, own_cpu_seconds
+                yield Cloud(client=emulator.client, emit=recorder.driver_event), host, finish
 
 
 def _document(
@@ -265,6 +268,7 @@ def _document(
         "stack": host["stack"],
         "environment": plan.environment,
         "confinement": host["confinement"],
+        "package": host["package"],
         "seconds": {"measured": round(seconds, 3), "modelled": None},
         **totals,
         "cost": _bill(events, records, book),
@@ -331,6 +335,7 @@ def read_document(run: str) -> dict[str, Any]:
         "cores": None,
         "cpu_share_enforced": None,
         "confinement": None,
+        "package": None,
         "stack": {},
         "own_cpu_seconds": None,
     }

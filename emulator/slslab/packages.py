@@ -33,13 +33,17 @@ class Code:
 
 
 class Packages:
-    """Unpacked packages below one directory; `fetch` gets an object's body from the stack's S3."""
+    """Unpacked packages below one directory; `fetch` gets an object's body from the stack's S3.
+
+    `largest_bytes` is the unzipped size of the largest package taken.
+    """
 
     def __init__(self, home: Path, limits: Limits, fetch: Callable[[str, str], bytes]) -> None:
         self._home = home
         self._limits = limits
         self._fetch = fetch
         self._held: set[Path] = set()
+        self.largest_bytes = 0
 
     def store(self, name: str, code: Mapping[str, Any]) -> Code:
         """Take the code of a request, held until its `release`; InvalidParameterValueException if it is none."""
@@ -78,8 +82,7 @@ class Packages:
             with zipfile.ZipFile(io.BytesIO(archive)) as package:
                 if package.testzip() is not None or not package.infolist():
                     raise _not_a_zip()
-                if sum(entry.file_size for entry in package.infolist()) > self._limits.unzipped_bytes:
-                    raise self._too_large()
+                self._check_size(sum(entry.file_size for entry in package.infolist()))
                 self._held.add(directory)
                 directory.mkdir(parents=True)
                 for entry in package.infolist():
@@ -98,12 +101,14 @@ class Packages:
         if not directory.is_absolute() or not directory.is_dir():
             raise invalid(f"The code directory {path!r} is not an absolute path of an existing directory.")
         size = sum(file.stat().st_size for file in directory.rglob("*") if file.is_file())
-        if size > self._limits.unzipped_bytes:
-            raise self._too_large()
+        self._check_size(size)
         return Code(directory, size, HOT_RELOAD_BUCKET)
 
-    def _too_large(self) -> Exception:
-        return invalid(f"Unzipped size must be smaller than {self._limits.unzipped_bytes} bytes")
+    def _check_size(self, unzipped_bytes: int) -> None:
+        limit = self._limits.unzipped_bytes
+        if unzipped_bytes > limit:
+            raise invalid(f"Unzipped size must be smaller than {limit} bytes")
+        self.largest_bytes = max(self.largest_bytes, unzipped_bytes)
 
 
 def layer_size() -> tuple[str, int] | None:

@@ -193,6 +193,13 @@ def host_note(document: Document) -> Text:
             "Lambda clock, which takes this out, but waits for delayed peers are not corrected.",
             style="yellow",
         )
+    package = document.get("package")
+    if package and package["needs_container_image"]:
+        note.append(
+            f"\nOn AWS these functions need a container image: {package['unzipped_bytes'] / 2**20:,.1f} MB of code and "
+            f"the layer {package['layer']} of {package['layer_bytes'] / 2**20:,.0f} MB are more than the "
+            f"{package['limit_bytes'] / 2**20:.0f} MB of a zip package."
+        )
     return note
 
 
