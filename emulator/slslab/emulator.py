@@ -171,6 +171,13 @@ class Emulator:
         return self._session.id
 
     @property
+    def endpoints(self) -> dict[str, str]:
+        """Where AWS's clients find each service: `lambda`, and what `variables` name (`s3` …)."""
+        prefix = "AWS_ENDPOINT_URL_"
+        named = {n.removeprefix(prefix).lower(): url for n, url in self._variables.items() if n.startswith(prefix)}
+        return {"lambda": self.endpoint, **named}
+
+    @property
     def home(self) -> Path:
         """The temporary directory that is gone with the emulator."""
         return self._session.home
@@ -219,7 +226,9 @@ class Emulator:
 
     def client(self, service: str, **settings: Any) -> Any:
         """A boto3 client of the emulator (`lambda`) or of the stack (`s3`, where `variables` names its endpoint)."""
-        endpoint = self.endpoint if service == "lambda" else self._variables[f"AWS_ENDPOINT_URL_{service.upper()}"]
+        if service not in self.endpoints:
+            found = ", ".join(self.endpoints)
+            raise RequestError(f"This emulator knows no endpoint for {service}, only for {found}.", "give `variables`.")
         if service == "s3":
             settings = {"s3": {"addressing_style": "path"}, **settings}
         # A synchronous invocation may last as long as its time-out, and a retry would run it twice.
@@ -229,7 +238,7 @@ class Emulator:
         session: Any = boto3.session.Session()
         return session.client(
             service,
-            endpoint_url=endpoint,
+            endpoint_url=self.endpoints[service],
             region_name=REGION,
             aws_access_key_id=CREDENTIALS["AWS_ACCESS_KEY_ID"],
             aws_secret_access_key=CREDENTIALS["AWS_SECRET_ACCESS_KEY"],

@@ -85,7 +85,7 @@ def serve(settings: Settings, ready: Callable[[dict[str, Any]], None], log: Call
                             "pid": os.getpid(),
                             "version": __version__,
                             "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
-                            "endpoints": {"lambda": emulator.endpoint, "s3": store.endpoint},
+                            "endpoints": emulator.endpoints,
                             "credentials": CREDENTIALS,
                             "stack": {"lambda": f"slslab {__version__}", "s3": store.name},
                             "confinement": emulator.hierarchy.description,

@@ -154,7 +154,7 @@ def test_idle_environments_end_after_their_time(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text("def handler(event, context):\n    return 1\n")
     from slslab.limits import lambda_limits
 
-    with Emulator(limits=lambda_limits().changed(idle_s=0.5)) as emulator:
+    with Emulator(limits=lambda_limits().changed(idle_s=3)) as emulator:
         client = emulator.client("lambda")
         client.create_function(
             FunctionName="f",
@@ -166,7 +166,7 @@ def test_idle_environments_end_after_their_time(tmp_path: Path) -> None:
         for _ in range(3):
             called(client, "f")
         assert [record.cold_start for record in emulator.records] == [True, False, False]
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 20
         while list((emulator.home / "environments").iterdir()):
             assert time.monotonic() < deadline
             time.sleep(0.02)
@@ -506,7 +506,7 @@ def test_several_processes_share_the_memory_size(deploy: Deploy, invoke: Invoke)
         import subprocess, sys, time
 
         def handler(event, context):
-            code = f"import time; held = bytes(range(256)) * (4096 * {event}); time.sleep(1.5)"
+            code = f"import time; held = bytes(range(256)) * (4096 * {event}); time.sleep(5)"
             children = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(3)]
             return [child.wait() for child in children]
         """,
