@@ -111,6 +111,9 @@ class Pool:
             if self._closing:
                 raise ServiceError(503, "ServiceException", "The emulator is ending.")
             warm = next((e for e in reversed(self._idle) if e.function.revision == function.revision), None)
+            if warm is not None and not warm.alive:
+                await self._take_and_discard(warm)
+                continue
             if warm is not None:
                 self._idle.pop(warm).cancel()
                 break

@@ -108,6 +108,9 @@ class Processes:
         status = self._status.open()
         try:
             spawner.spawn(request, log, trace, status)
+        except OSError:
+            self._status.close()
+            raise
         finally:
             os.close(status)
 

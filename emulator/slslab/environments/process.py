@@ -35,6 +35,7 @@ TICK_S = 0.1
 WATCHDOG_TICK_S = 0.01
 # A tight loop of invocations is spared the two writes; what runs on meanwhile runs for this long.
 FREEZE_AFTER_S = 0.005
+READY_LIMIT_S = 5.0
 BACKSTOP_FACTOR = 20
 BACKSTOP_S = 120
 CLOCK_FILE = "/run/slslab-clock"
@@ -128,6 +129,11 @@ class ProcessEnvironment:
         self._freezing: asyncio.TimerHandle | None = None
         self._frozen = False
 
+    @property
+    def alive(self) -> bool:
+        """Whether the runtime's process runs; the kernel may end an idle one for want of memory."""
+        return self._processes is not None and not self._processes.exited.done()
+
     async def start(self, limit_s: float) -> Outcome:
         """Start the runtime and wait until it asks for its first invocation (the init phase).
 
@@ -138,19 +144,27 @@ class ProcessEnvironment:
         if self._clock is None:
             self._clock = (self._home / "clock").open("wb", buffering=0)
             self._clock.write(bytes(16))
-        if self._host.hierarchy.parents:
-            # The kernel counts /tmp's files as memory, Lambda does not; the resident set is held to the limit itself.
-            files_mb = self.function.ephemeral_mb if self._isolated else 0
-            memory_bytes = (self.function.memory_mb + files_mb) * MB
-            limits = GroupLimits(memory_bytes, self._share, self._host.limits.processes)
-            self._cgroup = Cgroup(self._host.hierarchy, self.id, limits)
-        self._processes = self._spawn(address)
+        try:
+            self._cgroup = self._confined()
+            self._processes = self._spawn(address)
+        except OSError as error:
+            raise StartFailed(str(error)) from error
         outcome = await self._run(limit_s, self._runtime.ready.wait(), [])
         if self._processes.failure:
             raise StartFailed(self._processes.failure)
         if outcome.ending is Ending.RESPONSE:
             self.state = State.READY
         return outcome
+
+    def _confined(self) -> Cgroup | None:
+        """The environment's control group, where this host has them."""
+        if not self._host.hierarchy.parents:
+            return None
+        # The kernel counts /tmp's files as memory, Lambda does not; the resident set is held to the limit itself.
+        files_mb = self.function.ephemeral_mb if self._isolated else 0
+        memory_bytes = (self.function.memory_mb + files_mb) * MB
+        limits = GroupLimits(memory_bytes, self._share, self._host.limits.processes)
+        return Cgroup(self._host.hierarchy, self.id, limits)
 
     async def invoke(self, invocation: NextInvocation, limit_s: float) -> Outcome:
         """Hand one invocation to the waiting runtime and meter it to its end."""
@@ -171,14 +185,14 @@ class ProcessEnvironment:
         return outcome
 
     async def ready(self) -> None:
-        """Wait until the runtime asks for its next invocation (it does so at once after a response)."""
+        """Wait until the runtime asks for its next invocation; it does so at once, or it is of no more use."""
         assert self._processes is not None
         waiting = asyncio.ensure_future(self._runtime.ready.wait())
         both: set[asyncio.Future[Any]] = {waiting, self._processes.exited}
-        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-        waiting.cancel()
-        if self._processes.exited.done():
+        await asyncio.wait(both, timeout=READY_LIMIT_S, return_when=asyncio.FIRST_COMPLETED)
+        if self._processes.exited.done() or not waiting.done():
             self.state = State.STOPPED
+        waiting.cancel()
 
     def rest(self) -> None:
         """Freeze the idle environment, as Lambda does between invocations; the next invocation thaws it."""

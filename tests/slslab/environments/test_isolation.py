@@ -6,7 +6,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
+from botocore.exceptions import ClientError
 
 import slslab.emulator
 from slslab.emulator import Emulator
@@ -129,3 +131,32 @@ def test_detection_says_what_it_found() -> None:
         assert found == Isolation("root", True)
         assert found.description.endswith("own user id")
     assert detect(wanted=False).mode == ""
+
+
+def test_a_spawner_that_is_gone_is_an_error_of_the_service(tmp_path: Path) -> None:
+    with Emulator() as emulator:
+        client = emulator.client("lambda")
+        create(client, tmp_path)
+        invoke(client, {"home": "/"})
+        [spawner] = [p for p in psutil.Process().children() if "spawner.py" in " ".join(p.cmdline())]
+        spawner.kill()
+        time.sleep(0.5)  # the warm environment ends with its spawner
+        with pytest.raises(ClientError, match="The environment could not start: "):
+            invoke(client, {"home": "/"})
+        client.close()
+
+
+def test_a_runtime_that_stops_asking_is_replaced(tmp_path: Path) -> None:
+    with Emulator() as emulator:
+        client = emulator.client("lambda")
+        create(client, tmp_path)
+        (tmp_path / "app.py").write_text(
+            "import time\n"
+            "from awslambdaric.lambda_runtime_client import LambdaRuntimeClient as Client\n\n"
+            "def handler(event, context):\n"
+            "    Client.wait_next_invocation = lambda self: time.sleep(60)\n"
+            "    return 1\n"
+        )
+        assert [invoke(client, None) for _ in range(2)] == [1, 1]
+        assert [record.cold_start for record in emulator.records] == [True, True]
+        client.close()
