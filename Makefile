@@ -26,6 +26,7 @@ format: $(VENV)/installed-dev
 	$(BIN)/ruff format .
 
 bench: $(VENV)/installed-dev
+	$(BIN)/python benchmarks/invoke.py --quick
 	$(BIN)/python benchmarks/object_store.py --quick
 	$(BIN)/python benchmarks/overhead.py
 
