@@ -99,15 +99,10 @@ def deploy(lambda_client: Any) -> Callable[..., str]:
     created: list[str] = []
 
     def create(code: Path | str, **settings: Any) -> str:
-        if isinstance(code, Path):
-            package: dict[str, Any] = {"S3Bucket": "hot-reload", "S3Key": str(code.resolve())}
-        else:
-            package = {"ZipFile": packaged(code)}
-        name = settings.pop("FunctionName", f"function-{len(created)}")
-        defaults = {"Runtime": "python3.11", "Handler": "app.handler", "Role": ROLE, "MemorySize": 1769, "Timeout": 10}
-        lambda_client.create_function(FunctionName=name, Code=package, **defaults | settings)
+        name = str(settings.pop("FunctionName", f"function-{len(created)}"))
+        create_function(lambda_client, name, code, **settings)
         created.append(name)
-        return str(name)
+        return name
 
     return create
 
@@ -160,6 +155,16 @@ def assert_cost_below(bill: Callable[..., Bill]) -> Callable[..., None]:
             pytest.fail(f"The invocations cost {due.total:f} {due.currency}, not below {amount}:{lines}", pytrace=False)
 
     return check
+
+
+def create_function(client: Any, name: str, code: Path | str, **settings: Any) -> None:
+    """CreateFunction with defaults that suit a test; `code` and `settings` as for the fixture `deploy`."""
+    if isinstance(code, Path):
+        package: dict[str, Any] = {"S3Bucket": "hot-reload", "S3Key": str(code.resolve())}
+    else:
+        package = {"ZipFile": packaged(code)}
+    defaults = {"Runtime": "python3.11", "Handler": "app.handler", "Role": ROLE, "MemorySize": 1769, "Timeout": 10}
+    client.create_function(FunctionName=name, Code=package, **defaults | settings)
 
 
 def packaged(source: str) -> bytes:

@@ -3,6 +3,7 @@
 Shapes follow what AWS recorded (see the emulator's docstrings); the expected figures are Lambda's, not the table's.
 """
 
+import base64
 import json
 import re
 import threading
@@ -16,7 +17,9 @@ import pytest
 from botocore.exceptions import ClientError
 
 from slslab.emulator import Emulator
+from slslab.limits import lambda_limits
 from slslab.metering import InvocationRecord
+from slslab.testing import create_function
 
 Deploy = Callable[..., str]
 Invoke = Callable[..., Any]
@@ -79,20 +82,11 @@ def test_fifty_at_once_against_a_reservation_of_ten(
 
 def test_the_account_and_the_scaling_rate_throttle(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text("import time\n\ndef handler(event, context):\n    time.sleep(event)\n")
-    from slslab.limits import lambda_limits
-
     limits = lambda_limits().changed(account_concurrency=1, scaling_environments=2, scaling_period_s=1000)
     with Emulator(limits=limits) as emulator:
         client = emulator.client("lambda")
         for name in ("one", "two"):
-            client.create_function(
-                FunctionName=name,
-                Runtime="python3.11",
-                Role="arn:aws:iam::000000000000:role/r",
-                Handler="app.handler",
-                Timeout=30,
-                Code={"S3Bucket": "hot-reload", "S3Key": str(tmp_path)},
-            )
+            create_function(client, name, tmp_path, Timeout=30)
         with ThreadPoolExecutor(1) as pool:
             running = pool.submit(called, client, "one", b"2")
             while not list((emulator.home / "environments").glob("one-0001")):
@@ -152,17 +146,9 @@ def test_environments_are_frozen_between_invocations(
 
 def test_idle_environments_end_after_their_time(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text("def handler(event, context):\n    return 1\n")
-    from slslab.limits import lambda_limits
-
     with Emulator(limits=lambda_limits().changed(idle_s=3)) as emulator:
         client = emulator.client("lambda")
-        client.create_function(
-            FunctionName="f",
-            Runtime="python3.11",
-            Role="arn:aws:iam::000000000000:role/r",
-            Handler="app.handler",
-            Code={"S3Bucket": "hot-reload", "S3Key": str(tmp_path)},
-        )
+        create_function(client, "f", tmp_path, MemorySize=128)
         for _ in range(3):
             called(client, "f")
         assert [record.cold_start for record in emulator.records] == [True, False, False]
@@ -241,8 +227,6 @@ def test_a_hundred_megabytes_of_logs(deploy: Deploy, invoke: Invoke) -> None:
 
 
 def test_the_client_context_reaches_the_function(lambda_client: Any, deploy: Deploy) -> None:
-    import base64
-
     name = deploy("def handler(event, context):\n    return context.client_context.custom\n")
     context = base64.b64encode(json.dumps({"custom": {"key": "value"}}).encode()).decode()
     answer = lambda_client.invoke(FunctionName=name, ClientContext=context, Payload=b"{}")
@@ -525,13 +509,7 @@ def test_a_template_forks_environments_and_says_so(tmp_path: Path) -> None:
     )
     with Emulator(template=("decimal",)) as emulator:
         client = emulator.client("lambda")
-        client.create_function(
-            FunctionName="f",
-            Runtime="python3.11",
-            Role="arn:aws:iam::000000000000:role/r",
-            Handler="app.handler",
-            Code={"S3Bucket": "hot-reload", "S3Key": str(tmp_path)},
-        )
+        create_function(client, "f", tmp_path, MemorySize=128)
         answer = client.invoke(FunctionName="f", Payload=b"{}")
         assert json.loads(answer["Payload"].read()) == [True, "f", "128"]
         assert emulator.records[-1].template == "decimal"

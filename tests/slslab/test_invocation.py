@@ -14,9 +14,9 @@ from botocore.exceptions import ClientError
 from slslab.emulator import CREDENTIALS, Emulator, Session
 from slslab.limits import lambda_limits
 from slslab.stack.embedded import EmbeddedObjectStore
+from slslab.testing import create_function
 
 QUICK = lambda_limits().changed(event_retry_base_s=0.01)
-ROLE = "arn:aws:iam::000000000000:role/lambda"
 SOURCE = """
 import time, uuid
 
@@ -31,15 +31,9 @@ def handler(event, context):
 
 
 @pytest.fixture
-def code(tmp_path: Path) -> dict[str, str]:
+def code(tmp_path: Path) -> Path:
     (tmp_path / "app.py").write_text(SOURCE)
-    return {"S3Bucket": "hot-reload", "S3Key": str(tmp_path)}
-
-
-def create(client: Any, name: str, code: dict[str, str], memory_mb: int) -> None:
-    client.create_function(
-        FunctionName=name, Runtime="python3.11", Role=ROLE, Handler="app.handler", Code=code, MemorySize=memory_mb
-    )
+    return tmp_path
 
 
 def call(client: Any, name: str, **event: Any) -> str:
@@ -49,13 +43,13 @@ def call(client: Any, name: str, **event: Any) -> str:
 
 
 @pytest.fixture
-def small(code: dict[str, str]) -> Iterator[tuple[Any, list[dict[str, Any]]]]:
+def small(code: Path) -> Iterator[tuple[Any, list[dict[str, Any]]]]:
     """A client of an emulator with room for two environments of 512 MB, and its trace."""
     events: list[dict[str, Any]] = []
     with Emulator(budget_mb=1100, on_event=events.append) as emulator:
         client = emulator.client("lambda")
-        create(client, "one", code, 512)
-        create(client, "two", code, 512)
+        create_function(client, "one", code, MemorySize=512)
+        create_function(client, "two", code, MemorySize=512)
         yield client, events
         client.close()
 
@@ -106,10 +100,10 @@ def test_a_changed_configuration_takes_new_environments(small: tuple[Any, list[d
     assert call(client, "one") != before
 
 
-def test_what_runs_when_the_emulator_ends_is_metered(code: dict[str, str]) -> None:
+def test_what_runs_when_the_emulator_ends_is_metered(code: Path) -> None:
     with Emulator() as emulator:
         client = emulator.client("lambda")
-        create(client, "one", code, 512)
+        create_function(client, "one", code, MemorySize=512)
         call(client, "one")
         client.update_function_configuration(FunctionName="one", Timeout=60)
         caller = threading.Thread(
@@ -124,14 +118,14 @@ def test_what_runs_when_the_emulator_ends_is_metered(code: dict[str, str]) -> No
     client.close()
 
 
-def test_asynchronous_failures_land_in_the_destination_bucket(tmp_path: Path, code: dict[str, str]) -> None:
+def test_asynchronous_failures_land_in_the_destination_bucket(tmp_path: Path, code: Path) -> None:
     with Session() as session, EmbeddedObjectStore(tmp_path / "s3", CREDENTIALS, session.mark) as store:
         variables = {"AWS_ENDPOINT_URL_S3": store.endpoint}
         with Emulator(session=session, variables=variables, limits=QUICK) as emulator:
             client = emulator.client("lambda")
             bucket = emulator.client("s3")
             bucket.create_bucket(Bucket="failures")
-            create(client, "one", code, 512)
+            create_function(client, "one", code, MemorySize=512)
             client.put_function_event_invoke_config(
                 FunctionName="one",
                 MaximumRetryAttempts=1,

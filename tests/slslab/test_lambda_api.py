@@ -13,6 +13,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from slslab.emulator import Emulator
+from slslab.testing import create_function
 
 
 def zipped() -> bytes:
@@ -67,13 +68,7 @@ def test_create_get_list_update_delete(lambda_client: Any, deploy: Deploy) -> No
         404,
         "ResourceNotFoundException",
     )
-    lambda_client.create_function(
-        FunctionName="function-1",
-        Runtime="python3.11",
-        Role="arn:aws:iam::000000000000:role/lambda",
-        Handler="app.handler",
-        Code={"S3Bucket": "hot-reload", "S3Key": str(Path(__file__).parent)},
-    )
+    create_function(lambda_client, "function-1", Path(__file__).parent)
 
 
 def test_listing_pages_through_all_functions(lambda_client: Any, deploy: Deploy) -> None:
@@ -276,14 +271,7 @@ def handler(event, context):
 """
     )
     name = "slow-init"
-    lambda_client.create_function(
-        FunctionName=name,
-        Runtime="python3.11",
-        Role="arn:aws:iam::000000000000:role/lambda",
-        Handler="app.handler",
-        MemorySize=1769,
-        Code={"S3Bucket": "hot-reload", "S3Key": str(tmp_path)},
-    )
+    create_function(lambda_client, name, tmp_path)
     timer = threading.Timer(3, (tmp_path / "second").touch)
     timer.start()
     answer = invoke(name)

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from slslab.reaper import marked_processes
-from slslab.testing import ROLE, packaged
+from slslab.testing import ROLE, create_function, packaged
 
 HANDLER = "def handler(event, context):\n    return {'hello': event['name']}\n"
 
@@ -135,9 +135,7 @@ def test_in_the_foreground_it_ends_with_its_signal_and_leaves_nothing(
         assert process.poll() is None
     described = json.loads(slslab(state, "status", "--json").stdout)
     lambda_client = client(described, "lambda")
-    lambda_client.create_function(
-        FunctionName="f", Runtime="python3.11", Role=ROLE, Handler="app.handler", Code={"ZipFile": packaged(HANDLER)}
-    )
+    create_function(lambda_client, "f", HANDLER)
     lambda_client.invoke(FunctionName="f", Payload=b'{"name": "you"}')["Payload"].read()
     lambda_client.close()
     process.send_signal(number)
@@ -195,14 +193,7 @@ def test_twenty_thousand_invocations_leave_the_emulator_as_it_was(service: dict[
     lambda_client = client(service, "lambda")
     names = [f"f{number}" for number in range(10)]
     for name in names:
-        lambda_client.create_function(
-            FunctionName=name,
-            Runtime="python3.11",
-            Role=ROLE,
-            Handler="app.handler",
-            MemorySize=1769,
-            Code={"ZipFile": packaged(HANDLER)},
-        )
+        create_function(lambda_client, name, HANDLER)
     process = psutil.Process(service["pid"])
 
     def invoke(number: int) -> int:

@@ -12,6 +12,7 @@ import pytest
 
 from slslab.emulator import Emulator
 from slslab.environments.confinement import LEAF, Cgroup, GroupLimits, detect
+from slslab.testing import create_function
 
 DELEGATED = Path("/sys/fs/cgroup/delegated")
 MB = 1 << 20
@@ -45,18 +46,9 @@ def handler(event, context):
 def call(emulator: Emulator, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Any]]:
     """Invoke a function of 884 MB, half a core; its answer."""
     code = tmp_path_factory.mktemp("code")
-    code.chmod(0o755)  # the guest's root is an overlay, which maps no owners
     (code / "app.py").write_text(HANDLER)
     client = emulator.client("lambda")
-    client.create_function(
-        FunctionName="f",
-        Runtime="python3.11",
-        Role="arn:aws:iam::000000000000:role/lambda",
-        Handler="app.handler",
-        Code={"S3Bucket": "hot-reload", "S3Key": str(code)},
-        MemorySize=884,
-        Timeout=60,
-    )
+    create_function(client, "f", code, MemorySize=884, Timeout=60)
     yield lambda event: json.loads(client.invoke(FunctionName="f", Payload=json.dumps(event))["Payload"].read())
     client.close()
 
