@@ -10,8 +10,11 @@ import secrets
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import cache
 from typing import Any
 
+import botocore.session
+from botocore.validate import ParamValidator
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -79,7 +82,12 @@ class LambdaApi:
         routes = [Route(path, handler, methods=[method]) for method, path, handler in table]
         return Starlette(
             routes=routes,
-            exception_handlers={ServiceError: _service_error, 404: _no_operation, 405: _no_operation},
+            exception_handlers={
+                ServiceError: _service_error,
+                404: _no_operation,
+                405: _no_operation,
+                Exception: _internal_error,
+            },
         )
 
     async def _create(self, request: Request) -> Response:
@@ -102,7 +110,7 @@ class LambdaApi:
         if int(request.headers.get("content-length", 0)) > limit:
             message = f"Request must be smaller than {limit} bytes for the {operation} operation"
             raise ServiceError(413, "RequestEntityTooLargeException", message)
-        return await _body(request)
+        return await _body(request, operation)
 
     @asynccontextmanager
     async def _stored(self, name: str, code: Mapping[str, Any]) -> AsyncIterator[Code]:
@@ -139,7 +147,9 @@ class LambdaApi:
         return _json(self._target(request).document())
 
     async def _update_configuration(self, request: Request) -> Response:
-        target = self._functions.update_configuration(_name(request), await _body(request))
+        target = self._functions.update_configuration(
+            _name(request), await _body(request, "UpdateFunctionConfiguration")
+        )
         await self._service.retire_outdated()
         return _json(target.document())
 
@@ -149,18 +159,20 @@ class LambdaApi:
         return Response(status_code=204)
 
     async def _publish(self, request: Request) -> Response:
-        return _json(self._functions.publish(_name(request), await _body(request)).document(), 201)
+        return _json(self._functions.publish(_name(request), await _body(request, "PublishVersion")).document(), 201)
 
     async def _versions(self, request: Request) -> Response:
         versions = self._functions.entry(_name(request)).all_versions()
         return _page(request, "Versions", [version.document(version.version) for version in versions])
 
     async def _create_alias(self, request: Request) -> Response:
-        alias = self._functions.put_alias(_name(request), await _body(request), None)
+        alias = self._functions.put_alias(_name(request), await _body(request, "CreateAlias"), None)
         return _json(alias.document(self._functions.entry(_name(request)).latest.name), 201)
 
     async def _update_alias(self, request: Request) -> Response:
-        alias = self._functions.put_alias(_name(request), await _body(request), request.path_params["alias"])
+        alias = self._functions.put_alias(
+            _name(request), await _body(request, "UpdateAlias"), request.path_params["alias"]
+        )
         return _json(alias.document(self._functions.entry(_name(request)).latest.name))
 
     async def _get_alias(self, request: Request) -> Response:
@@ -205,7 +217,7 @@ class LambdaApi:
         return Response(result.payload, result.status, headers, media_type="application/json")
 
     async def _put_concurrency(self, request: Request) -> Response:
-        reserved = self._functions.reserve(_name(request), await _body(request))
+        reserved = self._functions.reserve(_name(request), await _body(request, "PutFunctionConcurrency"))
         return _json({"ReservedConcurrentExecutions": reserved})
 
     async def _get_concurrency(self, request: Request) -> Response:
@@ -218,7 +230,8 @@ class LambdaApi:
 
     async def _put_events(self, request: Request) -> Response:
         keep = request.method == "POST"
-        self._functions.put_events(_name(request), _qualifier(request), await _body(request), keep)
+        body = await _body(request, "UpdateFunctionEventInvokeConfig" if keep else "PutFunctionEventInvokeConfig")
+        self._functions.put_events(_name(request), _qualifier(request), body, keep)
         return await self._get_events(request)
 
     async def _get_events(self, request: Request) -> Response:
@@ -240,7 +253,7 @@ class LambdaApi:
         return _json({"Tags": self._functions.entry(request.path_params["arn"]).tags})
 
     async def _tag(self, request: Request) -> Response:
-        self._functions.tag(request.path_params["arn"], await _body(request))
+        self._functions.tag(request.path_params["arn"], await _body(request, "TagResource"))
         return Response(status_code=204)
 
     async def _untag(self, request: Request) -> Response:
@@ -306,14 +319,27 @@ def _new_trace_id() -> str:
     return f"Root=1-{digits[:8]}-{digits[8:32]};Parent={digits[32:]};Sampled=0"
 
 
-async def _body(request: Request) -> dict[str, Any]:
+async def _body(request: Request, operation: str) -> dict[str, Any]:
+    """The members of a request's body, of the types that AWS's own model of the operation gives them."""
     try:
         document = json.loads(await request.body() or b"{}")
     except ValueError as error:
         raise ServiceError(400, "SerializationException", f"The request body is not JSON: {error}") from error
     if not isinstance(document, dict):
         raise ServiceError(400, "SerializationException", "The request body must be a JSON object")
-    return document
+    members = {key: value for key, value in document.items() if value is not None}
+    found = ParamValidator().validate(members, _input_shape(operation)).generate_report()
+    # Ranges and patterns are checked with AWS's messages later; members of the path are not in the body.
+    wrong = [line for line in found.splitlines() if line.startswith("Invalid type")]
+    if wrong:
+        raise ServiceError(400, "SerializationException", wrong[0])
+    return members
+
+
+@cache
+def _input_shape(operation: str) -> Any:
+    """The input of an operation in botocore's model of Lambda."""
+    return botocore.session.Session().get_service_model("lambda").operation_model(operation).input_shape
 
 
 def _json(document: Mapping[str, Any], status: int = 200) -> Response:
@@ -327,6 +353,11 @@ async def _service_error(_request: Request, error: Exception) -> Response:
     headers = {"x-amzn-ErrorType": error.error_type, "x-amzn-RequestId": str(uuid.uuid4()), **error.headers}
     body = json.dumps({"Type": kind, "Message": error.message, "message": error.message, **error.fields})
     return Response(body, error.status, headers, media_type="application/json")
+
+
+async def _internal_error(request: Request, error: Exception) -> Response:
+    """A defect of ours, in the shape of AWS's own; the server's log has the stack trace."""
+    return await _service_error(request, ServiceError(500, "ServiceException", f"{type(error).__name__}: {error}"))
 
 
 async def _no_operation(request: Request, _error: Exception) -> Response:

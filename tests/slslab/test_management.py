@@ -12,7 +12,9 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from botocore.awsrequest import AWSRequest
 from botocore.exceptions import ClientError
+from botocore.httpsession import URLLib3Session
 
 from slslab.emulator import Emulator
 from slslab.testing import ROLE, packaged
@@ -335,3 +337,27 @@ def test_a_deleted_function_is_gone_for_every_operation(lambda_client: Any, depl
     for operation in ("get_function", "invoke", "delete_function", "publish_version", "list_aliases"):
         told = refused(getattr(lambda_client, operation), FunctionName=name)
         assert told == (404, "ResourceNotFoundException", f"Function not found: {ARN}{name}"), operation
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[]",
+        b"{",
+        b"\xff\xfe",
+        b'{"FunctionName": 7}',
+        b'{"FunctionName": "f", "Code": "code"}',
+        b'{"FunctionName": "f", "Code": {"ZipFile": {}}}',
+        b'{"FunctionName": "f", "Environment": []}',
+        b'{"FunctionName": "f", "Environment": {"Variables": {"KEY": 1}}}',
+        b'{"FunctionName": "f", "Tags": ["a"]}',
+        b'{"FunctionName": "f", "Architectures": "arm64"}',
+        b'{"FunctionName": "f", "MemorySize": "128"}',
+        b'{"FunctionName": "f", "MemorySize": 128.5}',
+        b'{"FunctionName": "f", "EphemeralStorage": 512}',
+    ],
+)
+def test_bodies_of_the_wrong_shape_are_serialization_exceptions(emulator: Emulator, body: bytes) -> None:
+    answer = URLLib3Session().send(AWSRequest("POST", f"{emulator.endpoint}/2015-03-31/functions", data=body).prepare())
+    assert (answer.status_code, answer.headers["x-amzn-ErrorType"]) == (400, "SerializationException")
+    assert json.loads(answer.text)["Type"] == "User"
