@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -47,6 +47,8 @@ def state_directory() -> Path:
 
 def status() -> dict[str, Any] | None:
     """What the running service wrote of itself; None when there is none."""
+    if not (state_directory() / "up.json").exists():
+        return None
     with _state() as (file, locked):
         return None if locked else json.loads(file.read() or "null")
 
@@ -100,8 +102,6 @@ def serve(settings: Settings, ready: Callable[[dict[str, Any]], None], log: Call
                         threading.Event().wait()
         except KeyboardInterrupt:
             return
-        finally:
-            file.truncate(0)
 
 
 def start(settings: Sequence[str]) -> dict[str, Any]:
@@ -154,6 +154,9 @@ def stop() -> bool:
             raise HostError(message, "end it with kill -9; its reaper cleans up.")
     finally:
         os.close(process)
+    (state_directory() / "up.log").unlink(missing_ok=True)
+    with suppress(OSError):
+        state_directory().rmdir()
     return True
 
 
@@ -170,16 +173,23 @@ def _tell_ready() -> None:
 
 @contextmanager
 def _state() -> Iterator[tuple[IO[str], bool]]:
-    """The state file, and whether its lock was free and is now ours."""
+    """The state file, and whether its lock was free and is now ours; then the file is gone at the end."""
     directory = state_directory()
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with (directory / "up.json").open("a+") as file:
+    if directory.stat().st_uid != os.getuid():
+        raise HostError(f"The state directory {directory} is another user's.", "name one in SLSLAB_STATE.")
+    path = directory / "up.json"
+    with path.open("a+") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            locked = True
         except BlockingIOError:
-            locked = False
-        if locked:
+            file.seek(0)
+            yield file, False
+            return
+        try:
             file.truncate(0)
-        file.seek(0)
-        yield file, locked
+            yield file, True
+        finally:
+            path.unlink(missing_ok=True)
+            with suppress(OSError):  # the log of a service in the background stays for as long as that
+                directory.rmdir()

@@ -86,6 +86,7 @@ def test_up_status_down(state: dict[str, str]) -> None:
         assert slslab(state, "down").stderr == "slslab is down.\n"
     assert not alive(described["pid"])
     assert not Path(described["logs"]).exists()
+    assert not Path(state["SLSLAB_STATE"]).exists()
     assert slslab(state, "down").stderr == "slslab was not up.\n"
 
 
