@@ -1,6 +1,9 @@
 """Bills: golden cases, the published table, and the laws that every bill keeps."""
 
 import json
+import locale
+import re
+from collections.abc import Iterator
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -185,6 +188,17 @@ def test_the_book_of_aws_prices_every_meter() -> None:
     assert set(METERS) <= set(AWS.prices)
 
 
+@pytest.mark.parametrize(
+    ("seconds", "printed"),
+    [("5", "5"), ("5.0", "5"), ("50.00", "50"), ("0.50", "0.5"), ("1E+2", "100"), ("100.010", "100.01")],
+)
+def test_quantities_are_printed_without_exponents_and_without_zeros_that_say_nothing(
+    seconds: str, printed: str
+) -> None:
+    (left_out,) = compute_bill(Usage(hosts=(("t4g.medium", Decimal(seconds)),)), PAPER).as_document()["not_billed"]
+    assert left_out["quantity"] == printed
+
+
 def test_usage_may_be_billed_twice() -> None:
     usage = Usage(invocations=(record() for _ in range(3)))
     assert compute_bill(usage, AWS) == compute_bill(usage, AWS)
@@ -280,6 +294,25 @@ def test_above_the_tiers_more_still_costs_more_but_at_no_higher_rate(requests: i
 # What is refused.
 
 
+def test_a_refusal_says_what_may_stand_there() -> None:
+    """Whole sentences, because they are all that the user sees."""
+    nameless = {key: value for key, value in record(architecture="riscv").items() if key != "request_id"}
+    for usage, said in (
+        (
+            Usage([nameless]),
+            "architecture of invocation (no request_id) is 'riscv'. It must be one of x86_64, arm64.",
+        ),
+        (
+            Usage(object_requests={"object.rename": 1}),
+            "object.rename has no S3 request class. "
+            "Count it as one of object.put, object.list, object.get, object.delete.",
+        ),
+        (Usage(hosts=(("", 92),)), "A host has no instance type. Name one, such as g4dn.xlarge."),
+    ):
+        with pytest.raises(UsageError, match=f"^{re.escape(said)}$"):
+            compute_bill(usage, AWS)
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -342,6 +375,26 @@ def test_a_book_of_ones_own(tmp_path: Path) -> None:
     assert [line.status for line in bill.lines] == ["documented", "assumed"]
 
 
+def test_a_built_in_book_is_found_by_its_name_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert [load_book(name).name for name in book_names()] == ["aws-us-east-1", "paper-2025"]
+
+
+@pytest.fixture
+def locale_without_unicode() -> Iterator[None]:
+    before = locale.setlocale(locale.LC_CTYPE)
+    locale.setlocale(locale.LC_CTYPE, "C")
+    yield
+    locale.setlocale(locale.LC_CTYPE, before)
+
+
+@pytest.mark.usefixtures("locale_without_unicode")
+def test_a_book_is_utf_8_whatever_the_locale(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(GOOD.replace('"mine"', '"Büchlein"'), encoding="utf-8")
+    assert load_book(path).name == "Büchlein"
+
+
 @pytest.mark.parametrize(
     ("old", "new", "named"),
     [
@@ -374,12 +427,13 @@ def test_a_bad_book_is_refused_by_its_entry(tmp_path: Path, old: str, new: str, 
     assert named in str(refusal.value)
     assert str(path) in str(refusal.value)
     assert "\n" not in str(refusal.value)
+    assert refusal.value.hint == ("correct the file." if named == "is not TOML" else "correct that entry.")
 
 
 def test_a_missing_book_is_refused_with_the_names_there_are(tmp_path: Path) -> None:
     assert book_names() == ("aws-us-east-1", "paper-2025")
     for missing in ("aws-mars-1", str(tmp_path / "none.toml"), tmp_path):
-        with pytest.raises(BookError, match="There is no price book") as refusal:
+        with pytest.raises(BookError, match=f"^There is no price book {re.escape(repr(str(missing)))}: ") as refusal:
             load_book(missing)
         assert refusal.value.hint.startswith("name one of aws-us-east-1, paper-2025, or")
     binary = tmp_path / "binary.toml"

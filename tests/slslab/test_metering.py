@@ -1,10 +1,14 @@
 """The Lambda clock on made-up hosts, and the arithmetic of the REPORT line."""
 
+import json
+from typing import Any
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from slslab.environments.accounting import Sample, ThreadTimes
-from slslab.metering import LambdaClock, billed_ms, cpu_share, report_line
+from slslab.metering import InvocationRecord, LambdaClock, billed_ms, cpu_share, report_line
 
 SECOND = 1_000_000_000
 TICK = 100_000_000
@@ -54,6 +58,61 @@ def test_throttling_that_the_host_hid_is_added() -> None:
     assert abs(run_clock(0.5, thirds).elapsed_ns - 2 * SECOND) <= TICK
 
 
+def advance(clock: LambdaClock, sample: Sample) -> tuple[int, int]:
+    """Lambda time and host delay of one interval, exact."""
+    before = clock.host_delay_ns
+    return clock.advance(sample), clock.host_delay_ns - before
+
+
+def test_what_was_before_the_clock_began_is_not_counted() -> None:
+    """Accounts of a warm environment are full of earlier invocations; only their growth is this one's."""
+    history = {1: ThreadTimes(7 * SECOND, 3 * SECOND), 2: ThreadTimes(9 * SECOND, 0)}
+    clock = LambdaClock(2.0, Sample(5 * SECOND, 16 * SECOND, 2 * SECOND, history))
+    # Thread 1 waited 60 ms, 10 ms of them for the own quota; thread 2 rests, so that nothing is shared with it.
+    later = {1: ThreadTimes(7 * SECOND + 40_000_000, 3 * SECOND + 60_000_000), 2: history[2]}
+    sample = Sample(5 * SECOND + TICK, 16 * SECOND + 40_000_000, 2 * SECOND + 10_000_000, later)
+    assert advance(clock, sample) == (50_000_000, 50_000_000)
+    assert clock.cpu_ns == 16 * SECOND + 40_000_000
+
+
+def test_a_thread_that_began_within_the_interval_counts_whole() -> None:
+    clock = LambdaClock(1.0, Sample(0, 0, 0, {}))
+    assert advance(clock, Sample(TICK, 0, 0, {1: ThreadTimes(0, 50_000_001)})) == (49_999_999, 50_000_001)
+
+
+@pytest.mark.parametrize(("busy", "delay"), [(5_000_000, 60_000_000), (5_000_001, 30_000_000)])
+def test_a_thread_is_active_above_a_twentieth_of_the_interval(busy: int, delay: int) -> None:
+    """Below, it does not halve the delay of the thread that works."""
+    clock = LambdaClock(2.0, Sample(0, 0, 0, {}))
+    threads = {1: ThreadTimes(40_000_000, 60_000_000), 2: ThreadTimes(busy, 0)}
+    assert advance(clock, Sample(TICK, 40_000_000, 0, threads)) == (TICK - delay, delay)
+
+
+def test_time_is_whole_nanoseconds() -> None:
+    """Two active threads and an odd sum of their delays: rounded in Lambda's favour, and nothing is lost."""
+    clock = LambdaClock(2.0, Sample(0, 0, 0, {}))
+    threads = {1: ThreadTimes(40_000_000, 50_000_000), 2: ThreadTimes(40_000_000, 50_000_001)}
+    assert advance(clock, Sample(TICK, 80_000_000, 0, threads)) == (50_000_000, 50_000_000)
+
+
+def test_a_quota_that_nobody_has_used_yet_hides_nothing() -> None:
+    """The bucket is full at first, as Lambda's is: a short burst above the share is not throttled."""
+    clock = LambdaClock(0.25, Sample(0, 0, 0, {}))
+    sample = Sample(20_000_000, 10_000_000, 0, {1: ThreadTimes(10_000_000, 10_000_000)})
+    assert advance(clock, sample) == (10_000_000, 10_000_000)
+
+
+def test_a_quota_used_to_its_last_nanosecond_owes_nothing() -> None:
+    """Nor when a fraction of a nanosecond is left, or when the environment then does nothing at all."""
+    share = 128 / 1769
+    clock = LambdaClock(share, Sample(0, 0, 0, {}))
+    assert 0 < share * TICK - int(share * TICK) < 1
+    assert advance(clock, Sample(TICK, int(share * TICK), 0, {})) == (TICK, 0)
+    whole = LambdaClock(1.0, Sample(0, 0, 0, {1: ThreadTimes(0, 0)}))
+    assert advance(whole, Sample(TICK, TICK, 0, {1: ThreadTimes(TICK, 0)})) == (TICK, 0)
+    assert advance(whole, Sample(2 * TICK, TICK, 0, {1: ThreadTimes(TICK, TICK)})) == (0, TICK)
+
+
 @given(
     st.floats(0.07, 6.0),
     st.lists(st.tuples(st.integers(0, TICK), st.integers(0, TICK), st.integers(0, TICK)), min_size=1, max_size=50),
@@ -79,6 +138,12 @@ def test_billed_duration_is_the_sum_rounded_up_once(duration: int, init: int | N
     assert billed == -(-(duration + (init or 0)) // 100)
 
 
+def test_billed_duration_counts_hundredths_as_the_report_line_prints_them() -> None:
+    """A thousandth that the line does not show must not cost a millisecond."""
+    assert billed_ms(10.004, None) == 10
+    assert billed_ms(10.006, None) == 11
+
+
 def test_report_lines() -> None:
     ok = report_line("id", 3.01, 110.10, 128, 36, "success", None)
     assert ok == (
@@ -88,3 +153,20 @@ def test_report_lines() -> None:
     late = report_line("id", 31000.0, 3439.0, 512, 80, "timeout", "Sandbox.Timedout")
     assert "Billed Duration: 34439 ms" in late
     assert late.endswith("Init Duration: 3439.00 ms\tStatus: timeout\n")
+    broken = report_line("id", 5.0, None, 512, 80, "error", "Runtime.ExitError")
+    assert broken.endswith("Max Memory Used: 80 MB\tStatus: error\tError Type: Runtime.ExitError\n")
+
+
+def test_an_error_without_a_type_has_no_status_in_its_report_line() -> None:
+    assert report_line("id", 5.0, None, 512, 80, "error", None).endswith("Max Memory Used: 80 MB\n")
+
+
+def test_a_record_is_json_with_every_field() -> None:
+    fields: dict[str, Any] = {
+        "request_id": "a", "function": "f", "version": "$LATEST", "environment": "f-0001", "memory_mb": 1769,
+        "cpu_share": 1.0, "architecture": "x86_64", "ephemeral_mb": 512, "invocation_type": "RequestResponse",
+        "cold_start": True, "template": "", "init_ms": None, "duration_ms": 1.25, "billed_ms": 2, "max_memory_mb": 40,
+        "cgroup_peak_mb": None, "cpu_ms": 1.0, "host_delay_ms": 0.0, "status": "success", "error_type": None,
+        "started_at": "2026-11-21T10:00:00.000+00:00", "start_ns": 0, "end_ns": 1_250_000, "report": "REPORT\n",
+    }  # fmt: skip
+    assert json.loads(json.dumps(InvocationRecord(**fields).as_document())) == fields

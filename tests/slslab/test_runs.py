@@ -7,7 +7,9 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
@@ -110,6 +112,21 @@ def test_places_where_no_run_can_be_are_refused(root: Path) -> None:
         RunDirectory.create(root / "file")
     with pytest.raises(RequestError, match="cannot be made"):
         RunDirectory.create(root / "file" / "below")
+
+
+def test_of_several_commands_that_want_the_same_directory_one_gets_it(root: Path) -> None:
+    def create(number: int) -> bool:
+        start.wait()
+        try:
+            RunDirectory.create(root / str(number))
+        except RequestError:
+            return False
+        return True
+
+    for number in range(20):
+        start = Barrier(8)
+        with ThreadPoolExecutor(8) as pool:
+            assert sum(pool.map(create, [number] * 8)) == 1
 
 
 def test_resolve(root: Path) -> None:

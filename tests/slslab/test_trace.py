@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slslab.errors import HostError, RunError
-from slslab.trace import COLUMNS, LOG, TABLE, TraceWriter, compact, invocations, load, read_log
+from slslab.trace import COLUMNS, LOG, TABLE, TraceWriter, compact, invocations, load, read_log, replacing
 
 
 def event(op: str, start: int, end: int, **more: Any) -> dict[str, Any]:
@@ -291,3 +291,28 @@ def test_invocations_outlive_the_log(tmp_path: Path) -> None:
     load(tmp_path)
     assert not (tmp_path / LOG).exists()
     assert invocations(tmp_path) == [{"request_id": "a", "billed_ms": 5}]
+
+
+def test_a_record_after_the_end_is_dropped(tmp_path: Path) -> None:
+    writer = TraceWriter(tmp_path / LOG, "r")
+    with writer:
+        writer.write(event("compute", 0, 1))
+    writer.write(event("update", 1, 2))
+    assert [record["record"] for record in read_log(tmp_path / LOG)[0]] == ["header", "event"]
+
+
+def test_a_table_of_another_schema_is_refused(tmp_path: Path) -> None:
+    write(tmp_path, [event("compute", 0, 1)])
+    table = compact(tmp_path).events
+    for metadata in (None, {b"slslab.schema": b"2"}):
+        pq.write_table(table.replace_schema_metadata(metadata), tmp_path / TABLE)
+        with pytest.raises(RunError, match="is not of trace schema 1"):
+            load(tmp_path)
+
+
+def test_a_file_is_replaced_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("before")
+    with pytest.raises(TypeError), replacing(path) as file:
+        file.writelines([b"half of wh", None])  # type: ignore[list-item]
+    assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [("file", "before")]
