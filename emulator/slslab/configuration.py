@@ -150,7 +150,13 @@ def _runtime(value: object) -> str:
 
 def _variables(variables: Mapping[str, str], limits: Limits) -> dict[str, str]:
     unable = "Lambda was unable to configure your environment variables because the environment variables you have "
-    if sum(len(name.encode()) + len(value.encode()) for name, value in variables.items()) > limits.environment_bytes:
+    try:
+        size = sum(len(name.encode()) + len(value.encode()) for name, value in variables.items())
+    except UnicodeEncodeError as error:
+        raise constraint("(no text)", "environment.variables", "Map values must be Unicode text") from error
+    if any("\0" in value for value in variables.values()):
+        raise constraint("(NUL)", "environment.variables", "Map values must have no NUL characters")
+    if size > limits.environment_bytes:
         raise invalid(
             f"{unable}provided exceeded the {limits.environment_bytes // 1024}KB limit. String measured: "
             f"{dict(variables)}"[:1000]

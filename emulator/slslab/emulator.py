@@ -12,12 +12,13 @@ import logging
 import os
 import resource
 import secrets
+import shutil
 import socket
 import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -270,7 +271,7 @@ class Emulator:
         self.service = InvocationService(
             self._functions, host, self._budget_mb, self._metered, self._sweep, self._store_failure
         )
-        api = LambdaApi(self._functions, self._packages, self.service, self.limits)
+        api = LambdaApi(self._functions, self._packages, self.service, self.limits, self._sweep)
         config = uvicorn.Config(
             api.application(),
             log_config=None,
@@ -310,9 +311,11 @@ class Emulator:
             self._on_record(record)
 
     async def _sweep(self) -> None:
-        running = [function.code for function in self.service.pool.functions()]
-        used = {code.directory for code in self._functions.codes() + running}
-        await asyncio.to_thread(self._packages.sweep, used)
+        """Remove the packages of which no version, environment or accepted invocation has need."""
+        used = self._functions.codes() + [function.code for function in self.service.functions()]
+        unused = self._packages.take_unused({code.directory for code in used})
+        if unused:
+            await asyncio.to_thread(_remove, unused)
 
     def _store_failure(self, bucket: str, key: str, body: bytes) -> None:
         if "AWS_ENDPOINT_URL_S3" not in self._variables:
@@ -344,6 +347,11 @@ def _raise_descriptor_limit() -> None:
     wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def _remove(directories: Iterable[Path]) -> None:
+    for directory in directories:
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def _ignore(_record: dict[str, Any]) -> None:

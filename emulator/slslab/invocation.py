@@ -15,6 +15,7 @@ from typing import Any
 
 from slslab.asynchronous import Answer, Asynchronous, Event
 from slslab.concurrency import Concurrency
+from slslab.configuration import Function
 from slslab.environments.process import (
     Ending,
     EnvironmentHost,
@@ -98,13 +99,15 @@ class InvocationService:
         discarded: Callable[[], Awaitable[None]],
         store: Callable[[str, str, bytes], None],
     ) -> None:
+        self._functions = functions
+        self._discarded = discarded
         self._host = host
         self._limits = host.limits
         self._on_record = on_record
         self._concurrency = Concurrency(functions, host.limits)
         self.pool = Pool(functions, host, self._concurrency, budget_mb, discarded)
         self._asynchronous = Asynchronous(functions, host.limits, self._attempt, store)
-        self._active: set[asyncio.Task[Any]] = set()
+        self._accepted: dict[asyncio.Task[Any], Function] = {}
         self._closing = False
 
     async def invoke(
@@ -124,6 +127,10 @@ class InvocationService:
             raise _too_large(len(payload), "Event", self._limits.event_bytes)
         return self._asynchronous.accept(target, _checked(payload), trace_id)
 
+    def functions(self) -> list[Function]:
+        """The versions that environments or accepted invocations still need."""
+        return [*self.pool.functions(), *self._accepted.values()]
+
     async def retire_outdated(self) -> None:
         """End the environments of versions that are no more."""
         await self.pool.retire_outdated()
@@ -133,11 +140,11 @@ class InvocationService:
         self._closing = True
         self.pool.close()
         events = self._asynchronous.close()
-        for task in events - self._active:
+        for task in events - self._accepted.keys():
             task.cancel()
         await self.pool.end()
         # What ran until now is metered and billed, so it is waited for.
-        ending = events | self._active
+        ending = events | self._accepted.keys()
         if ending:
             await asyncio.wait(ending, timeout=CLOSE_LIMIT_S)
 
@@ -150,11 +157,13 @@ class InvocationService:
             raise ServiceError(503, "ServiceException", "The emulator is ending.")
         task = asyncio.current_task()
         assert task is not None
-        self._active.add(task)
+        self._accepted[task] = request.target.function
         try:
             return await self._run_leased(request)
         finally:
-            self._active.discard(task)
+            del self._accepted[task]
+            if not self._functions.is_current(request.target.function):
+                await self._discarded()
 
     async def _run_leased(self, request: Request) -> Response:
         accepted_ns = time.monotonic_ns()
@@ -305,13 +314,17 @@ def _too_large(size: int, kind: str, limit: int) -> ServiceError:
     return ServiceError(413, "RequestTooLargeException", message)
 
 
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
 def _checked(payload: bytes) -> bytes:
     """The payload, which must be JSON; an empty one is an empty object, as AWS treats it."""
     if not payload:
         return b"{}"
     try:
-        json.loads(payload)
-    except ValueError as error:
+        json.loads(payload.decode(), parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
         message = f"Could not parse request body into json: {error}"
         raise ServiceError(400, "InvalidRequestContentException", message) from error
     return payload

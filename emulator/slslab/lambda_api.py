@@ -8,7 +8,7 @@ import base64
 import json
 import secrets
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import cache
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 import botocore.session
 from botocore.validate import ParamValidator
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
@@ -36,7 +36,15 @@ KINDS = ("Event", "RequestResponse", "DryRun")
 class LambdaApi:
     """The operations of the Lambda API over one invocation service."""
 
-    def __init__(self, functions: Functions, packages: Packages, service: InvocationService, limits: Limits) -> None:
+    def __init__(
+        self,
+        functions: Functions,
+        packages: Packages,
+        service: InvocationService,
+        limits: Limits,
+        sweep: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._sweep = sweep
         self._functions = functions
         self._packages = packages
         self._service = service
@@ -86,6 +94,7 @@ class LambdaApi:
                 ServiceError: _service_error,
                 404: _no_operation,
                 405: _no_operation,
+                ClientDisconnect: _disconnected,
                 Exception: _internal_error,
             },
         )
@@ -101,7 +110,7 @@ class LambdaApi:
         name = _name(request)
         async with self._stored(self._functions.entry(name).latest.name, body) as code:
             target = self._functions.update_code(name, body, code)
-        await self._service.retire_outdated()
+            await self._service.retire_outdated()
         return _json(target.document())
 
     async def _package_body(self, request: Request, operation: str) -> dict[str, Any]:
@@ -120,14 +129,16 @@ class LambdaApi:
             yield stored
         finally:
             self._packages.release(stored)
+            await self._sweep()
 
     async def _list(self, request: Request) -> Response:
         every = request.query_params.get("FunctionVersion") == "ALL"
-        found: list[Target] = []
+        found: dict[str, dict[str, Any]] = {}
         for name in self._functions.names():
             entry = self._functions.entry(name)
-            found += [Target(f, f.version) for f in entry.all_versions()] if every else [Target(entry.latest, None)]
-        return _page(request, "Functions", [target.document() for target in found])
+            targets = [Target(f, f.version) for f in entry.all_versions()] if every else [Target(entry.latest, None)]
+            found |= {f"{name} {_order(target.function.version)}": target.document() for target in targets}
+        return _page(request, "Functions", found)
 
     async def _get(self, request: Request) -> Response:
         target = self._target(request)
@@ -156,6 +167,7 @@ class LambdaApi:
     async def _delete(self, request: Request) -> Response:
         self._functions.delete(_name(request), _qualifier(request))
         await self._service.retire_outdated()
+        await self._sweep()
         return Response(status_code=204)
 
     async def _publish(self, request: Request) -> Response:
@@ -163,7 +175,7 @@ class LambdaApi:
 
     async def _versions(self, request: Request) -> Response:
         versions = self._functions.entry(_name(request)).all_versions()
-        return _page(request, "Versions", [version.document(version.version) for version in versions])
+        return _page(request, "Versions", {_order(v.version): v.document(v.version) for v in versions})
 
     async def _create_alias(self, request: Request) -> Response:
         alias = self._functions.put_alias(_name(request), await _body(request, "CreateAlias"), None)
@@ -182,9 +194,8 @@ class LambdaApi:
     async def _aliases(self, request: Request) -> Response:
         entry = self._functions.entry(_name(request))
         version = request.query_params.get("FunctionVersion")
-        chosen = [entry.aliases[name] for name in sorted(entry.aliases)]
-        documents = [alias.document(entry.latest.name) for alias in chosen if version in (None, alias.version)]
-        return _page(request, "Aliases", documents)
+        chosen = {name: alias for name, alias in entry.aliases.items() if version in (None, alias.version)}
+        return _page(request, "Aliases", {name: alias.document(entry.latest.name) for name, alias in chosen.items()})
 
     async def _delete_alias(self, request: Request) -> Response:
         self._functions.delete_alias(_name(request), request.path_params["alias"])
@@ -240,9 +251,9 @@ class LambdaApi:
 
     async def _list_events(self, request: Request) -> Response:
         entry = self._functions.entry(_name(request))
-        documents = [
-            entry.events[qualifier].document(entry.latest.name, qualifier) for qualifier in sorted(entry.events)
-        ]
+        documents = {
+            qualifier: config.document(entry.latest.name, qualifier) for qualifier, config in entry.events.items()
+        }
         return _page(request, "FunctionEventInvokeConfigs", documents)
 
     async def _delete_events(self, request: Request) -> Response:
@@ -290,17 +301,28 @@ def _qualifier(request: Request) -> str | None:
     return request.query_params.get("Qualifier") or None
 
 
-def _page(request: Request, key: str, documents: Sequence[dict[str, Any]]) -> Response:
-    """One page of a list; the marker of the next is the number of its first document."""
-    asked, marker = request.query_params.get("MaxItems", str(PAGE)), request.query_params.get("Marker") or "0"
-    if not asked.isdigit() or int(asked) < 1:
+def _order(version: str) -> str:
+    """A text by which versions sort: $LATEST, then by number."""
+    return version.rjust(20) if version.isdigit() else ""
+
+
+def _page(request: Request, key: str, documents: Mapping[str, dict[str, Any]]) -> Response:
+    """One page of a list in the order of its keys.
+
+    The marker names the last key of the page, so that what is deleted between two pages hides nothing.
+    """
+    asked, marker = request.query_params.get("MaxItems", str(PAGE)), request.query_params.get("Marker") or ""
+    if not (asked.isascii() and asked.isdigit() and len(asked) < 10 and int(asked)):
         raise constraint(asked, "maxItems", "Member must have value greater than or equal to 1")
-    if not marker.isdigit():
-        raise invalid(f"Invalid marker: {marker}")
-    first, end = int(marker), int(marker) + min(PAGE, int(asked))
-    document: dict[str, Any] = {key: documents[first:end]}
-    if end < len(documents):
-        document["NextMarker"] = str(end)
+    try:
+        last = base64.urlsafe_b64decode(marker.encode()).decode()
+    except ValueError as error:
+        raise invalid(f"Invalid marker: {marker}") from error
+    left = sorted(name for name in documents if not marker or name > last)
+    shown = left[: min(PAGE, int(asked))]
+    document: dict[str, Any] = {key: [documents[name] for name in shown]}
+    if len(shown) < len(left):
+        document["NextMarker"] = base64.urlsafe_b64encode(shown[-1].encode()).decode()
     return _json(document)
 
 
@@ -309,9 +331,11 @@ def _client_context(header: str | None) -> str | None:
     if header is None:
         return None
     try:
-        return base64.b64decode(header, validate=True).decode()
-    except ValueError as error:
-        raise ServiceError(400, "InvalidRequestContentException", "Client context must be valid Base64") from error
+        # Written anew: it becomes a header of the Runtime API, which is one line.
+        return json.dumps(json.loads(base64.b64decode(header, validate=True)))
+    except (ValueError, RecursionError) as error:
+        message = "Client context must be a valid Base64-encoded JSON object."
+        raise ServiceError(400, "InvalidRequestContentException", message) from error
 
 
 def _new_trace_id() -> str:
@@ -323,7 +347,7 @@ async def _body(request: Request, operation: str) -> dict[str, Any]:
     """The members of a request's body, of the types that AWS's own model of the operation gives them."""
     try:
         document = json.loads(await request.body() or b"{}")
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ServiceError(400, "SerializationException", f"The request body is not JSON: {error}") from error
     if not isinstance(document, dict):
         raise ServiceError(400, "SerializationException", "The request body must be a JSON object")
@@ -353,6 +377,10 @@ async def _service_error(_request: Request, error: Exception) -> Response:
     headers = {"x-amzn-ErrorType": error.error_type, "x-amzn-RequestId": str(uuid.uuid4()), **error.headers}
     body = json.dumps({"Type": kind, "Message": error.message, "message": error.message, **error.fields})
     return Response(body, error.status, headers, media_type="application/json")
+
+
+async def _disconnected(_request: Request, _error: Exception) -> Response:
+    return Response(status_code=400)  # nobody reads it
 
 
 async def _internal_error(request: Request, error: Exception) -> Response:

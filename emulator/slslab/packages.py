@@ -10,6 +10,7 @@ import shutil
 import stat
 import uuid
 import zipfile
+import zlib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution
@@ -42,6 +43,7 @@ class Packages:
         self._home = home
         self._limits = limits
         self._fetch = fetch
+        self._known: set[Path] = set()
         self._held: set[Path] = set()
         self.largest_bytes = 0
 
@@ -69,12 +71,11 @@ class Packages:
         """The code has been registered, or was refused: from now on only its use keeps it."""
         self._held.discard(code.directory)
 
-    def sweep(self, used: Collection[Path]) -> None:
-        """Remove unpacked packages that nothing uses any more."""
-        if self._home.exists():
-            for directory in self._home.iterdir():
-                if directory not in used and directory not in self._held:
-                    shutil.rmtree(directory, ignore_errors=True)
+    def take_unused(self, used: Collection[Path]) -> list[Path]:
+        """Unpacked packages that nothing uses any more, each told once; the caller removes them."""
+        unused = self._known - self._held - set(used)
+        self._known -= unused
+        return sorted(unused)
 
     def _unpack(self, name: str, archive: bytes) -> Code:
         directory = self._home / f"{name}-{uuid.uuid4().hex[:12]}"
@@ -84,14 +85,16 @@ class Packages:
                     raise _not_a_zip()
                 self._check_size(sum(entry.file_size for entry in package.infolist()))
                 self._held.add(directory)
+                self._known.add(directory)
                 directory.mkdir(parents=True)
                 for entry in package.infolist():
                     path = Path(package.extract(entry, directory))
                     # The environment's user must be able to read it; an executable file stays one.
                     executable = path.is_dir() or entry.external_attr >> 16 & stat.S_IXUSR
                     path.chmod(0o755 if executable else 0o644)
-        except (zipfile.BadZipFile, OSError, NotImplementedError, RuntimeError) as error:
+        except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, OSError, RuntimeError) as error:
             self._held.discard(directory)
+            self._known.discard(directory)
             shutil.rmtree(directory, ignore_errors=True)
             raise _not_a_zip() from error
         return Code(directory, len(archive), base64.b64encode(hashlib.sha256(archive).digest()).decode())

@@ -32,7 +32,8 @@ class Pool:
         self._discarded = discarded
         self._idle: dict[ProcessEnvironment, asyncio.TimerHandle] = {}
         self._all: set[ProcessEnvironment] = set()
-        self._reaping: set[asyncio.Task[None]] = set()
+        self._reaping: set[asyncio.Task[bool]] = set()
+        self._stopping: set[asyncio.Task[None]] = set()
         self._number = 0
         self._closing = False
 
@@ -72,9 +73,7 @@ class Pool:
     async def evict(self, name: str | None = None) -> int:
         """End idle environments (of one function, or all); returns how many."""
         chosen = [e for e in self._idle if name in (None, e.function.name)]
-        for environment in chosen:
-            await self._take_and_discard(environment)
-        return len(chosen)
+        return sum([await self._take_and_discard(environment) for environment in chosen])
 
     def close(self) -> None:
         """Nothing starts or becomes idle from now on."""
@@ -84,7 +83,11 @@ class Pool:
     async def end(self) -> None:
         """End every environment, also those that run an invocation."""
         for environment in list(self._all):
-            await self._take_and_discard(environment)
+            if timer := self._idle.pop(environment, None):
+                timer.cancel()
+            await self._discard(environment)
+        while under_way := self._reaping | self._stopping:
+            await asyncio.wait(under_way)
 
     def _put_idle(self, environment: ProcessEnvironment) -> None:
         loop = asyncio.get_running_loop()
@@ -97,10 +100,14 @@ class Pool:
         self._reaping.add(task)
         task.add_done_callback(self._reaping.discard)
 
-    async def _take_and_discard(self, environment: ProcessEnvironment) -> None:
-        if timer := self._idle.pop(environment, None):
-            timer.cancel()
+    async def _take_and_discard(self, environment: ProcessEnvironment) -> bool:
+        """End an idle environment; False if an invocation has it by now."""
+        timer = self._idle.pop(environment, None)
+        if timer is None:
+            return False
+        timer.cancel()
         await self._discard(environment)
+        return True
 
     async def _acquire(self, function: Function, request_id: str) -> tuple[ProcessEnvironment, Outcome | None]:
         """The warm environment used last, else a new one as soon as its memory fits; idle ones make room for it."""
@@ -138,7 +145,13 @@ class Pool:
     async def _start(self, function: Function, request_id: str) -> tuple[ProcessEnvironment, Outcome]:
         """Start an environment whose memory has been taken."""
         self._number += 1
-        environment = ProcessEnvironment(self._host, function, self._number)
+        try:
+            environment = ProcessEnvironment(self._host, function, self._number)
+        except BaseException as error:
+            self.admission.give_back(function.memory_mb)
+            if isinstance(error, OSError):
+                raise _unstartable(error) from error
+            raise
         self._all.add(environment)
         start_ns = time.monotonic_ns()
         runtime = f"python:{platform.python_version()} of the host, for {function.runtime}"
@@ -147,8 +160,7 @@ class Pool:
             init = await environment.start(self._host.limits.init_s)
         except StartFailed as failure:
             await self._discard(environment)
-            message = f"The environment could not start: {failure}. Hint: `slslab doctor` tells what this host gives."
-            raise ServiceError(500, "ServiceException", message) from failure
+            raise _unstartable(failure) from failure
         except BaseException:
             await self._discard(environment)
             raise
@@ -160,17 +172,31 @@ class Pool:
         if environment not in self._all:
             return
         self._all.discard(environment)
+        # A task of its own, so that whoever waits may be cancelled and the end of the emulator can wait for it.
+        task = asyncio.ensure_future(self._stop(environment))
+        self._stopping.add(task)
+        task.add_done_callback(self._stopping.discard)
+        await asyncio.shield(task)
+
+    async def _stop(self, environment: ProcessEnvironment) -> None:
         start_ns = time.monotonic_ns()
-        await environment.stop()
+        try:
+            await environment.stop()
+        finally:
+            self.admission.give_back(environment.function.memory_mb)
         self._record(
             "environment.kill", start_ns, "", environment.id, environment.function.name, environment=environment.id
         )
-        self.admission.give_back(environment.function.memory_mb)
         if not self._functions.is_current(environment.function):
             await self._discarded()
 
     def _record(self, op: str, start_ns: int, request_id: str, resource: str, function: str, **more: Any) -> None:
         self._host.record(own_event(op, start_ns, request_id, resource=resource, function=function) | more)
+
+
+def _unstartable(error: Exception) -> ServiceError:
+    hint = "Hint: `slslab doctor` tells what this host gives."
+    return ServiceError(500, "ServiceException", f"The environment could not start: {error}. {hint}")
 
 
 def own_event(op: str, start_ns: int, request_id: str, *, resource: str, function: str) -> dict[str, Any]:

@@ -56,6 +56,7 @@ class RuntimeApi:
         self._server: asyncio.Server | None = None
         self._waiting: asyncio.Future[NextInvocation] | None = None
         self._current: str | None = None
+        self._initialised = False
         self._connections: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self.ready = asyncio.Event()
@@ -127,6 +128,8 @@ class RuntimeApi:
         if method == b"GET" and parts == ["invocation", "next"]:
             return await self._next()
         if method == b"POST" and parts == ["init", "error"]:
+            if self._initialised:
+                return _refusal(403, "the initialisation has ended")
             self.reports.put_nowait(RuntimeReport("init-error", None, body, headers))
             return _accepted()
         if method == b"POST" and len(parts) == 3 and parts[0] == "invocation":
@@ -139,6 +142,7 @@ class RuntimeApi:
         return _refusal(404, "the Runtime API has no such path")
 
     async def _next(self) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+        self._initialised = True
         self._waiting = asyncio.get_running_loop().create_future()
         self.ready.set()
         invocation = await self._waiting

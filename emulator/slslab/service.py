@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -47,10 +47,15 @@ def state_directory() -> Path:
 
 def status() -> dict[str, Any] | None:
     """What the running service wrote of itself; None when there is none."""
-    if not (state_directory() / "up.json").exists():
+    try:
+        with (state_directory() / "up.json").open() as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return json.loads(file.read() or "null")  # type: ignore[no-any-return]
+    except FileNotFoundError:
         return None
-    with _state() as (file, locked):
-        return None if locked else json.loads(file.read() or "null")
+    return None  # a service that was killed has left its file
 
 
 def serve(settings: Settings, ready: Callable[[dict[str, Any]], None], log: Callable[[str], None]) -> None:
@@ -179,13 +184,18 @@ def _state() -> Iterator[tuple[IO[str], bool]]:
     if directory.stat().st_uid != os.getuid():
         raise HostError(f"The state directory {directory} is another user's.", "name one in SLSLAB_STATE.")
     path = directory / "up.json"
-    with path.open("a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            yield file, False
-            return
+    with ExitStack() as stack:
+        while True:
+            file = stack.enter_context(path.open("a+"))
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                file.seek(0)
+                yield file, False
+                return
+            # A service that ended meanwhile has removed the file that was opened.
+            if path.exists() and os.fstat(file.fileno()).st_ino == path.stat().st_ino:
+                break
         try:
             file.truncate(0)
             yield file, True

@@ -70,9 +70,9 @@ def lambda_client(emulator: Emulator) -> Iterator[Any]:
     """A boto3 Lambda client; the functions that the test leaves are deleted after it."""
     client = emulator.client("lambda")
     yield client
-    for page in client.get_paginator("list_functions").paginate():
-        for function in page["Functions"]:
-            client.delete_function(FunctionName=function["FunctionName"])
+    pages = list(client.get_paginator("list_functions").paginate())
+    for function in [function for page in pages for function in page["Functions"]]:
+        client.delete_function(FunctionName=function["FunctionName"])
     client.close()
 
 

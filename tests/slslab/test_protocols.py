@@ -160,7 +160,7 @@ def test_a_client_context_that_is_not_base64_is_refused(emulator: Emulator, depl
     path = f"/2015-03-31/functions/{name}/invocations"
     status, error_type, message = call(emulator, "POST", path, "{}", X_Amz_Client_Context="not base64!")
     assert (status, error_type) == (400, "InvalidRequestContentException")
-    assert message == "Client context must be valid Base64"
+    assert message == "Client context must be a valid Base64-encoded JSON object."
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ SPAWNER = Path(__file__).with_name("spawner.py")
 SYSTEM_PATHS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc")
 # Lambda's own user is 993; environments get ids of their own out of a range that nothing else uses.
 LAMBDA_UID = 993
+SPAWNER_VARIABLES = ("PATH", "LANG", "LC_", "LD_LIBRARY_PATH", "PYTHON", "OMP_", "MKL_", "TMPDIR", "COVERAGE")
 FIRST_UID, UIDS = 1_819_475_968, 65_536
 TASK_ROOT = "/var/task"
 
@@ -61,6 +62,10 @@ class Spawner:
     def __init__(self, isolation: Isolation, modules: tuple[str, ...] = ()) -> None:
         self.isolation = isolation
         self.modules = modules
+        self._start()
+
+    def _start(self) -> None:
+        isolation, modules = self.isolation, self.modules
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # A template needs the packages; the plain spawner starts without looking for them.
         flags = [] if modules else ["-I", "-S"]
@@ -71,6 +76,8 @@ class Spawner:
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
                 cwd="/",
+                # What a template was started with, its forks can read in /proc: none of the user's secrets.
+                env={name: value for name, value in os.environ.items() if name.startswith(SPAWNER_VARIABLES)},
             )
         self._channel = ours
         answer = ours.recv(4096).decode()
@@ -79,9 +86,20 @@ class Spawner:
             raise SpawnError(answer or "the spawner ended before it was ready")
 
     def spawn(self, request: Mapping[str, Any], log: int, trace: int, status: int) -> None:
-        """Start an environment's processes; news of them arrives on the status pipe."""
-        whole = {"mode": self.isolation.mode, "inner_uid": LAMBDA_UID, **request}
-        socket.send_fds(self._channel, [json.dumps(whole).encode()], [log, trace, status])
+        """Start an environment's processes; news of them arrives on the status pipe.
+
+        A spawner that has been killed, and all its environments with it, is started anew.
+        """
+        whole = json.dumps({"mode": self.isolation.mode, "inner_uid": LAMBDA_UID, **request}).encode()
+        try:
+            socket.send_fds(self._channel, [whole], [log, trace, status])
+        except (BrokenPipeError, ConnectionResetError):
+            self.close()
+            try:
+                self._start()
+            except SpawnError as error:
+                raise OSError(str(error)) from error
+            socket.send_fds(self._channel, [whole], [log, trace, status])
 
     def close(self) -> None:
         """End the spawner, and with it every init that it started."""
@@ -136,7 +154,7 @@ class Processes:
         *lines, self._lines = (self._lines + chunk).split(b"\n")
         for line in lines:
             word, _, rest = line.decode(errors="replace").partition(" ")
-            if word == "started":
+            if word == "started" and not self._started.done():
                 self._init = int(rest)
                 with contextlib.suppress(ProcessLookupError):  # it has ended already, and was buried
                     self._pidfd = os.pidfd_open(self._init)

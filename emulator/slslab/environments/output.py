@@ -14,6 +14,8 @@ from typing import Any
 CHUNK_BYTES = 65_536
 # A function that writes without end must not keep the emulator from everything else.
 CHUNKS_AT_ONCE = 16
+LOG_BYTES = 256 << 20
+FRAME_BYTES = 1 << 20
 LOG = logging.getLogger(__name__)
 EVENT_FIELDS = frozenset(
     "op phase start_ns end_ns cpu_ns bytes requests resource etag overhead failed worker epoch step invocation".split()
@@ -69,6 +71,7 @@ class FunctionLog:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file: FileIO = path.open("ab", buffering=0)
         self._tail_bytes = tail_bytes
+        self._written = 0
         self._tail: deque[bytes] = deque()
         self._size = 0
 
@@ -80,8 +83,11 @@ class FunctionLog:
 
     def write(self, chunk: bytes) -> None:
         """Append."""
-        if not self._file.closed:
+        if not self._file.closed and self._written < LOG_BYTES:
             self._file.write(chunk)
+            self._written += len(chunk)
+            if self._written >= LOG_BYTES:
+                self._file.write(b"\n(slslab keeps no more of this log)\n")
         self._tail.append(chunk[-self._tail_bytes :])
         self._size += len(self._tail[-1])
         while self._size - len(self._tail[0]) >= self._tail_bytes:
@@ -103,12 +109,20 @@ class TraceFrames:
         self._environment = environment
         self._hand_on = hand_on
         self._buffer = bytearray()
+        self._broken = False
 
     def feed(self, chunk: bytes) -> None:
         """Take bytes as they arrive."""
+        if self._broken:
+            return
         self._buffer += chunk
         while len(self._buffer) >= 4:
             size = int.from_bytes(self._buffer[:4], "big")
+            if size > FRAME_BYTES:
+                LOG.error("%s wrote a trace record of %d bytes: its trace ends here", self._environment, size)
+                self._broken = True
+                self._buffer.clear()
+                return
             if len(self._buffer) < 4 + size:
                 break
             frame = bytes(self._buffer[4 : 4 + size])
@@ -124,7 +138,9 @@ def _event(frame: bytes) -> dict[str, Any] | None:
     """The worker's event in a frame; None if it is not one, for a function may write anything to its descriptor."""
     try:
         event = json.loads(frame)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
-    whole = isinstance(event, dict) and event.keys() >= EVENT_FIELDS
-    return event if whole and event["end_ns"] >= event["start_ns"] else None
+    if not isinstance(event, dict) or not event.keys() >= EVENT_FIELDS:
+        return None
+    start, end = event["start_ns"], event["end_ns"]
+    return event if type(start) is int and type(end) is int and end >= start else None

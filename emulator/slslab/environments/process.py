@@ -140,6 +140,9 @@ class ProcessEnvironment:
         Raises StartFailed if the host cannot start it.
         """
         address = await self._runtime.start()
+        if self.state is State.STOPPED:  # meanwhile
+            await self._runtime.stop()
+            raise StartFailed("the emulator is ending")
         self._home.mkdir(parents=True, exist_ok=True)
         if self._clock is None:
             self._clock = (self._home / "clock").open("wb", buffering=0)
@@ -212,8 +215,9 @@ class ProcessEnvironment:
     async def restart(self) -> None:
         """Back to before `start`: the runtime is killed, so that its initialisation can be repeated."""
         await self._end_processes()
-        self._begin()
-        self.state = State.STARTING
+        if self.state is not State.STOPPED:
+            self._begin()
+            self.state = State.STARTING
 
     def _freeze(self) -> None:
         assert self._cgroup is not None
@@ -414,7 +418,8 @@ class ProcessEnvironment:
             os.pwrite(self._clock.fileno(), struct.pack("<QQ", self._deadline_ns, delay_ns), 0)
 
     def _hand_on(self, event: dict[str, Any]) -> None:
-        self._host.record({"record": "event", **event, "function": self.function.name, "environment": self.id})
+        own = {"record": "event", "function": self.function.name, "environment": self.id}
+        self._host.record({**event, **own})
 
 
 def exit_reason(status: int | None) -> str:
@@ -422,13 +427,13 @@ def exit_reason(status: int | None) -> str:
     if status is None or status == 0:
         return "Runtime exited without providing a reason"
     if status < 0:
-        names = {
+        names: dict[int, str] = {
             signal.SIGKILL: "killed",
             signal.SIGSEGV: "segmentation fault",
             signal.SIGABRT: "aborted",
             signal.SIGTERM: "terminated",
         }
-        return f"Runtime exited with error: signal: {names.get(signal.Signals(-status), str(-status))}"
+        return f"Runtime exited with error: signal: {names.get(-status, str(-status))}"
     return f"Runtime exited with error: exit status {status}"
 
 

@@ -37,6 +37,10 @@ OPEN_TREE, MOVE_MOUNT, MOUNT_SETATTR = 428, 429, 442
 DEVICES = ("null", "zero", "full", "random", "urandom")
 TRACE_DESCRIPTOR = 3
 MESSAGE_BYTES = 1 << 17
+DESCRIPTOR_BYTES = 4
+# Of the kernel itself, and for some users of these namespaces writable.
+KERNEL_FILES = ("sys", "irq", "bus", "sysrq-trigger")
+SECRETS = ("/etc/shadow", "/etc/gshadow", "/etc/shadow-", "/etc/gshadow-", "/etc/ssh", "/etc/sudoers")
 # PyDLL keeps the interpreter's lock, so that nothing of Python runs between a clone and its return.
 LIBC = ctypes.PyDLL(None, use_errno=True)
 
@@ -132,7 +136,8 @@ def bind_mapped(source: str, target: str, uid: int) -> None:
         number = os.read(heard, 16).decode()
         map_ids(os.stat(source).st_uid, uid, uid, number)
         namespace = os.open(f"/proc/{number}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
-        tree = check(LIBC.syscall(OPEN_TREE, AT_FDCWD, source.encode(), OPEN_TREE_CLONE), f"open_tree {source}")
+        flags = OPEN_TREE_CLONE | os.O_CLOEXEC
+        tree = check(LIBC.syscall(OPEN_TREE, AT_FDCWD, source.encode(), flags), f"open_tree {source}")
         attributes = MountAttributes(MOUNT_ATTR_IDMAP, 0, 0, namespace)
         set_attributes(tree, "", AT_EMPTY_PATH, attributes, "idmapped mount")
         moved = LIBC.syscall(MOVE_MOUNT, tree, b"", AT_FDCWD, target.encode(), MOVE_MOUNT_F_EMPTY_PATH)
@@ -164,10 +169,19 @@ def build_root(request: dict[str, Any]) -> None:
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         os.symlink(f"/proc/self/fd/{number}", f"{root}/dev/{name}")
     os.symlink("/proc/self/fd", f"{root}/dev/fd")
+    for path in filter(os.path.exists, SECRETS):
+        if os.path.isdir(path):
+            mount("tmpfs", root + path, "tmpfs", MS_NOSUID | MS_NODEV, "size=4k,mode=755")
+        else:
+            mount("/dev/null", root + path, "", MS_BIND)
     read_only = MountAttributes(MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID, 0, 0, 0)
     set_attributes(AT_FDCWD, root, AT_RECURSIVE, read_only, "read-only root")
     set_attributes(AT_FDCWD, f"{root}/tmp", 0, MountAttributes(0, MOUNT_ATTR_RDONLY, 0, 0), "writable /tmp")
     mount("proc", f"{root}/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    for path in (f"{root}/proc/{name}" for name in KERNEL_FILES):
+        if os.path.exists(path):
+            mount(path, path, "", MS_BIND | MS_REC)
+            set_attributes(AT_FDCWD, path, 0, read_only, f"read-only {path}")
     os.chdir(root)
     check(LIBC.syscall(PIVOT_ROOT, b".", b"."), "pivot_root")
     check(LIBC.umount2(b".", MNT_DETACH), "umount of the host's root")
@@ -282,6 +296,18 @@ def spawn(request: dict[str, Any], channel: socket.socket, template: bool, log: 
     os.write(status, f"started {pid}\n".encode())
 
 
+def receive(channel: socket.socket) -> tuple[bytes, list[int]]:
+    """One request and its descriptors, which no program that is started later inherits.
+
+    Not `socket.recv_fds`: it takes flags and, in Python 3.11, drops them.
+    """
+    size = socket.CMSG_LEN(3 * DESCRIPTOR_BYTES)
+    message, ancillary, _flags, _address = channel.recvmsg(MESSAGE_BYTES, size, socket.MSG_CMSG_CLOEXEC)
+    data = b"".join(part for level, kind, part in ancillary if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS))
+    ends = range(DESCRIPTOR_BYTES, len(data) + 1, DESCRIPTOR_BYTES)
+    return message, [int.from_bytes(data[end - DESCRIPTOR_BYTES : end], sys.byteorder) for end in ends]
+
+
 def enter_user_namespace() -> None:
     """Become the root of a user namespace of our own: what makes the other namespaces possible without privileges."""
     uid, gid = os.getuid(), os.getgid()
@@ -310,11 +336,16 @@ def main(descriptor: int, mode: str, modules: str) -> int:
             return 1
     channel.send(b"ready")
     while True:
-        message, descriptors, _flags, _address = socket.recv_fds(channel, MESSAGE_BYTES, 3, socket.MSG_CMSG_CLOEXEC)
+        message, descriptors = receive(channel)
         if not message:
             return 0
-        log, trace, status = descriptors
-        spawn(json.loads(message), channel, bool(modules), log, trace, status)
+        try:
+            request = json.loads(message)
+            log, trace, status = descriptors
+            spawn(request, channel, bool(modules), log, trace, status)
+        except Exception as error:  # one request that cannot be carried out is no reason to end all environments
+            if len(descriptors) == 3:
+                os.write(descriptors[-1], f"failed {error}\n".encode())
         for received in descriptors:
             os.close(received)
 
