@@ -41,10 +41,6 @@ class Pool:
         """The functions, in the versions, that environments run now."""
         return [environment.function for environment in self._all]
 
-    def counts(self) -> dict[str, int]:
-        """How many environments there are, and how many of them wait for an invocation."""
-        return {"environments": len(self._all), "idle": len(self._idle)}
-
     @asynccontextmanager
     async def lease(
         self, function: Function, request_id: str
