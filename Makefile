@@ -15,12 +15,16 @@ demo: $(VENV)/installed
 test: lint
 	$(BIN)/pytest
 
-# The whole suite again, measured in every process; fails below the figure in pyproject.toml.
+# The whole suite, measured in every process; fails if fewer than 90 % of the lines or of the branches are reached.
 coverage: $(VENV)/installed-dev
 	rm -rf .coverage && mkdir .coverage
 	$(BIN)/coverage run -m pytest
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
+	$(BIN)/coverage json --quiet -o .coverage/table.json
+	$(BIN)/python -c 'import json, sys; totals = json.load(open(".coverage/table.json"))["totals"]; \
+	reached = {kind: totals[f"percent_{kind}_covered"] for kind in ("statements", "branches")}; \
+	print(reached); sys.exit(min(reached.values()) < 90)'
 
 # Do the tests of billing, metering and limits notice errors put into these? Writes docs/mutation.md.
 mutation: $(VENV)/installed-mutation

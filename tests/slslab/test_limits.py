@@ -30,6 +30,7 @@ def test_the_limits_are_those_that_aws_documents() -> None:
     assert limits.ephemeral_mb == Range(512, 10_240, 512)
     assert limits.event_retries == Range(0, 2, 2)
     assert limits.event_age_s == Range(60, 21_600, 21_600)
+    assert limits.processors == ((3008, 2), (5307, 3), (7076, 4), (8845, 5), (10_240, 6))
     documented = {
         "vcpu_mb": 1769,
         "init_s": 10,
