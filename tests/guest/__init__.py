@@ -11,6 +11,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,7 +23,7 @@ MODULES = (
     "virtio_ring virtio virtio_pci_modern_dev virtio_pci_legacy_dev virtio_pci netfs fscache 9pnet 9pnet_virtio 9p "
     "overlay"
 )
-# Serial ports: 0 the kernel's console, 1 the command's output, 2 its exit status.
+# Serial ports: 0 the kernel's console, 1 the command's output, 2 its exit status, 3 what coverage measured of it.
 INIT = """#!/bin/busybox sh
 export PATH=/bin
 /bin/busybox --install -s /bin
@@ -46,7 +47,9 @@ ip link set lo up
 # Not merely chroot: who is in one may make no user namespaces.
 exec switch_root /root /run/busybox sh /run/then
 """
-THEN = """/run/busybox stty -F /dev/ttyS1 raw
+THEN = """/run/busybox hostname guest
+/run/busybox stty -F /dev/ttyS1 raw
+/run/busybox stty -F /dev/ttyS3 raw
 /bin/sh /run/command < /dev/null > /dev/ttyS1 2>&1
 echo $? > /dev/ttyS2
 /run/busybox reboot -f
@@ -85,13 +88,19 @@ def run_in_guest(
     ways = {
         parent for path in (Path(sys.executable).resolve(), Path(sys.prefix), Path.cwd()) for parent in path.parents
     }
-    script = f"chmod a+x {shlex.join(map(str, sorted(ways)))}; cd {shlex.quote(os.getcwd())}; " + shlex.join(
-        ["exec", "env", "-i", *(f"{name}={value}" for name, value in environment.items()), *command]
-    )
+    # Under coverage the command measures itself, and its figures come back through a serial port.
+    measured = {name: value for name, value in os.environ.items() if name.startswith("COVERAGE_PROCESS")}
+    environment |= measured
+    script = f"chmod a+x {shlex.join(map(str, sorted(ways)))}; cd {shlex.quote(os.getcwd())}; "
+    script += "chmod a+rwx .coverage; " if measured else ""
+    script += shlex.join(["env", "-i", *(f"{name}={value}" for name, value in environment.items()), *command])
+    script += "; status=$?; "
+    script += "/run/busybox tar -cf /dev/ttyS3 .coverage/data.guest.*; " if measured else ""
+    script += "exit $status"
     with tempfile.TemporaryDirectory(prefix="slslab-guest-") as name:
         work = Path(name)
         _initial_files(work, script)
-        ports = [work / "console", work / "output", work / "status"]
+        ports = [work / "console", work / "output", work / "status", work / "measured"]
         # Emulated, wide vector instructions are slow; numpy needs what a Nehalem has.
         processor = ["kvm", "-cpu", "host"] if hardware_kvm() else ["tcg,thread=multi", "-cpu", "Nehalem"]
         machine = [QEMU, "-accel", *processor, "-smp", "2", "-m", str(memory_mb)]
@@ -103,9 +112,12 @@ def run_in_guest(
         for port in ports:
             machine += ["-serial", f"file:{port}"]
         qemu = subprocess.run(machine, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=limit_s)
-        console, output, status = (port.read_text(errors="replace") if port.exists() else "" for port in ports)
+        console, output, status = (port.read_text(errors="replace") if port.exists() else "" for port in ports[:3])
         if not status.strip().isdigit():
             raise RuntimeError(f"the guest ended before its command did:\n{qemu.stderr}{console[-4000:]}{output}")
+        if measured:
+            with tarfile.open(ports[3]) as archive:
+                archive.extractall(filter="data")
         return int(status), output
 
 
