@@ -46,11 +46,14 @@ class LambdaClock:
         """CPU time of the environment at the latest sample, nanoseconds since it was made."""
         return self._last.cpu_ns
 
-    def advance(self, sample: Sample) -> int:
-        """Account for the time since the last sample; returns the Lambda nanoseconds that passed."""
+    def advance(self, sample: Sample, held_ns: int = 0) -> int:
+        """Account for the time since the last sample; returns the Lambda nanoseconds that passed.
+
+        For `held_ns` of it the host held up the emulator, before which an answer of the environment lay unread.
+        """
         wall = sample.wall_ns - self._last.wall_ns
         used = max(0, sample.cpu_ns - self._last.cpu_ns)
-        passed = wall - self._hidden_by_host(sample, wall)
+        passed = wall - min(wall, self._hidden_by_host(sample, wall) + held_ns)
         self._tokens = min(self.share * QUOTA_PERIOD_NS, self._tokens + self.share * passed) - used
         if self._tokens < 0:
             # Throttling that the host hid: never more than the host's own delay, and what does not fit is still owed.

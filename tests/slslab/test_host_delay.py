@@ -3,12 +3,15 @@
 import os
 import re
 import subprocess
-from collections.abc import Callable, Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
 
 from slslab.emulator import Emulator
+from slslab.metering import InvocationRecord
 
 BURN = """
     import time
@@ -68,3 +71,19 @@ def test_sleeping_is_billed_as_it_is(deploy: Callable[..., str], invoke: Callabl
     duration = re.search(r"Duration: (\d+\.\d+) ms", invoke(name, {"cpu": 0, "sleep": 0.5}).log)
     assert duration is not None
     assert 500 <= float(duration[1]) < 560
+
+
+def test_an_emulator_held_up_by_its_host_invents_no_time_out(
+    deploy: Callable[..., str],
+    invoke: Callable[..., Any],
+    emulator: Emulator,
+    invocations: Sequence[InvocationRecord],
+) -> None:
+    name = deploy("import time\n\ndef handler(event, context):\n    time.sleep(event)\n", Timeout=1)
+    invoke(name, 0)
+    held = threading.Timer(0.3, emulator._loop.call_soon_threadsafe, (time.sleep, 2))
+    held.start()
+    assert invoke(name, 0.5).error is None
+    assert 300 < invocations[-1].duration_ms < 900
+    assert invocations[-1].host_delay_ms > 1000
+    held.join()
