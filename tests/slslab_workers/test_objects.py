@@ -208,21 +208,22 @@ def test_one_connection_serves_all_requests_without_delaying_small_packets(
     open_objects: Callable[[str], tuple[Any, Objects]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    connected: list[tuple[str, Any, socket.socket]] = []
+    server = scripted("ok", "ok", "ok")
+    connected: list[socket.socket] = []
     connect = socket.socket.connect
 
     def watched(own: socket.socket, address: Any) -> None:
-        connected.append((threading.current_thread().name, address, own))
+        # Other threads of this process (a shared object store that reclaims, for one) connect elsewhere at any time.
+        if address == server.server_address:
+            connected.append(own)
         connect(own, address)
 
     monkeypatch.setattr(socket.socket, "connect", watched)
-    server = scripted("ok", "ok", "ok")
     _, objects = open_objects(server.endpoint)
     objects.put("a", b"x" * 500_000, "other")
     objects.get("a", "other")
     objects.get("a", "other")
-    assert len(connected) == 1, connected
-    [(_thread, _address, connection)] = connected
+    [connection] = connected
     assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
     assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
 
