@@ -4,7 +4,7 @@ A package registers one object with these attributes under the entry point group
 ones do the same. Importing it must not import torch.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -28,6 +28,20 @@ class ResidentPhase:
 
     name: str
     environments: int
+
+
+@dataclass(frozen=True)
+class Requirements:
+    """What a plan needs beside Lambda and S3.
+
+    `tensor_databases` counts RedisAI-compatible databases, one per peer; `queue` is the kind that is asked for
+    (`auto`, `rabbitmq`, `embedded`), or empty; `instances` are long-running machines that are no functions.
+    """
+
+    tensor_databases: int = 0
+    queue: str = ""
+    state_machines: bool = False
+    instances: bool = False
 
 
 @dataclass(frozen=True)
@@ -78,23 +92,44 @@ class Progress(Protocol):
         """`done` of `total` of this stage."""
 
 
+class InstanceLauncher(Protocol):
+    """Starts long-running instances and bills them from launch to end."""
+
+    def run(self, instance_type: str, module: str, events: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Start one instance per event, each running `python -m module` with its event; results in the same order.
+
+        RunFailed as soon as one of them fails; the others are ended.
+        """
+
+
 @dataclass(frozen=True)
 class Cloud:
-    """AWS as the driver sees it: boto3 clients by service name, and where the driver's own trace events go."""
+    """AWS as the driver sees it: boto3 clients by service name, and where the driver's own trace events go.
+
+    `environment` holds what the functions find in theirs: addresses of the stack's parts that are no AWS services.
+    `launcher` is there if the room's requirements name instances.
+    """
 
     client: Callable[[str], Any]
     emit: Callable[[dict[str, Any]], None]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    launcher: InstanceLauncher | None = None
 
 
 class Architecture(Protocol):
-    """An architecture's room."""
+    """An architecture's room; to inherit from it gives the defaults."""
 
     name: str
     summary: str
-    options: tuple[Option, ...]
+    options: tuple[Option, ...] = ()
+
+    def requirements(self, plan: Plan) -> Requirements:  # noqa: ARG002 - rooms that override it use it
+        """Parts of the stack beside Lambda and S3."""
+        return Requirements()
 
     def resident_set(self, plan: Plan) -> tuple[ResidentPhase, ...]:
-        """Environments that must be resident together, per phase."""
+        """Environments that must be resident together, per phase; by default all workers, who wait for each other."""
+        return (ResidentPhase(self.name, plan.workers),)
 
     def counts(self, workers: int, batches: int, epochs: int, parameters: int) -> Counts:
         """Closed-form messages and bytes of the training protocol over all epochs."""

@@ -1,13 +1,13 @@
 """AllReduce's trigger script: n workers of one function, each with its rank."""
 
 from slslab_workers.allreduce.counts import counts
-from slslab_workers.architecture import Cloud, Counts, Option, Outcome, Progress, ResidentPhase
+from slslab_workers.architecture import Architecture, Cloud, Counts, Option, Outcome, Progress
 from slslab_workers.deployment import PARTITION, REPLICAS, train_data_parallel
 from slslab_workers.plan import Plan
 from slslab_workers.polling import POLLING
 
 
-class AllReduce:
+class AllReduce(Architecture):
     """LambdaML AllReduce over S3."""
 
     name = "allreduce"
@@ -28,10 +28,6 @@ class AllReduce:
         REPLICAS,
         PARTITION,
     )
-
-    def resident_set(self, plan: Plan) -> tuple[ResidentPhase, ...]:
-        """All workers wait for each other in every step."""
-        return (ResidentPhase("allreduce", plan.workers),)
 
     def counts(self, workers: int, batches: int, epochs: int, parameters: int) -> Counts:
         """Closed-form messages and bytes over all epochs."""

@@ -1,13 +1,13 @@
 """ScatterReduce's trigger script: n workers of one function, each with its rank."""
 
-from slslab_workers.architecture import Cloud, Counts, Outcome, Progress, ResidentPhase
+from slslab_workers.architecture import Architecture, Cloud, Counts, Outcome, Progress
 from slslab_workers.deployment import PARTITION, REPLICAS, train_data_parallel
 from slslab_workers.plan import Plan
 from slslab_workers.polling import POLLING
 from slslab_workers.scatterreduce.counts import counts
 
 
-class ScatterReduce:
+class ScatterReduce(Architecture):
     """LambdaML ScatterReduce over S3."""
 
     name = "scatterreduce"
@@ -16,10 +16,6 @@ class ScatterReduce:
         "--as-released polls as the authors' code does; its arithmetic is the mean already."
     )
     options = (POLLING, REPLICAS, PARTITION)
-
-    def resident_set(self, plan: Plan) -> tuple[ResidentPhase, ...]:
-        """All workers wait for each other in every step."""
-        return (ResidentPhase("scatterreduce", plan.workers),)
 
     def counts(self, workers: int, batches: int, epochs: int, parameters: int) -> Counts:
         """Closed-form messages and bytes over all epochs."""
