@@ -14,16 +14,16 @@ import torch
 from slslab.emulator import CREDENTIALS
 from slslab.stack.embedded import EmbeddedObjectStore
 from slslab_workers import datasets, gradients, training
-from slslab_workers.allreduce.handlers import AllReduceExchange
+from slslab_workers.allreduce.handlers import AllReduceWorker
 from slslab_workers.events import Tracer
 from slslab_workers.keys import minibatch_key
 from slslab_workers.models import spec
 from slslab_workers.objects import Objects, s3_client
 from slslab_workers.plan import Assignment, Plan
-from slslab_workers.scatterreduce.handlers import ScatterReduceExchange
+from slslab_workers.scatterreduce.handlers import ScatterReduceWorker
 
 NUMBERS = count()
-EXCHANGES: dict[str, Any] = {"allreduce": AllReduceExchange, "scatterreduce": ScatterReduceExchange}
+WORKERS: dict[str, type[training.Worker]] = {"allreduce": AllReduceWorker, "scatterreduce": ScatterReduceWorker}
 
 
 @dataclass
@@ -117,25 +117,28 @@ def train(store: Any, upload: Callable[[Plan], str]) -> Callable[..., Trained]:
             with lock:
                 trained.events.append(event)
 
-        class Watched(training.Worker):
-            def _update(self, state: training.WorkerState, aggregate: torch.Tensor) -> None:
+        room: Any = WORKERS[plan.architecture]
+
+        class Watched(room):  # type: ignore[misc]
+            def synchronise(self, state: training.WorkerState, step: training.Step) -> bool:
                 if delay is not None:
                     delay(self.rank, state.position)
-                super()._update(state, aggregate)
+                leaving = bool(super().synchronise(state, step))
                 flat = gradients.flatten(state.model.parameters())
                 trained.fingerprints.setdefault(self.rank, []).append(gradients.sha256(flat))
                 trained.parameters[self.rank] = flat
+                return leaving
 
         def work(rank: int) -> dict[str, Any]:
             objects = Objects(store, bucket, Tracer(emit, plan.run, rank, f"invocation-{rank}"))
             steps = plan.epochs * plan.batches
             if plan.mode == "long-running":
                 assignment = Assignment(plan, bucket, rank, 0, steps, False, False, 0)
-                return Watched(assignment, Context(), EXCHANGES[plan.architecture], objects).run()
+                return dict(Watched(assignment, Context(), objects).run())
             result: dict[str, Any] = {}
             for step in range(steps):
                 assignment = Assignment(plan, bucket, rank, step, step + 1, step > 0, True, 0)
-                result = Watched(assignment, Context(), EXCHANGES[plan.architecture], objects).run()
+                result = Watched(assignment, Context(), objects).run()
             return result
 
         with ThreadPoolExecutor(plan.workers) as pool:

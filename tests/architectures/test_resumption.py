@@ -11,13 +11,13 @@ import pytest
 
 from slslab.execution import architectures
 from slslab_workers import training
-from slslab_workers.allreduce.handlers import AllReduceExchange
+from slslab_workers.allreduce.handlers import AllReduceWorker
 from slslab_workers.events import Tracer
 from slslab_workers.objects import Objects
 from slslab_workers.plan import Assignment, Plan
-from slslab_workers.scatterreduce.handlers import ScatterReduceExchange
+from slslab_workers.scatterreduce.handlers import ScatterReduceWorker
 
-EXCHANGES: dict[str, Any] = {"allreduce": AllReduceExchange, "scatterreduce": ScatterReduceExchange}
+WORKERS: dict[str, type[training.Worker]] = {"allreduce": AllReduceWorker, "scatterreduce": ScatterReduceWorker}
 MakePlan = Callable[..., Plan]
 
 
@@ -87,7 +87,7 @@ def start_lambda(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Lamb
         server.stop()
 
 
-@pytest.mark.parametrize("name", sorted(EXCHANGES))
+@pytest.mark.parametrize("name", sorted(WORKERS))
 def test_resumed_workers_follow_the_same_trajectory(
     name: str,
     store: Any,
@@ -105,7 +105,7 @@ def test_resumed_workers_follow_the_same_trajectory(
         tracer = Tracer(events.append, plan.run, assignment.rank, f"{assignment.rank}/{assignment.generation}")
         context = Context(2 if assignment.rank == 1 else 1_000)
         objects = Objects(store, bucket, tracer)
-        return training.Worker(assignment, context, EXCHANGES[name], objects).run()
+        return WORKERS[name](assignment, context, objects).run()
 
     server = start_lambda(work)
     with ThreadPoolExecutor(3) as pool:
@@ -139,7 +139,7 @@ def test_an_event_delivered_twice_is_refused(store: Any, make_plan: MakePlan, up
     def invoke(first: int) -> dict[str, Any]:
         assignment = Assignment(plan, bucket, 0, first, first + 1, first > 0, True, 0)
         objects = Objects(store, bucket, Tracer(lambda _event: None))
-        return training.Worker(assignment, Context(1_000), ScatterReduceExchange, objects).run()
+        return ScatterReduceWorker(assignment, Context(1_000), objects).run()
 
     invoke(0)
     invoke(1)
@@ -154,14 +154,14 @@ def test_a_failed_invocation_leaves_no_half_trained_state_behind(
     plan = make_plan("scatterreduce", workers=1, batches=3, mode="per-batch")
     bucket = upload(plan)
 
-    class Failing(training.Worker):
+    class Failing(ScatterReduceWorker):
         def _save(self, state: training.WorkerState) -> None:
             raise OSError(f"the store is gone at step {state.position}")
 
-    def invoke(first: int, kind: type[training.Worker] = training.Worker) -> dict[str, Any]:
+    def invoke(first: int, kind: type[training.Worker] = ScatterReduceWorker) -> dict[str, Any]:
         assignment = Assignment(plan, bucket, 0, first, first + 1, first > 0, True, 0)
         objects = Objects(store, bucket, Tracer(lambda _event: None))
-        return kind(assignment, Context(1_000), ScatterReduceExchange, objects).run()
+        return kind(assignment, Context(1_000), objects).run()
 
     invoke(0)
     with pytest.raises(OSError, match="the store is gone"):

@@ -77,18 +77,9 @@ def test_watchdog_leaves_while_a_step_and_its_checkpoint_still_fit(
 ) -> None:
     plan = make_plan(timeout=timeout)
     objects = Objects(None, "bucket", Tracer(lambda _event: None))
-    worker = training.Worker(
-        Assignment(plan, "bucket", 0, 0, 2, False, False, 0), Context(remaining_s), lambda *_: NoExchange(), objects
-    )
+    worker = training.Worker(Assignment(plan, "bucket", 0, 0, 2, False, False, 0), Context(remaining_s), objects)
     worker.longest_step_s = longest_s
     assert worker._short_of_time(time.monotonic() - elapsed_s) is leaves
-
-
-class NoExchange:
-    """Never asked."""
-
-    def synchronise(self, gradient: torch.Tensor, epoch: int, step: int, leaving: bool) -> training.Aggregate:
-        raise AssertionError((gradient, epoch, step, leaving))
 
 
 def test_replicas_start_equal_unless_told_otherwise() -> None:

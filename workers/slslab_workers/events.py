@@ -17,7 +17,7 @@ Sink = Callable[[dict[str, Any]], None]
 class Span:
     """One event in the making; the code under measurement fills in what only it knows."""
 
-    __slots__ = ("bytes", "etag", "failed", "overhead", "requests")
+    __slots__ = ("bytes", "etag", "failed", "overhead", "reads", "requests")
 
     def __init__(self, overhead: bool) -> None:
         self.bytes = 0
@@ -25,6 +25,7 @@ class Span:
         self.etag: str | None = None
         self.overhead = overhead
         self.failed = False
+        self.reads: tuple[str, ...] = ()
 
 
 class Tracer:
@@ -65,6 +66,7 @@ class Tracer:
                     "epoch": self.epoch,
                     "step": self.step,
                     "invocation": self.invocation,
+                    **({"reads": span.reads} if span.reads else {}),
                 }
             )
 

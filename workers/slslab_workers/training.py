@@ -30,7 +30,7 @@ VCPU_MB = 1769
 
 
 class Exchange(Protocol):
-    """How the gradients of all workers become one aggregate."""
+    """How the gradients of all workers become one aggregate, in a room that updates in every step."""
 
     def synchronise(self, gradient: torch.Tensor, epoch: int, step: int, leaving: bool) -> "Aggregate":
         """This worker's gradient (P,) float32 in, the aggregate (P,) out; returns when all workers may go on.
@@ -38,6 +38,17 @@ class Exchange(Protocol):
         `leaving` is this worker's vote to go on in another invocation after this step. Votes travel with the gradients
         (`wire_metadata`), so that all workers leave after the same step and none waits for one that has left.
         """
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a worker has computed in a step: loss, gradient (P,) float32; and its vote to leave after it."""
+
+    epoch: int
+    step: int
+    loss: float
+    gradient: torch.Tensor
+    leaving: bool
 
 
 @dataclass(frozen=True)
@@ -60,12 +71,18 @@ def is_leaving(metadata: Mapping[str, str]) -> bool:
 
 @dataclass
 class WorkerState:
-    """A worker between two steps: model, optimiser, the position (steps done) and the losses so far."""
+    """A worker between two steps.
+
+    Model, optimiser, the position (steps done), the losses and the number of updates so far, and what else the room
+    must remember: vectors by name, of any length, float32.
+    """
 
     model: torch.nn.Module
     optimiser: torch.optim.SGD
     position: int = 0
     losses: list[float] = field(default_factory=list)
+    updates: int = 0
+    memory: dict[str, torch.Tensor] = field(default_factory=dict)
 
     @classmethod
     def fresh(cls, plan: Plan, rank: int) -> "WorkerState":
@@ -79,15 +96,22 @@ class WorkerState:
         return cls(model, optimiser)
 
     def to_bytes(self) -> bytearray:
-        """Position and losses as JSON, then parameters, momentum and buffers raw, little-endian.
+        """Positions and losses as JSON, then parameters, momentum, memory and buffers raw, little-endian.
 
         The JSON is filled up to a multiple of eight bytes, so that the tensors lie aligned.
         """
         velocity = self._velocity()
-        header = {"position": self.position, "losses": self.losses, "momentum": velocity is not None}
+        header = {
+            "position": self.position,
+            "losses": self.losses,
+            "updates": self.updates,
+            "momentum": velocity is not None,
+            "memory": {name: vector.numel() for name, vector in self.memory.items()},
+        }
         parts = [gradients.flatten(self.model.parameters())]
         if velocity is not None:
             parts.append(gradients.flatten(velocity))
+        parts += self.memory.values()
         text = json.dumps(header).encode()
         text += b" " * (-len(text) % 8)
         body = bytearray(len(text).to_bytes(8, "little") + text)
@@ -113,8 +137,12 @@ class WorkerState:
                 part = velocity[start : start + parameter.numel()].clone().view_as(parameter)
                 self.optimiser.state[parameter]["momentum_buffer"] = part
                 start += parameter.numel()
+        self.memory = {}
+        for name, length in header["memory"].items():
+            self.memory[name] = gradients.from_bytes(rest[offset : offset + 4 * length]).clone()
+            offset += 4 * length
         buffers_from_bytes(self.model, rest[offset:])
-        self.position, self.losses = header["position"], header["losses"]
+        self.position, self.losses, self.updates = header["position"], header["losses"], header["updates"]
 
     def _velocity(self) -> list[torch.Tensor] | None:
         found = [self.optimiser.state[p].get("momentum_buffer") for p in self.model.parameters()]
@@ -126,15 +154,9 @@ _warm: tuple[str, str, WorkerState] | None = None
 
 
 class Worker:
-    """One worker in one invocation."""
+    """One worker in one invocation: what all rooms share. A room says in `synchronise` what becomes of a gradient."""
 
-    def __init__(
-        self,
-        assignment: Assignment,
-        context: Any,
-        exchange: Callable[[Plan, int, Objects], Exchange],
-        objects: Objects | None = None,
-    ) -> None:
+    def __init__(self, assignment: Assignment, context: Any, objects: Objects | None = None) -> None:
         self.assignment = assignment
         self.plan = assignment.plan
         self.rank = assignment.rank
@@ -146,10 +168,23 @@ class Worker:
             objects = Objects(client, assignment.bucket, tracer)
         self.objects = objects
         self.tracer = objects.tracer
-        self.exchange = exchange(self.plan, self.rank, objects)
         self.threads = thread_count(self.plan.memory_mb)
         self.longest_step_s = 0.0
         torch.set_num_threads(self.threads)
+
+    def synchronise(self, state: WorkerState, step: Step) -> bool:
+        """Exchange what this step computed with the others and update the model (`update`), or not.
+
+        Returns whether any worker votes to go on in another invocation; all must return the same.
+        """
+        raise NotImplementedError
+
+    def update(self, state: WorkerState, gradient: torch.Tensor) -> None:
+        """One step of the optimiser with a gradient (P,)."""
+        with self.tracer.span("update", "update"):
+            gradients.set_gradient(state.model, gradient)
+            state.optimiser.step()
+            state.updates += 1
 
     def run(self) -> dict[str, Any]:
         """Train from `first` to `until`; returns the worker's result, or that it goes on in another invocation."""
@@ -182,12 +217,11 @@ class Worker:
         self.tracer.epoch, self.tracer.step = epoch, step
         inputs, targets = self._fetch(epoch, step)
         loss, gradient = self._compute(state.model, inputs, targets)
-        aggregate = self.exchange.synchronise(gradient, epoch, step, self._short_of_time(started))
-        self._update(state, aggregate.gradient)
         state.losses.append(loss)
+        leaving = self.synchronise(state, Step(epoch, step, loss, gradient, self._short_of_time(started)))
         state.position += 1
         self.tracer.epoch = self.tracer.step = -1
-        return aggregate.leaving
+        return leaving
 
     def _fetch(self, epoch: int, step: int) -> tuple[torch.Tensor, torch.Tensor]:
         stored = self.objects.get(minibatch_key(self.plan, epoch, step, self.rank), "fetch")
@@ -205,11 +239,6 @@ class Worker:
             loss = torch.nn.functional.cross_entropy(model(inputs), targets)
             loss.backward()  # type: ignore[no-untyped-call]
             return loss.item(), gradients.flat_gradient(model)
-
-    def _update(self, state: WorkerState, aggregate: torch.Tensor) -> None:
-        with self.tracer.span("update", "update"):
-            gradients.set_gradient(state.model, aggregate)
-            state.optimiser.step()
 
     def _fresh(self) -> WorkerState:
         with self.tracer.span("build", "other"):
@@ -287,6 +316,7 @@ class Worker:
             "rank": self.rank,
             "position": state.position,
             "losses": state.losses,
+            "updates": state.updates,
             "parameters": flat.numel(),
             "parameters_sha256": gradients.sha256(flat),
             "threads": self.threads,
@@ -294,11 +324,25 @@ class Worker:
         }
 
 
-def handle(
-    event: Mapping[str, Any], context: Any, exchange: Callable[[Plan, int, Objects], Exchange]
-) -> dict[str, Any]:
+class ExchangeWorker(Worker):
+    """A worker that updates in every step with the aggregate of its room's exchange, made by `exchange`."""
+
+    exchange: Callable[[Plan, int, Objects], Exchange]
+
+    def __init__(self, assignment: Assignment, context: Any, objects: Objects | None = None) -> None:
+        super().__init__(assignment, context, objects)
+        self._exchange = type(self).exchange(self.plan, self.rank, self.objects)
+
+    def synchronise(self, state: WorkerState, step: Step) -> bool:
+        """Exchange, then update."""
+        aggregate = self._exchange.synchronise(step.gradient, step.epoch, step.step, step.leaving)
+        self.update(state, aggregate.gradient)
+        return aggregate.leaving
+
+
+def handle(event: Mapping[str, Any], context: Any, worker: type[Worker]) -> dict[str, Any]:
     """What every room's Lambda handler does."""
-    return Worker(Assignment.from_event(event), context, exchange).run()
+    return worker(Assignment.from_event(event), context).run()
 
 
 @cache

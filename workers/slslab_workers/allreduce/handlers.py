@@ -9,7 +9,7 @@ from slslab_workers import gradients
 from slslab_workers.objects import Objects
 from slslab_workers.plan import Plan
 from slslab_workers.polling import PollPolicy, poll_policy
-from slslab_workers.training import Aggregate, handle, is_leaving, wire_metadata
+from slslab_workers.training import Aggregate, ExchangeWorker, handle, is_leaving, wire_metadata
 
 
 class AllReduceExchange:
@@ -77,6 +77,12 @@ def _combine(plan: Plan) -> str:
     return str(plan.options.get("combine", "sum" if plan.as_released else "mean"))
 
 
+class AllReduceWorker(ExchangeWorker):
+    """One worker of AllReduce."""
+
+    exchange = AllReduceExchange
+
+
 def handler(event: Mapping[str, Any], context: Any) -> dict[str, Any]:
     """AWS Lambda's entry point."""
-    return handle(event, context, AllReduceExchange)
+    return handle(event, context, AllReduceWorker)

@@ -9,7 +9,7 @@ from slslab_workers import gradients
 from slslab_workers.objects import Objects
 from slslab_workers.plan import Plan
 from slslab_workers.polling import PollPolicy, poll_policy
-from slslab_workers.training import Aggregate, handle, is_leaving, wire_metadata
+from slslab_workers.training import Aggregate, ExchangeWorker, handle, is_leaving, wire_metadata
 
 
 class ScatterReduceExchange:
@@ -90,6 +90,12 @@ class ScatterReduceExchange:
         return f"{self._prefix}/merged/e{epoch}_s{step}/"
 
 
+class ScatterReduceWorker(ExchangeWorker):
+    """One worker of ScatterReduce."""
+
+    exchange = ScatterReduceExchange
+
+
 def handler(event: Mapping[str, Any], context: Any) -> dict[str, Any]:
     """AWS Lambda's entry point."""
-    return handle(event, context, ScatterReduceExchange)
+    return handle(event, context, ScatterReduceWorker)
