@@ -15,11 +15,14 @@ Sink = Callable[[dict[str, Any]], None]
 
 
 class Span:
-    """One event in the making; the code under measurement fills in what only it knows."""
+    """One event in the making; the code under measurement fills in what only it knows, also what it became."""
 
-    __slots__ = ("bytes", "etag", "failed", "overhead", "reads", "requests")
+    __slots__ = ("bytes", "etag", "failed", "op", "overhead", "phase", "reads", "requests", "resource")
 
-    def __init__(self, overhead: bool) -> None:
+    def __init__(self, op: str, phase: str, resource: str, overhead: bool) -> None:
+        self.op = op
+        self.phase = phase
+        self.resource = resource
         self.bytes = 0
         self.requests = 0
         self.etag: str | None = None
@@ -42,7 +45,7 @@ class Tracer:
     @contextmanager
     def span(self, op: str, phase: str, resource: str = "", *, overhead: bool = True) -> Iterator[Span]:
         """Measure what happens inside; `overhead=False` marks the training protocol. Emitted also on an exception."""
-        span = Span(overhead)
+        span = Span(op, phase, resource, overhead)
         cpu, start = time.process_time_ns(), time.monotonic_ns()
         try:
             yield span
@@ -50,14 +53,14 @@ class Tracer:
             end = time.monotonic_ns()
             self._sink(
                 {
-                    "op": op,
-                    "phase": phase,
+                    "op": span.op,
+                    "phase": span.phase,
                     "start_ns": start,
                     "end_ns": end,
                     "cpu_ns": time.process_time_ns() - cpu,
                     "bytes": span.bytes,
                     "requests": span.requests,
-                    "resource": resource,
+                    "resource": span.resource,
                     "etag": span.etag,
                     "overhead": span.overhead,
                     "failed": span.failed,
