@@ -17,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from slslab import __version__
 from slslab.errors import RequestError, SlslabError
+from slslab_workers.architecture import Option
 
 INTERRUPTED = 130
 
@@ -246,19 +247,23 @@ class RunGroup(click.Group):
                 type=click.Choice(option.choices) if option.choices else option.type,
                 default=None,
                 is_flag=option.type is bool,
-                help=f"{option.help} (by default {option.default})",
+                help=_option_help(option),
             )
             for option in architecture.options
         ]
-        names = [option.name.replace("-", "_") for option in architecture.options]
 
         def run(**values: Any) -> None:
-            options = {name: values.pop(name) for name in names}
+            options = {option.name: values.pop(option.name.replace("-", "_")) for option in architecture.options}
             _run(cmd_name, values, {name: value for name, value in options.items() if value is not None})
 
         return click.Command(
             cmd_name, callback=run, params=[*_common_options(), *own], help=architecture.summary, no_args_is_help=False
         )
+
+
+def _option_help(option: Option) -> str:
+    released = "" if option.released is None else f"; with --as-released {option.released}"
+    return f"{option.help} (by default {option.default}{released})"
 
 
 def _common_options() -> list[click.Parameter]:

@@ -50,6 +50,9 @@ def make_plan(architecture: Architecture, values: Mapping[str, Any], options: Ma
     given.setdefault("batch_size", batch_size)
     given.setdefault("batches", batches)
     memory = given.pop("memory", None)
+    if given.get("as_released"):
+        released = {option.name: option.released for option in architecture.options if option.released is not None}
+        options = {**released, **options}
     return Plan(
         run=new_id(architecture.name, model),
         architecture=architecture.name,

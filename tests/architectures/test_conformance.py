@@ -99,7 +99,7 @@ def test_per_batch_invocations_have_the_same_trajectory(
 
 def test_sum_as_released_is_the_mean_with_n_times_the_rate(train: Train, make_plan: MakePlan) -> None:
     """SGD is linear in the gradient (protocol reference 10.2); four is a power of two, so even the bits agree."""
-    released = train(make_plan("allreduce", workers=4, as_released=True, options={"polling": "adaptive"}))
+    released = train(make_plan("allreduce", workers=4, options={"combine": "sum"}))
     mean = train(make_plan("allreduce", workers=4, lr=0.01 * 4, weight_decay=5e-4 / 4))
     assert released.fingerprints[0] == mean.fingerprints[0]
     assert released.fingerprints[0] != train(make_plan("allreduce", workers=4)).fingerprints[0]

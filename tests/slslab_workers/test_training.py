@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from slslab_workers import datasets, gradients, training
+from slslab_workers import datasets, gradients, lifetime, training
 from slslab_workers.events import Tracer
 from slslab_workers.objects import Objects
 from slslab_workers.plan import Assignment, Plan
@@ -50,12 +50,12 @@ def test_threads_are_the_cpu_share_rounded_up(memory_mb: int, threads: int) -> N
 
 def test_remaining_time_is_on_the_lambda_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SLSLAB_CLOCK_FILE", raising=False)
-    assert training.remaining_s(Context(12.5)) == 12.5
+    assert lifetime.remaining_s(Context(12.5)) == 12.5
     clock = tmp_path / "clock"
     overrun = time.monotonic_ns() - 4_000_000_000
     clock.write_bytes(struct.pack("<QQ", overrun, 6_000_000_000))
     monkeypatch.setenv("SLSLAB_CLOCK_FILE", str(clock))
-    assert 1.9 < training.remaining_s(Context(0)) <= 2.0, "4 s of wall over, 6 s of them the host's"
+    assert 1.9 < lifetime.remaining_s(Context(0)) <= 2.0, "4 s of wall over, 6 s of them the host's"
 
 
 @pytest.mark.parametrize(

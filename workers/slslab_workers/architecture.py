@@ -13,13 +13,17 @@ from slslab_workers.plan import Plan, Value
 
 @dataclass(frozen=True)
 class Option:
-    """One option of a room: name as on the command line, type, default, help and, if limited, its choices."""
+    """One option of a room: name as on the command line, type, default, help and, if limited, its choices.
+
+    `released` is what `--as-released` chooses, where the authors' code differs from the default.
+    """
 
     name: str
     type: type[str] | type[int] | type[float] | type[bool]
     default: Value
     help: str
     choices: tuple[str, ...] = ()
+    released: Value | None = None
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,8 @@ class Outcome:
     """What a finished run computed.
 
     `loss` is the mean training loss over all minibatches of each epoch, `accuracy` the test accuracy after it;
-    `parameters_sha256` is of rank 0's final float32 parameters in `model.parameters()` order.
+    `parameters_sha256` is of rank 0's final float32 parameters in `model.parameters()` order; `updates` counts how
+    often rank 0's model was updated.
     """
 
     loss: tuple[float, ...]
@@ -67,6 +72,7 @@ class Outcome:
     parameters_sha256: str
     replicas_equal: bool
     epochs: int
+    updates: int
     threads: int
     details: Mapping[str, Any] = field(default_factory=dict)
 

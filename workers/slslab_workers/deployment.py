@@ -12,6 +12,7 @@ import zipfile
 from collections.abc import Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,6 @@ import botocore.exceptions
 
 from slslab_workers import datasets, models
 from slslab_workers.architecture import Cloud, Option, Outcome, Progress, RunFailed
-from slslab_workers.datasets import Dataset
 from slslab_workers.events import Tracer
 from slslab_workers.keys import minibatch_key, model_key, result_key
 from slslab_workers.objects import Objects
@@ -61,8 +61,11 @@ def package() -> bytes:
 
 def train_data_parallel(plan: Plan, handler: str, cloud: Cloud, progress: Progress) -> Outcome:
     """Run a synchronous data-parallel architecture: n workers of one function, equal but for their rank."""
-    dataset = _load(plan, progress)
-    deployment = Deployment(plan, handler, cloud, progress, dataset)
+    return deploy_and_train(Deployment(plan, handler, cloud, progress))
+
+
+def deploy_and_train(deployment: "Deployment") -> Outcome:
+    """Create, train and remove, whatever happens; what AWS refuses is the run's failure."""
     try:
         try:
             deployment.create()
@@ -75,7 +78,7 @@ def train_data_parallel(plan: Plan, handler: str, cloud: Cloud, progress: Progre
         raise RunFailed(type(error).__name__, str(error)) from error
 
 
-def _load(plan: Plan, progress: Progress) -> Dataset:
+def _load(plan: Plan, progress: Progress) -> datasets.Dataset:
     samples = plan.workers * plan.batches * plan.batch_size
     if plan.early_stopping:
         samples = math.ceil(samples * HELD_OUT / (HELD_OUT - 1))
@@ -83,23 +86,33 @@ def _load(plan: Plan, progress: Progress) -> Dataset:
     return loaded.with_channels(models.spec(plan.model).channels)
 
 
+@dataclass(frozen=True)
+class FunctionSpec:
+    """A Lambda function of a room."""
+
+    name: str
+    handler: str
+    memory_mb: int
+
+
 class Deployment:
     """One run's bucket and function, and the driver's view of its workers."""
 
-    def __init__(self, plan: Plan, handler: str, cloud: Cloud, progress: Progress, dataset: Dataset) -> None:
+    def __init__(self, plan: Plan, handler: str, cloud: Cloud, progress: Progress) -> None:
         self.plan = plan
         self.handler = handler
         self.bucket = f"slslab-{plan.run}".lower()[:63].rstrip("-")
         self.function = f"slslab-{plan.run}"[:64]
         self._cloud = cloud
         self._progress = progress
-        self._dataset = dataset
+        self._dataset = dataset = _load(plan, progress)
         self._lambda = cloud.client("lambda")
         self._s3 = cloud.client("s3")
         self._objects = Objects(self._s3, self.bucket, Tracer(cloud.emit, plan.run))
         self._stopping = threading.Event()
         self._invokers = ThreadPoolExecutor(plan.workers, thread_name_prefix="invoke")
         self._uploaded = 0
+        self._created: list[str] = []
         images, labels = dataset.train_images, dataset.train_labels
         self._validation: tuple[Any, Any] | None = None
         if plan.early_stopping:
@@ -111,26 +124,36 @@ class Deployment:
         view of a step) and leave a record in the bucket."""
         # The arithmetic is checked before anything is made.
         self._indices(0)
-        self._progress.report("deploy", 0, 1)
+        functions = self.functions()
+        self._progress.report("deploy", 0, len(functions))
         self._s3.create_bucket(Bucket=self.bucket)
+        for number, function in enumerate(functions, 1):
+            self._create_function(function)
+            self._progress.report("deploy", number, len(functions))
+
+    def functions(self) -> list["FunctionSpec"]:
+        """The room's functions, the workers' first."""
+        return [FunctionSpec(self.function, self.handler, self.plan.memory_mb)]
+
+    def _create_function(self, function: "FunctionSpec") -> None:
         self._lambda.create_function(
-            FunctionName=self.function,
+            FunctionName=function.name,
             Runtime="python3.11",
             Role=ROLE,
-            Handler=self.handler,
+            Handler=function.handler,
             Code={"ZipFile": package()},
-            MemorySize=self.plan.memory_mb,
+            MemorySize=function.memory_mb,
             Timeout=self.plan.timeout,
             # Threads that wait for each other sleep instead of spinning: a spinning thread burns the CPU share.
             Environment={"Variables": {"OMP_WAIT_POLICY": "PASSIVE"}},
         )
-        self._lambda.get_waiter("function_active_v2").wait(FunctionName=self.function)
+        self._created.append(function.name)
+        self._lambda.get_waiter("function_active_v2").wait(FunctionName=function.name)
         self._lambda.put_function_event_invoke_config(
-            FunctionName=self.function,
+            FunctionName=function.name,
             MaximumRetryAttempts=0,
             DestinationConfig={"OnFailure": {"Destination": f"arn:aws:s3:::{self.bucket}"}},
         )
-        self._progress.report("deploy", 1, 1)
 
     def train(self) -> Outcome:
         """All epochs, or until the plan's accuracy or patience says stop."""
@@ -139,19 +162,21 @@ class Deployment:
         if plan.gradual:
             results, epochs = self._train_gradually(accuracies)
         else:
-            epochs = plan.epochs
-            self._upload(range(epochs))
-            results = self._stretch(0, epochs * plan.batches, keep=False)
+            self._upload(range(plan.epochs))
+            results = self._stretch(0, plan.epochs * plan.batches, keep=False)
+            # A room may end training before its last step.
+            epochs = math.ceil(results[0]["position"] / plan.batches)
             accuracies = [accuracy for accuracy, _ in map(self._evaluate, range(epochs))]
         return self._outcome(results, accuracies, epochs)
 
     def remove(self) -> None:
-        """Delete the function, everything in the bucket, and the bucket; end the invoking threads."""
+        """Delete the functions, everything in the bucket, and the bucket; end the invoking threads."""
         self._stopping.set()
         self._invokers.shutdown(wait=False, cancel_futures=True)
         try:
-            with suppress(self._lambda.exceptions.ResourceNotFoundException):
-                self._lambda.delete_function(FunctionName=self.function)
+            for name in self._created:
+                with suppress(self._lambda.exceptions.ResourceNotFoundException):
+                    self._lambda.delete_function(FunctionName=name)
         finally:
             self._empty()
 
@@ -169,9 +194,10 @@ class Deployment:
         for epoch in range(plan.epochs):
             self._upload([epoch])
             results = self._stretch(epoch * plan.batches, (epoch + 1) * plan.batches, keep=True)
+            ended = results[0]["ended"]
             accuracy, validation_loss = self._evaluate(epoch)
             accuracies.append(accuracy)
-            if plan.until_accuracy is not None and accuracy >= plan.until_accuracy:
+            if ended is not None or (plan.until_accuracy is not None and accuracy >= plan.until_accuracy):
                 return results, epoch + 1
             if plan.early_stopping:
                 best, since = (validation_loss, 0) if validation_loss < best else (best, since + 1)
@@ -184,7 +210,11 @@ class Deployment:
         per_batch = self.plan.mode == "per-batch"
         work = self._each_batch if per_batch else self._one_invocation
         futures = [self._invokers.submit(work, rank, first, until, keep) for rank in range(self.plan.workers)]
-        return self._first_failure_ends(futures)
+        return self._first_failure_ends(futures + self._companions(first, until))[: self.plan.workers]
+
+    def _companions(self, _first: int, _until: int) -> list["Future[dict[str, Any]]"]:
+        """What else of the room runs from one step to another, beside the workers."""
+        return []
 
     def _one_invocation(self, rank: int, first: int, until: int, keep: bool) -> dict[str, Any]:
         assignment = self._assignment(rank, first, until, resume=first > 0, keep=keep)
@@ -203,37 +233,44 @@ class Deployment:
             more = position + 1 < last
             assignment = self._assignment(rank, position, position + 1, resume=position > 0, keep=more or keep)
             answer = self._invoke(assignment, "RequestResponse")
+            if answer["ended"] is not None:
+                break
         return answer
 
     def _assignment(self, rank: int, first: int, until: int, *, resume: bool, keep: bool) -> Assignment:
         return Assignment(self.plan, self.bucket, rank, first, until, resume, keep, generation=0)
 
     def _invoke(self, assignment: Assignment, kind: str) -> dict[str, Any]:
+        return self.call(self.function, assignment.to_event(), kind, assignment.rank)
+
+    def call(self, function: str, event: Mapping[str, Any], kind: str, rank: int | None) -> dict[str, Any]:
+        """Invoke a function and, unless `kind` is Event, return its answer; RunFailed of this rank if it fails."""
         answer = self._lambda.invoke(
-            FunctionName=self.function,
+            FunctionName=function,
             InvocationType=kind,
-            Payload=json.dumps(assignment.to_event()).encode(),
+            Payload=json.dumps(event).encode(),
             **({"LogType": "Tail"} if kind == "RequestResponse" else {}),
         )
         payload = json.loads(answer["Payload"].read() or b"{}")
         if answer.get("FunctionError"):
-            raise _worker_failure(payload, assignment.rank, base64.b64decode(answer["LogResult"]).decode())
+            raise _worker_failure(payload, rank, base64.b64decode(answer["LogResult"]).decode())
         result: dict[str, Any] = payload
         return result
 
     def _await_result(self, rank: int, until: int) -> dict[str, Any]:
         """Wait for a worker that goes on in asynchronous invocations: its result, or the record of its failure."""
         wanted = result_key(self.plan, rank)
-        failures = f"aws/lambda/async/{self.function}/"
         while not self._stopping.is_set():
             if wanted in self._objects.list(wanted, "other"):
                 result: dict[str, Any] = json.loads(self._objects.get(wanted, "other").body)
-                if result["position"] == until:
+                if result["position"] == until or result["ended"] is not None:
                     return result
-            for key in self._objects.list(failures, "other"):
+            for key in self._objects.list("aws/lambda/async/", "other"):
                 record = json.loads(self._objects.get(key, "other").body)
-                if record["requestPayload"]["rank"] == rank:
-                    raise _worker_failure(record["responsePayload"], rank, "")
+                failed = record["requestPayload"].get("rank")
+                # A function without a rank (a supervisor) fails for everybody.
+                if failed in (rank, None):
+                    raise _worker_failure(record["responsePayload"], failed, "")
             self._stopping.wait(RESULT_POLL_S)
         raise RunFailed("Stopped", "another worker failed first", rank)
 
@@ -315,12 +352,13 @@ class Deployment:
             parameters_sha256=first["parameters_sha256"],
             replicas_equal=len({result["parameters_sha256"] for result in results}) == 1,
             epochs=epochs,
+            updates=first["updates"],
             threads=first["threads"],
             details={"torch": first["torch"]},
         )
 
 
-def _worker_failure(payload: Mapping[str, Any], rank: int, log_tail: str) -> RunFailed:
+def _worker_failure(payload: Mapping[str, Any], rank: int | None, log_tail: str) -> RunFailed:
     return RunFailed(
         str(payload.get("errorType", "Unknown")), str(payload.get("errorMessage", "")), rank, None, log_tail
     )

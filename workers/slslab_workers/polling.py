@@ -11,8 +11,9 @@ POLLING = Option(
     str,
     "adaptive",
     "Between polls: adaptive sleeps 10 ms, growing by half to 100 ms; released polls gets every 100 ms and lists "
-    "without a pause. --as-released chooses released.",
+    "without a pause.",
     ("adaptive", "released"),
+    released="released",
 )
 
 
@@ -26,7 +27,7 @@ class PollPolicy:
 
 def poll_policy(plan: Plan) -> PollPolicy:
     """The plan's polling."""
-    if plan.options.get("polling", "released" if plan.as_released else "adaptive") == "released":
+    if plan.options.get(POLLING.name, POLLING.default) == "released":
         return PollPolicy(Poll(0.1, 1.0, 0.1), Poll(0.0, 1.0, 0.0))
     adaptive = Poll(0.01, 1.5, 0.1)
     return PollPolicy(adaptive, adaptive)

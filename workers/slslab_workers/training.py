@@ -6,27 +6,25 @@ fetch → compute → synchronise → update, once per step.
 
 import json
 import math
-import os
 import statistics
-import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 from typing import Any, Protocol
 
-import boto3
-import botocore.config
 import torch
 
 from slslab_workers import datasets, gradients, models
 from slslab_workers.events import Tracer
 from slslab_workers.keys import minibatch_key, model_key, result_key, state_key
+from slslab_workers.lifetime import invoke_again, remaining_s, reserve_s
 from slslab_workers.objects import Object, Objects, Unchanged, s3_client
 from slslab_workers.plan import Assignment, Plan
 
 VCPU_MB = 1769
+# What optimisers keep of each parameter, in its shape: SGD's momentum, Adam's moments.
+MOMENTS = ("momentum_buffer", "exp_avg", "exp_avg_sq")
 
 
 class Exchange(Protocol):
@@ -78,7 +76,7 @@ class WorkerState:
     """
 
     model: torch.nn.Module
-    optimiser: torch.optim.SGD
+    optimiser: torch.optim.Optimizer
     position: int = 0
     losses: list[float] = field(default_factory=list)
     updates: int = 0
@@ -90,28 +88,24 @@ class WorkerState:
         seed = plan.seed if plan.options.get("replicas", "seeded") == "seeded" else plan.seed * 1_000_003 + rank + 1
         model = models.build(plan.model, seed)
         model.train()
-        optimiser = torch.optim.SGD(
-            model.parameters(), lr=plan.lr, momentum=plan.momentum, weight_decay=plan.weight_decay
-        )
-        return cls(model, optimiser)
+        return cls(model, make_optimiser(plan, model))
 
     def to_bytes(self) -> bytearray:
-        """Positions and losses as JSON, then parameters, momentum, memory and buffers raw, little-endian.
+        """Positions and losses as JSON, then parameters, moments, memory and buffers raw, little-endian.
 
         The JSON is filled up to a multiple of eight bytes, so that the tensors lie aligned.
         """
-        velocity = self._velocity()
+        moments = self._moments()
         header = {
             "position": self.position,
             "losses": self.losses,
             "updates": self.updates,
-            "momentum": velocity is not None,
+            "moments": list(moments),
+            # Adam counts its steps for each parameter, and all have the same.
+            "optimiser_steps": next((float(s["step"]) for s in self.optimiser.state.values() if "step" in s), None),
             "memory": {name: vector.numel() for name, vector in self.memory.items()},
         }
-        parts = [gradients.flatten(self.model.parameters())]
-        if velocity is not None:
-            parts.append(gradients.flatten(velocity))
-        parts += self.memory.values()
+        parts = [gradients.flatten(self.model.parameters()), *moments.values(), *self.memory.values()]
         text = json.dumps(header).encode()
         text += b" " * (-len(text) % 8)
         body = bytearray(len(text).to_bytes(8, "little") + text)
@@ -129,14 +123,17 @@ class WorkerState:
         gradients.write_parameters(self.model, gradients.from_bytes(rest[: 4 * count]))
         offset = 4 * count
         self.optimiser.state.clear()
-        if header["momentum"]:
-            velocity = gradients.from_bytes(rest[offset : offset + 4 * count])
+        for name in header["moments"]:
+            moment = gradients.from_bytes(rest[offset : offset + 4 * count])
             offset += 4 * count
             start = 0
             for parameter in self.model.parameters():
-                part = velocity[start : start + parameter.numel()].clone().view_as(parameter)
-                self.optimiser.state[parameter]["momentum_buffer"] = part
+                part = moment[start : start + parameter.numel()].clone().view_as(parameter)
+                self.optimiser.state[parameter][name] = part
                 start += parameter.numel()
+        if header["optimiser_steps"] is not None:
+            for parameter in self.model.parameters():
+                self.optimiser.state[parameter]["step"] = torch.tensor(header["optimiser_steps"])
         self.memory = {}
         for name, length in header["memory"].items():
             self.memory[name] = gradients.from_bytes(rest[offset : offset + 4 * length]).clone()
@@ -144,9 +141,13 @@ class WorkerState:
         buffers_from_bytes(self.model, rest[offset:])
         self.position, self.losses, self.updates = header["position"], header["losses"], header["updates"]
 
-    def _velocity(self) -> list[torch.Tensor] | None:
-        found = [self.optimiser.state[p].get("momentum_buffer") for p in self.model.parameters()]
-        return None if any(part is None for part in found) else [part for part in found if part is not None]
+    def _moments(self) -> dict[str, torch.Tensor]:
+        """The moments that the optimiser has of every parameter, each as one vector (P,)."""
+        parameters = list(self.model.parameters())
+        kept = [self.optimiser.state[parameter] for parameter in parameters]
+        # SGD without momentum keeps None.
+        found = [name for name in MOMENTS if all(state.get(name) is not None for state in kept)]
+        return {name: gradients.flatten(state[name] for state in kept) for name in found}
 
 
 # The state that this environment kept from its last invocation, with the key and ETag of the stored copy.
@@ -170,6 +171,8 @@ class Worker:
         self.tracer = objects.tracer
         self.threads = thread_count(self.plan.memory_mb)
         self.longest_step_s = 0.0
+        # Why training ends before the plan's last step, if a room ends it.
+        self.ended: str | None = None
         torch.set_num_threads(self.threads)
 
     def synchronise(self, state: WorkerState, step: Step) -> bool:
@@ -196,18 +199,19 @@ class Worker:
                 f"Worker {self.rank} was to go on at step {assignment.first}, and its state is at {state.position}: "
                 "another invocation has trained in its place. Run the plan again."
             )
-        while state.position < assignment.until:
+        while state.position < assignment.until and self.ended is None:
             started = time.monotonic()
             leaving = self._train_step(state, started)
-            if state.position % steps_per_epoch == 0 and self.rank == 0:
-                self._store_model(state, state.position // steps_per_epoch - 1)
+            if (state.position % steps_per_epoch == 0 or self.ended is not None) and self.rank == 0:
+                self._store_model(state, (state.position - 1) // steps_per_epoch)
             self.longest_step_s = max(self.longest_step_s, time.monotonic() - started)
-            if leaving and state.position < assignment.until:
+            if leaving and state.position < assignment.until and self.ended is None:
                 return self._go_on_elsewhere(state)
         if assignment.keep:
             self._save(state)
         result = self._result(state)
-        if self.plan.mode == "long-running" or state.position == self.plan.epochs * steps_per_epoch:
+        over = state.position == self.plan.epochs * steps_per_epoch or self.ended is not None
+        if self.plan.mode == "long-running" or over:
             body = json.dumps(result).encode()
             self.objects.put(result_key(self.plan, self.rank), body, "other")
         return result
@@ -282,8 +286,7 @@ class Worker:
         """
         elapsed_s = time.monotonic() - started
         step_s = max(self.longest_step_s, 2 * elapsed_s)
-        margin_s = max(min(30.0, self.plan.timeout / 10), 2 * step_s)
-        return remaining_s(self.context) - (step_s - elapsed_s) < margin_s
+        return remaining_s(self.context) - (step_s - elapsed_s) < reserve_s(self.plan.timeout, step_s)
 
     def _go_on_elsewhere(self, state: WorkerState) -> dict[str, Any]:
         self._save(state)
@@ -297,16 +300,7 @@ class Worker:
             keep=self.assignment.keep,
             generation=self.assignment.generation + 1,
         )
-        with self.tracer.span("invoke", "other", self.context.function_name) as span:
-            session: Any = boto3.session.Session()
-            # A retry of an invocation that was accepted would start a second worker of this rank.
-            config = botocore.config.Config(retries={"total_max_attempts": 1})
-            session.client("lambda", config=config).invoke(
-                FunctionName=self.context.function_name,
-                InvocationType="Event",
-                Payload=json.dumps(following.to_event()).encode(),
-            )
-            span.requests = 1
+        invoke_again(following.to_event(), self.context, self.tracer)
         return {"status": "continued", "rank": self.rank, "position": state.position}
 
     def _result(self, state: WorkerState) -> dict[str, Any]:
@@ -315,6 +309,7 @@ class Worker:
             "status": "finished",
             "rank": self.rank,
             "position": state.position,
+            "ended": self.ended,
             "losses": state.losses,
             "updates": state.updates,
             "parameters": flat.numel(),
@@ -351,23 +346,16 @@ def _environment_client() -> Any:
     return s3_client()
 
 
+def make_optimiser(plan: Plan, model: torch.nn.Module) -> torch.optim.Optimizer:
+    """SGD with the plan's momentum and weight decay; Adam where the room offers it and the plan asks for it."""
+    if plan.options.get("optimiser", "sgd") == "adam":
+        return torch.optim.Adam(model.parameters(), lr=plan.lr)
+    return torch.optim.SGD(model.parameters(), lr=plan.lr, momentum=plan.momentum, weight_decay=plan.weight_decay)
+
+
 def thread_count(memory_mb: int) -> int:
     """Threads of a worker: its CPU share rounded up."""
     return math.ceil(memory_mb / VCPU_MB)
-
-
-def remaining_s(context: Any) -> float:
-    """Time left, s: on AWS what the context says.
-
-    The emulator counts on the Lambda clock, which a busy host cannot shorten; the context knows nothing of that: it
-    counts wall time, and stops at zero. SLSLAB_CLOCK_FILE holds the wall deadline of this invocation on CLOCK_MONOTONIC
-    and the host's delay so far, ns, two little-endian 64-bit integers.
-    """
-    path = os.environ.get("SLSLAB_CLOCK_FILE")
-    if path is None:
-        return float(context.get_remaining_time_in_millis()) / 1000
-    deadline_ns, delay_ns = struct.unpack("<QQ", Path(path).read_bytes())
-    return (int(deadline_ns) + int(delay_ns) - time.monotonic_ns()) / 1e9
 
 
 def evaluate(
@@ -389,8 +377,8 @@ def evaluate(
 
 
 def mean_losses(results: Sequence[Mapping[str, Any]], batches: int) -> tuple[float, ...]:
-    """Mean training loss of each epoch over all workers' minibatches."""
-    epochs = min(len(result["losses"]) for result in results) // batches
+    """Mean training loss of each epoch over all workers' minibatches, of an unfinished last one over those it had."""
+    epochs = math.ceil(min(len(result["losses"]) for result in results) / batches)
     return tuple(
         statistics.fmean(loss for result in results for loss in result["losses"][e * batches : (e + 1) * batches])
         for e in range(epochs)

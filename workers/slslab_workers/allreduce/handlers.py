@@ -20,7 +20,7 @@ class AllReduceExchange:
         self._prefix = f"{plan.run}/allreduce"
         self._workers = plan.workers
         self._rank = rank
-        self._mean = _combine(plan) == "mean"
+        self._mean = plan.options.get("combine", "mean") == "mean"
         self._poll: PollPolicy = poll_policy(plan)
 
     def synchronise(self, gradient: torch.Tensor, epoch: int, step: int, leaving: bool) -> Aggregate:
@@ -71,10 +71,6 @@ class AllReduceExchange:
 
     def _merged(self, epoch: int, step: int) -> str:
         return f"{self._prefix}/merged/e{epoch}_s{step}"
-
-
-def _combine(plan: Plan) -> str:
-    return str(plan.options.get("combine", "sum" if plan.as_released else "mean"))
 
 
 class AllReduceWorker(ExchangeWorker):

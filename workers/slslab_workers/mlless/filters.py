@@ -1,0 +1,113 @@
+"""Significance filters: which part of what a worker has learnt is sent now; the rest is kept as residual.
+
+Whatever the filter, everything sent plus the residual is the sum of the worker's gradients.
+"""
+
+import math
+from typing import Protocol
+
+import torch
+
+from slslab_workers import gradients
+from slslab_workers.mlless.settings import Settings
+from slslab_workers.plan import Plan
+from slslab_workers.training import WorkerState
+
+EPSILON = 1e-8
+RESIDUAL, SIGNIFICANCE = "residual", "significance"
+
+
+class Filter(Protocol):
+    """A significance filter; what it remembers is in the worker's state."""
+
+    def significant(self, state: WorkerState, gradient: torch.Tensor, step: int) -> torch.Tensor | None:
+        """The update to send, in the filter's encoding, or None; `step` counts from the beginning of the run."""
+
+    def decode(self, stored: torch.Tensor, parameters: int) -> torch.Tensor:
+        """The update (P,) that was sent."""
+
+
+class Unfiltered:
+    """Every gradient is sent, as in the authors' released code."""
+
+    def significant(self, state: WorkerState, gradient: torch.Tensor, step: int) -> torch.Tensor | None:  # noqa: ARG002
+        """The gradient itself."""
+        return gradient
+
+    def decode(self, stored: torch.Tensor, parameters: int) -> torch.Tensor:  # noqa: ARG002
+        """The gradient as it is."""
+        return stored
+
+
+class NormRatio(Unfiltered):
+    """The filter that the authors' code defines: all or nothing, by how large the residual is against the model.
+
+    The residual a sums the gradients since the last send; in every step V grows by (‖a‖ + ε) / (‖w‖ + ε), and when V
+    is above the threshold, all of a is sent (protocol reference 5.7).
+    """
+
+    def __init__(self, threshold: float) -> None:
+        self._threshold = threshold
+
+    def significant(self, state: WorkerState, gradient: torch.Tensor, step: int) -> torch.Tensor | None:  # noqa: ARG002
+        """The whole residual, or nothing."""
+        residual = _accumulate(state, gradient)
+        weights = gradients.flatten(state.model.parameters())
+        ratio = (float(residual.norm()) + EPSILON) / (float(weights.norm()) + EPSILON)
+        before = state.memory.get(SIGNIFICANCE)
+        # Summed and kept as float32: a checkpoint holds it as that.
+        total = torch.tensor([ratio]) if before is None else before + ratio
+        if not float(total) > self._threshold:
+            state.memory[SIGNIFICANCE] = total
+            return None
+        state.memory.clear()
+        return residual
+
+
+class Coordinate:
+    """The original's filter: coordinate j is sent if |lr · r_j| > v / √(t + 1) · |w_j|, r being the residual.
+
+    lr · r is the change that plain SGD would make, which is what the original accumulates. Sent are the values and
+    their indices, 8 bytes a coordinate (protocol reference 5.7).
+    """
+
+    def __init__(self, threshold: float, lr: float) -> None:
+        self._threshold = threshold
+        self._lr = lr
+
+    def significant(self, state: WorkerState, gradient: torch.Tensor, step: int) -> torch.Tensor | None:
+        """Values and indices of the coordinates that are significant."""
+        residual = _accumulate(state, gradient)
+        weights = gradients.flatten(state.model.parameters())
+        limit = weights.abs_().mul_(self._threshold / math.sqrt(step + 1))
+        # An infinite threshold times a weight of zero is no number, and nothing is above that.
+        indices = (residual.abs() * self._lr > limit).nonzero().reshape(-1)
+        if not len(indices):
+            return None
+        values = residual[indices]
+        residual[indices] = 0.0
+        # Indices travel as the bits of floats, so that an update is one tensor.
+        return torch.cat([values, indices.to(torch.int32).view(torch.float32)])
+
+    def decode(self, stored: torch.Tensor, parameters: int) -> torch.Tensor:
+        """The update (P,), zero where nothing was sent."""
+        count = stored.numel() // 2
+        update = torch.zeros(parameters)
+        update[stored[count:].view(torch.int32).long()] = stored[:count]
+        return update
+
+
+def make_filter(plan: Plan, settings: Settings) -> Filter:
+    """The plan's filter."""
+    if settings.filter == "norm-ratio":
+        return NormRatio(settings.threshold)
+    if settings.filter == "coordinate":
+        return Coordinate(settings.threshold, plan.lr)
+    return Unfiltered()
+
+
+def _accumulate(state: WorkerState, gradient: torch.Tensor) -> torch.Tensor:
+    residual = state.memory.get(RESIDUAL)
+    residual = gradient.clone() if residual is None else residual.add_(gradient)
+    state.memory[RESIDUAL] = residual
+    return residual
