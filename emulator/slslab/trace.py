@@ -55,6 +55,9 @@ COLUMNS = pa.schema(
 )
 
 
+# Kind, name and version of what one event makes and others get.
+Source = tuple[str, str, str]
+
 # What a record must have to be read; more keys are allowed.
 _EVENT: Mapping[str, type | tuple[type, ...]] = {
     **dict.fromkeys(("op", "phase", "invocation", "resource", "function", "environment"), str),
@@ -271,13 +274,14 @@ def _host_delays(events: Sequence[Mapping[str, Any]], samples: Sequence[Mapping[
 def _causes(events: Sequence[Mapping[str, Any]]) -> list[list[int]]:
     """Events that must precede each event: see docs/trace.md, "Causes".
 
-    No cycle can arise, whatever the events are: an event in program order ends before its effect starts, a put starts
-    before the get ends, and a put has no cause but program order, so that along any path the ends only decrease.
+    No cycle can arise, whatever the events are: an event in program order ends before its effect starts, a source (the
+    put of an object, the publish of a message) starts before what it caused ends, and a source has no cause but program
+    order, so that along any path the ends only decrease.
     """
-    puts: dict[tuple[str, str], list[int]] = defaultdict(list)
+    sources: dict[Source, list[int]] = defaultdict(list)
     for number, event in enumerate(events):
-        if event["op"] == "object.put" and not event["failed"] and event["etag"] is not None:
-            puts[event["resource"], event["etag"]].append(number)
+        if (source := _made(event)) is not None:
+            sources[source].append(number)
     latest: dict[str, int | None] = {}
     before: list[int | None] = []
     spanning: list[int] = []
@@ -296,9 +300,9 @@ def _causes(events: Sequence[Mapping[str, Any]]) -> list[list[int]]:
         before.append(previous)
         if previous is not None:
             found.add(previous)
-        if event["op"] == "object.get" and not event["failed"]:
-            made = puts.get((event["resource"], event["etag"]), [])
-            # The latest put that had started when the get ended.
+        if (source := _got(event)) is not None:
+            made = sources.get(source, [])
+            # The latest that had started when the get or the delivery ended.
             if index := bisect_left(made, event["end_ns"], key=lambda put: events[put]["start_ns"]):
                 found.add(made[index - 1])
         causes.append(sorted(found))
@@ -309,6 +313,26 @@ def _causes(events: Sequence[Mapping[str, Any]]) -> list[list[int]]:
             last = before[last]
         causes[number] = [] if last is None else [last]
     return causes
+
+
+def _made(event: Mapping[str, Any]) -> Source | None:
+    """What an event makes for others to get: an object by key and ETag, a message by its id."""
+    if event["etag"] is None:
+        return None
+    if event["op"] == "object.put" and not event["failed"]:
+        return "object", event["resource"], event["etag"]
+    # Also one that failed: a connection can break after the broker has the message and before it says so.
+    return ("message", "", event["etag"]) if event["op"] == "queue.publish" else None
+
+
+def _got(event: Mapping[str, Any]) -> Source | None:
+    """What an event got of what others made."""
+    if event["etag"] is None or event["failed"]:
+        return None
+    if event["op"] == "object.get":
+        return "object", event["resource"], event["etag"]
+    # One publish to an exchange is delivered from many queues.
+    return ("message", "", event["etag"]) if event["op"] == "queue.deliver" else None
 
 
 def _clock_domain() -> str:

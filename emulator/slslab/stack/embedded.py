@@ -106,7 +106,7 @@ class EmbeddedObjectStore:
         self._data.mkdir(parents=True)
         (self._data / "objects").mkdir()
         command = [
-            *_tied_to_this_process(),
+            *tied_to_this_process(),
             _weed(),
             "-logtostderr=true",
             "server",
@@ -208,7 +208,7 @@ def _weed() -> str:
     return weed
 
 
-def _tied_to_this_process() -> list[str]:
+def tied_to_this_process() -> list[str]:
     """A prefix to a command that has the kernel kill it when this process dies; the reaper stands behind it."""
     setpriv = shutil.which("setpriv")
     # The kernel watches the thread that starts the command, and any other may end before the process.
