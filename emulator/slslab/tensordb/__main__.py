@@ -1,0 +1,153 @@
+"""`python -m slslab.tensordb`: the tensor databases of some peers in one process."""
+
+import argparse
+import json
+import os
+import queue
+import re
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from typing import NoReturn
+
+from slslab.tensordb.scripts import Settings
+from slslab.tensordb.server import Options, Peer
+from slslab.tensordb.trace import reporter
+
+UNITS = {"": 1, "b": 1, "k": 1000, "kb": 1024, "m": 1000**2, "mb": 1024**2, "g": 1000**3, "gb": 1024**3}
+MOST_PEERS = 256
+PATIENCE_S = 1.0
+EPILOG = """\
+When every port is open, one line is printed: {"endpoints": ["redis://127.0.0.1:PORT", ...]}, one for each peer.
+SIGTERM and SIGINT end the process; SHUTDOWN on a peer's port ends that peer, and the process with the last one.
+
+  python -m slslab.tensordb --peers 4 --maxmemory 4gb
+  python -m slslab.tensordb --port 6379 &
+  redis-cli AI.TENSORSET params FLOAT 2 VALUES 1 2
+  redis-cli AI.SCRIPTSTORE s CPU ENTRY_POINTS 1 twice SOURCE \\
+    'def twice(tensors: List[Tensor], keys: List[str], args: List[str]): return tensors[0] * 2'
+  redis-cli AI.SCRIPTEXECUTE s twice INPUTS 1 params OUTPUTS 1 params
+  redis-cli AI.TENSORGET params VALUES
+"""
+
+
+class Parser(argparse.ArgumentParser):
+    """An ArgumentParser whose errors are one sentence."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print it and exit with 2."""
+        self.exit(2, f"{self.prog}: {message}\n")
+
+
+def size(text: str) -> int:
+    """Bytes of a size as in redis.conf: 100mb is MiB, 100m is a million bytes; 0 is no limit."""
+    match = re.fullmatch(r"(\d+)([kmg]?b?)", text.lower())
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no size; give for instance 4gb, 512mb or a number of bytes")
+    return int(match[1]) * UNITS[match[2]]
+
+
+def within(least: int, most: int) -> "type[int]":
+    """A parser of integers between two bounds."""
+
+    def parse(text: str) -> int:
+        if not text.isascii() or not text.isdigit() or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"{text!r} is not between {least} and {most}")
+        return int(text)
+
+    return parse  # type: ignore[return-value]
+
+
+def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Parse the command line."""
+    parser = Parser(
+        prog="python -m slslab.tensordb",
+        description="Tensor databases that speak RedisAI's protocol, in memory, one port and keyspace for each peer.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
+    add(
+        "--port",
+        type=within(0, 65535),
+        default=0,
+        metavar="P",
+        help="port of the first peer, the others' follow it (default: 0, free ones)",
+    )
+    add("--peers", type=within(1, MOST_PEERS), default=1, metavar="N", help="databases (default: %(default)s)")
+    add(
+        "--password",
+        default=os.environ.get("TENSORDB_PASSWORD"),
+        help="what clients must give by AUTH (default: TENSORDB_PASSWORD, which `ps` does not show)",
+    )
+    add("--maxmemory", type=size, default=0, metavar="SIZE", help="limit for each peer, as 4gb (default: 0, none)")
+    add(
+        "--threads",
+        type=within(1, 1024),
+        default=1,
+        metavar="N",
+        help="torch's threads for one operation (default: 1, with which sums do not depend on the host)",
+    )
+    add("--no-strict", action="store_true", help="let scripts change and return their inputs, as RedisAI does")
+    add("--trace-fd", type=within(0, 1 << 20), metavar="N", help="write trace events to this open descriptor")
+    add("--parent-pipe", action="store_true", help="end when standard input does, that is with whoever started this")
+    options = parser.parse_args(argv)
+    if options.port and options.port + options.peers - 1 > 65535:
+        parser.error(f"there are no {options.peers} ports from {options.port} on")
+    if options.password == "":
+        parser.error("the password is empty; leave it out for none")
+    if options.trace_fd is not None:
+        try:
+            os.fstat(options.trace_fd)
+        except OSError:
+            parser.error(f"descriptor {options.trace_fd} of --trace-fd is not open")
+        os.environ["SLSLAB_TRACE_FD"] = str(options.trace_fd)
+    return options
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Serve until a signal, the end of standard input (`--parent-pipe`) or the last peer's SHUTDOWN."""
+    given = arguments(argv)
+    # A queue may be used by a signal handler, which an Event may not.
+    ends: queue.SimpleQueue[int] = queue.SimpleQueue()
+    for interrupt in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(interrupt, lambda *_: ends.put(-1))
+    options = Options(
+        given.host,
+        given.password.encode() if given.password is not None else None,
+        given.maxmemory,
+        Settings(strict=not given.no_strict, threads=given.threads),
+    )
+    report = reporter()
+    peers: list[Peer] = []
+    try:
+        for number in range(given.peers):
+            peers.append(Peer(number, given.port + number if given.port else 0, options, report, ends.put))
+    except OSError as error:
+        print(f"python -m slslab.tensordb: cannot listen on {given.host}: {error.strerror}", file=sys.stderr)
+        return 3
+    for peer in peers:
+        peer.start()
+    if given.parent_pipe:
+        threading.Thread(target=_until_end_of_input, args=(ends,), name="parent", daemon=True).start()
+    print(json.dumps({"endpoints": [f"redis://{given.host}:{peer.port}" for peer in peers]}), flush=True)
+    alive = set(range(len(peers)))
+    while alive and (ended := ends.get()) >= 0:
+        alive.discard(ended)
+    for number in alive:
+        peers[number].close()
+    if not all(peer.left(PATIENCE_S) for peer in peers):
+        os._exit(0)  # Python cannot end while a script runs, and nothing is kept
+    return 0
+
+
+def _until_end_of_input(ends: "queue.SimpleQueue[int]") -> None:
+    while os.read(0, 4096):
+        pass
+    ends.put(-1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,170 @@
+# ruff: noqa: ARG001 (all handlers have one signature)
+"""Commands about keys, whatever their values: DEL, EXPIRE, SCAN, …"""
+
+import heapq
+
+from slslab.tensordb.globs import matches
+from slslab.tensordb.replies import OK, CommandError, Reply, Simple
+from slslab.tensordb.session import SYNTAX, Session, command, whole
+from slslab.tensordb.store import TYPE_NAMES, milliseconds
+
+SCAN_COUNT = 10
+
+
+@command("del", -2)
+@command("unlink", -2)
+def _del(session: Session, args: list[bytes]) -> Reply:
+    return sum([session.store.drop(key) for key in args])
+
+
+@command("exists", -2)
+@command("touch", -2)
+def _exists(session: Session, args: list[bytes]) -> Reply:
+    return sum(key in session.store.table for key in args)
+
+
+@command("type", 2)
+def _type(session: Session, args: list[bytes]) -> Reply:
+    entry = session.store.table.get(args[0])
+    return Simple("none" if entry is None else TYPE_NAMES[type(entry.value)])
+
+
+@command("keys", 2)
+def _keys(session: Session, args: list[bytes]) -> Reply:
+    return [key for key in session.store.table if matches(args[0], key)]
+
+
+@command("dbsize", 1)
+def _dbsize(session: Session, args: list[bytes]) -> Reply:
+    return len(session.store.table)
+
+
+@command("flushdb", -1)
+@command("flushall", -1)
+def _flush(session: Session, args: list[bytes]) -> Reply:
+    if len(args) > 1 or any(arg.upper() not in (b"SYNC", b"ASYNC") for arg in args):
+        raise CommandError(SYNTAX)
+    session.store.clear()
+    return OK
+
+
+@command("rename", 3)
+def _rename(session: Session, args: list[bytes]) -> Reply:
+    if not session.store.rename(args[0], args[1]):
+        raise CommandError("ERR no such key")
+    return OK
+
+
+@command("scan", -2)
+def _scan(session: Session, args: list[bytes]) -> Reply:
+    cursor, pattern, count, kind = _scan_options(args)
+    table = session.store.table
+    # The cursor is a place in the order of the keys' hashes, so that a key which is there throughout is never missed,
+    # whatever comes and goes meanwhile. Keys of equal hash come together.
+    rest = [key for key in table if _place(key) >= cursor]
+    page = heapq.nsmallest(count, rest, key=_place)
+    if len(page) < count:
+        following = 0
+    else:
+        last = _place(page[-1])
+        taken = set(page)
+        page += [key for key in rest if _place(key) == last and key not in taken]
+        following = last + 1 if len(page) < len(rest) else 0
+    found: list[Reply] = [
+        key
+        for key in page
+        if (pattern is None or matches(pattern, key)) and (kind is None or TYPE_NAMES[type(table[key].value)] == kind)
+    ]
+    return [str(following), found]
+
+
+def _place(key: bytes) -> int:
+    return (hash(key) & 0xFFFF_FFFF_FFFF) + 1
+
+
+def _scan_options(args: list[bytes]) -> tuple[int, bytes | None, int, str | None]:
+    if not args[0].isdigit() or len(args[0]) > 20:
+        raise CommandError("ERR invalid cursor")
+    pattern, count, kind = None, SCAN_COUNT, None
+    if len(args) % 2 == 0:
+        raise CommandError(SYNTAX)
+    for option, value in zip(args[1::2], args[2::2], strict=True):
+        match option.upper():
+            case b"MATCH":
+                pattern = value
+            case b"COUNT":
+                count = whole(value)
+            case b"TYPE":
+                kind = value.decode(errors="replace")
+            case _:
+                raise CommandError(SYNTAX)
+    if count < 1:
+        raise CommandError(SYNTAX)
+    return int(args[0]), pattern, count, kind
+
+
+def deadline(argument: bytes, unit_ms: int, name: str, since: int | None = None) -> int:
+    """The time of an expiry argument in milliseconds since the epoch, `since` being now if it is none itself."""
+    when = whole(argument) * unit_ms + (milliseconds() if since is None else since)
+    if not -(1 << 63) <= when < 1 << 63:
+        raise CommandError(f"ERR invalid expire time in '{name}' command")
+    return when
+
+
+def _expire_at(session: Session, key: bytes, when: int) -> Reply:
+    store = session.store
+    if key not in store.table:
+        return 0
+    if when <= milliseconds():
+        store.drop(key)
+    else:
+        store.expire(key, when)
+    return 1
+
+
+@command("expire", 3)
+def _expire(session: Session, args: list[bytes]) -> Reply:
+    return _expire_at(session, args[0], deadline(args[1], 1000, "expire"))
+
+
+@command("pexpire", 3)
+def _pexpire(session: Session, args: list[bytes]) -> Reply:
+    return _expire_at(session, args[0], deadline(args[1], 1, "pexpire"))
+
+
+@command("expireat", 3)
+def _expireat(session: Session, args: list[bytes]) -> Reply:
+    return _expire_at(session, args[0], deadline(args[1], 1000, "expireat", since=0))
+
+
+@command("pexpireat", 3)
+def _pexpireat(session: Session, args: list[bytes]) -> Reply:
+    return _expire_at(session, args[0], deadline(args[1], 1, "pexpireat", since=0))
+
+
+def _left(session: Session, key: bytes) -> int:
+    """Milliseconds until a key expires; -1 if never, -2 if there is no such key."""
+    entry = session.store.table.get(key)
+    if entry is None:
+        return -2
+    return -1 if entry.expires is None else max(0, entry.expires - milliseconds())
+
+
+@command("ttl", 2)
+def _ttl(session: Session, args: list[bytes]) -> Reply:
+    left = _left(session, args[0])
+    return left if left < 0 else (left + 500) // 1000
+
+
+@command("pttl", 2)
+def _pttl(session: Session, args: list[bytes]) -> Reply:
+    return _left(session, args[0])
+
+
+@command("persist", 2)
+def _persist(session: Session, args: list[bytes]) -> Reply:
+    entry = session.store.table.get(args[0])
+    if entry is None or entry.expires is None:
+        return 0
+    entry.expires = None
+    return 1

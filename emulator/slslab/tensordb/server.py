@@ -1,0 +1,237 @@
+"""Peers: a listening socket and a keyspace each, and a thread for every connection."""
+
+import os
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import count
+
+# Imported for the commands that they enter into the table.
+from slslab.tensordb import ai, connections, generic, hashes, lists, strings  # noqa: F401
+from slslab.tensordb.replies import NULL_ARRAY, CommandError, Encoder, Reply
+from slslab.tensordb.resp import ProtocolError, Reader, Request
+from slslab.tensordb.scripts import Settings, Usage
+from slslab.tensordb.session import Blocked, Context, Session, admit, execute, release
+from slslab.tensordb.store import PeerClosed, Store
+
+BACKLOG = 512
+# Buffers given to the kernel at once, of which it takes 1024 at most.
+VECTOR = 64
+# Replies to pipelined requests are collected up to here.
+COLLECT = 64
+BREATH_S = 0.02
+# What poll takes: 24 days.
+LONGEST_WAIT_MS = (1 << 31) - 1
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is equal for all peers; `maxmemory` in bytes for each of them, 0 for no limit."""
+
+    host: str = "127.0.0.1"
+    password: bytes | None = None
+    maxmemory: int = 0
+    scripts: Settings = field(default_factory=Settings)
+
+
+class Peer:
+    """One database: closed by `close`, or by a client's SHUTDOWN, after which `ended` is called."""
+
+    def __init__(
+        self,
+        number: int,
+        port: int,
+        options: Options,
+        report: Callable[[int, str, Usage], None],
+        ended: Callable[[int], None],
+    ) -> None:
+        self._number = number
+        self._ended = ended
+        self._listener = socket.create_server((options.host, port), backlog=BACKLOG)
+        self._connections: dict[int, socket.socket] = {}
+        self._lock = threading.Lock()
+        self._empty = threading.Condition(self._lock)
+        self._closed = False
+        self._numbers = count(1)
+        self.port: int = self._listener.getsockname()[1]
+        self.context = Context(
+            Store(options.maxmemory),
+            number,
+            self.port,
+            options.password,
+            options.scripts,
+            report,
+            {},
+            self.close,
+        )
+
+    def start(self) -> None:
+        """Accept connections from now on."""
+        threading.Thread(target=self._accept, name=f"peer-{self._number}", daemon=True).start()
+
+    def close(self) -> None:
+        """End the connections and free the memory; the port is free when this returns."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            # The thread that accepts may be inside accept, which only this ends.
+            self._listener.shutdown(socket.SHUT_RDWR)
+            self._listener.close()
+            for connection in self._connections.values():
+                _cut(connection)
+        self.context.store.close()
+        self._ended(self._number)
+
+    def left(self, limit_s: float) -> bool:
+        """Wait until every connection has ended; False if a script still runs for one."""
+        with self._lock:
+            return self._empty.wait_for(lambda: not self._connections, limit_s)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, address = self._listener.accept()
+            except OSError:
+                if self._closed:
+                    return
+                time.sleep(BREATH_S)  # no descriptors: they come back when a client leaves
+                continue
+            number = next(self._numbers)
+            with self._lock:
+                if self._closed:
+                    connection.close()
+                    return
+                self._connections[number] = connection
+            thread = threading.Thread(
+                target=self._serve,
+                args=(connection, number, f"{address[0]}:{address[1]}"),
+                name=f"peer-{self._number}-{number}",
+                daemon=True,
+            )
+            try:
+                thread.start()
+            except RuntimeError:  # no threads: this client is sent away
+                self._forget(number, connection)
+
+    def _serve(self, connection: socket.socket, number: int, address: str) -> None:
+        session = Session(self.context, number, address)
+        self.context.clients[number] = session
+        try:
+            Connection(connection, session).serve()
+        finally:
+            del self.context.clients[number]
+            self._forget(number, connection)
+
+    def _forget(self, number: int, connection: socket.socket) -> None:
+        with self._lock:
+            del self._connections[number]
+            connection.close()
+            self._empty.notify_all()
+
+
+class Connection:
+    """Reads requests and writes replies, in order, until the client goes or is sent away."""
+
+    def __init__(self, connection: socket.socket, session: Session) -> None:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket = connection
+        self._session = session
+        self._encoder = Encoder()
+        self._reader = Reader(connection, self._flush, lambda *request: admit(session, *request))
+
+    def serve(self) -> None:
+        """Until the end."""
+        try:
+            while not self._session.leaving:
+                self._turn()
+            self._flush()
+        except ProtocolError as error:
+            self._say_and_leave(error)
+        except (EOFError, OSError, PeerClosed):
+            return
+
+    def _turn(self) -> None:
+        session = self._session
+        self._reader.trusted = session.authenticated
+        request = Request()
+        try:
+            complete = self._reader.request(request)
+        except BaseException:
+            if request.reserved:
+                release(session.store, request)
+            raise
+        if not complete:
+            return
+        answer = execute(session, request)
+        reply = self._wait(answer) if isinstance(answer, Blocked) else answer
+        self._encoder.protocol = session.protocol
+        self._encoder.add(reply)
+        if len(self._encoder.parts) >= COLLECT:
+            self._flush()
+
+    def _wait(self, blocked: Blocked) -> Reply:
+        """Wait until the client's turn comes, its time is over or it goes away; no thread looks in between."""
+        store, waiter = self._session.store, blocked.waiter
+        gone = select.poll()
+        gone.register(self._socket, select.POLLRDHUP)
+        bell = os.eventfd(0, os.EFD_CLOEXEC)
+        try:
+            self._flush()
+            both = select.poll()
+            both.register(self._socket, select.POLLRDHUP)
+            both.register(bell, select.POLLIN)
+            with store:
+                waiter.alive = lambda: not gone.poll(0)
+                waiter.wake = lambda: os.eventfd_write(bell, 1)
+                # Whoever came between the queueing and now has not found the client alive.
+                for key in waiter.keys:
+                    store.signal(key)
+            both.poll(min(blocked.timeout_s * 1000, LONGEST_WAIT_MS) if blocked.timeout_s else None)
+        finally:
+            try:
+                with store:
+                    store.leave(waiter)
+            finally:
+                os.close(bell)
+        return waiter.reply if waiter.served else NULL_ARRAY
+
+    def _flush(self) -> None:
+        """Send what there is, taking in meanwhile what the client sends: it may read only when it has sent all."""
+        if not self._encoder.pending:
+            return
+        parts = [memoryview(part) for part in self._encoder.take()]
+        poll = select.poll()
+        events = select.POLLIN | select.POLLOUT
+        while parts:
+            try:
+                sent = self._socket.sendmsg(parts[:VECTOR], [], socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                poll.register(self._socket, events)
+                happened = poll.poll()[0][1]
+                if happened & select.POLLIN and not happened & select.POLLOUT and not self._reader.spill():
+                    events = select.POLLOUT
+                continue
+            while parts and sent >= len(parts[0]):
+                sent -= len(parts.pop(0))
+            if sent:
+                parts[0] = parts[0][sent:]
+
+    def _say_and_leave(self, error: ProtocolError) -> None:
+        try:
+            self._encoder.add(CommandError(str(error)))
+            self._flush()
+            # Closed with something unread, the client would be reset and lose the reply.
+            self._socket.shutdown(socket.SHUT_WR)
+        except (EOFError, OSError):
+            return
+
+
+def _cut(connection: socket.socket) -> None:
+    try:
+        connection.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        return  # the client was faster

@@ -1,0 +1,271 @@
+"""The keyspace of one peer: values by key, their expiry, the memory they take, and the clients that wait for a list.
+
+Strings are `bytes` or, if large, a `memoryview` that nobody writes to; lists are deques, hashes dicts, sets sets.
+Tensors and scripts are immutable. Memory is the sum of the values' bytes and ENTRY_BYTES for every key and element.
+"""
+
+import heapq
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from slslab.tensordb.replies import WRONGTYPE, CommandError, Reply
+from slslab.tensordb.scripts import Script
+from slslab.tensordb.tensors import Tensor
+
+# About what CPython takes to hold an empty bytes object in a container.
+ENTRY_BYTES = 64
+OUT_OF_MEMORY = "OOM command not allowed when used memory > 'maxmemory'."
+STRING = (bytes, memoryview)
+TYPE_NAMES = {
+    bytes: "string",
+    memoryview: "string",
+    deque: "list",
+    dict: "hash",
+    set: "set",
+    Tensor: "AI_TENSOR",
+    Script: "AI_SCRIPT",
+}
+
+Value = bytes | memoryview | deque[bytes] | dict[bytes, bytes] | set[bytes] | Tensor | Script
+V = TypeVar("V", deque[bytes], dict[bytes, bytes], set[bytes])
+
+
+class PeerClosed(Exception):
+    """The peer has been shut down."""
+
+
+class Entry:
+    """A value under a key; `expires` is in milliseconds since the epoch, None if never."""
+
+    __slots__ = ("expires", "size", "value")
+
+    def __init__(self, value: Value, size: int, expires: int | None) -> None:
+        self.value = value
+        self.size = size
+        self.expires = expires
+
+
+class Waiter:
+    """A client that waits for one of several lists.
+
+    `take` tries to take from a key, under the store's lock, and returns None if there is nothing; `alive` tells
+    whether the client is still there, so that no element goes to one that has left; `wake` ends its wait.
+    """
+
+    def __init__(self, keys: list[bytes], take: Callable[[bytes], Reply]) -> None:
+        self.keys = keys
+        self.take = take
+        self.alive: Callable[[], bool] = lambda: False
+        self.wake: Callable[[], None] = lambda: None
+        self.served = False
+        self.reply: Reply = None
+
+
+class Store:
+    """One keyspace. Used as a context manager it is locked; every method but `closed` needs that.
+
+    `maxmemory` is in bytes, 0 for no limit.
+    """
+
+    def __init__(self, maxmemory: int = 0) -> None:
+        self.maxmemory = maxmemory
+        self.table: dict[bytes, Entry] = {}
+        self.used = 0
+        self.peak = 0
+        self.reserved = 0
+        self.blocked = 0
+        self.closed = False
+        # RedisAI runs the scripts of a device one after another.
+        self.script_turn = threading.Lock()
+        self._lock = threading.RLock()
+        self._depth = 0
+        self._deadlines: list[tuple[int, bytes]] = []
+        self._waiting: dict[bytes, deque[Waiter]] = {}
+        self._ready: deque[bytes] = deque()
+
+    def __enter__(self) -> Self:
+        self._lock.acquire()
+        if self.closed:
+            self._lock.release()
+            raise PeerClosed
+        self._depth += 1
+        if self._depth == 1 and self._deadlines:
+            self._expire()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        # As Redis does: waiting clients are served after the command, or the transaction, that filled the list.
+        try:
+            if self._depth == 1:
+                self._serve()
+        finally:
+            self._depth -= 1
+            self._lock.release()
+
+    def close(self) -> None:
+        """Free everything; whoever comes later gets PeerClosed."""
+        with self._lock:
+            self.closed = True
+            self.clear()
+            self._waiting.clear()
+
+    # Values
+
+    def entry(self, key: bytes, kind: type | tuple[type, ...]) -> Entry | None:
+        """The entry of a key, None if there is none; CommandError if it is of another type."""
+        entry = self.table.get(key)
+        if entry is not None and not isinstance(entry.value, kind):
+            raise CommandError(WRONGTYPE)
+        return entry
+
+    def value(self, key: bytes, kind: type | tuple[type, ...]) -> Any:
+        """The value of a key, None if there is none; CommandError if it is of another type."""
+        entry = self.entry(key, kind)
+        return None if entry is None else entry.value
+
+    def put(self, key: bytes, value: Value, size: int, expires: int | None = None) -> None:
+        """Set a key to a value of `size` bytes; CommandError if there is no room for it."""
+        size += len(key) + ENTRY_BYTES
+        self.require(size)
+        self.drop(key)
+        self.table[key] = Entry(value, size, expires)
+        self._account(size)
+        if expires is not None:
+            self.expire(key, expires)
+        if isinstance(value, deque):
+            self.signal(key)
+
+    def collection(self, key: bytes, kind: type[V]) -> tuple[V, Entry]:
+        """The list, hash or set of a key, which is made if there is none; `settle` must follow."""
+        entry = self.entry(key, kind)
+        if entry is None:
+            self.put(key, kind(), 0)
+            entry = self.table[key]
+        value: Any = entry.value
+        return value, entry
+
+    def settle(self, key: bytes, entry: Entry, change: int) -> None:
+        """Account for a collection that grew or shrank by `change` bytes; an empty one is no key any more."""
+        entry.size += change
+        self._account(change)
+        if not entry.value:
+            self.drop(key)
+
+    def drop(self, key: bytes) -> bool:
+        """Remove a key; whether it was there."""
+        entry = self.table.pop(key, None)
+        if entry is not None:
+            self.used -= entry.size
+        return entry is not None
+
+    def rename(self, old: bytes, new: bytes) -> bool:
+        """Give a value another key, with its expiry; whether it was there."""
+        entry = self.table.pop(old, None)
+        if entry is None:
+            return False
+        change = len(new) - len(old)
+        self.drop(new)
+        entry.size += change
+        self._account(change)
+        self.table[new] = entry
+        if entry.expires is not None:
+            self.expire(new, entry.expires)
+        if isinstance(entry.value, deque):
+            self.signal(new)
+        return True
+
+    def clear(self) -> None:
+        """Remove every key."""
+        self.table.clear()
+        self._deadlines.clear()
+        self.used = 0
+
+    # Memory
+
+    def require(self, size: int) -> None:
+        """CommandError if `size` bytes more would be too many."""
+        if self.maxmemory and self.used + self.reserved + size > self.maxmemory:
+            raise CommandError(OUT_OF_MEMORY)
+
+    def reserve(self, size: int) -> None:
+        """Set bytes aside for what is being received, or give them back (negative); CommandError if too many."""
+        if size > 0:
+            self.require(size)
+        self.reserved += size
+
+    def _account(self, change: int) -> None:
+        self.used += change
+        self.peak = max(self.peak, self.used)
+
+    # Expiry
+
+    def expire(self, key: bytes, when: int) -> None:
+        """Have a key removed at a time in milliseconds since the epoch."""
+        self.table[key].expires = when
+        heapq.heappush(self._deadlines, (when, key))
+        if len(self._deadlines) > 2 * len(self.table) + 1024:
+            # Each change of a key's expiry leaves its old deadline behind.
+            self._deadlines = [(entry.expires, key) for key, entry in self.table.items() if entry.expires is not None]
+            heapq.heapify(self._deadlines)
+
+    def _expire(self) -> None:
+        now = milliseconds()
+        while self._deadlines and self._deadlines[0][0] <= now:
+            when, key = heapq.heappop(self._deadlines)
+            entry = self.table.get(key)
+            if entry is not None and entry.expires == when:
+                self.drop(key)
+
+    # Waiting clients
+
+    def wait(self, waiter: Waiter) -> None:
+        """Add a client to the queues of its keys; it is served in order of arrival."""
+        self.blocked += 1
+        for key in waiter.keys:
+            self._waiting.setdefault(key, deque()).append(waiter)
+
+    def leave(self, waiter: Waiter) -> None:
+        """End a wait that was not served; nothing if it was."""
+        if not waiter.served:
+            self._forget(waiter)
+
+    def signal(self, key: bytes) -> None:
+        """Tell that a list has something, for those that wait."""
+        if key in self._waiting:
+            self._ready.append(key)
+
+    def _serve(self) -> None:
+        while self._ready:
+            key = self._ready.popleft()
+            for waiter in list(self._waiting.get(key, ())):
+                if not isinstance(getattr(self.table.get(key), "value", None), deque):
+                    break
+                if not waiter.alive():
+                    continue
+                try:
+                    reply = waiter.take(key)
+                except CommandError as error:
+                    reply = error
+                self._forget(waiter)
+                waiter.served, waiter.reply = True, reply
+                waiter.wake()
+
+    def _forget(self, waiter: Waiter) -> None:
+        self.blocked -= 1
+        for key in set(waiter.keys):
+            queue = self._waiting[key]
+            while waiter in queue:
+                queue.remove(waiter)
+            if not queue:
+                del self._waiting[key]
+
+
+def milliseconds() -> int:
+    """Milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,190 @@
+"""Commands about strings and counters: GET, SET, INCR, …"""
+
+import math
+from dataclasses import dataclass
+
+from slslab.tensordb.generic import deadline
+from slslab.tensordb.replies import OK, Blob, CommandError, Reply
+from slslab.tensordb.resp import MAX_BULK, integer
+from slslab.tensordb.session import NOT_INTEGER, SYNTAX, Session, command, whole, wrong_arity
+from slslab.tensordb.store import STRING, Store
+
+
+def _text(store: Store, key: bytes) -> Blob | None:
+    value: Blob | None = store.value(key, STRING)
+    return value
+
+
+def _set(store: Store, key: bytes, value: Blob, expires: int | None = None) -> None:
+    store.put(key, value.toreadonly() if isinstance(value, memoryview) else value, len(value), expires)
+
+
+@command("get", 2)
+def _get(session: Session, args: list[bytes]) -> Reply:
+    return _text(session.store, args[0])
+
+
+@dataclass
+class _Options:
+    """What may follow SET's value."""
+
+    expires: int | None = None
+    condition: bytes = b""
+    keep: bool = False
+    get: bool = False
+
+
+def _options(args: list[bytes]) -> _Options:
+    options = _Options()
+    rest = [arg.upper() for arg in args]
+    while rest:
+        word = rest.pop(0)
+        if word in (b"NX", b"XX") and not options.condition:
+            options.condition = word
+        elif word == b"KEEPTTL" and options.expires is None:
+            options.keep = True
+        elif word == b"GET":
+            options.get = True
+        elif word in (b"EX", b"PX", b"EXAT", b"PXAT") and rest and options.expires is None and not options.keep:
+            argument = rest.pop(0)
+            if whole(argument) <= 0:
+                raise CommandError("ERR invalid expire time in 'set' command")
+            unit = 1 if word.startswith(b"P") else 1000
+            options.expires = deadline(argument, unit, "set", since=0 if word.endswith(b"AT") else None)
+        else:
+            raise CommandError(SYNTAX)
+    return options
+
+
+@command("set", -3, grows=True, raw=True)
+def _set_command(session: Session, args: list[Blob]) -> Reply:
+    store, key = session.store, bytes(args[0])
+    options = _options([bytes(arg) for arg in args[2:]])
+    old = _text(store, key) if options.get else None
+    entry = store.table.get(key)
+    if options.condition and (entry is None) != (options.condition == b"NX"):
+        return old
+    expires = entry.expires if options.keep and entry is not None else options.expires
+    _set(store, key, args[1], expires)
+    return old if options.get else OK
+
+
+@command("setnx", 3, grows=True, raw=True)
+def _setnx(session: Session, args: list[Blob]) -> Reply:
+    key = bytes(args[0])
+    if key in session.store.table:
+        return 0
+    _set(session.store, key, args[1])
+    return 1
+
+
+@command("setex", 4, grows=True)
+def _setex(session: Session, args: list[bytes]) -> Reply:
+    return _set_until(session, args, 1000, "setex")
+
+
+@command("psetex", 4, grows=True)
+def _psetex(session: Session, args: list[bytes]) -> Reply:
+    return _set_until(session, args, 1, "psetex")
+
+
+def _set_until(session: Session, args: list[bytes], unit_ms: int, name: str) -> Reply:
+    if whole(args[1]) <= 0:
+        raise CommandError(f"ERR invalid expire time in '{name}' command")
+    _set(session.store, args[0], args[2], deadline(args[1], unit_ms, name))
+    return OK
+
+
+@command("getset", 3, grows=True, raw=True)
+def _getset(session: Session, args: list[Blob]) -> Reply:
+    key = bytes(args[0])
+    old = _text(session.store, key)
+    _set(session.store, key, args[1])
+    return old
+
+
+@command("getdel", 2)
+def _getdel(session: Session, args: list[bytes]) -> Reply:
+    old = _text(session.store, args[0])
+    if old is not None:
+        session.store.drop(args[0])
+    return old
+
+
+@command("append", 3, grows=True)
+def _append(session: Session, args: list[bytes]) -> Reply:
+    entry = session.store.entry(args[0], STRING)
+    old = b"" if entry is None else _text(session.store, args[0]) or b""
+    if len(old) + len(args[1]) > MAX_BULK:
+        raise CommandError("ERR string exceeds maximum allowed size (512MB)")
+    _set(session.store, args[0], bytes(old) + args[1], None if entry is None else entry.expires)
+    return len(old) + len(args[1])
+
+
+@command("strlen", 2)
+def _strlen(session: Session, args: list[bytes]) -> Reply:
+    return len(_text(session.store, args[0]) or b"")
+
+
+@command("mget", -2)
+def _mget(session: Session, args: list[bytes]) -> Reply:
+    values = [entry.value if (entry := session.store.table.get(key)) else None for key in args]
+    return [value if isinstance(value, STRING) else None for value in values]
+
+
+@command("mset", -3, grows=True)
+def _mset(session: Session, args: list[bytes]) -> Reply:
+    if len(args) % 2:
+        raise wrong_arity("mset")
+    for key, value in zip(args[::2], args[1::2], strict=True):
+        _set(session.store, key, value)
+    return OK
+
+
+def _add(session: Session, key: bytes, increment: int) -> Reply:
+    entry = session.store.entry(key, STRING)
+    try:
+        number = 0 if entry is None else integer(_text(session.store, key) or b"")
+    except ValueError:
+        raise CommandError(NOT_INTEGER) from None
+    number += increment
+    if not -(1 << 63) <= number < 1 << 63:
+        raise CommandError("ERR increment or decrement would overflow")
+    _set(session.store, key, b"%d" % number, None if entry is None else entry.expires)
+    return number
+
+
+@command("incr", 2, grows=True)
+def _incr(session: Session, args: list[bytes]) -> Reply:
+    return _add(session, args[0], 1)
+
+
+@command("incrby", 3, grows=True)
+def _incrby(session: Session, args: list[bytes]) -> Reply:
+    return _add(session, args[0], whole(args[1]))
+
+
+@command("decr", 2, grows=True)
+def _decr(session: Session, args: list[bytes]) -> Reply:
+    return _add(session, args[0], -1)
+
+
+@command("decrby", 3, grows=True)
+def _decrby(session: Session, args: list[bytes]) -> Reply:
+    if whole(args[1]) == -(1 << 63):
+        raise CommandError("ERR decrement would overflow")
+    return _add(session, args[0], -whole(args[1]))
+
+
+@command("incrbyfloat", 3, grows=True)
+def _incrbyfloat(session: Session, args: list[bytes]) -> Reply:
+    entry = session.store.entry(args[0], STRING)
+    try:
+        number = float(bytes((_text(session.store, args[0]) or b"0")[:256])) + float(args[1][:256])
+    except ValueError:
+        raise CommandError("ERR value is not a valid float") from None
+    if not math.isfinite(number):
+        raise CommandError("ERR increment would produce NaN or Infinity")
+    text = b"%.17g" % number
+    _set(session.store, args[0], text, None if entry is None else entry.expires)
+    return text

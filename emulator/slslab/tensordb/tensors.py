@@ -1,0 +1,144 @@
+"""Tensors: RedisAI's data types, shapes as clients send them, and their bytes."""
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from slslab.tensordb.memory import allocate, bytes_of
+from slslab.tensordb.replies import LARGE, Blob, CommandError, Reply
+from slslab.tensordb.resp import MAX_BULK, integer
+
+# RedisAI's names, little-endian and in C order. Its STRING tensors are not known here.
+DTYPES = {
+    name: np.dtype(code)
+    for name, code in (
+        ("FLOAT", "<f4"),
+        ("DOUBLE", "<f8"),
+        ("INT8", "i1"),
+        ("INT16", "<i2"),
+        ("INT32", "<i4"),
+        ("INT64", "<i8"),
+        ("UINT8", "u1"),
+        ("UINT16", "<u2"),
+        ("BOOL", "?"),
+    )
+}
+NAMES = {dtype: name for name, dtype in DTYPES.items()}
+# numpy 1 has no more.
+MAX_DIMENSIONS = 32
+NUMBER = re.compile(rb"[-+]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|inf(?:inity)?|nan)", re.IGNORECASE)
+
+INVALID_SHAPE = "ERR invalid or negative value found in tensor shape"
+INVALID_LENGTH = "ERR data length does not match tensor shape and type"
+
+
+@dataclass(frozen=True, eq=False)
+class Tensor:
+    """An array in C order that nobody writes to."""
+
+    array: npt.NDArray[Any]
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of its elements."""
+        return int(self.array.nbytes)
+
+    def blob(self) -> memoryview:
+        """Its elements as they lie in memory."""
+        return bytes_of(self.array)
+
+    def meta(self) -> list[Reply]:
+        """What `AI.TENSORGET key META` answers."""
+        return ["dtype", NAMES[self.array.dtype], "shape", list(self.array.shape)]
+
+    def values(self) -> list[Reply]:
+        """What `AI.TENSORGET key VALUES` answers: ints for integer types, else doubles."""
+        values: list[Reply] = self.array.reshape(-1).tolist()
+        return [int(value) for value in values] if self.array.dtype == np.bool_ else values  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Header:
+    """The arguments of `AI.TENSORSET key dtype d0 [d1 …] [BLOB | VALUES …]` up to the data; `rest` is their count."""
+
+    dtype: npt.DTypeLike
+    shape: tuple[int, ...]
+    bytes: int
+    format: str | None
+    rest: int
+
+
+def parse_header(arguments: Sequence[Blob]) -> Header:
+    """Read and check dtype and shape; `arguments` begin with the key. CommandError if they are not valid."""
+    dtype = DTYPES.get(bytes(arguments[1][:8]).upper().decode("latin-1"))
+    if dtype is None:
+        raise CommandError("ERR invalid data type")
+    shape: list[int] = []
+    form = None
+    at = 2
+    for at, argument in enumerate(arguments[2:], 2):
+        if bytes(argument[:7]).upper() in (b"BLOB", b"VALUES"):
+            form = bytes(argument).decode().upper()
+            at += 1
+            break
+        shape.append(_dimension(argument))
+        if len(shape) > MAX_DIMENSIONS:
+            raise CommandError(f"ERR invalid tensor shape: more than {MAX_DIMENSIONS} dimensions")
+    else:
+        at += 1
+    if not shape:
+        raise CommandError(INVALID_SHAPE)
+    return Header(dtype, tuple(shape), math.prod(shape) * dtype.itemsize, form, at)
+
+
+def parse_tensor(arguments: Sequence[Blob]) -> Tensor:
+    """The tensor of `AI.TENSORSET`'s arguments, which begin with the key. CommandError if they are not valid."""
+    header = parse_header(arguments)
+    data = arguments[header.rest :]
+    if header.format == "BLOB":
+        if len(data) != 1 or len(data[0]) != header.bytes:
+            raise CommandError(INVALID_LENGTH)
+        return Tensor(np.frombuffer(_owned(data[0]), header.dtype).reshape(header.shape))
+    if header.bytes > MAX_BULK:
+        raise CommandError(f"ERR tensor of {header.bytes} bytes is larger than {MAX_BULK}")
+    if header.format is None:
+        return Tensor(np.zeros(header.shape, header.dtype))
+    if len(data) != math.prod(header.shape):
+        raise CommandError("ERR wrong number of values was given in 'AI.TENSORSET' command")
+    return Tensor(_numbers(data, header.dtype).reshape(header.shape))
+
+
+def _dimension(argument: Blob) -> int:
+    try:
+        size = integer(argument)
+    except ValueError:
+        size = 0
+    if size <= 0:
+        raise CommandError(INVALID_SHAPE)
+    return size
+
+
+def _owned(data: Blob) -> memoryview:
+    """Memory that is the tensor's own: a large argument's already is."""
+    if len(data) >= LARGE and isinstance(data, memoryview):
+        return data
+    owned = allocate(len(data))
+    owned[:] = data
+    return owned
+
+
+def _numbers(words: Sequence[Blob], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    try:
+        if np.dtype(dtype).kind == "f":
+            if not all(NUMBER.fullmatch(word) for word in words):
+                raise ValueError
+            with np.errstate(over="ignore"):
+                return np.array([float(bytes(word)) for word in words], np.float64).astype(dtype)
+        return np.array([integer(word) for word in words], dtype)
+    except (ValueError, OverflowError):
+        raise CommandError("ERR invalid value") from None
