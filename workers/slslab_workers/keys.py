@@ -21,3 +21,8 @@ def model_key(plan: Plan, epoch: int) -> str:
 def result_key(plan: Plan, rank: int) -> str:
     """Key of a worker's result."""
     return f"{plan.run}/results/{rank}"
+
+
+def validation_key(plan: Plan) -> str:
+    """Key of the images that SPIRT's convergence check judges by."""
+    return f"{plan.run}/validation"

@@ -219,30 +219,14 @@ class Worker:
     def _train_step(self, state: WorkerState, started: float) -> bool:
         epoch, step = divmod(state.position, self.plan.batches)
         self.tracer.epoch, self.tracer.step = epoch, step
-        inputs, targets = self._fetch(epoch, step)
-        loss, gradient = self._compute(state.model, inputs, targets)
+        inputs, targets = fetch_minibatch(self.objects, self.plan, self.rank, epoch, step)
+        with self.tracer.span("compute", "compute"):
+            loss, gradient = compute_gradient(state.model, inputs, targets)
         state.losses.append(loss)
         leaving = self.synchronise(state, Step(epoch, step, loss, gradient, self._short_of_time(started)))
         state.position += 1
         self.tracer.epoch = self.tracer.step = -1
         return leaving
-
-    def _fetch(self, epoch: int, step: int) -> tuple[torch.Tensor, torch.Tensor]:
-        stored = self.objects.get(minibatch_key(self.plan, epoch, step, self.rank), "fetch")
-        with self.tracer.span("prepare", "fetch"):
-            images, labels = datasets.decode_minibatch(stored.body, stored.metadata)
-            policy = datasets.Policy.from_metadata(stored.metadata)
-            return datasets.prepare(images, labels, policy, self.plan.seed, epoch, self.rank, step)
-
-    def _compute(
-        self, model: torch.nn.Module, inputs: torch.Tensor, targets: torch.Tensor
-    ) -> tuple[float, torch.Tensor]:
-        with self.tracer.span("compute", "compute"):
-            for parameter in model.parameters():
-                parameter.grad = None
-            loss = torch.nn.functional.cross_entropy(model(inputs), targets)
-            loss.backward()  # type: ignore[no-untyped-call]
-            return loss.item(), gradients.flat_gradient(model)
 
     def _fresh(self) -> WorkerState:
         with self.tracer.span("build", "other"):
@@ -344,6 +328,28 @@ def handle(event: Mapping[str, Any], context: Any, worker: type[Worker]) -> dict
 def _environment_client() -> Any:
     """One S3 client for the life of the environment: making it costs a second of a small function's CPU share."""
     return s3_client()
+
+
+def fetch_minibatch(
+    objects: Objects, plan: Plan, rank: int, epoch: int, step: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """A worker's minibatch out of the object store, augmented: inputs (B, C, H, W) float32, targets (B,) int64."""
+    stored = objects.get(minibatch_key(plan, epoch, step, rank), "fetch")
+    with objects.tracer.span("prepare", "fetch"):
+        images, labels = datasets.decode_minibatch(stored.body, stored.metadata)
+        policy = datasets.Policy.from_metadata(stored.metadata)
+        return datasets.prepare(images, labels, policy, plan.seed, epoch, rank, step)
+
+
+def compute_gradient(
+    model: torch.nn.Module, inputs: torch.Tensor, targets: torch.Tensor
+) -> tuple[float, torch.Tensor]:
+    """Mean cross-entropy loss of a minibatch, and its gradient (P,) float32."""
+    for parameter in model.parameters():
+        parameter.grad = None
+    loss = torch.nn.functional.cross_entropy(model(inputs), targets)
+    loss.backward()  # type: ignore[no-untyped-call]
+    return loss.item(), gradients.flat_gradient(model)
 
 
 def make_optimiser(plan: Plan, model: torch.nn.Module) -> torch.optim.Optimizer:

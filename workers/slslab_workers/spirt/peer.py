@@ -1,0 +1,135 @@
+"""A peer within one function: its own database, the peers that it trusts and their databases, its queues."""
+
+import json
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import quote
+
+from slslab_workers import endpoints
+from slslab_workers.events import Tracer
+from slslab_workers.objects import Objects, s3_client
+from slslab_workers.queues import Queues, open_queues
+from slslab_workers.spirt.settings import Execution, Keys, Settings
+from slslab_workers.spirt.trust import Identity
+from slslab_workers.tensors import TensorDatabase, TensorError, Unreachable
+
+# A peer is dead after three pings in a row without an answer, a second apart (protocol reference 2.6).
+PINGS = 3
+PING_INTERVAL_S = 1.0
+PING_ANSWER_S = 1.0
+
+
+class Peer:
+    """The peer that an execution is of, as one of its functions sees it; connections end with the function."""
+
+    def __init__(self, execution: Execution, context: Any) -> None:
+        self.execution = execution
+        self.plan = execution.plan
+        self.rank = execution.rank
+        self.epoch = execution.epoch
+        self.context = context
+        self.settings = Settings.of(self.plan)
+        self.keys = Keys(self.plan)
+        self.tracer = Tracer(run=self.plan.run, worker=self.rank, invocation=context.aws_request_id)
+        self.tracer.epoch = self.epoch
+        self._open = ExitStack()
+        self.database = self._open.enter_context(TensorDatabase(endpoints.tensor_urls()[self.rank], self.tracer))
+        self._others: dict[int, TensorDatabase] = {}
+        self._queues: Queues | None = None
+        self._objects: Objects | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._open.close()
+
+    @property
+    def queues(self) -> Queues:
+        """The queues, connected on first use."""
+        if self._queues is None:
+            self._queues = self._open.enter_context(open_queues(endpoints.queue_url(), self.tracer))
+        return self._queues
+
+    @property
+    def objects(self) -> Objects:
+        """The run's bucket."""
+        if self._objects is None:
+            with self.tracer.span("connect", "other"):
+                client = s3_client()
+            self._open.callback(client.close)
+            self._objects = Objects(client, self.execution.bucket, self.tracer)
+        return self._objects
+
+    def identity(self) -> Identity:
+        """The peer's key pair, out of its own database."""
+        return Identity.from_pem(bytes(self.database.command("GET", self.keys.private_key)))
+
+    def trusted(self) -> dict[int, dict[str, Any]]:
+        """The peers that were admitted, this one not among them, by rank: address, port, public key and password (for
+        this peer's private key)."""
+        found = self.database.command("HGETALL", self.keys.trusted)
+        return {int(bytes(rank)): json.loads(bytes(record)) for rank, record in zip(found[::2], found[1::2], strict=True)}
+
+    def trust(self, rank: int, record: Mapping[str, Any]) -> None:
+        """Admit a peer, or learn more of it."""
+        self.database.command("HSET", self.keys.trusted, rank, json.dumps(record))
+
+    def database_of(self, rank: int) -> TensorDatabase:
+        """A trusted peer's database, opened with the password that the peer gave; KeyError if it is not trusted."""
+        if rank == self.rank:
+            return self.database
+        if rank not in self._others:
+            record = self.trusted()[rank]
+            password = self.identity().decrypt(record["password"])
+            credentials = f":{quote(password, safe='')}@" if password else ""
+            url = f"redis://{credentials}{record['address']}:{record['port']}"
+            database = TensorDatabase(url, self.tracer, connect_s=PING_ANSWER_S)
+            self._others[rank] = self._open.enter_context(database)
+        return self._others[rank]
+
+    def answers(self, rank: int) -> bool:
+        """Whether a peer's database answers a ping, as an event of its own."""
+        database = self.database_of(rank)
+        with self.tracer.span("ping", "wait", database.resource("")) as span:
+            span.requests = 1
+            try:
+                return bool(database.command("PING") == "PONG")
+            except (Unreachable, TensorError):
+                span.failed = True
+                return False
+
+    def is_alive(self, rank: int) -> bool:
+        """Whether a peer's database answers one of three pings, a second apart."""
+        for attempt in range(PINGS):
+            if attempt:
+                with self.tracer.span("wait", "wait"):
+                    time.sleep(PING_INTERVAL_S)
+            if self.answers(rank):
+                return True
+        return False
+
+    def mark_dead(self, rank: int) -> None:
+        """Remember that a peer died in this epoch; it comes back by being admitted again only."""
+        record = {"epoch": self.epoch, "time": time.time(), "found_by": self.rank}
+        self.database.command("HSETNX", self.keys.inactive, rank, json.dumps(record))
+        self.database.command("HDEL", self.keys.trusted, rank)
+
+    def dead(self) -> dict[int, dict[str, Any]]:
+        """The peers that this one found dead, by rank: epoch and wall time (s)."""
+        found = self.database.command("HGETALL", self.keys.inactive)
+        return {int(bytes(rank)): json.loads(bytes(record)) for rank, record in zip(found[::2], found[1::2], strict=True)}
+
+    def active(self) -> list[int]:
+        """The ranks whose averages are aggregated in this epoch, this peer's among them."""
+        stored = self.database.command("GET", self.keys.active(self.epoch))
+        return [int(rank) for rank in json.loads(bytes(stored))]
+
+    def set_active(self, ranks: list[int]) -> None:
+        """Decide whose averages are aggregated in this epoch."""
+        self.database.command("SET", self.keys.active(self.epoch), json.dumps(sorted(ranks)))

@@ -1,0 +1,98 @@
+"""Who is a peer: signed requests to join, protected against replay, and the exchange of database passwords.
+
+RSA-2048, PSS with SHA-256 for signatures and OAEP with SHA-256 for passwords, as released; signed is the whole record
+with a nonce of its own instead of a constant (protocol reference 2.6).
+"""
+
+import base64
+import json
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import padding, rsa
+
+KEY_BITS = 2048
+PSS = padding.PSS(mgf=padding.MGF1(hashes.SHA256()), salt_length=padding.PSS.MAX_LENGTH)
+OAEP = padding.OAEP(mgf=padding.MGF1(hashes.SHA256()), algorithm=hashes.SHA256(), label=None)
+
+
+class Untrusted(Exception):
+    """A record whose signature does not hold, or that is not what was asked for."""
+
+
+class Identity:
+    """A peer's key pair."""
+
+    def __init__(self, private_key: rsa.RSAPrivateKey) -> None:
+        self._private_key = private_key
+
+    @classmethod
+    def fresh(cls) -> "Identity":
+        """A new key pair."""
+        return cls(rsa.generate_private_key(public_exponent=65537, key_size=KEY_BITS))
+
+    @classmethod
+    def from_pem(cls, pem: bytes) -> "Identity":
+        """The pair that `private_pem` wrote."""
+        key = serialization.load_pem_private_key(pem, password=None)
+        if not isinstance(key, rsa.RSAPrivateKey):
+            raise Untrusted("the private key is no RSA key")
+        return cls(key)
+
+    @property
+    def private_pem(self) -> bytes:
+        """PKCS #8, not encrypted: it stays in the peer's own database."""
+        return self._private_key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+
+    @property
+    def public_pem(self) -> str:
+        """The public key as text."""
+        encoded = self._private_key.public_key().public_bytes(
+            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+        )
+        return encoded.decode()
+
+    def sign(self, record: Mapping[str, Any]) -> dict[str, Any]:
+        """The record with this peer's public key, a nonce unless it has one, and a signature of all that."""
+        signed = {"nonce": secrets.token_hex(16), **record, "public_key": self.public_pem}
+        signature = self._private_key.sign(_canonical(signed), PSS, hashes.SHA256())
+        return {**signed, "signature": base64.b64encode(signature).decode()}
+
+    def decrypt(self, text: str) -> str:
+        """What was encrypted with this peer's public key."""
+        try:
+            return self._private_key.decrypt(base64.b64decode(text), OAEP).decode()
+        except ValueError as error:
+            raise Untrusted("a password was not encrypted for this peer") from error
+
+
+def encrypt(text: str, public_pem: str) -> str:
+    """Text for the owner of this public key, base64."""
+    return base64.b64encode(_public_key(public_pem).encrypt(text.encode(), OAEP)).decode()
+
+
+def verify(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The record without its signature; Untrusted unless the signature is of this record and of its own key."""
+    content = {name: value for name, value in record.items() if name != "signature"}
+    try:
+        signature = base64.b64decode(record["signature"], validate=True)
+        _public_key(record["public_key"]).verify(signature, _canonical(content), PSS, hashes.SHA256())
+    except (InvalidSignature, KeyError, TypeError, ValueError) as error:
+        raise Untrusted(f"a record of peer {record.get('rank')} is not signed by its key") from error
+    return content
+
+
+def _public_key(pem: str) -> rsa.RSAPublicKey:
+    key = serialization.load_pem_public_key(pem.encode())
+    if not isinstance(key, rsa.RSAPublicKey):
+        raise ValueError("no RSA key")
+    return key
+
+
+def _canonical(record: Mapping[str, Any]) -> bytes:
+    return json.dumps(record, sort_keys=True, separators=(",", ":")).encode()
