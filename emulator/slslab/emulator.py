@@ -49,6 +49,10 @@ BUDGET_FRACTION = 0.9
 RECORDS_KEPT = 1_000
 DESCRIPTORS = 65_536
 LOG = logging.getLogger(__name__)
+ENDPOINT = "AWS_ENDPOINT_URL_"
+# Step Functions has three names: AWS's variable has one, boto3's client another, its ARNs the third.
+ENDPOINT_NAMES = {"sfn": "states"}
+SERVICES = {"stepfunctions": "states"}
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "slslab", "AWS_SECRET_ACCESS_KEY": "slslab-loopback-only"}
 
 
@@ -173,10 +177,9 @@ class Emulator:
 
     @property
     def endpoints(self) -> dict[str, str]:
-        """Where AWS's clients find each service: `lambda`, and what `variables` name (`s3` …)."""
-        prefix = "AWS_ENDPOINT_URL_"
-        named = {n.removeprefix(prefix).lower(): url for n, url in self._variables.items() if n.startswith(prefix)}
-        return {"lambda": self.endpoint, **named}
+        """Where AWS's clients find each service: `lambda`, and what `variables` name (`s3`, `states` …)."""
+        named = {n.removeprefix(ENDPOINT).lower(): url for n, url in self._variables.items() if n.startswith(ENDPOINT)}
+        return {"lambda": self.endpoint, **{ENDPOINT_NAMES.get(name, name): url for name, url in named.items()}}
 
     @property
     def home(self) -> Path:
@@ -226,8 +229,9 @@ class Emulator:
         self._given |= variables
 
     def client(self, service: str, **settings: Any) -> Any:
-        """A boto3 client of the emulator (`lambda`) or of the stack (`s3`, where `variables` names its endpoint)."""
-        if service not in self.endpoints:
+        """A boto3 client of the emulator (`lambda`) or the stack (`s3`, `stepfunctions`, if `variables` names them)."""
+        name = SERVICES.get(service, service)
+        if name not in self.endpoints:
             found = ", ".join(self.endpoints)
             raise RequestError(f"This emulator knows no endpoint for {service}, only for {found}.", "give `variables`.")
         if service == "s3":
@@ -239,7 +243,7 @@ class Emulator:
         session: Any = boto3.session.Session()
         return session.client(
             service,
-            endpoint_url=self.endpoints[service],
+            endpoint_url=self.endpoints[name],
             region_name=REGION,
             aws_access_key_id=CREDENTIALS["AWS_ACCESS_KEY_ID"],
             aws_secret_access_key=CREDENTIALS["AWS_SECRET_ACCESS_KEY"],

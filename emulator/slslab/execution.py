@@ -8,7 +8,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points, version
 from pathlib import Path
@@ -24,8 +24,9 @@ from slslab.metering import InvocationRecord
 from slslab.runs import DOCUMENT, RunDirectory, list_runs, new_id, resolve, root
 from slslab.stack import Stack
 from slslab.stack.embedded import EmbeddedObjectStore
+from slslab.stack.states import EmbeddedStateMachines
 from slslab.trace import Trace, TraceWriter, invocations, load
-from slslab_workers.architecture import Architecture, Cloud, Outcome, Progress, RunFailed
+from slslab_workers.architecture import Architecture, Cloud, Outcome, Progress, Requirements, RunFailed
 from slslab_workers.models import spec
 from slslab_workers.plan import Plan, PlanError
 
@@ -155,7 +156,7 @@ def execute(
         failure: RunFailed | None = None
         with TraceWriter(directory.trace_log, plan.run) as writer:
             recorder = _Recorder(writer, plan, progress)
-            with _running(directory, recorder, budget_mb) as (cloud, host, finish):
+            with _running(directory, recorder, budget_mb, architecture.requirements(plan)) as (cloud, host, finish):
                 try:
                     outcome = architecture.drive(plan, cloud, progress)
                 except RunFailed as error:
@@ -184,7 +185,7 @@ METRICS = ("loss", "accuracy", "counts", "bytes", "overheads", "phases", "per_wo
 
 @contextmanager
 def _running(
-    directory: RunDirectory, recorder: _Recorder, budget_mb: int
+    directory: RunDirectory, recorder: _Recorder, budget_mb: int, requirements: Requirements
 ) -> Iterator[tuple[Cloud, dict[str, Any], Callable[[], dict[str, Any]]]]:
     """The embedded stack and the emulator, what they are, and in the end what they have taken and used themselves."""
     began = time.process_time()
@@ -203,16 +204,30 @@ def _running(
                 on_event=recorder.event,
                 on_record=recorder.invocation,
             )
-            with emulator:
-                host = {
+            with emulator, ExitStack() as parts:
+                states = None
+                if requirements.state_machines:
+                    states = parts.enter_context(
+                        EmbeddedStateMachines(
+                            emulator.endpoint, session.mark, limits=emulator.limits, on_event=recorder.event
+                        )
+                    )
+                    emulator.add_variables(states.client_environment())
+                host: dict[str, Any] = {
                     "cores": len(os.sched_getaffinity(0)),
                     "cpu_share_enforced": "cpu" in emulator.hierarchy.parents,
                     "confinement": f"{emulator.hierarchy.description}; {emulator.isolation.description}",
                     "stack": {
                         "lambda": f"slslab {version('slslab')} with awslambdaric {version('awslambdaric')}",
                         **stack.versions,
+                        **({"states": states.name} if states is not None else {}),
                     },
                 }
+
+                def client(service: str) -> Any:
+                    if service == "stepfunctions" and states is not None:
+                        states.ready()  # it has come up in the background
+                    return emulator.client(service)
 
                 def finish() -> dict[str, Any]:
                     times = psutil.Process(store.pid).cpu_times()
@@ -226,7 +241,7 @@ def _running(
                         },
                     }
 
-                yield Cloud(client=emulator.client, emit=recorder.driver_event), host, finish
+                yield Cloud(client=client, emit=recorder.driver_event), host, finish
 
 
 def _document(
@@ -280,7 +295,8 @@ def _document(
 
 
 def _bill(events: metrics.Rows, records: list[dict[str, Any]], book: Book) -> dict[str, Any]:
-    return compute_bill(Usage(records, metrics.object_requests(events)), book).as_document()
+    usage = Usage(records, metrics.object_requests(events), metrics.transitions(events))
+    return compute_bill(usage, book).as_document()
 
 
 def _error(failure: RunFailed, plan: Plan, events: metrics.Rows) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Lambda's limits: one versioned table (`limits.toml`), each with its source and `documented` or `assumed`."""
+"""Lambda's and Step Functions' limits: one versioned table (`limits.toml`), each with its source and its basis."""
 
 import tomllib
 from dataclasses import dataclass, fields, replace
@@ -55,6 +55,10 @@ class Limits:
     event_throttle_s: float
     event_age_s: Range
     idle_s: float
+    state_payload_bytes: int
+    history_events: int
+    definition_bytes: int
+    map_concurrency: int
 
     def changed(self, **limits: Any) -> Self:
         """These limits with others in their place, for an account that has others; ValueError for an unknown name."""

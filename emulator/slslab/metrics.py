@@ -81,7 +81,8 @@ def workers(events: Rows, records: Records) -> list[dict[str, Any]]:
     moved: dict[int, Counter[str]] = defaultdict(Counter)
     named: dict[str, float] = defaultdict(float)
     for event in events:
-        if event["worker"] >= 0:
+        # A transition spans the invocation that it waits for, and is no work of the worker's.
+        if event["worker"] >= 0 and event["op"] != "transition":
             lambda_s = (event["end_ns"] - event["start_ns"] - event["host_delay_ns"]) / 1e9
             phase = event["phase"] if event["phase"] in PHASES else "other"
             seconds[event["worker"]][phase] += lambda_s
@@ -121,11 +122,43 @@ def totals(events: Rows, records: Records) -> dict[str, Any]:
         "peak_memory_mb": max((record["max_memory_mb"] for record in records), default=0),
         "phases": {phase: round(sum(w["phases"][phase] for w in per_worker), 6) for phase in PHASES},
         **protocol(events),
+        "orchestration_seconds": orchestration_seconds(events),
         "per_worker": per_worker,
         "reports": report_summary(records),
         "host_delay_seconds": round(delay_ms / 1000, 6),
         "oversubscribed": delay_ms > OVERSUBSCRIBED * wall_ms,
     }
+
+
+def orchestration_seconds(events: Rows) -> float | None:
+    """Seconds that executions of state machines lasted, less those in which one of their own invocations was under way.
+
+    An execution lasts from its first transition's start to its last one's end; executions are added up, also those
+    that ran at once. Waits (for Wait states and between retries) are orchestration. Whatever belongs to an invocation
+    that a Task's TimeoutSeconds gave up is too: its transition cannot name it. None without state machines.
+    """
+    spans = {e["invocation"]: (e["start_ns"], e["end_ns"]) for e in events if e["op"] == "invoke" and e["worker"] < 0}
+    executions: dict[str, Rows] = defaultdict(list)
+    for event in events:
+        if event["op"] == "transition":
+            executions[event["resource"].partition("/")[0]].append(event)
+    if not executions:
+        return None
+    total = 0
+    for own in executions.values():
+        first, last = min(e["start_ns"] for e in own), max(e["end_ns"] for e in own)
+        covered = first
+        for start, end in sorted(spans[e["invocation"]] for e in own if e["invocation"] in spans):
+            # Of overlapping invocations each instant counts once, and none beyond the execution.
+            total += max(0, min(start, last) - covered)
+            covered = max(covered, min(end, last))
+        total += last - covered
+    return round(total / 1e9, 6)
+
+
+def transitions(events: Rows) -> int:
+    """State transitions, retries among them: what Step Functions bills."""
+    return sum(event["requests"] for event in events if event["op"] == "transition")
 
 
 def report_summary(records: Records) -> dict[str, Any]:

@@ -68,6 +68,7 @@ def serve(settings: Settings, ready: Callable[[dict[str, Any]], None], log: Call
     from slslab.emulator import CREDENTIALS, Emulator, Session
     from slslab.limits import lambda_limits
     from slslab.stack.embedded import EmbeddedObjectStore
+    from slslab.stack.states import EmbeddedStateMachines
 
     with _state() as (file, locked):
         if not locked:
@@ -87,14 +88,20 @@ def serve(settings: Settings, ready: Callable[[dict[str, Any]], None], log: Call
                         port=settings.port,
                         on_record=lambda record: log(f"{record.function} {record.report.strip()}"),
                     )
-                    with emulator:
+                    with ExitStack() as running:
+                        running.enter_context(emulator)
+                        states = EmbeddedStateMachines(
+                            emulator.endpoint, session.mark, limits=emulator.limits, on_demand=True
+                        )
+                        running.enter_context(states)
+                        emulator.add_variables(states.client_environment())
                         described = {
                             "pid": os.getpid(),
                             "version": __version__,
                             "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
                             "endpoints": emulator.endpoints,
                             "credentials": CREDENTIALS,
-                            "stack": {"lambda": f"slslab {__version__}", "s3": store.name},
+                            "stack": {"lambda": f"slslab {__version__}", "s3": store.name, "states": states.name},
                             "confinement": emulator.hierarchy.description,
                             "isolation": emulator.isolation.description,
                             "limits": dict(settings.limits),

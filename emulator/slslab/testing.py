@@ -1,8 +1,9 @@
-"""pytest plugin: Lambda and S3 for the tests of a handler, with what each test cost.
+"""pytest plugin: Lambda, S3 and Step Functions for the tests of a handler, with what each test cost.
 
-Registered by entry point, so that installing slslab is enough. Fixtures: `emulator` (one per session), `lambda_client`
-and `s3_client` (functions and buckets are gone after each test), `deploy`, `invoke`, `invocations` (metered records of
-the test), `bill`, `assert_cost_below`. Override `emulator_settings` to change the emulator. See docs/testing.md.
+Registered by entry point, so that installing slslab is enough. Fixtures: `emulator` (one per session), `lambda_client`,
+`s3_client` and `states_client` (functions, buckets and state machines are gone after each test), `deploy`, `invoke`,
+`invocations` (metered records of the test), `bill`, `assert_cost_below`. Override `emulator_settings` to change the
+emulator. See docs/testing.md.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ if TYPE_CHECKING:  # pytest imports this module at every start, also where no te
     from slslab.emulator import Emulator
     from slslab.metering import InvocationRecord
     from slslab.stack.embedded import EmbeddedObjectStore
+    from slslab.stack.states import EmbeddedStateMachines
 
 ROLE = "arn:aws:iam::000000000000:role/test"
 
@@ -65,6 +67,17 @@ def object_store(emulator: Emulator) -> Iterator[EmbeddedObjectStore]:
         yield store
 
 
+@pytest.fixture(scope="session")
+def state_machines(emulator: Emulator) -> Iterator[EmbeddedStateMachines]:
+    """One Step Functions for the whole test session; functions find it through AWS_ENDPOINT_URL_SFN."""
+    from slslab.stack.states import EmbeddedStateMachines
+
+    with EmbeddedStateMachines(emulator.endpoint, emulator.mark, limits=emulator.limits) as states:
+        emulator.add_variables(states.client_environment())
+        states.ready()
+        yield states
+
+
 @pytest.fixture
 def lambda_client(emulator: Emulator) -> Iterator[Any]:
     """A boto3 Lambda client; the functions that the test leaves are deleted after it."""
@@ -86,6 +99,17 @@ def s3_client(emulator: Emulator, object_store: EmbeddedObjectStore) -> Iterator
             for entry in page.get("Contents", []):
                 client.delete_object(Bucket=bucket, Key=entry["Key"])
         client.delete_bucket(Bucket=bucket)
+    client.close()
+
+
+@pytest.fixture
+def states_client(emulator: Emulator, state_machines: EmbeddedStateMachines) -> Iterator[Any]:  # noqa: ARG001
+    """A boto3 Step Functions client; the state machines that the test leaves are deleted after it."""
+    client = emulator.client("stepfunctions")
+    yield client
+    pages = list(client.get_paginator("list_state_machines").paginate())
+    for machine in [machine for page in pages for machine in page["stateMachines"]]:
+        client.delete_state_machine(stateMachineArn=machine["stateMachineArn"])
     client.close()
 
 

@@ -292,6 +292,9 @@ def _causes(events: Sequence[Mapping[str, Any]]) -> list[list[int]]:
         if event["op"] == "invoke" and event["worker"] < 0:
             spanning.append(number)
             previous = None
+        elif event["op"] == "transition":
+            # It names the invocation that it is about, and is no part of it.
+            previous = None
         elif invocation:
             # Of events that overlap (a function with threads), the next common predecessor counts.
             if previous is not None and events[previous]["end_ns"] > event["start_ns"]:

@@ -15,7 +15,7 @@ def test_every_limit_has_a_source_and_a_basis() -> None:
     assert sources.keys() == {field.name for field in fields(Limits)} - {"version"}
     for name, basis in sources.items():
         assert basis.basis in ("documented", "assumed"), name
-        assert basis.source.startswith("https://docs.aws.amazon.com/lambda/"), name
+        assert basis.source.startswith(("https://docs.aws.amazon.com/lambda/", "https://docs.aws.amazon.com/step-functions/"))
         assert basis.note or basis.basis == "documented", f"{name}: what is assumed says why"
     timeouts = "https://docs.aws.amazon.com/lambda/latest/dg/configuration-timeout.html"
     assert sources["timeout_s"] == Basis("documented", timeouts, "")
@@ -24,7 +24,7 @@ def test_every_limit_has_a_source_and_a_basis() -> None:
 
 def test_the_limits_are_those_that_aws_documents() -> None:
     limits: Limits = lambda_limits.__wrapped__()  # read afresh: what everybody else reads was read once and kept
-    assert limits.version == "2026-11-21"
+    assert limits.version == "2026-11-21.2"
     assert limits.memory_mb == Range(128, 10_240, 128)
     assert limits.timeout_s == Range(1, 900, 3)
     assert limits.ephemeral_mb == Range(512, 10_240, 512)
@@ -49,6 +49,10 @@ def test_the_limits_are_those_that_aws_documents() -> None:
         "scaling_period_s": 10,
         "event_retry_base_s": 60,
         "event_throttle_s": 1,
+        "state_payload_bytes": 2**18,
+        "history_events": 25_000,
+        "definition_bytes": 2**20,
+        "map_concurrency": 40,
     }
     assert {name: getattr(limits, name) for name in documented} == documented
 
@@ -71,7 +75,7 @@ def test_an_account_may_have_other_limits_but_no_others() -> None:
 def test_the_command_prints_them() -> None:
     command = [sys.executable, "-m", "slslab", "limits"]
     document = json.loads(subprocess.check_output([*command, "--json"], text=True))
-    assert document["version"] == "2026-11-21"
+    assert document["version"] == "2026-11-21.2"
     assert document["limits"]["account_concurrency"]["value"] == 1000
     assert document["limits"]["memory_mb"]["value"] == {"minimum": 128, "maximum": 10_240, "default": 128}
     table = subprocess.check_output(command, text=True)

@@ -12,6 +12,8 @@ from rich.text import Text
 from slslab.doctor import Finding
 
 PHASES = ("init", "fetch", "compute", "synchronise", "wait", "update", "other")
+# Where AWS's variable has another name than the endpoint.
+VARIABLES = {"states": "sfn"}
 Document = Mapping[str, Any]
 
 
@@ -77,7 +79,7 @@ def service(described: Mapping[str, Any]) -> Table:
     """Endpoints of a running service and how to use them."""
     table = _table("slslab is up", "", words=True)
     for name, endpoint in described["endpoints"].items():
-        table.add_row(f"AWS_ENDPOINT_URL_{name.upper()}", endpoint)
+        table.add_row(f"AWS_ENDPOINT_URL_{VARIABLES.get(name, name).upper()}", endpoint)
     for name, value in described["credentials"].items():
         table.add_row(name, value)
     for name in ("confinement", "isolation", "logs", "pid"):
@@ -239,6 +241,9 @@ def _figures(documents: Sequence[Document]) -> Table:
     )
     for label, value in rows:
         table.add_row(label, *(value(document) for document in documents))
+    orchestration = [document.get("orchestration_seconds") for document in documents]
+    if any(seconds is not None for seconds in orchestration):
+        table.add_row("orchestration s", *("–" if s is None else f"{s:,.3f}" for s in orchestration))
     return table
 
 

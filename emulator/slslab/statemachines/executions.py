@@ -1,0 +1,248 @@
+"""State machines and their executions, as the API sees them."""
+
+import json
+import re
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from slslab.configuration import ACCOUNT, REGION, ROLE
+from slslab.service_errors import ServiceError, constraint
+from slslab.statemachines.definitions import check
+from slslab.statemachines.history import History, Transition
+from slslab.statemachines.interpreter import Identity, Run, parse
+
+PREFIX = f"arn:aws:states:{REGION}:{ACCOUNT}"
+# documented: API_StartExecution.html: "A name must not contain" white space, brackets, wildcards, special and control
+# characters.
+NAME = re.compile(r"[^\s<>{}\[\]?*\"#%\\^|~`$&,;:/\x00-\x1f\x7f-\x9f]{1,80}")
+Record = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Step Functions' limits: bytes of a definition and of a payload, events of a history."""
+
+    definition_bytes: int
+    payload_bytes: int
+    history_events: int
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One revision of a state machine. Times are seconds since the epoch."""
+
+    name: str
+    definition: str
+    role: str
+    program: Any = field(compare=False)
+    settings: Mapping[str, Any]
+    created: float = field(default_factory=time.time)
+    updated: float = 0.0
+    revision: str = ""
+
+    @property
+    def arn(self) -> str:
+        """The machine's ARN."""
+        return f"{PREFIX}:stateMachine:{self.name}"
+
+
+class Execution:
+    """One execution: its input, its history, and what evaluates it."""
+
+    def __init__(self, machine: Machine, name: str, text: str, limits: Limits, record: Record) -> None:
+        self.machine = machine
+        self.name = name
+        self.input = text
+        self.started = datetime.now(UTC)
+        document = json.loads(text)
+        labels = document if isinstance(document, dict) else {}
+        worker, epoch = (_label(labels.get(key)) for key in ("rank", "epoch"))
+
+        def emit(transition: Transition) -> None:
+            record(_event(f"{name}/{transition.state}", transition, worker, epoch))
+
+        self.history = History(limits.history_events, emit, lambda: self.run.stop())
+        self.run = Run(machine.program, self._identity(), document, self.history)
+
+    @property
+    def arn(self) -> str:
+        """The execution's ARN."""
+        return f"{PREFIX}:execution:{self.machine.name}:{self.name}"
+
+    @property
+    def status(self) -> str:
+        """ExecutionStatus of the API."""
+        return self.history.status
+
+    @property
+    def stopped(self) -> float | None:
+        """When it ended, in seconds since the epoch."""
+        return None if self.history.end is None else float(self.history.end["timestamp"])
+
+    def ending(self) -> dict[str, Any]:
+        """`output`, or `error` and `cause`, of an execution that has ended."""
+        details = [value for value in (self.history.end or {}).values() if isinstance(value, dict)]
+        return {key: value for detail in details for key, value in detail.items() if value is not None}
+
+    def _identity(self) -> Identity:
+        return Identity(self.arn, self.name, self.machine.arn, self.machine.name, self.machine.role, self.started)
+
+
+class Machines:
+    """All state machines and executions; thread-safe. `record` gets the trace's transition events."""
+
+    def __init__(self, limits: Limits, record: Record) -> None:
+        self._limits = limits
+        self._record = record
+        self._lock = threading.Lock()
+        self._machines: dict[str, Machine] = {}
+        self._executions: dict[str, Execution] = {}
+
+    def create(self, name: str, definition: str, role: str, settings: Mapping[str, Any]) -> Machine:
+        """A new machine, or the one that there is if it is the same; ServiceError as CreateStateMachine has it."""
+        _check_name(name)
+        made = Machine(name, definition, _checked_role(role), self._program(definition), settings)
+        with self._lock:
+            found = self._machines.setdefault(made.arn, made)
+        # documented: API_CreateStateMachine.html: role and tags do not count for the idempotency.
+        if (found.definition, found.settings) != (definition, settings):
+            raise ServiceError(409, "StateMachineAlreadyExists", f"State Machine Already Exists: '{found.arn}'")
+        return found
+
+    def update(self, arn: str, definition: str | None, role: str | None, settings: Mapping[str, Any]) -> Machine:
+        """The machine with these changes, for executions that start from now on."""
+        program = None if definition is None else self._program(definition)
+        with self._lock:
+            machine = self._machine(arn)
+            self._machines[arn] = replace(
+                machine,
+                definition=definition if definition is not None else machine.definition,
+                program=program if definition is not None else machine.program,
+                role=_checked_role(role) if role is not None else machine.role,
+                settings={**machine.settings, **settings},
+                updated=time.time(),
+                revision=str(uuid.uuid4()),
+            )
+            return self._machines[arn]
+
+    def delete(self, arn: str) -> None:
+        """Remove a machine if it is there; its executions end, as on AWS with their next transition."""
+        with self._lock:
+            self._machines.pop(arn, None)
+            executions = [execution for execution in self._executions.values() if execution.machine.arn == arn]
+        for execution in executions:
+            execution.history.close("ExecutionAborted", {"executionAbortedEventDetails": {}})
+
+    def machine(self, arn: str) -> Machine:
+        """ServiceError (StateMachineDoesNotExist, InvalidArn) if there is none."""
+        with self._lock:
+            return self._machine(arn)
+
+    def machines(self) -> list[Machine]:
+        """All machines, oldest first."""
+        with self._lock:
+            return sorted(self._machines.values(), key=lambda machine: machine.created)
+
+    def start(self, arn: str, name: str | None, text: str) -> Execution:
+        """Start an execution; the one of this name, if it runs with the same input."""
+        name = name if name is not None else str(uuid.uuid4())
+        _check_name(name)
+        if len(text.encode()) > self._limits.payload_bytes:
+            rule = f"Member must have length less than or equal to {self._limits.payload_bytes}"
+            raise constraint("...", "input", rule)
+        try:
+            json.loads(text)
+        except (ValueError, RecursionError) as error:
+            message = f"Invalid State Machine Execution Input: '{error}'"
+            raise ServiceError(400, "InvalidExecutionInput", message) from error
+        with self._lock:
+            execution = Execution(self._machine(arn), name, text, self._limits, self._record)
+            found = self._executions.setdefault(execution.arn, execution)
+        if found is execution:
+            threading.Thread(target=execution.run.evaluate, name=f"execution-{name}", daemon=True).start()
+        elif found.status != "RUNNING" or found.input != text:
+            raise ServiceError(400, "ExecutionAlreadyExists", f"Execution Already Exists: '{found.arn}'")
+        return found
+
+    def execution(self, arn: str) -> Execution:
+        """ServiceError (ExecutionDoesNotExist, InvalidArn) if there is none."""
+        _check_arn(arn, "execution")
+        with self._lock:
+            if arn not in self._executions:
+                raise ServiceError(400, "ExecutionDoesNotExist", f"Execution Does Not Exist: '{arn}'")
+            return self._executions[arn]
+
+    def executions(self, arn: str | None = None, status: str | None = None) -> list[Execution]:
+        """Executions of a machine (or all), of a status (or any), the latest first."""
+        with self._lock:
+            found = list(self._executions.values())
+        chosen = [e for e in found if arn in (None, e.machine.arn) and status in (None, e.status)]
+        return sorted(chosen, key=lambda execution: execution.started, reverse=True)
+
+    def answer(self, tell: Callable[[Run], bool]) -> None:
+        """Hand a task token's news to the execution that waits for it; ServiceError (InvalidToken) if none does."""
+        if not any(tell(execution.run) for execution in self.executions(status="RUNNING")):
+            raise ServiceError(400, "InvalidToken", "Invalid Token: 'Invalid token'")
+
+    def close(self) -> None:
+        """End every execution, so that the trace has what was at work."""
+        for execution in self.executions(status="RUNNING"):
+            execution.history.close("ExecutionAborted", {"executionAbortedEventDetails": {}})
+
+    def _program(self, definition: str) -> Any:
+        check(definition, self._limits.definition_bytes)
+        return parse(definition)
+
+    def _machine(self, arn: str) -> Machine:
+        _check_arn(arn, "stateMachine")
+        if arn not in self._machines:
+            raise ServiceError(400, "StateMachineDoesNotExist", f"State Machine Does Not Exist: '{arn}'")
+        return self._machines[arn]
+
+
+def _check_name(name: str) -> None:
+    if not NAME.fullmatch(name):
+        raise ServiceError(400, "InvalidName", f"Invalid Name: '{name}'")
+
+
+def _check_arn(arn: str, kind: str) -> None:
+    if not re.fullmatch(rf"arn:aws:states:[a-z0-9-]+:\d{{12}}:{kind}:[^\s]+", arn):
+        raise ServiceError(400, "InvalidArn", f"Invalid Arn: 'Invalid ARN: {arn}'")
+
+
+def _checked_role(role: str) -> str:
+    if not ROLE.fullmatch(role):
+        raise ServiceError(400, "InvalidArn", f"Invalid Role Arn: '{role}'")
+    return role
+
+
+def _label(value: Any) -> int:
+    """A worker's or an epoch's number out of an execution's input; -1 where there is none."""
+    return value if type(value) is int else -1
+
+
+def _event(resource: str, transition: Transition, worker: int, epoch: int) -> dict[str, Any]:
+    """The trace's record of a transition (docs/trace.md)."""
+    return {
+        "op": "transition",
+        "phase": "other",
+        "start_ns": transition.start_ns,
+        "end_ns": transition.end_ns,
+        "cpu_ns": 0,
+        "bytes": 0,
+        "requests": 1,
+        "resource": resource,
+        "etag": None,
+        "overhead": False,
+        "failed": transition.failed,
+        "run": "",
+        "worker": worker,
+        "epoch": epoch,
+        "step": -1,
+        "invocation": transition.invocation,
+    }

@@ -1,0 +1,162 @@
+"""The history of an execution as it grows: AWS's limit of events, the execution's end, and its billed transitions."""
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from slslab.statemachines import ENTERED
+
+EXITED = "StateExited"
+STATUSES = {
+    "ExecutionSucceeded": "SUCCEEDED",
+    "ExecutionFailed": "FAILED",
+    "ExecutionAborted": "ABORTED",
+    "ExecutionTimedOut": "TIMED_OUT",
+}
+DATA = ("input", "output")
+
+
+class ExecutionOver(Exception):
+    """The execution has ended, and nothing more is to happen in it."""
+
+
+@dataclass
+class Transition:
+    """An attempt at a state: what AWS bills as one state transition. Times are of CLOCK_MONOTONIC."""
+
+    state: str
+    start_ns: int
+    end_ns: int = 0
+    attempted: bool = False
+    failed: bool = False
+    invocation: str = ""
+
+
+class History:
+    """Events in order, until a terminal one closes it; the interpreter's event manager.
+
+    `limit` is the greatest number of events: the last one is then ExecutionFailed. `record` gets every transition when
+    it has ended; `over` is called once, when the execution has ended otherwise than by its interpreter.
+    A state is known by the interpreter's context, which is the same object from the state's entering to its exit.
+    """
+
+    def __init__(self, limit: int, record: Callable[[Transition], None], over: Callable[[], None]) -> None:
+        self.events: list[dict[str, Any]] = []
+        self.end: dict[str, Any] | None = None
+        self._limit = limit
+        self._record = record
+        self._over = over
+        self._lock = threading.Lock()
+        self._open: dict[Any, Transition] = {}
+        # The context of the state that an event happened in, by the event's number.
+        self._states: dict[int, Any] = {}
+
+    @property
+    def status(self) -> str:
+        """ExecutionStatus of the API."""
+        return "RUNNING" if self.end is None else STATUSES[self.end["type"]]
+
+    def add_event(
+        self,
+        context: Any,
+        event_type: str,
+        event_details: Mapping[str, Any] | None = None,
+        timestamp: Any = None,  # noqa: ARG002 - the interpreter's signature
+        update_source_event_id: bool = True,
+    ) -> int:
+        """Append an event and return its number; ExecutionOver if the execution has ended."""
+        kind = getattr(event_type, "value", event_type)  # the interpreter's are of an Enum
+        with self._lock:
+            if self.end is not None:
+                if kind in STATUSES:
+                    return int(self.end["id"])  # it had two ends, and the first counts
+                raise ExecutionOver
+            full = kind not in STATUSES and len(self.events) == self._limit - 1
+            if full:
+                # assumed: error and cause as users report them; AWS documents that the execution fails.
+                cause = f"The execution reached the maximum number of history events ({self._limit})."
+                details = {"executionFailedEventDetails": {"error": "States.Runtime", "cause": cause}}
+                kind, event_details = "ExecutionFailed", details
+            number = self._append(context, kind, event_details or {})
+            context.last_published_event_id = number
+            if update_source_event_id:
+                context.source_event_id = number
+        if full:
+            self._over()
+            raise ExecutionOver
+        return number
+
+    def close(self, kind: str, details: Mapping[str, Any]) -> bool:
+        """End the execution from outside with an event of this type; False if it has ended already."""
+        with self._lock:
+            if self.end is not None:
+                return False
+            self._add(kind, details, 0)
+        self._over()
+        return True
+
+    def attempt(self, context: Any) -> None:
+        """An attempt at the work of a state begins; the second and every further one is a transition of its own."""
+        with self._lock:
+            if (transition := self._open.get(context)) is None:
+                return
+            if transition.attempted:
+                self._record(transition)
+                transition = self._open[context] = Transition(transition.state, time.monotonic_ns())
+            transition.attempted = True
+
+    def attempt_failed(self, context: Any) -> None:
+        """The attempt that began last has failed."""
+        with self._lock:
+            if (transition := self._open.get(context)) is not None:
+                transition.failed = True
+                transition.end_ns = time.monotonic_ns()
+
+    def invoked(self, context: Any, request_id: str) -> None:
+        """The Lambda invocation that a Task's attempt was; `context` is the attempt's."""
+        with self._lock:
+            transition = self._open.get(self._states.get(context.source_event_id))
+            if transition is not None:
+                transition.invocation = request_id
+
+    def page(self, first: int, size: int, *, backwards: bool, data: bool) -> list[dict[str, Any]]:
+        """`size` events from the one at this position on, in or against their order, with or without their data."""
+        with self._lock:
+            events = (self.events[::-1] if backwards else self.events)[first : first + size]
+        return events if data else [_without_data(event) for event in events]
+
+    def _append(self, context: Any, kind: str, details: Mapping[str, Any]) -> int:
+        number = self._add(kind, details, context.source_event_id)
+        if kind.endswith(ENTERED):
+            self._open[context] = Transition(details["stateEnteredEventDetails"]["name"], time.monotonic_ns())
+        # What happens in an attempt has a context of its own, and follows an event of the state's.
+        self._states[number] = context if context in self._open else self._states.get(context.source_event_id)
+        if kind.endswith(EXITED):
+            transition = self._open.pop(context)
+            transition.end_ns = time.monotonic_ns()
+            self._record(transition)
+        return number
+
+    def _add(self, kind: str, details: Mapping[str, Any], previous: int) -> int:
+        number = len(self.events) + 1
+        # Milliseconds, as AWS keeps them; on the wire timestamps are seconds.
+        own = {"id": number, "previousEventId": previous, "type": kind, "timestamp": round(time.time(), 3)}
+        self.events.append({**details, **own})
+        if kind in STATUSES:
+            self.end = self.events[-1]
+            for transition in self._open.values():
+                # A state that failed has no exit; one that was at work ends with the execution.
+                transition.failed = True
+                transition.end_ns = transition.end_ns or time.monotonic_ns()
+                self._record(transition)
+            self._open.clear()
+        return number
+
+
+def _without_data(event: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        key: {k: v for k, v in value.items() if k not in DATA} if isinstance(value, dict) else value
+        for key, value in event.items()
+    }

@@ -1,0 +1,310 @@
+"""The only place that knows moto: its interpreter of the Amazon States Language, and the seams where it meets us.
+
+moto's interpreter would call Lambda at moto's own port. Everything below replaces an attribute of one of its modules or
+classes; `prepare` does so once per process. Tested with the version in constraints.txt.
+"""
+
+import copy
+import json
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+from moto.stepfunctions.parser import quotas, utils
+from moto.stepfunctions.parser.api import StateMachineType
+from moto.stepfunctions.parser.asl.component.common.error_name.custom_error_name import CustomErrorName
+from moto.stepfunctions.parser.asl.component.common.error_name.error_equals_decl import ErrorEqualsDecl
+from moto.stepfunctions.parser.asl.component.common.error_name.failure_event import FailureEvent, FailureEventException
+from moto.stepfunctions.parser.asl.component.state.exec.execute_state import ExecutionState
+from moto.stepfunctions.parser.asl.component.state.exec.state_map.iteration.inline_iteration_component import (
+    InlineIterationComponent,
+)
+from moto.stepfunctions.parser.asl.component.state.exec.state_task import lambda_eval_utils
+from moto.stepfunctions.parser.asl.component.state.exec.state_task.service import (
+    state_task_service_lambda,
+    state_task_service_sfn,
+)
+from moto.stepfunctions.parser.asl.eval.callback.callback import (
+    CallbackConsumerTimeout,
+    CallbackNotifyConsumerError,
+    CallbackOutcomeFailure,
+    CallbackOutcomeSuccess,
+)
+from moto.stepfunctions.parser.asl.eval.environment import Environment
+from moto.stepfunctions.parser.asl.eval.evaluation_details import AWSExecutionDetails
+from moto.stepfunctions.parser.asl.eval.event.event_manager import EventHistoryContext
+from moto.stepfunctions.parser.asl.eval.program_state import ProgramTimedOut
+from moto.stepfunctions.parser.asl.eval.states import ContextObjectData, ExecutionData, StateMachineData
+from moto.stepfunctions.parser.asl.parse.asl_parser import AmazonStateLanguageParser
+
+from slslab.configuration import ACCOUNT, REGION
+from slslab.service_errors import ServiceError
+from slslab.statemachines.definitions import invalid_definition
+from slslab.statemachines.history import History
+
+# documented: concepts-error-handling.html: what States.ALL does not match.
+UNCATCHABLE = ("States.DataLimitExceeded", "States.Runtime")
+
+
+class TaskFailure(Exception):
+    """A Task's call failed, with the error's name and its cause as AWS shows them."""
+
+    def __init__(self, error: str, cause: str) -> None:
+        super().__init__(error)
+        self.error = error
+        self.cause = cause
+
+
+class Late(Exception):
+    """The answer to a call that nobody waits for any more."""
+
+
+@dataclass(frozen=True)
+class Quotas:
+    """Bytes of a state's input or output, and concurrent iterations of an inline Map."""
+
+    payload_bytes: int
+    map_concurrency: int
+
+
+def prepare(lambda_client: Any, states_client: Any, limits: Quotas) -> None:
+    """Lead moto's interpreter to these clients, and hold it to these limits."""
+    logging.getLogger("moto").setLevel(logging.CRITICAL)  # what fails stands in the execution's history
+    quotas.MAX_STATE_SIZE_UTF8_BYTES = limits.payload_bytes + 1  # it compares by less than
+
+    def function(env: Any, parameters: dict[str, Any], **_: Any) -> None:
+        """A Task whose resource is a function's ARN: its result is the payload alone."""
+        try:
+            response = _invoke(lambda_client, env, parameters, limits.payload_bytes)
+            env.stack.append({"Payload": response["Payload"]})
+        except TaskFailure as failure:
+            details = {"error": failure.error, "cause": failure.cause}
+            raise _failure(env, failure, "LambdaFunctionFailed", "lambdaFunctionFailedEventDetails", details) from None
+
+    def service(state: Any, env: Any, normalised_parameters: dict[str, Any], **_: Any) -> None:
+        """A Task of the integration `lambda:invoke`: its result is the API's response."""
+        try:
+            env.stack.append(_invoke(lambda_client, env, normalised_parameters, limits.payload_bytes))
+        except TaskFailure as failure:
+            where = {"resource": state.resource.api_action, "resourceType": state.resource.service_name}
+            details = {"error": failure.error, "cause": failure.cause, **where}
+            raise _failure(env, failure, "TaskFailed", "taskFailedEventDetails", details) from None
+
+    lambda_eval_utils.execute_lambda_function_integration = function
+    state_task_service_lambda.StateTaskServiceLambda._eval_service_task = service
+    # Documented as a parameter of the integration, and unknown to moto.
+    state_task_service_lambda._SUPPORTED_API_PARAM_BINDINGS["invoke"].add("InvocationType")
+    state_task_service_sfn.boto_client_for = lambda **_: states_client
+    ExecutionState._evaluate_with_timeout = _observed(ExecutionState._evaluate_with_timeout)
+    ErrorEqualsDecl._eval_body = _terminal_aware(ErrorEqualsDecl._eval_body)
+    InlineIterationComponent._eval_body = _bounded(InlineIterationComponent._eval_body, limits.map_concurrency)
+
+
+def parse(definition: str) -> Any:
+    """The program of a definition; ServiceError (InvalidDefinition) for one that the interpreter does not take."""
+    try:
+        return AmazonStateLanguageParser.parse(definition)[0]
+    except Exception as error:  # its preprocessor raises whatever it meets
+        raise invalid_definition(f"SCHEMA_VALIDATION_FAILED: {error}") from error
+
+
+@dataclass(frozen=True)
+class Identity:
+    """An execution and its machine by ARN and name."""
+
+    execution_arn: str
+    execution_name: str
+    machine_arn: str
+    machine_name: str
+    role_arn: str
+    started: datetime
+
+
+class Run:
+    """One evaluation of a program."""
+
+    def __init__(self, program: Any, identity: Identity, document: Any, history: History) -> None:
+        # Parsing takes twenty times as long as copying, and evaluation writes into a program.
+        self._program = copy.deepcopy(program)
+        self._history = history
+        self._input = document
+        self._identity = identity
+        started = identity.started.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        self._environment = Environment(
+            aws_execution_details=AWSExecutionDetails(ACCOUNT, REGION, identity.role_arn),
+            execution_type=StateMachineType.STANDARD,
+            context=ContextObjectData(
+                Execution=ExecutionData(
+                    Id=identity.execution_arn,
+                    Input=document,
+                    Name=identity.execution_name,
+                    RoleArn=identity.role_arn,
+                    StartTime=started,
+                ),
+                StateMachine=StateMachineData(Id=identity.machine_arn, Name=identity.machine_name),
+            ),
+            event_history_context=EventHistoryContext.of_program_start(),
+            cloud_watch_logging_session=None,
+            activity_store={},
+        )
+        self._environment.event_manager = history
+
+    def evaluate(self) -> None:
+        """Run to the end of the program, its time-out or a stop."""
+        context = self._environment.event_history_context
+        details = {"input": json.dumps(self._input), "inputDetails": {"truncated": False}}
+        details["roleArn"] = self._identity.role_arn
+        self._history.add_event(
+            context, "ExecutionStarted", {"executionStartedEventDetails": details}, update_source_event_id=False
+        )
+        self._program.eval(self._environment)
+        if isinstance(self._environment.program_state(), ProgramTimedOut):
+            self._history.add_event(context, "ExecutionTimedOut", {"executionTimedOutEventDetails": {}})
+        utils.TMP_THREADS.clear()  # moto keeps every thread that it ever started
+
+    def stop(self) -> None:
+        """Have everything that still evaluates end; invocations of Lambda go on, as on AWS."""
+        self._environment.set_stop(stop_date=datetime.now(UTC), error=None, cause=None)
+
+    def answer(self, token: str, outcome: Callable[[str], Any]) -> bool:
+        """Answer a Task that waits for this token; False if there is none, ServiceError if it waits no longer."""
+        try:
+            return bool(self._environment.callback_pool_manager.notify(callback_id=token, outcome=outcome(token)))
+        except CallbackNotifyConsumerError as error:
+            raise _no_longer(error) from error
+
+    def heartbeat(self, token: str) -> bool:
+        """Tell a Task that waits for this token that its worker lives; as `answer`."""
+        try:
+            return bool(self._environment.callback_pool_manager.heartbeat(callback_id=token))
+        except CallbackNotifyConsumerError as error:
+            raise _no_longer(error) from error
+
+
+def success(output: str) -> Callable[[str], Any]:
+    """The outcome of a Task that succeeded, for its token."""
+    return lambda token: CallbackOutcomeSuccess(callback_id=token, output=output)
+
+
+def failure(error: str, cause: str) -> Callable[[str], Any]:
+    """The outcome of a Task that failed, for its token."""
+    return lambda token: CallbackOutcomeFailure(callback_id=token, error=error, cause=cause)
+
+
+def _no_longer(error: Exception) -> ServiceError:
+    late = isinstance(error, CallbackConsumerTimeout)
+    kind = "TaskTimedOut" if late else "TaskDoesNotExist"
+    return ServiceError(400, kind, "Task Timed Out" if late else "Task does not exist")
+
+
+def _invoke(client: Any, env: Any, parameters: Mapping[str, Any], limit_bytes: int) -> dict[str, Any]:
+    """The response of Lambda's Invoke as an integration returns it; TaskFailure with AWS's name of the error."""
+    size = len(parameters["Payload"]) if "Payload" in parameters else 0
+    if size > limit_bytes:
+        cause = "The state/task's input has a size exceeding the maximum number of bytes service limit."
+        raise TaskFailure("States.DataLimitExceeded", cause)
+    try:
+        answer = client.invoke(**parameters)
+        payload = answer["Payload"].read().decode(errors="replace")
+    except ClientError as error:
+        raise _refused(error) from error
+    except BotoCoreError as error:
+        raise TaskFailure("Lambda.SdkClientException", str(error)) from error
+    request_id = answer["ResponseMetadata"]["RequestId"]
+    env.event_manager.invoked(env.event_history_context, request_id)
+    if not env.is_running():
+        raise Late
+    document = _json(payload)
+    if "FunctionError" in answer:
+        raise _function_error(document, payload)
+    return {
+        "ExecutedVersion": answer.get("ExecutedVersion", "$LATEST"),
+        "Payload": document,
+        "SdkHttpMetadata": {"HttpStatusCode": answer["StatusCode"]},
+        "SdkResponseMetadata": {"RequestId": request_id},
+        "StatusCode": answer["StatusCode"],
+    }
+
+
+def _json(payload: str) -> Any:
+    try:
+        return json.loads(payload)
+    except ValueError:
+        return payload  # of an Event invocation: nothing
+
+
+def _function_error(document: Any, payload: str) -> TaskFailure:
+    """documented: concepts-error-handling.html: the error is the function's `errorType`, such as Sandbox.Timedout, and
+    Lambda.Unknown where there is none; its cause is the payload."""
+    error = document.get("errorType") if isinstance(document, dict) else None
+    if isinstance(error, str) and error:
+        return TaskFailure(error, payload)
+    cause = (
+        "The cause could not be determined because Lambda did not return an error type. Returned payload: " + payload
+    )
+    return TaskFailure("Lambda.Unknown", cause)
+
+
+def _refused(error: ClientError) -> TaskFailure:
+    """Lambda refused the invocation: its error with the prefix `Lambda.`, and the details in the cause."""
+    response: Any = error.response
+    code, metadata = response["Error"]["Code"], response["ResponseMetadata"]
+    code = code if code.endswith("Exception") else f"{code}Exception"
+    cause = (
+        f"{response['Error']['Message']} (Service: AWSLambda; Status Code: {metadata['HTTPStatusCode']}; "
+        f"Error Code: {code}; Request ID: {metadata.get('RequestId', '')}; Proxy: null)"
+    )
+    return TaskFailure(f"Lambda.{code}", cause)
+
+
+def _failure(env: Any, failure: TaskFailure, kind: str, key: str, details: Mapping[str, Any]) -> Any:
+    event = FailureEvent(
+        env=env, error_name=CustomErrorName(failure.error), event_type=kind, event_details={key: details}
+    )
+    return FailureEventException(failure_event=event)
+
+
+def _observed(evaluate: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    """Attempts as the history counts them; and no word of a state that was ended meanwhile: the execution was stopped
+    or timed out, or a sibling branch failed."""
+
+    def observed(state: Any, env: Any) -> None:
+        env.event_manager.attempt(env.event_history_context)
+        try:
+            evaluate(state, env)
+        except Exception:
+            env.event_manager.attempt_failed(env.event_history_context)
+            if env.is_running():
+                raise
+        if not env.is_running():
+            raise SystemExit  # ends this thread alone: neither Retry nor Catch nor an event
+
+    return observed
+
+
+def _terminal_aware(evaluate: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    """`States.ALL` does not match the errors that AWS calls terminal."""
+
+    def aware(declaration: Any, env: Any) -> None:
+        terminal = env.stack[-1].error_name in UNCATCHABLE
+        if terminal and declaration._STATE_ALL_ERROR in declaration.error_names:
+            env.stack[-1] = False
+        else:
+            evaluate(declaration, env)
+
+    return aware
+
+
+def _bounded(evaluate: Callable[[Any, Any], None], limit: int) -> Callable[[Any, Any], None]:
+    """An inline Map runs up to 40 iterations at once, whatever its MaxConcurrency is (0 means no bound of its own)."""
+
+    def bounded(component: Any, env: Any) -> None:
+        evaluation = env.stack[-1]
+        items = len(evaluation.input_items)
+        evaluation.max_concurrency = min(evaluation.max_concurrency or items, items, limit)
+        evaluate(component, env)
+
+    return bounded
