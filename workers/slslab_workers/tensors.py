@@ -74,14 +74,14 @@ class TensorDatabase:
         body = gradients.as_bytes(vector.contiguous())
         with self.tracer.span("tensor.set", phase, self.resource(key), overhead=overhead) as span:
             span.requests, span.bytes = 1, body.nbytes
-            self.command("AI.TENSORSET", key, "FLOAT", vector.numel(), "BLOB", body)
+            self._ask("AI.TENSORSET", key, "FLOAT", vector.numel(), "BLOB", body)
 
     def get(self, key: str, phase: str, *, overhead: bool = True) -> "torch.Tensor":
         """A float32 vector (P,) in memory of its own."""
         with self.tracer.span("tensor.get", phase, self.resource(key), overhead=overhead) as span:
             span.requests = 1
             try:
-                body = self.command("AI.TENSORGET", key, "BLOB")
+                body = self._ask("AI.TENSORGET", key, "BLOB")
             except TensorError as error:
                 span.failed = span.overhead = True
                 if "key is empty" not in str(error):
@@ -94,7 +94,7 @@ class TensorDatabase:
         """Delete keys with one command; returns how many there were."""
         with self.tracer.span("tensor.delete", phase, self.resource(""), overhead=overhead) as span:
             span.requests = 1
-            return int(self.command("DEL", *keys))
+            return int(self._ask("DEL", *keys))
 
     def execute(
         self,
@@ -115,10 +115,26 @@ class TensorDatabase:
         with self.tracer.span("tensor.script", phase, self.resource(outputs[0]), overhead=overhead) as span:
             span.requests = 1
             span.reads = tuple(self.resource(key) for key in inputs)
-            self.command(*command)
+            self._ask(*command)
 
-    def command(self, *words: str | int | float | bytes | memoryview) -> Reply:
-        """One Redis command and its reply, untraced: bulks are memoryviews, arrays lists, nil None."""
+    def command(self, *words: str | int | float | bytes) -> Reply:
+        """Any other Redis command, and its reply: bulks are memoryviews, arrays lists, nil None."""
+        resource = self.resource(str(words[1]) if len(words) > 1 else "")
+        with self.tracer.span("tensor.command", "other", resource) as span:
+            span.requests = 1
+            return self._ask(*words)
+
+    def ping(self) -> bool:
+        """Whether the database answers, as an event of its own."""
+        with self.tracer.span("ping", "wait", self.resource("")) as span:
+            span.requests = 1
+            try:
+                return bool(self._ask("PING") == "PONG")
+            except (Unreachable, TensorError):
+                span.failed = True
+                return False
+
+    def _ask(self, *words: str | int | float | bytes | memoryview) -> Reply:
         if self._connection is None:
             self._connection = _Connection(self.host, self.port, self.password, self._connect_s)
         try:
@@ -140,10 +156,10 @@ class TensorDatabase:
             return
         with self.tracer.span("tensor.script", "other", self.resource(scripts.KEY)) as span:
             span.requests = 1
-            if not self.command("EXISTS", scripts.KEY):
+            if not self._ask("EXISTS", scripts.KEY):
                 entry_points = scripts.ENTRY_POINTS
                 span.requests = 2
-                self.command(
+                self._ask(
                     *("AI.SCRIPTSTORE", scripts.KEY, "CPU", "ENTRY_POINTS", len(entry_points), *entry_points),
                     *("SOURCE", scripts.SOURCE),
                 )

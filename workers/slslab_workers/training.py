@@ -371,6 +371,17 @@ def evaluate(
     count = sum(parameter.numel() for parameter in model.parameters())
     gradients.write_parameters(model, gradients.from_bytes(memoryview(stored)[: 4 * count]))
     buffers_from_bytes(model, memoryview(stored)[4 * count :])
+    return _judge(model, images, labels, policy)
+
+
+def validation_loss(model: torch.nn.Module, stored: Object) -> float:
+    """Mean loss of a model on stored validation images (as `datasets.encode_minibatch` wrote them)."""
+    images, labels = datasets.decode_minibatch(stored.body, stored.metadata)
+    return _judge(model, images, labels, datasets.Policy.from_metadata(stored.metadata))[1]
+
+
+def _judge(model: torch.nn.Module, images: Any, labels: Any, policy: datasets.Policy) -> tuple[float, float]:
+    """Accuracy (0..1) and mean loss of a model on images (N, C, H, W) uint8, in evaluation mode."""
     model.eval()
     correct, losses = 0, []
     with torch.no_grad():

@@ -14,7 +14,7 @@ from slslab_workers.objects import Objects, s3_client
 from slslab_workers.queues import Queues, open_queues
 from slslab_workers.spirt.settings import Execution, Keys, Settings
 from slslab_workers.spirt.trust import Identity
-from slslab_workers.tensors import TensorDatabase, TensorError, Unreachable
+from slslab_workers.tensors import TensorDatabase
 
 # A peer is dead after three pings in a row without an answer, a second apart (protocol reference 2.6).
 PINGS = 3
@@ -93,24 +93,13 @@ class Peer:
             self._others[rank] = self._open.enter_context(database)
         return self._others[rank]
 
-    def answers(self, rank: int) -> bool:
-        """Whether a peer's database answers a ping, as an event of its own."""
-        database = self.database_of(rank)
-        with self.tracer.span("ping", "wait", database.resource("")) as span:
-            span.requests = 1
-            try:
-                return bool(database.command("PING") == "PONG")
-            except (Unreachable, TensorError):
-                span.failed = True
-                return False
-
     def is_alive(self, rank: int) -> bool:
         """Whether a peer's database answers one of three pings, a second apart."""
         for attempt in range(PINGS):
             if attempt:
                 with self.tracer.span("wait", "wait"):
                     time.sleep(PING_INTERVAL_S)
-            if self.answers(rank):
+            if self.database_of(rank).ping():
                 return True
         return False
 

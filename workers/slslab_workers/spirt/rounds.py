@@ -193,7 +193,7 @@ def _pass_barrier(peer: Peer) -> list[int]:
             if not peer.is_alive(rank):
                 peer.mark_dead(rank)
                 expected.discard(rank)
-    barrier.delete(peer.epoch)
+    barrier.discard(peer.epoch)
     return sorted(arrived & expected)
 
 
