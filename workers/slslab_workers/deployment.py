@@ -6,45 +6,22 @@ Package and deploy → store minibatches → invoke → wait for results → eva
 import base64
 import io
 import json
-import math
 import threading
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import botocore.exceptions
-
-from slslab_workers import datasets, models
-from slslab_workers.architecture import Cloud, Option, Outcome, Progress, RunFailed
-from slslab_workers.events import Tracer
-from slslab_workers.keys import minibatch_key, model_key, result_key
-from slslab_workers.objects import Objects
+from slslab_workers.architecture import Cloud, Outcome, Progress, RunFailed
+from slslab_workers.job import Job, aws_failures, finished_epochs
+from slslab_workers.keys import result_key
 from slslab_workers.plan import Assignment, Plan
 
 ROLE = "arn:aws:iam::000000000000:role/slslab-worker"
-UPLOADERS = 4
 RESULT_POLL_S = 0.1
-PATIENCE_EPOCHS = 10
-HELD_OUT = 10
-
-REPLICAS = Option(
-    "replicas",
-    str,
-    "seeded",
-    "Initial models: seeded gives every worker the same; unseeded gives each its own, as the authors' code does.",
-    ("seeded", "unseeded"),
-)
-PARTITION = Option(
-    "partition",
-    str,
-    "disjoint",
-    "The workers' training images: disjoint slices of one shuffle, or overlapping ones as in the authors' code.",
-    ("disjoint", "overlapping"),
-)
 
 
 def package() -> bytes:
@@ -66,24 +43,12 @@ def train_data_parallel(plan: Plan, handler: str, cloud: Cloud, progress: Progre
 
 def deploy_and_train(deployment: "Deployment") -> Outcome:
     """Create, train and remove, whatever happens; what AWS refuses is the run's failure."""
-    try:
+    with aws_failures():
         try:
             deployment.create()
             return deployment.train()
         finally:
             deployment.remove()
-    except botocore.exceptions.ClientError as error:
-        raise RunFailed(error.response["Error"]["Code"], str(error)) from error
-    except botocore.exceptions.BotoCoreError as error:
-        raise RunFailed(type(error).__name__, str(error)) from error
-
-
-def _load(plan: Plan, progress: Progress) -> datasets.Dataset:
-    samples = plan.workers * plan.batches * plan.batch_size
-    if plan.early_stopping:
-        samples = math.ceil(samples * HELD_OUT / (HELD_OUT - 1))
-    loaded = datasets.load(plan.dataset, samples, plan.seed, lambda done, total: progress.report("load", done, total))
-    return loaded.with_channels(models.spec(plan.model).channels)
 
 
 @dataclass(frozen=True)
@@ -95,38 +60,24 @@ class FunctionSpec:
     memory_mb: int
 
 
-class Deployment:
-    """One run's bucket and function, and the driver's view of its workers."""
+class Deployment(Job):
+    """One run's functions beside its bucket, and the driver's view of its workers."""
 
     def __init__(self, plan: Plan, handler: str, cloud: Cloud, progress: Progress) -> None:
-        self.plan = plan
+        super().__init__(plan, cloud, progress)
         self.handler = handler
-        self.bucket = f"slslab-{plan.run}".lower()[:63].rstrip("-")
         self.function = f"slslab-{plan.run}"[:64]
-        self._cloud = cloud
-        self._progress = progress
-        self._dataset = dataset = _load(plan, progress)
         self._lambda = cloud.client("lambda")
-        self._s3 = cloud.client("s3")
-        self._objects = Objects(self._s3, self.bucket, Tracer(cloud.emit, plan.run))
         self._stopping = threading.Event()
         self._invokers = ThreadPoolExecutor(plan.workers, thread_name_prefix="invoke")
-        self._uploaded = 0
         self._created: list[str] = []
-        images, labels = dataset.train_images, dataset.train_labels
-        self._validation: tuple[Any, Any] | None = None
-        if plan.early_stopping:
-            images, labels = self._hold_out(images, labels)
-        self._images, self._labels = images, labels
 
     def create(self) -> None:
         """Bucket and function; asynchronous failures are not retried (a retried worker would overwrite its peers'
         view of a step) and leave a record in the bucket."""
-        # The arithmetic is checked before anything is made.
-        self._indices(0)
         functions = self.functions()
         self._progress.report("deploy", 0, len(functions))
-        self._s3.create_bucket(Bucket=self.bucket)
+        self.create_bucket()
         for number, function in enumerate(functions, 1):
             self._create_function(function)
             self._progress.report("deploy", number, len(functions))
@@ -158,16 +109,19 @@ class Deployment:
     def train(self) -> Outcome:
         """All epochs, or until the plan's accuracy or patience says stop."""
         plan = self.plan
-        accuracies: list[float] = []
+        results: list[dict[str, Any]] = []
         if plan.gradual:
-            results, epochs = self._train_gradually(accuracies)
+            for epoch in range(plan.epochs):
+                self.upload([epoch])
+                results = self._stretch(epoch * plan.batches, (epoch + 1) * plan.batches, keep=True)
+                if self.evaluate(epoch) or results[0]["ended"] is not None:
+                    break
         else:
-            self._upload(range(plan.epochs))
+            self.upload(range(plan.epochs))
             results = self._stretch(0, plan.epochs * plan.batches, keep=False)
-            # A room may end training before its last step.
-            epochs = math.ceil(results[0]["position"] / plan.batches)
-            accuracies = [accuracy for accuracy, _ in map(self._evaluate, range(epochs))]
-        return self._outcome(results, accuracies, epochs)
+            for epoch in range(finished_epochs(plan, results[0])):
+                self.evaluate(epoch)
+        return self.outcome(results)
 
     def remove(self) -> None:
         """Delete the functions, everything in the bucket, and the bucket; end the invoking threads."""
@@ -178,32 +132,7 @@ class Deployment:
                 with suppress(self._lambda.exceptions.ResourceNotFoundException):
                     self._lambda.delete_function(FunctionName=name)
         finally:
-            self._empty()
-
-    def _empty(self) -> None:
-        with suppress(self._s3.exceptions.NoSuchBucket):
-            for page in self._s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket):
-                entries = [{"Key": entry["Key"]} for entry in page.get("Contents", [])]
-                if entries:
-                    self._s3.delete_objects(Bucket=self.bucket, Delete={"Objects": entries, "Quiet": True})
-            self._s3.delete_bucket(Bucket=self.bucket)
-
-    def _train_gradually(self, accuracies: list[float]) -> tuple[list[dict[str, Any]], int]:
-        plan, best, since = self.plan, math.inf, 0
-        results: list[dict[str, Any]] = []
-        for epoch in range(plan.epochs):
-            self._upload([epoch])
-            results = self._stretch(epoch * plan.batches, (epoch + 1) * plan.batches, keep=True)
-            ended = results[0]["ended"]
-            accuracy, validation_loss = self._evaluate(epoch)
-            accuracies.append(accuracy)
-            if ended is not None or (plan.until_accuracy is not None and accuracy >= plan.until_accuracy):
-                return results, epoch + 1
-            if plan.early_stopping:
-                best, since = (validation_loss, 0) if validation_loss < best else (best, since + 1)
-                if since >= PATIENCE_EPOCHS:
-                    return results, epoch + 1
-        return results, plan.epochs
+            self.remove_bucket()
 
     def _stretch(self, first: int, until: int, *, keep: bool) -> list[dict[str, Any]]:
         """Have every worker train from one step to another, in the plan's mode; results by rank."""
@@ -285,77 +214,6 @@ class Deployment:
                     self._stopping.set()
                     raise error
         return [future.result() for future in futures]
-
-    def _indices(self, epoch: int) -> Any:
-        plan = self.plan
-        overlapping = plan.options.get("partition", "disjoint") == "overlapping"
-        return datasets.partition(
-            len(self._labels), plan.workers, plan.batches, plan.batch_size, plan.seed, epoch, overlapping
-        )
-
-    def _upload(self, epochs: Iterable[int]) -> None:
-        """Store the minibatches of these epochs."""
-        plan = self.plan
-        each = plan.workers * plan.batches
-        wanted = list(epochs)
-        total = self._uploaded + each * len(wanted)
-        policy = self._dataset.policy
-
-        def put(epoch: int, rank: int, step: int, chosen: Any) -> None:
-            body, metadata = datasets.encode_minibatch(self._images[chosen], self._labels[chosen], policy)
-            self._objects.put(minibatch_key(plan, epoch, step, rank), body, "other", metadata=metadata)
-
-        with ThreadPoolExecutor(UPLOADERS, thread_name_prefix="upload") as pool:
-            for epoch in wanted:
-                indices = self._indices(epoch)
-                futures = [
-                    pool.submit(put, epoch, rank, step, indices[rank, step])
-                    for rank in range(plan.workers)
-                    for step in range(plan.batches)
-                ]
-                for future in futures:
-                    future.result()
-                    self._uploaded += 1
-                    self._progress.report("upload", self._uploaded, total)
-
-    def _evaluate(self, epoch: int) -> tuple[float, float]:
-        """Test accuracy and validation loss (test loss without held-out images) of rank 0's model after an epoch."""
-        from slslab_workers.training import evaluate
-
-        stored = self._objects.get(model_key(self.plan, epoch), "other").body
-        model = models.build(self.plan.model, self.plan.seed)
-        dataset = self._dataset
-        accuracy, loss = evaluate(model, stored, dataset.test_images, dataset.test_labels, dataset.policy)
-        if self._validation is not None:
-            _, loss = evaluate(model, stored, *self._validation, dataset.policy)
-        self._progress.report("evaluate", epoch + 1, self.plan.epochs)
-        return accuracy, loss
-
-    def _hold_out(self, images: Any, labels: Any) -> tuple[Any, Any]:
-        """A seeded tenth of the training images, the same for every architecture, judges when to stop."""
-        import numpy as np
-
-        order = np.random.default_rng([self.plan.seed, 0, HELD_OUT]).permutation(len(labels))
-        held = np.sort(order[: len(labels) // HELD_OUT])
-        rest = np.sort(order[len(labels) // HELD_OUT :])
-        self._validation = (images[held], labels[held])
-        return images[rest], labels[rest]
-
-    def _outcome(self, results: list[dict[str, Any]], accuracies: list[float], epochs: int) -> Outcome:
-        from slslab_workers.training import mean_losses
-
-        first = results[0]
-        return Outcome(
-            loss=mean_losses(results, self.plan.batches),
-            accuracy=tuple(accuracies),
-            parameters=first["parameters"],
-            parameters_sha256=first["parameters_sha256"],
-            replicas_equal=len({result["parameters_sha256"] for result in results}) == 1,
-            epochs=epochs,
-            updates=first["updates"],
-            threads=first["threads"],
-            details={"torch": first["torch"]},
-        )
 
 
 def _worker_failure(payload: Mapping[str, Any], rank: int | None, log_tail: str) -> RunFailed:

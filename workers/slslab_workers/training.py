@@ -1,4 +1,4 @@
-"""Data-parallel training in Lambda handlers: the loop, its state, and its life beyond one invocation.
+"""Data-parallel training: the loop and its state, and in Lambda handlers its life beyond one invocation.
 
 A room gives the exchange (how gradients become an aggregate); everything else is the same for all of them:
 fetch → compute → synchronise → update, once per step.
@@ -150,29 +150,23 @@ class WorkerState:
         return {name: gradients.flatten(state[name] for state in kept) for name in found}
 
 
-# The state that this environment kept from its last invocation, with the key and ETag of the stored copy.
-_warm: tuple[str, str, WorkerState] | None = None
+class Trainer:
+    """One worker's training, wherever it runs: what all rooms share.
 
+    A room says in `synchronise` what becomes of a gradient. The model lives on `device` (as torch names it), everything
+    that is exchanged or stored in the host's memory.
+    """
 
-class Worker:
-    """One worker in one invocation: what all rooms share. A room says in `synchronise` what becomes of a gradient."""
-
-    def __init__(self, assignment: Assignment, context: Any, objects: Objects | None = None) -> None:
-        self.assignment = assignment
-        self.plan = assignment.plan
-        self.rank = assignment.rank
-        self.context = context
-        if objects is None:
-            tracer = Tracer(run=self.plan.run, worker=self.rank, invocation=context.aws_request_id)
-            with tracer.span("connect", "other"):
-                client = _environment_client()
-            objects = Objects(client, assignment.bucket, tracer)
+    def __init__(self, plan: Plan, rank: int, objects: Objects, device: str = "cpu") -> None:
+        self.plan = plan
+        self.rank = rank
         self.objects = objects
         self.tracer = objects.tracer
-        self.threads = thread_count(self.plan.memory_mb)
-        self.longest_step_s = 0.0
+        self.device = torch.device(device)
+        self.threads = thread_count(plan.memory_mb)
         # Why training ends before the plan's last step, if a room ends it.
         self.ended: str | None = None
+        self._staging: torch.Tensor | None = None
         torch.set_num_threads(self.threads)
 
     def synchronise(self, state: WorkerState, step: Step) -> bool:
@@ -183,15 +177,104 @@ class Worker:
         raise NotImplementedError
 
     def update(self, state: WorkerState, gradient: torch.Tensor) -> None:
-        """One step of the optimiser with a gradient (P,)."""
+        """One step of the optimiser with a gradient (P,) in the host's memory."""
         with self.tracer.span("update", "update"):
-            gradients.set_gradient(state.model, gradient)
+            gradients.set_gradient(state.model, gradient.to(self.device))
             state.optimiser.step()
             state.updates += 1
+            if self.device.type == "cuda":
+                # A GPU computes behind the program's back; the event ends when the update has.
+                torch.cuda.synchronize(self.device)
+
+    def train_step(self, state: WorkerState) -> bool:
+        """Train one step; after the last one of an epoch, or of all, rank 0 stores the model.
+
+        Returns what `synchronise` returned.
+        """
+        started = time.monotonic()
+        epoch, step = divmod(state.position, self.plan.batches)
+        self.tracer.epoch, self.tracer.step = epoch, step
+        inputs, targets = fetch_minibatch(self.objects, self.plan, self.rank, epoch, step)
+        inputs, targets = inputs.to(self.device), targets.to(self.device)
+        with self.tracer.span("compute", "compute"):
+            loss, gradient = compute_gradient(state.model, inputs, targets)
+            gradient = self._to_host(gradient)
+        state.losses.append(loss)
+        leaving = self.synchronise(state, Step(epoch, step, loss, gradient, self._short_of_time(started)))
+        state.position += 1
+        self.tracer.epoch = self.tracer.step = -1
+        if self.rank == 0 and (state.position % self.plan.batches == 0 or self.ended is not None):
+            self._store_model(state, epoch)
+        return leaving
+
+    def _short_of_time(self, started: float) -> bool:  # noqa: ARG002 - functions have a time-out
+        """This worker's vote to go on in another invocation after the step that began at `started` (monotonic, s)."""
+        return False
+
+    def _to_host(self, gradient: torch.Tensor) -> torch.Tensor:
+        """The gradient in the host's memory: one copy from a GPU, into page-locked memory that every step reuses."""
+        if gradient.device.type == "cpu":
+            return gradient
+        if self._staging is None:
+            self._staging = torch.empty(gradient.numel(), pin_memory=True)
+        return self._staging.copy_(gradient)
+
+    def _fresh(self) -> WorkerState:
+        with self.tracer.span("build", "other"):
+            state = WorkerState.fresh(self.plan, self.rank)
+            state.model.to(self.device)
+            return state
+
+    def publish(self, state: WorkerState) -> dict[str, Any]:
+        """Store this worker's result, and return it."""
+        result = self._result(state)
+        self.objects.put(result_key(self.plan, self.rank), json.dumps(result).encode(), "other")
+        return result
+
+    def _store_model(self, state: WorkerState, epoch: int) -> None:
+        with self.tracer.span("serialise", "other"):
+            body = bytearray(gradients.as_bytes(gradients.flatten(state.model.parameters()).cpu()))
+            body += buffers_to_bytes(state.model)
+        self.objects.put(model_key(self.plan, epoch), body, "other")
+
+    def _result(self, state: WorkerState) -> dict[str, Any]:
+        flat = gradients.flatten(state.model.parameters()).cpu()
+        return {
+            "status": "finished",
+            "rank": self.rank,
+            "position": state.position,
+            "ended": self.ended,
+            "losses": state.losses,
+            "updates": state.updates,
+            "parameters": flat.numel(),
+            "parameters_sha256": gradients.sha256(flat),
+            "threads": self.threads,
+            "torch": torch.__version__,
+        }
+
+
+# The state that this environment kept from its last invocation, with the key and ETag of the stored copy.
+_warm: tuple[str, str, WorkerState] | None = None
+
+
+class Worker(Trainer):
+    """One worker in one invocation of a function."""
+
+    def __init__(self, assignment: Assignment, context: Any, objects: Objects | None = None) -> None:
+        plan, rank = assignment.plan, assignment.rank
+        if objects is None:
+            tracer = Tracer(run=plan.run, worker=rank, invocation=context.aws_request_id)
+            with tracer.span("connect", "other"):
+                client = _environment_client()
+            objects = Objects(client, assignment.bucket, tracer)
+        super().__init__(plan, rank, objects)
+        self.assignment = assignment
+        self.context = context
+        self.longest_step_s = 0.0
 
     def run(self) -> dict[str, Any]:
         """Train from `first` to `until`; returns the worker's result, or that it goes on in another invocation."""
-        assignment, steps_per_epoch = self.assignment, self.plan.batches
+        assignment = self.assignment
         state = self._resume() if assignment.resume else self._fresh()
         if state.position != assignment.first:
             # AWS may deliver an asynchronous event twice.
@@ -201,36 +284,16 @@ class Worker:
             )
         while state.position < assignment.until and self.ended is None:
             started = time.monotonic()
-            leaving = self._train_step(state, started)
-            if (state.position % steps_per_epoch == 0 or self.ended is not None) and self.rank == 0:
-                self._store_model(state, (state.position - 1) // steps_per_epoch)
+            leaving = self.train_step(state)
             self.longest_step_s = max(self.longest_step_s, time.monotonic() - started)
             if leaving and state.position < assignment.until and self.ended is None:
                 return self._go_on_elsewhere(state)
         if assignment.keep:
             self._save(state)
-        result = self._result(state)
-        over = state.position == self.plan.epochs * steps_per_epoch or self.ended is not None
+        over = state.position == self.plan.epochs * self.plan.batches or self.ended is not None
         if self.plan.mode == "long-running" or over:
-            body = json.dumps(result).encode()
-            self.objects.put(result_key(self.plan, self.rank), body, "other")
-        return result
-
-    def _train_step(self, state: WorkerState, started: float) -> bool:
-        epoch, step = divmod(state.position, self.plan.batches)
-        self.tracer.epoch, self.tracer.step = epoch, step
-        inputs, targets = fetch_minibatch(self.objects, self.plan, self.rank, epoch, step)
-        with self.tracer.span("compute", "compute"):
-            loss, gradient = compute_gradient(state.model, inputs, targets)
-        state.losses.append(loss)
-        leaving = self.synchronise(state, Step(epoch, step, loss, gradient, self._short_of_time(started)))
-        state.position += 1
-        self.tracer.epoch = self.tracer.step = -1
-        return leaving
-
-    def _fresh(self) -> WorkerState:
-        with self.tracer.span("build", "other"):
-            return WorkerState.fresh(self.plan, self.rank)
+            return self.publish(state)
+        return self._result(state)
 
     def _resume(self) -> WorkerState:
         global _warm
@@ -256,12 +319,6 @@ class Worker:
             body = state.to_bytes()
         _warm = (key, self.objects.put(key, body, "other"), state)
 
-    def _store_model(self, state: WorkerState, epoch: int) -> None:
-        with self.tracer.span("serialise", "other"):
-            body = bytearray(gradients.as_bytes(gradients.flatten(state.model.parameters())))
-            body += buffers_to_bytes(state.model)
-        self.objects.put(model_key(self.plan, epoch), body, "other")
-
     def _short_of_time(self, started: float) -> bool:
         """LambdaML's watchdog (reference 7.6), asked within a step, because the vote travels with its gradient: whether
         too little time will be left after it for another step and its checkpoint.
@@ -286,21 +343,6 @@ class Worker:
         )
         invoke_again(following.to_event(), self.context, self.tracer)
         return {"status": "continued", "rank": self.rank, "position": state.position}
-
-    def _result(self, state: WorkerState) -> dict[str, Any]:
-        flat = gradients.flatten(state.model.parameters())
-        return {
-            "status": "finished",
-            "rank": self.rank,
-            "position": state.position,
-            "ended": self.ended,
-            "losses": state.losses,
-            "updates": state.updates,
-            "parameters": flat.numel(),
-            "parameters_sha256": gradients.sha256(flat),
-            "threads": self.threads,
-            "torch": torch.__version__,
-        }
 
 
 class ExchangeWorker(Worker):
@@ -404,7 +446,7 @@ def mean_losses(results: Sequence[Mapping[str, Any]], batches: int) -> tuple[flo
 
 def buffers_to_bytes(model: torch.nn.Module) -> bytes:
     """All buffers (BatchNorm statistics and counters) raw, in `model.buffers()` order, each in its own dtype."""
-    return b"".join(buffer.numpy().tobytes() for buffer in model.buffers())
+    return b"".join(buffer.cpu().numpy().tobytes() for buffer in model.buffers())
 
 
 def buffers_from_bytes(model: torch.nn.Module, data: memoryview) -> None:

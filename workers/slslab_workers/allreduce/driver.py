@@ -2,7 +2,8 @@
 
 from slslab_workers.allreduce.counts import counts
 from slslab_workers.architecture import Architecture, Cloud, Counts, Option, Outcome, Progress
-from slslab_workers.deployment import PARTITION, REPLICAS, train_data_parallel
+from slslab_workers.deployment import train_data_parallel
+from slslab_workers.job import PARTITION, REPLICAS
 from slslab_workers.plan import Plan
 from slslab_workers.polling import POLLING
 

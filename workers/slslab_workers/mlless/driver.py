@@ -17,8 +17,9 @@ from slslab_workers.architecture import (
     Requirements,
     ResidentPhase,
 )
-from slslab_workers.deployment import PARTITION, REPLICAS, Deployment, FunctionSpec, deploy_and_train
+from slslab_workers.deployment import Deployment, FunctionSpec, deploy_and_train
 from slslab_workers.events import Tracer
+from slslab_workers.job import PARTITION, REPLICAS
 from slslab_workers.mlless.counts import counts
 from slslab_workers.mlless.settings import Settings, client_queue, exchange_name, supervisor_queue, worker_queue
 from slslab_workers.mlless.supervisor import Supervision

@@ -1,7 +1,8 @@
 """ScatterReduce's trigger script: n workers of one function, each with its rank."""
 
 from slslab_workers.architecture import Architecture, Cloud, Counts, Outcome, Progress
-from slslab_workers.deployment import PARTITION, REPLICAS, train_data_parallel
+from slslab_workers.deployment import train_data_parallel
+from slslab_workers.job import PARTITION, REPLICAS
 from slslab_workers.plan import Plan
 from slslab_workers.polling import POLLING
 from slslab_workers.scatterreduce.counts import counts

@@ -1,0 +1,171 @@
+"""A run's bucket and what its driver does with it, wherever the workers run: minibatches in, models out, evaluation."""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import botocore.exceptions
+
+from slslab_workers import datasets, models
+from slslab_workers.architecture import Cloud, Option, Outcome, Progress, RunFailed
+from slslab_workers.datasets import Dataset
+from slslab_workers.events import Tracer
+from slslab_workers.keys import minibatch_key, model_key
+from slslab_workers.objects import Objects
+from slslab_workers.plan import Plan
+
+UPLOADERS = 4
+PATIENCE_EPOCHS = 10
+HELD_OUT = 10
+
+REPLICAS = Option(
+    "replicas",
+    str,
+    "seeded",
+    "Initial models: seeded gives every worker the same; unseeded gives each its own, as the authors' code does.",
+    ("seeded", "unseeded"),
+)
+PARTITION = Option(
+    "partition",
+    str,
+    "disjoint",
+    "The workers' training images: disjoint slices of one shuffle, or overlapping ones as in the authors' code.",
+    ("disjoint", "overlapping"),
+)
+
+
+@contextmanager
+def aws_failures() -> Iterator[None]:
+    """An error of AWS's within the block fails the run: RunFailed."""
+    try:
+        yield
+    except botocore.exceptions.ClientError as error:
+        raise RunFailed(error.response["Error"]["Code"], str(error)) from error
+    except botocore.exceptions.BotoCoreError as error:
+        raise RunFailed(type(error).__name__, str(error)) from error
+
+
+class Job:
+    """One run's data set, bucket and test accuracies so far (0..1, per epoch)."""
+
+    def __init__(self, plan: Plan, cloud: Cloud, progress: Progress) -> None:
+        self.plan = plan
+        self.bucket = f"slslab-{plan.run}".lower()[:63].rstrip("-")
+        self.accuracies: list[float] = []
+        self._progress = progress
+        self._dataset = _load(plan, progress)
+        self._s3 = cloud.client("s3")
+        self._objects = Objects(self._s3, self.bucket, Tracer(cloud.emit, plan.run))
+        self._uploaded = 0
+        self._best_loss, self._epochs_since = math.inf, 0
+        images, labels = self._dataset.train_images, self._dataset.train_labels
+        self._validation: tuple[Any, Any] | None = None
+        if plan.early_stopping:
+            images, labels = self._hold_out(images, labels)
+        self._images, self._labels = images, labels
+        # The arithmetic is checked before anything is made.
+        self._indices(0)
+
+    def create_bucket(self) -> None:
+        """Make the run's bucket."""
+        self._s3.create_bucket(Bucket=self.bucket)
+
+    def remove_bucket(self) -> None:
+        """Delete everything in the bucket, and the bucket, if it is there."""
+        with suppress(self._s3.exceptions.NoSuchBucket):
+            for page in self._s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket):
+                entries = [{"Key": entry["Key"]} for entry in page.get("Contents", [])]
+                if entries:
+                    self._s3.delete_objects(Bucket=self.bucket, Delete={"Objects": entries, "Quiet": True})
+            self._s3.delete_bucket(Bucket=self.bucket)
+
+    def upload(self, epochs: Iterable[int]) -> None:
+        """Store the minibatches of these epochs."""
+        plan = self.plan
+        each = plan.workers * plan.batches
+        wanted = list(epochs)
+        total = self._uploaded + each * len(wanted)
+        policy = self._dataset.policy
+
+        def put(epoch: int, rank: int, step: int, chosen: Any) -> None:
+            body, metadata = datasets.encode_minibatch(self._images[chosen], self._labels[chosen], policy)
+            self._objects.put(minibatch_key(plan, epoch, step, rank), body, "other", metadata=metadata)
+
+        with ThreadPoolExecutor(UPLOADERS, thread_name_prefix="upload") as pool:
+            for epoch in wanted:
+                indices = self._indices(epoch)
+                futures = [
+                    pool.submit(put, epoch, rank, step, indices[rank, step])
+                    for rank in range(plan.workers)
+                    for step in range(plan.batches)
+                ]
+                for future in futures:
+                    future.result()
+                    self._uploaded += 1
+                    self._progress.report("upload", self._uploaded, total)
+
+    def evaluate(self, epoch: int) -> bool:
+        """Evaluate rank 0's model after an epoch; returns whether the plan's accuracy or patience says stop."""
+        from slslab_workers.training import evaluate
+
+        stored = self._objects.get(model_key(self.plan, epoch), "other").body
+        model = models.build(self.plan.model, self.plan.seed)
+        dataset = self._dataset
+        accuracy, loss = evaluate(model, stored, dataset.test_images, dataset.test_labels, dataset.policy)
+        if self._validation is not None:
+            _, loss = evaluate(model, stored, *self._validation, dataset.policy)
+        self._progress.report("evaluate", epoch + 1, self.plan.epochs)
+        self.accuracies.append(accuracy)
+        better = loss < self._best_loss
+        self._best_loss, self._epochs_since = (loss, 0) if better else (self._best_loss, self._epochs_since + 1)
+        reached = self.plan.until_accuracy is not None and accuracy >= self.plan.until_accuracy
+        return reached or (self.plan.early_stopping and self._epochs_since >= PATIENCE_EPOCHS)
+
+    def outcome(self, results: list[dict[str, Any]]) -> Outcome:
+        """What the run computed, out of the workers' results by rank."""
+        from slslab_workers.training import mean_losses
+
+        first = results[0]
+        return Outcome(
+            loss=mean_losses(results, self.plan.batches),
+            accuracy=tuple(self.accuracies),
+            parameters=first["parameters"],
+            parameters_sha256=first["parameters_sha256"],
+            replicas_equal=len({result["parameters_sha256"] for result in results}) == 1,
+            epochs=len(self.accuracies),
+            updates=first["updates"],
+            threads=first["threads"],
+            details={"torch": first["torch"]},
+        )
+
+    def _indices(self, epoch: int) -> Any:
+        plan = self.plan
+        overlapping = plan.options.get("partition", "disjoint") == "overlapping"
+        return datasets.partition(
+            len(self._labels), plan.workers, plan.batches, plan.batch_size, plan.seed, epoch, overlapping
+        )
+
+    def _hold_out(self, images: Any, labels: Any) -> tuple[Any, Any]:
+        """A seeded tenth of the training images, the same for every architecture, judges when to stop."""
+        import numpy as np
+
+        order = np.random.default_rng([self.plan.seed, 0, HELD_OUT]).permutation(len(labels))
+        held = np.sort(order[: len(labels) // HELD_OUT])
+        rest = np.sort(order[len(labels) // HELD_OUT :])
+        self._validation = (images[held], labels[held])
+        return images[rest], labels[rest]
+
+
+def finished_epochs(plan: Plan, result: Mapping[str, Any]) -> int:
+    """Epochs that a worker has trained, by its result; a room may end training within the last of them."""
+    return math.ceil(int(result["position"]) / plan.batches)
+
+
+def _load(plan: Plan, progress: Progress) -> Dataset:
+    samples = plan.workers * plan.batches * plan.batch_size
+    if plan.early_stopping:
+        samples = math.ceil(samples * HELD_OUT / (HELD_OUT - 1))
+    loaded = datasets.load(plan.dataset, samples, plan.seed, lambda done, total: progress.report("load", done, total))
+    return loaded.with_channels(models.spec(plan.model).channels)
