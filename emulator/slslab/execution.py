@@ -3,30 +3,24 @@
 Data flows one way: plan → invocations and events → trace → bill and metrics → document.
 """
 
-import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points, version
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from slslab import metrics
 from slslab.billing import Book, Usage, compute_bill, load_book
-from slslab.emulator import CREDENTIALS, Emulator, Session, memory_budget_mb
+from slslab.emulator import memory_budget_mb
 from slslab.errors import HostError, RequestError
 from slslab.metering import InvocationRecord
+from slslab.running import running
 from slslab.runs import DOCUMENT, RunDirectory, list_runs, new_id, resolve, root
-from slslab.stack import Stack
-from slslab.stack.embedded import EmbeddedObjectStore
-from slslab.stack.states import EmbeddedStateMachines
 from slslab.trace import Trace, TraceWriter, invocations, load
-from slslab_workers.architecture import Architecture, Cloud, Outcome, Progress, Requirements, RunFailed
+from slslab_workers.architecture import Architecture, Outcome, Progress, RunFailed
 from slslab_workers.models import spec
 from slslab_workers.plan import Plan, PlanError
 
@@ -117,17 +111,17 @@ class _Recorder:
     plan: Plan
     progress: Progress
     records: list[InvocationRecord] = field(default_factory=list)
-    updates: int = 0
+    computed: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def event(self, record: dict[str, Any]) -> None:
         """A trace record: written at once, so that a killed run keeps it."""
         self.writer.write(record)
-        if record.get("op") == "update":
+        if record.get("op") == "compute":
             with self.lock:
-                self.updates += 1
+                self.computed += 1
             total = self.plan.workers * self.plan.batches * self.plan.epochs
-            self.progress.report("train", self.updates, total)
+            self.progress.report("train", self.computed, total)
 
     def driver_event(self, record: dict[str, Any]) -> None:
         """A trace event of the driver, which is no function and runs in no environment."""
@@ -156,14 +150,16 @@ def execute(
         failure: RunFailed | None = None
         with TraceWriter(directory.trace_log, plan.run) as writer:
             recorder = _Recorder(writer, plan, progress)
-            with _running(directory, recorder, budget_mb, architecture.requirements(plan)) as (cloud, host, finish):
+            requirements = architecture.requirements(plan)
+            with running(requirements, recorder, directory.logs, budget_mb) as system:
+                host = system.host
                 try:
-                    outcome = architecture.drive(plan, cloud, progress)
+                    outcome = architecture.drive(plan, system.cloud, progress)
                 except RunFailed as error:
                     failure = error
                 except KeyboardInterrupt:
                     failure = RunFailed("Interrupted", "The run was interrupted; its trace up to then is kept.")
-                host |= finish()
+                host |= system.used()
         seconds = time.monotonic() - started
         records = [record.as_document() for record in recorder.records]
         directory.write_invocations(records)
@@ -181,67 +177,6 @@ def execute(
 
 
 METRICS = ("loss", "accuracy", "counts", "bytes", "overheads", "phases", "per_worker")
-
-
-@contextmanager
-def _running(
-    directory: RunDirectory, recorder: _Recorder, budget_mb: int, requirements: Requirements
-) -> Iterator[tuple[Cloud, dict[str, Any], Callable[[], dict[str, Any]]]]:
-    """The embedded stack and the emulator, what they are, and in the end what they have taken and used themselves."""
-    began = time.process_time()
-    with Session() as session:
-        data = session.home / "s3"
-        store = EmbeddedObjectStore(data, CREDENTIALS, session.mark)
-        with store:
-            for path in store.sockets():
-                session.watch(path)
-            stack = Stack(store.endpoint, CREDENTIALS, {"s3": store.name})
-            emulator = Emulator(
-                session=session,
-                variables=stack.client_environment(),
-                logs=directory.logs,
-                budget_mb=budget_mb,
-                on_event=recorder.event,
-                on_record=recorder.invocation,
-            )
-            with emulator, ExitStack() as parts:
-                states = None
-                if requirements.state_machines:
-                    states = parts.enter_context(
-                        EmbeddedStateMachines(
-                            emulator.endpoint, session.mark, limits=emulator.limits, on_event=recorder.event
-                        )
-                    )
-                    emulator.add_variables(states.client_environment())
-                host: dict[str, Any] = {
-                    "cores": len(os.sched_getaffinity(0)),
-                    "cpu_share_enforced": "cpu" in emulator.hierarchy.parents,
-                    "confinement": f"{emulator.hierarchy.description}; {emulator.isolation.description}",
-                    "stack": {
-                        "lambda": f"slslab {version('slslab')} with awslambdaric {version('awslambdaric')}",
-                        **stack.versions,
-                        **({"states": states.name} if states is not None else {}),
-                    },
-                }
-
-                def client(service: str) -> Any:
-                    if service == "stepfunctions" and states is not None:
-                        states.ready()  # it has come up in the background
-                    return emulator.client(service)
-
-                def finish() -> dict[str, Any]:
-                    times = psutil.Process(store.pid).cpu_times()
-                    used = emulator.cpu_seconds()
-                    return {
-                        "package": emulator.package_size(),
-                        "own_cpu_seconds": {
-                            "emulator": round(used, 3),
-                            "object_store": round(times.user + times.system, 3),
-                            "driver": round(time.process_time() - began - used, 3),
-                        },
-                    }
-
-                yield Cloud(client=client, emit=recorder.driver_event), host, finish
 
 
 def _document(
@@ -272,7 +207,9 @@ def _document(
         "parameters_sha256": outcome.parameters_sha256 if outcome else None,
         "replicas_equal": outcome.replicas_equal if outcome else None,
         "epochs_trained": outcome.epochs if outcome else None,
+        "updates": outcome.updates if outcome else None,
         "threads": outcome.threads if outcome else None,
+        "details": dict(outcome.details) if outcome else {},
         "torch": version("torch"),
         "loss": list(outcome.loss) if outcome else [],
         "accuracy": list(outcome.accuracy) if outcome else [],

@@ -24,6 +24,9 @@ PROTOCOL = (
 )
 TO_STORES = ("object.put", "tensor.set", "tensor.script")
 FROM_STORES = ("object.get", "object.list", "tensor.get")
+# What happens beside a worker on its behalf: a transition spans the invocation that it waits for, and a script runs in
+# the database while the worker waits for its reply.
+BESIDE = ("transition", "tensor.script.run")
 OVERSUBSCRIBED = 0.02
 Records = Sequence[Mapping[str, Any]]
 Rows = list[dict[str, Any]]
@@ -81,8 +84,7 @@ def workers(events: Rows, records: Records) -> list[dict[str, Any]]:
     moved: dict[int, Counter[str]] = defaultdict(Counter)
     named: dict[str, float] = defaultdict(float)
     for event in events:
-        # A transition spans the invocation that it waits for, and is no work of the worker's.
-        if event["worker"] >= 0 and event["op"] != "transition":
+        if event["worker"] >= 0 and event["op"] not in BESIDE:
             lambda_s = (event["end_ns"] - event["start_ns"] - event["host_delay_ns"]) / 1e9
             phase = event["phase"] if event["phase"] in PHASES else "other"
             seconds[event["worker"]][phase] += lambda_s

@@ -15,7 +15,9 @@ def test_every_limit_has_a_source_and_a_basis() -> None:
     assert sources.keys() == {field.name for field in fields(Limits)} - {"version"}
     for name, basis in sources.items():
         assert basis.basis in ("documented", "assumed"), name
-        assert basis.source.startswith(("https://docs.aws.amazon.com/lambda/", "https://docs.aws.amazon.com/step-functions/"))
+        assert basis.source.startswith(
+            ("https://docs.aws.amazon.com/lambda/", "https://docs.aws.amazon.com/step-functions/")
+        )
         assert basis.note or basis.basis == "documented", f"{name}: what is assumed says why"
     timeouts = "https://docs.aws.amazon.com/lambda/latest/dg/configuration-timeout.html"
     assert sources["timeout_s"] == Basis("documented", timeouts, "")

@@ -69,8 +69,9 @@ class Deployment(Job):
         self.function = f"slslab-{plan.run}"[:64]
         self._lambda = cloud.client("lambda")
         self._stopping = threading.Event()
-        self._invokers = ThreadPoolExecutor(plan.workers, thread_name_prefix="invoke")
-        self._created: list[str] = []
+        # The workers, and one companion at most.
+        self._invokers = ThreadPoolExecutor(plan.workers + 1, thread_name_prefix="invoke")
+        self.arns: dict[str, str] = {}
 
     def create(self) -> None:
         """Bucket and function; asynchronous failures are not retried (a retried worker would overwrite its peers'
@@ -87,7 +88,7 @@ class Deployment(Job):
         return [FunctionSpec(self.function, self.handler, self.plan.memory_mb)]
 
     def _create_function(self, function: "FunctionSpec") -> None:
-        self._lambda.create_function(
+        created = self._lambda.create_function(
             FunctionName=function.name,
             Runtime="python3.11",
             Role=ROLE,
@@ -98,7 +99,7 @@ class Deployment(Job):
             # Threads that wait for each other sleep instead of spinning: a spinning thread burns the CPU share.
             Environment={"Variables": {"OMP_WAIT_POLICY": "PASSIVE"}},
         )
-        self._created.append(function.name)
+        self.arns[function.name] = created["FunctionArn"]
         self._lambda.get_waiter("function_active_v2").wait(FunctionName=function.name)
         self._lambda.put_function_event_invoke_config(
             FunctionName=function.name,
@@ -128,7 +129,7 @@ class Deployment(Job):
         self._stopping.set()
         self._invokers.shutdown(wait=False, cancel_futures=True)
         try:
-            for name in self._created:
+            for name in self.arns:
                 with suppress(self._lambda.exceptions.ResourceNotFoundException):
                     self._lambda.delete_function(FunctionName=name)
         finally:

@@ -124,21 +124,21 @@ class TensorDatabase:
             span.requests = 1
             return self._ask(*words)
 
-    def ping(self) -> bool:
-        """Whether the database answers, as an event of its own."""
+    def ping(self, answer_s: float = 1.0) -> bool:
+        """Whether the database answers within this time, as an event of its own."""
         with self.tracer.span("ping", "wait", self.resource("")) as span:
             span.requests = 1
             try:
-                return bool(self._ask("PING") == "PONG")
+                return bool(self._ask("PING", answer_s=answer_s) == "PONG")
             except (Unreachable, TensorError):
                 span.failed = True
                 return False
 
-    def _ask(self, *words: str | int | float | bytes | memoryview) -> Reply:
+    def _ask(self, *words: str | int | float | bytes | memoryview, answer_s: float = ANSWER_S) -> Reply:
         if self._connection is None:
             self._connection = _Connection(self.host, self.port, self.password, self._connect_s)
         try:
-            return self._connection.command(words)
+            return self._connection.command(words, answer_s)
         except TensorError:
             raise
         except BaseException:
@@ -176,15 +176,15 @@ class _Connection:
             raise Unreachable(f"The tensor database {host}:{port} cannot be reached: {error}") from error
         self._name = f"{host}:{port}"
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._socket.settimeout(ANSWER_S)
         self._unread = b""
         if password:
-            self.command(("AUTH", password))
+            self.command(("AUTH", password), connect_s)
 
     def close(self) -> None:
         self._socket.close()
 
-    def command(self, words: Sequence[Any]) -> Reply:
+    def command(self, words: Sequence[Any], answer_s: float) -> Reply:
+        self._socket.settimeout(answer_s)
         try:
             self._send(words)
             return self._reply()

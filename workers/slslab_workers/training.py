@@ -383,9 +383,7 @@ def fetch_minibatch(
         return datasets.prepare(images, labels, policy, plan.seed, epoch, rank, step)
 
 
-def compute_gradient(
-    model: torch.nn.Module, inputs: torch.Tensor, targets: torch.Tensor
-) -> tuple[float, torch.Tensor]:
+def compute_gradient(model: torch.nn.Module, inputs: torch.Tensor, targets: torch.Tensor) -> tuple[float, torch.Tensor]:
     """Mean cross-entropy loss of a minibatch, and its gradient (P,) float32."""
     for parameter in model.parameters():
         parameter.grad = None

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from slslab_workers.endpoints import QUEUE_URL, TENSOR_URLS
+
 
 @dataclass(frozen=True)
 class Stack:
@@ -11,7 +13,14 @@ class Stack:
     s3_endpoint: str
     credentials: Mapping[str, str]
     versions: Mapping[str, str]
+    tensor_urls: tuple[str, ...] = ()
+    queue_url: str | None = None
 
     def client_environment(self) -> dict[str, str]:
-        """The variables by which AWS's clients find the stack."""
-        return {**self.credentials, "AWS_ENDPOINT_URL_S3": self.s3_endpoint}
+        """The variables by which clients find the stack: AWS's own, and ours for what is no AWS service."""
+        return {**self.credentials, "AWS_ENDPOINT_URL_S3": self.s3_endpoint, **self.worker_environment()}
+
+    def worker_environment(self) -> dict[str, str]:
+        """Ours alone, which drivers need beside their boto3 clients."""
+        found = {TENSOR_URLS: " ".join(self.tensor_urls)} if self.tensor_urls else {}
+        return found | ({QUEUE_URL: self.queue_url} if self.queue_url is not None else {})

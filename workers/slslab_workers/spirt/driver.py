@@ -1,9 +1,10 @@
 """SPIRT's trigger script: peers are born, start their own state machines, and are followed from epoch to epoch."""
 
 import json
-import math
-import threading
+import time
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from slslab_workers import datasets, endpoints
@@ -21,6 +22,7 @@ from slslab_workers.architecture import (
 from slslab_workers.barriers import prepare_epoch, remove_epoch
 from slslab_workers.deployment import ROLE, Deployment, FunctionSpec, deploy_and_train
 from slslab_workers.events import Tracer
+from slslab_workers.job import HELD_OUT
 from slslab_workers.keys import result_key, validation_key
 from slslab_workers.plan import Plan, PlanError
 from slslab_workers.queues import QUEUE, Queues, open_queues
@@ -32,12 +34,13 @@ from slslab_workers.tensors import TensorDatabase
 # Step Functions has no way to wait for an execution.
 DESCRIBE_INTERVAL_S = 0.2
 VALIDATION = 2048
-TORCH_FREE = {"init_peers": "init_peers", "auth": "auth", "check_heartbeat": "check_heartbeat"}
+MEMBERSHIP = ("init_peers", "auth", "check_heartbeat")
+HEAVY = ("compute_gradients", "check_convergence")
 LIGHT_MEMORY = Option(
     "light-memory",
     int,
     1024,
-    "Memory size, MB, of the functions that compute no gradients: membership, average, aggregation, update, next epoch.",
+    "Memory size, MB, of the functions that compute nothing: membership, average, aggregation, update, next epoch.",
 )
 
 
@@ -104,23 +107,21 @@ class SpirtDeployment(Deployment):
         self._tracer = Tracer(cloud.emit, plan.run)
         self._machine = ""
         self._deaths: dict[int, dict[str, Any]] = {}
-        self._dying = threading.Lock()
 
     def functions(self) -> list[FunctionSpec]:
         """A function for each state, and the two by which a peer is born."""
         light_mb = int(self.plan.options.get(LIGHT_MEMORY.name, LIGHT_MEMORY.default))
         specs = []
         for name in ("init_peers", "init_model", *STATES.values()):
-            module = "membership" if name in TORCH_FREE else "rounds"
-            heavy = name in ("compute_gradients", "check_convergence")
-            memory_mb = self.plan.memory_mb if heavy else min(light_mb, self.plan.memory_mb)
+            module = "membership" if name in MEMBERSHIP else "rounds"
+            memory_mb = self.plan.memory_mb if name in HEAVY else min(light_mb, self.plan.memory_mb)
             specs.append(FunctionSpec(self._name(name), f"slslab_workers.spirt.{module}.{name}", memory_mb))
         return specs
 
     def create(self) -> None:
         """Functions, state machine, and the queues before anybody sends to them."""
         super().create()
-        arns = {name: self._arn(self._name(name)) for name in STATES.values()}
+        arns = {name: self.arns[self._name(name)] for name in STATES.values()}
         created = self._states.create_state_machine(
             name=self.function, definition=definition(arns, self.plan.batches), roleArn=ROLE
         )
@@ -134,27 +135,134 @@ class SpirtDeployment(Deployment):
     def train(self) -> Outcome:
         """All epochs; a peer that dies leaves the others to go on."""
         plan = self.plan
-        self._upload(range(plan.epochs))
-        event = {"init_model": self._name("init_model")}
-        begun = [
-            self._invokers.submit(
-                self.call, self._name("init_peers"), {**event, "input": self._execution(rank, 0).to_input()}, "RequestResponse", rank
-            )
-            for rank in range(plan.workers)
-        ]
-        self._first_failure_ends(begun)
-        accuracies: list[float] = []
-        epoch = 0
-        for epoch in range(plan.epochs):
+        self.upload(range(plan.epochs))
+        self._give_birth()
+        epoch, going_on = 0, True
+        while going_on:
             going_on = self._follow(epoch)
             if plan.until_accuracy is not None:
-                accuracies.append(self._evaluate(epoch)[0])
-                if accuracies[-1] >= plan.until_accuracy:
-                    break
-                if epoch + 1 < plan.epochs and going_on:
+                reached = self.evaluate(epoch)
+                going_on = going_on and not reached
+                if going_on:
                     self._start(epoch + 1)
-            if not going_on:
-                break
-        results = self._results(epoch)
-        accuracies = accuracies or [self._evaluate(one)[0] for one in range(epoch + 1)]
-        return self._outcome(results, accuracies, epoch + 1)
+            epoch += 1
+        for finished in range(len(self.accuracies), epoch):
+            self.evaluate(finished)
+        return self._judged(epoch)
+
+    def remove(self) -> None:
+        """State machines first, so that nothing calls the functions and queues that go after them."""
+        try:
+            if self._machine:
+                running = self._states.list_executions(stateMachineArn=self._machine, statusFilter="RUNNING")
+                for execution in running["executions"]:
+                    self._states.stop_execution(executionArn=execution["executionArn"])
+                self._states.delete_state_machine(stateMachineArn=self._machine)
+        finally:
+            try:
+                super().remove()
+            finally:
+                self._remove_queues()
+
+    def _give_birth(self) -> None:
+        """Have every peer born; the last thing that each does is to start its first execution."""
+        function = self._name("init_peers")
+        futures = []
+        for rank in range(self.plan.workers):
+            event = {"init_model": self._name("init_model"), "input": self._execution(rank, 0).to_input()}
+            futures.append(self._invokers.submit(self.call, function, event, "RequestResponse", rank))
+        self._first_failure_ends(futures)
+
+    def _follow(self, epoch: int) -> bool:
+        """Wait for every living peer's execution of an epoch; whether there is another."""
+        going_on = False
+        for rank in range(self.plan.workers):
+            if rank not in self._deaths:
+                output = self._wait_for(rank, epoch)
+                going_on = going_on or (output is not None and output["next"] is not None)
+        if len(self._deaths) == self.plan.workers:
+            raise RunFailed("AllPeersDied", f"no peer is left in epoch {epoch}", None, None)
+        return going_on
+
+    def _wait_for(self, rank: int, epoch: int) -> dict[str, Any] | None:
+        """The output of a peer's execution, or None if the peer died; RunFailed if it failed while its peer lives."""
+        machine = self._machine.replace(":stateMachine:", ":execution:")
+        name = execution_name(self.plan, rank, epoch)
+        while True:
+            described = self._states.describe_execution(executionArn=f"{machine}:{name}")
+            if described["status"] == "SUCCEEDED":
+                return dict(json.loads(described["output"]))
+            if described["status"] != "RUNNING":
+                if self._is_alive(rank):
+                    raise self._failure(rank, described)
+                self._deaths[rank] = {"epoch": epoch, "time": described["stopDate"].timestamp(), "found_by": "driver"}
+                return None
+            time.sleep(DESCRIBE_INTERVAL_S)
+
+    def _is_alive(self, rank: int) -> bool:
+        with TensorDatabase(endpoints.tensor_urls(self._environment)[rank], self._tracer) as database:
+            return database.ping()
+
+    def _failure(self, rank: int, described: Mapping[str, Any]) -> RunFailed:
+        """A failed execution as the failure of its peer; a function's own error is told by its payload."""
+        cause = str(described.get("cause", ""))
+        with suppress(ValueError):
+            payload = json.loads(cause)
+            if isinstance(payload, dict):
+                error = payload.get("errorType", described.get("error", "Unknown"))
+                return RunFailed(str(error), str(payload.get("errorMessage", cause)), rank)
+        return RunFailed(str(described.get("error", described["status"])), cause, rank)
+
+    def _judged(self, epochs: int) -> Outcome:
+        """The outcome by the peers that live, with who died when."""
+        living = [rank for rank in range(self.plan.workers) if rank not in self._deaths]
+        results = [json.loads(self._objects.get(result_key(self.plan, rank), "other").body) for rank in living]
+        for result in results:
+            for rank, death in result["deaths"].items():
+                self._deaths.setdefault(int(rank), death)
+        outcome = self.outcome(results)
+        deaths = [{"worker": rank, **death} for rank, death in sorted(self._deaths.items())]
+        return replace(outcome, epochs=epochs, details={**outcome.details, "deaths": deaths})
+
+    def _start(self, epoch: int) -> None:
+        """Start an epoch of every living peer, where the driver decides whether there is one."""
+        for rank in range(self.plan.workers):
+            if rank not in self._deaths:
+                execution = self._execution(rank, epoch)
+                self._states.start_execution(
+                    stateMachineArn=self._machine, name=execution.name, input=json.dumps(execution.to_input())
+                )
+
+    def _execution(self, rank: int, epoch: int) -> Execution:
+        return Execution(self.plan, self.bucket, rank, epoch, self._machine)
+
+    def _name(self, function: str) -> str:
+        return f"{self.function[:44]}-{function}"
+
+    def _store_validation(self) -> None:
+        """What the convergence check judges by: the held-out images, or some of the training images."""
+        import numpy as np
+
+        if self._validation is not None:
+            images, labels = self._validation
+        else:
+            count = min(max(1, len(self._labels) // HELD_OUT), VALIDATION)
+            chosen = np.random.default_rng([self.plan.seed, 1, HELD_OUT]).permutation(len(self._labels))[:count]
+            images, labels = self._images[chosen], self._labels[chosen]
+        body, metadata = datasets.encode_minibatch(images, labels, self._dataset.policy)
+        self._objects.put(validation_key(self.plan), body, "other", metadata=metadata)
+
+    def _queues(self) -> Queues:
+        return open_queues(endpoints.queue_url(self._environment), self._tracer)
+
+    def _own_queues(self) -> list[str]:
+        names = (waiting_queue, password_queue)
+        return [name(self.plan, rank) for name in names for rank in range(self.plan.workers)]
+
+    def _remove_queues(self) -> None:
+        with self._queues() as queues:
+            for queue in self._own_queues():
+                queues.delete(queue)
+            # Peers delete their queues as they go; what the last epochs, or dead peers, left is here.
+            for epoch in range(self.plan.epochs + 1):
+                remove_epoch(queues, self.plan.run, epoch, range(self.plan.workers))

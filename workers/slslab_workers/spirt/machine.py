@@ -23,7 +23,7 @@ def definition(functions: Mapping[str, str], batches: int) -> str:
     """Amazon States Language; `functions` are ARNs by the names in STATES.
 
     Every Task takes its parameters from the execution's input and its output is thrown away, so that payloads do not
-    grow. There is no Retry: a retried gradient would be stored twice.
+    grow; the last one's is the execution's. There is no Retry: a retried gradient would be stored twice.
     """
     names = list(STATES)
     states: dict[str, Any] = {}
@@ -33,7 +33,9 @@ def definition(functions: Mapping[str, str], batches: int) -> str:
         if name == PARALLEL:
             states[name] = {"Type": "Parallel", "Branches": _branches(arn, batches), "ResultPath": None, **onward}
         else:
-            states[name] = {"Type": "Task", "Resource": arn, "Parameters": INPUT, "ResultPath": None, **onward}
+            states[name] = {"Type": "Task", "Resource": arn, "Parameters": INPUT, **onward}
+            if following:
+                states[name]["ResultPath"] = None
     return json.dumps({"Comment": "SPIRT: one epoch of one peer", "StartAt": names[0], "States": states})
 
 

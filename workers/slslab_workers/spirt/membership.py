@@ -142,7 +142,9 @@ def _invoke(peer: Peer, function: str, event: Mapping[str, Any]) -> None:
     with peer.tracer.span("invoke", "wait", function) as span:
         session: Any = boto3.session.Session()
         config = botocore.config.Config(retries={"total_max_attempts": 1}, read_timeout=peer.plan.timeout)
-        answer = session.client("lambda", config=config).invoke(FunctionName=function, Payload=json.dumps(event).encode())
+        answer = session.client("lambda", config=config).invoke(
+            FunctionName=function, Payload=json.dumps(event).encode()
+        )
         span.requests = 1
         if answer.get("FunctionError"):
             payload = json.loads(answer["Payload"].read())

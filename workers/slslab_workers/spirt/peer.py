@@ -74,7 +74,9 @@ class Peer:
         """The peers that were admitted, this one not among them, by rank: address, port, public key and password (for
         this peer's private key)."""
         found = self.database.command("HGETALL", self.keys.trusted)
-        return {int(bytes(rank)): json.loads(bytes(record)) for rank, record in zip(found[::2], found[1::2], strict=True)}
+        return {
+            int(bytes(rank)): json.loads(bytes(record)) for rank, record in zip(found[::2], found[1::2], strict=True)
+        }
 
     def trust(self, rank: int, record: Mapping[str, Any]) -> None:
         """Admit a peer, or learn more of it."""
@@ -112,7 +114,9 @@ class Peer:
     def dead(self) -> dict[int, dict[str, Any]]:
         """The peers that this one found dead, by rank: epoch and wall time (s)."""
         found = self.database.command("HGETALL", self.keys.inactive)
-        return {int(bytes(rank)): json.loads(bytes(record)) for rank, record in zip(found[::2], found[1::2], strict=True)}
+        return {
+            int(bytes(rank)): json.loads(bytes(record)) for rank, record in zip(found[::2], found[1::2], strict=True)
+        }
 
     def active(self) -> list[int]:
         """The ranks whose averages are aggregated in this epoch, this peer's among them."""
@@ -122,3 +126,9 @@ class Peer:
     def set_active(self, ranks: list[int]) -> None:
         """Decide whose averages are aggregated in this epoch."""
         self.database.command("SET", self.keys.active(self.epoch), json.dumps(sorted(ranks)))
+
+    def _records(self, key: str) -> dict[int, dict[str, Any]]:
+        """A hash of JSON records by rank."""
+        found = self.database.command("HGETALL", key)
+        pairs = zip(found[::2], found[1::2], strict=True)
+        return {int(bytes(rank)): json.loads(bytes(record)) for rank, record in pairs}

@@ -1,0 +1,137 @@
+"""What a plan runs on: the parts of the embedded stack that it requires, and the emulator."""
+
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Protocol
+
+import psutil
+
+from slslab.emulator import CREDENTIALS, Emulator, Session
+from slslab.metering import InvocationRecord
+from slslab.stack import Stack
+from slslab.stack.embedded import EmbeddedObjectStore
+from slslab.stack.queues import EmbeddedRabbitMQ, queue_kind
+from slslab.stack.states import EmbeddedStateMachines
+from slslab.stack.tensors import EmbeddedTensorDatabases
+from slslab_workers.architecture import Cloud, Requirements
+
+
+class Recorder(Protocol):
+    """Hears what happens while a run goes on."""
+
+    def event(self, record: dict[str, Any]) -> None:
+        """A trace record of a function or of a part of the stack."""
+
+    def driver_event(self, record: dict[str, Any]) -> None:
+        """A trace event of the driver."""
+
+    def invocation(self, record: InvocationRecord) -> None:
+        """A metered invocation."""
+
+
+@dataclass(frozen=True)
+class Running:
+    """A system that runs: the driver's view of it, what it is, and (`used`) what it has taken itself so far."""
+
+    cloud: Cloud
+    host: dict[str, Any]
+    used: Callable[[], dict[str, Any]]
+
+
+@contextmanager
+def running(requirements: Requirements, recorder: Recorder, logs: Path, budget_mb: int) -> Iterator[Running]:
+    """The stack and the emulator, up for the block and gone after it, in whatever way it ends."""
+    began = time.process_time()
+    with ExitStack() as parts:
+        session = parts.enter_context(Session())
+        stack, processes = _start_stack(parts, session, requirements, recorder)
+        emulator = Emulator(
+            session=session,
+            variables=stack.client_environment(),
+            logs=logs,
+            budget_mb=budget_mb,
+            on_event=recorder.event,
+            on_record=recorder.invocation,
+        )
+        parts.enter_context(emulator)
+        states: EmbeddedStateMachines | None = None
+        versions = dict(stack.versions)
+        if requirements.state_machines:
+            states = EmbeddedStateMachines(
+                emulator.endpoint, session.mark, limits=emulator.limits, on_event=recorder.event
+            )
+            parts.enter_context(states)
+            emulator.add_variables(states.client_environment())
+            versions["states"] = states.name
+
+        def client(service: str) -> Any:
+            if service == "stepfunctions" and states is not None:
+                states.ready()  # it has come up in the background
+            return emulator.client(service)
+
+        def used() -> dict[str, Any]:
+            seconds = {name: _cpu_seconds(pid) for name, pid in processes.items()}
+            if states is not None and states.pid is not None:
+                seconds["state_machines"] = _cpu_seconds(states.pid)
+            own = emulator.cpu_seconds()
+            seconds |= {"emulator": round(own, 3), "driver": round(time.process_time() - began - own, 3)}
+            return {"package": emulator.package_size(), "own_cpu_seconds": seconds}
+
+        host = {
+            "cores": len(os.sched_getaffinity(0)),
+            "cpu_share_enforced": "cpu" in emulator.hierarchy.parents,
+            "confinement": f"{emulator.hierarchy.description}; {emulator.isolation.description}",
+            "stack": {
+                "lambda": f"slslab {version('slslab')} with awslambdaric {version('awslambdaric')}",
+                **versions,
+            },
+        }
+        cloud = Cloud(client=client, emit=recorder.driver_event, environment=stack.worker_environment())
+        yield Running(cloud, host, used)
+
+
+def _start_stack(
+    parts: ExitStack, session: Session, requirements: Requirements, recorder: Recorder
+) -> tuple[Stack, Mapping[str, int]]:
+    """The required parts, each started; and their processes by what they are."""
+    store = EmbeddedObjectStore(session.home / "s3", CREDENTIALS, session.mark)
+    parts.enter_context(store)
+    for path in store.sockets():
+        session.watch(path)
+    versions, processes = {"s3": store.name}, {"object_store": store.pid}
+    kind = queue_kind(requirements.queue) if requirements.queue else ""
+    queue_url: str | None = None
+    if kind == "rabbitmq":
+        rabbitmq = EmbeddedRabbitMQ(session.home / "rabbitmq", session.mark)
+        parts.enter_context(rabbitmq)
+        queue_url, versions["queue"], processes["queue"] = rabbitmq.endpoint, rabbitmq.version, rabbitmq.pid
+    tensor_urls: tuple[str, ...] = ()
+    # The embedded queue has a keyspace of its own.
+    keyspaces = requirements.tensor_databases + (kind == "embedded")
+    if keyspaces:
+        databases = EmbeddedTensorDatabases(
+            keyspaces, password=secrets.token_hex(16), environment=session.mark, on_event=recorder.event
+        )
+        parts.enter_context(databases)
+        tensor_urls = databases.endpoints[: requirements.tensor_databases]
+        processes["tensor_databases"] = databases.pid
+        if tensor_urls:
+            versions["tensors"] = databases.version
+        if kind == "embedded":
+            queue_url, versions["queue"] = databases.endpoints[-1], f"lists of {databases.version}"
+    return Stack(store.endpoint, CREDENTIALS, versions, tensor_urls, queue_url), processes
+
+
+def _cpu_seconds(pid: int) -> float:
+    """CPU time of a process so far, s; 0 for one that has ended."""
+    try:
+        times = psutil.Process(pid).cpu_times()
+    except psutil.NoSuchProcess:
+        return 0.0
+    return round(times.user + times.system, 3)
