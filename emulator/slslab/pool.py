@@ -31,6 +31,8 @@ class Pool:
         self._concurrency = concurrency
         self._discarded = discarded
         self._idle: dict[ProcessEnvironment, asyncio.TimerHandle] = {}
+        # What admission counts for each environment, MB: its memory size, or what it holds while it rests.
+        self._held_mb: dict[ProcessEnvironment, int] = {}
         self._all: set[ProcessEnvironment] = set()
         self._reaping: set[asyncio.Task[bool]] = set()
         self._stopping: set[asyncio.Task[None]] = set()
@@ -89,7 +91,9 @@ class Pool:
         loop = asyncio.get_running_loop()
         self._idle[environment] = loop.call_later(self._host.limits.idle_s, self._reap, environment)
         environment.rest()
-        self.admission.nudge()
+        held_mb = environment.resting_mb()
+        self.admission.give_back(self._held_mb[environment] - held_mb)
+        self._held_mb[environment] = held_mb
 
     def _reap(self, environment: ProcessEnvironment) -> None:
         task = asyncio.ensure_future(self._take_and_discard(environment))
@@ -106,7 +110,7 @@ class Pool:
         return True
 
     async def _acquire(self, function: Function, request_id: str) -> tuple[ProcessEnvironment, Outcome | None]:
-        """The warm environment used last, else a new one as soon as its memory fits; idle ones make room for it."""
+        """The warm environment used last, else a new one, as soon as its memory fits; idle ones make room for it."""
         waited_ns = time.monotonic_ns()
         waited = False
         warm: ProcessEnvironment | None
@@ -117,19 +121,19 @@ class Pool:
             if warm is not None and not warm.alive:
                 await self._take_and_discard(warm)
                 continue
-            if warm is not None:
-                self._idle.pop(warm).cancel()
+            held_mb = 0 if warm is None else self._held_mb[warm]
+            if self.admission.take(function.memory_mb - held_mb):
                 break
-            if self.admission.take(function.memory_mb):
-                break
-            if self._idle:
-                await self._take_and_discard(next(iter(self._idle)))
+            if (other := next((e for e in self._idle if e is not warm), None)) is not None:
+                await self._take_and_discard(other)
                 continue
             waited = True
             await self.admission.changed()
         if waited:
             self._record("host.wait", waited_ns, request_id, function.name, function.name)
         if warm is not None:
+            self._idle.pop(warm).cancel()
+            self._held_mb[warm] = function.memory_mb
             return warm, None
         try:
             self._concurrency.take_start(function.name)
@@ -149,6 +153,7 @@ class Pool:
                 raise _unstartable(error) from error
             raise
         self._all.add(environment)
+        self._held_mb[environment] = function.memory_mb
         start_ns = time.monotonic_ns()
         runtime = f"python:{platform.python_version()} of the host, for {function.runtime}"
         environment.log.write(f"INIT_START Runtime Version: {runtime}\n".encode())
@@ -179,7 +184,7 @@ class Pool:
         try:
             await environment.stop()
         finally:
-            self.admission.give_back(environment.function.memory_mb)
+            self.admission.give_back(self._held_mb.pop(environment))
         self._record(
             "environment.kill", start_ns, "", environment.id, environment.function.name, environment=environment.id
         )

@@ -19,7 +19,7 @@ from slslab_workers.events import Tracer
 from slslab_workers.keys import minibatch_key
 from slslab_workers.models import spec
 from slslab_workers.objects import Objects, s3_client
-from slslab_workers.plan import Assignment, Plan
+from slslab_workers.plan import Assignment, Plan, thread_count
 from slslab_workers.scatterreduce.handlers import ScatterReduceWorker
 
 NUMBERS = count()
@@ -176,7 +176,7 @@ def reference() -> Callable[[Plan], tuple[list[str], torch.Tensor]]:
     """
 
     def compute(plan: Plan) -> tuple[list[str], torch.Tensor]:
-        torch.set_num_threads(training.thread_count(plan.memory_mb))
+        torch.set_num_threads(thread_count(plan.memory_mb))
         dataset = datasets.load(plan.dataset, plan.workers * plan.batches * plan.batch_size, plan.seed)
         dataset = dataset.with_channels(spec(plan.model).channels)
         state = training.WorkerState.fresh(plan, 0)

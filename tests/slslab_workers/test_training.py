@@ -12,7 +12,7 @@ import torch
 from slslab_workers import datasets, gradients, lifetime, training
 from slslab_workers.events import Tracer
 from slslab_workers.objects import Objects
-from slslab_workers.plan import Assignment, Plan
+from slslab_workers.plan import Assignment, Plan, thread_count
 
 
 class Context:
@@ -45,7 +45,7 @@ def make_plan(**changes: Any) -> Plan:
     ("memory_mb", "threads"), [(128, 1), (1769, 1), (1770, 2), (3008, 2), (3538, 2), (3539, 3), (10_240, 6)]
 )
 def test_threads_are_the_cpu_share_rounded_up(memory_mb: int, threads: int) -> None:
-    assert training.thread_count(memory_mb) == threads
+    assert thread_count(memory_mb) == threads
 
 
 def test_remaining_time_is_on_the_lambda_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from typing import Any, Self
 
+VCPU_MB = 1769
 Value = str | int | float | bool
 MODES = ("long-running", "per-batch")
 INVOCATIONS = ("sync", "event")
@@ -133,3 +134,8 @@ class Assignment:
         """The Lambda event."""
         names = ("bucket", "rank", "first", "until", "resume", "keep", "generation")
         return {"plan": self.plan.to_document()} | {name: getattr(self, name) for name in names}
+
+
+def thread_count(memory_mb: int) -> int:
+    """Threads of a worker: its CPU share (memory / 1,769 MB) rounded up."""
+    return math.ceil(memory_mb / VCPU_MB)

@@ -1,22 +1,22 @@
 """The client of RedisAI-compatible tensor databases: stock RedisAI and tensordb alike, over RESP2 on a socket.
 
-Thin for the sake of gradients: tensors are sent from and received into their own memory, without a copy.
+Thin for the sake of gradients: tensors are sent from and received into their own memory, without a copy. It imports no
+torch, for functions that only move tensors; `torch.from_numpy` makes tensors of its arrays, without a copy too.
 """
 
 import socket
 from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 from urllib.parse import unquote, urlsplit
 
 import numpy as np
+import numpy.typing as npt
 
-from slslab_workers import gradients, scripts
+from slslab_workers import scripts
 from slslab_workers.events import Tracer
 
-if TYPE_CHECKING:
-    import torch
-
+Vector = npt.NDArray[np.float32]
 CONNECT_S = 5.0
 # A script over gigabytes takes seconds; a database that says nothing for this long is given up.
 ANSWER_S = 300.0
@@ -69,14 +69,14 @@ class TensorDatabase:
             self._connection.close()
             self._connection = None
 
-    def set(self, key: str, vector: "torch.Tensor", phase: str, *, overhead: bool = True) -> None:
+    def set(self, key: str, vector: Vector, phase: str, *, overhead: bool = True) -> None:
         """Store a float32 vector (P,)."""
-        body = gradients.as_bytes(vector.contiguous())
+        body = np.ascontiguousarray(vector, np.float32).data.cast("B") if vector.size else memoryview(b"")
         with self.tracer.span("tensor.set", phase, self.resource(key), overhead=overhead) as span:
             span.requests, span.bytes = 1, body.nbytes
-            self._ask("AI.TENSORSET", key, "FLOAT", vector.numel(), "BLOB", body)
+            self._ask("AI.TENSORSET", key, "FLOAT", vector.size, "BLOB", body)
 
-    def get(self, key: str, phase: str, *, overhead: bool = True) -> "torch.Tensor":
+    def get(self, key: str, phase: str, *, overhead: bool = True) -> Vector:
         """A float32 vector (P,) in memory of its own."""
         with self.tracer.span("tensor.get", phase, self.resource(key), overhead=overhead) as span:
             span.requests = 1
@@ -88,7 +88,7 @@ class TensorDatabase:
                     raise
                 raise NoTensor(key) from None
             span.bytes = len(body)
-            return gradients.from_bytes(body)
+            return np.frombuffer(body, np.float32)
 
     def delete(self, keys: Iterable[str], phase: str, *, overhead: bool = True) -> int:
         """Delete keys with one command; returns how many there were."""

@@ -10,7 +10,6 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any, Protocol
 
 import torch
@@ -19,10 +18,9 @@ from slslab_workers import datasets, gradients, models
 from slslab_workers.events import Tracer
 from slslab_workers.keys import minibatch_key, model_key, result_key, state_key
 from slslab_workers.lifetime import invoke_again, remaining_s, reserve_s
-from slslab_workers.objects import Object, Objects, Unchanged, s3_client
-from slslab_workers.plan import Assignment, Plan
+from slslab_workers.objects import Object, Objects, Unchanged, environment_client
+from slslab_workers.plan import Assignment, Plan, thread_count
 
-VCPU_MB = 1769
 # What optimisers keep of each parameter, in its shape: SGD's momentum, Adam's moments.
 MOMENTS = ("momentum_buffer", "exp_avg", "exp_avg_sq")
 
@@ -265,7 +263,7 @@ class Worker(Trainer):
         if objects is None:
             tracer = Tracer(run=plan.run, worker=rank, invocation=context.aws_request_id)
             with tracer.span("connect", "other"):
-                client = _environment_client()
+                client = environment_client()
             objects = Objects(client, assignment.bucket, tracer)
         super().__init__(plan, rank, objects)
         self.assignment = assignment
@@ -366,12 +364,6 @@ def handle(event: Mapping[str, Any], context: Any, worker: type[Worker]) -> dict
     return worker(Assignment.from_event(event), context).run()
 
 
-@cache
-def _environment_client() -> Any:
-    """One S3 client for the life of the environment: making it costs a second of a small function's CPU share."""
-    return s3_client()
-
-
 def fetch_minibatch(
     objects: Objects, plan: Plan, rank: int, epoch: int, step: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -397,11 +389,6 @@ def make_optimiser(plan: Plan, model: torch.nn.Module) -> torch.optim.Optimizer:
     if plan.options.get("optimiser", "sgd") == "adam":
         return torch.optim.Adam(model.parameters(), lr=plan.lr)
     return torch.optim.SGD(model.parameters(), lr=plan.lr, momentum=plan.momentum, weight_decay=plan.weight_decay)
-
-
-def thread_count(memory_mb: int) -> int:
-    """Threads of a worker: its CPU share rounded up."""
-    return math.ceil(memory_mb / VCPU_MB)
 
 
 def evaluate(

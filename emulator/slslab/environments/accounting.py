@@ -73,6 +73,15 @@ def resident_bytes(pids: list[int]) -> dict[int, int]:
     return _status_bytes(pids, "VmRSS:")
 
 
+def files_bytes(pid: int) -> int:
+    """What is used of the file system that a process sees as /tmp, bytes."""
+    try:
+        system = os.statvfs(f"/proc/{pid}/root/tmp")
+    except OSError:
+        return 0  # the process ended, and its file system with it
+    return (system.f_blocks - system.f_bfree) * system.f_frsize
+
+
 def reset_peak_resident(pids: list[int]) -> None:
     """Lower the high-water marks to the present resident sets (proc(5), `clear_refs` value 5)."""
     for pid in pids:

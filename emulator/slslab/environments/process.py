@@ -17,6 +17,7 @@ from typing import Any
 
 from slslab.configuration import REGION, Function
 from slslab.environments.accounting import (
+    files_bytes,
     peak_resident_bytes,
     reset_peak_resident,
     resident_bytes,
@@ -202,6 +203,17 @@ class ProcessEnvironment:
         """Freeze the idle environment, as Lambda does between invocations; the next invocation thaws it."""
         if self._cgroup is not None and self._cgroup.freezes:
             self._freezing = asyncio.get_running_loop().call_later(FREEZE_AFTER_S, self._freeze)
+
+    def resting_mb(self) -> int:
+        """Memory that it holds while it rests, MB: frozen, it can take no more than what is resident and in its /tmp.
+
+        One that cannot be frozen may take all of its memory size at any time.
+        """
+        if self._cgroup is None or not self._cgroup.freezes:
+            return self.function.memory_mb
+        resident = resident_bytes(self._pids())
+        files = next((files_bytes(pid) for pid in resident), 0) if self._isolated else 0
+        return min(math.ceil((sum(resident.values()) + files) / MB), self.function.memory_mb)
 
     async def stop(self) -> None:
         """Kill everything in the environment and remove every trace of it."""

@@ -121,7 +121,7 @@ class MLLessWorker(Worker):
     def _put(self, position: int, update: torch.Tensor) -> None:
         key = update_key(self.plan, self.rank, position)
         if self._tensors is not None:
-            self._tensors.set(key, update, "synchronise", overhead=False)
+            self._tensors.set(key, update.numpy(), "synchronise", overhead=False)
         else:
             body = gradients.as_bytes(update)
             self.objects.put(key, body, "synchronise", overhead=False, metadata={"dtype": "float32"})
@@ -129,7 +129,7 @@ class MLLessWorker(Worker):
     def _get(self, rank: int, position: int) -> torch.Tensor:
         key = update_key(self.plan, rank, position)
         if self._tensors is not None:
-            return self._tensors.get(key, "synchronise", overhead=False)
+            return torch.from_numpy(self._tensors.get(key, "synchronise", overhead=False))
         return gradients.from_bytes(self.objects.get(key, "synchronise", overhead=False).body)
 
 

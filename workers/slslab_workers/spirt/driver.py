@@ -1,13 +1,14 @@
 """SPIRT's trigger script: peers are born, start their own state machines, and are followed from epoch to epoch."""
 
 import json
+import math
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from slslab_workers import datasets, endpoints
+from slslab_workers import datasets, endpoints, models
 from slslab_workers.architecture import (
     Architecture,
     Cloud,
@@ -35,12 +36,14 @@ from slslab_workers.tensors import TensorDatabase
 DESCRIBE_INTERVAL_S = 0.2
 VALIDATION = 2048
 MEMBERSHIP = ("init_peers", "auth", "check_heartbeat")
-HEAVY = ("compute_gradients", "check_convergence")
+LEARNING = ("init_model", "compute_gradients", "check_convergence")
+MB = 1 << 20
 LIGHT_MEMORY = Option(
     "light-memory",
     int,
-    1024,
-    "Memory size, MB, of the functions that compute nothing: membership, average, aggregation, update, next epoch.",
+    0,
+    "Memory size, MB, of the functions that need no torch: membership, average, aggregation, update, next epoch; 0 for "
+    "256 MB and four gradients.",
 )
 
 
@@ -110,11 +113,14 @@ class SpirtDeployment(Deployment):
 
     def functions(self) -> list[FunctionSpec]:
         """A function for each state, and the two by which a peer is born."""
-        light_mb = int(self.plan.options.get(LIGHT_MEMORY.name, LIGHT_MEMORY.default))
+        parameters = models.spec(self.plan.model).parameters or 0
+        enough_mb = math.ceil((256 * MB + 4 * 4 * parameters) / MB)
+        light_mb = int(self.plan.options.get(LIGHT_MEMORY.name, LIGHT_MEMORY.default)) or enough_mb
         specs = []
         for name in ("init_peers", "init_model", *STATES.values()):
-            module = "membership" if name in MEMBERSHIP else "rounds"
-            memory_mb = self.plan.memory_mb if name in HEAVY else min(light_mb, self.plan.memory_mb)
+            heavy = name in LEARNING
+            module = "membership" if name in MEMBERSHIP else "learning" if heavy else "rounds"
+            memory_mb = self.plan.memory_mb if heavy else min(light_mb, self.plan.memory_mb)
             specs.append(FunctionSpec(self._name(name), f"slslab_workers.spirt.{module}.{name}", memory_mb))
         return specs
 

@@ -42,7 +42,7 @@ def init_peers(peer: Peer, event: Mapping[str, Any]) -> dict[str, Any]:
 @on_peer
 def auth(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
     """Authentification: admit who asks, exchange passwords; in the first epoch until all peers are known."""
-    identity = peer.identity()
+    identity = peer.identity
     expected = peer.plan.workers - 1 if peer.epoch == 0 else 0
     admitted = _collect(peer, waiting_queue(peer.plan, peer.rank), expected, lambda r: _admit(peer, identity, r))
     learnt = _collect(peer, password_queue(peer.plan, peer.rank), expected, lambda r: _learn(peer, identity, r))

@@ -1,16 +1,20 @@
 """A peer within one function: its own database, the peers that it trusts and their databases, its queues."""
 
 import json
+import math
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
+from functools import cache, cached_property
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote
 
+import boto3
+
 from slslab_workers import endpoints
 from slslab_workers.events import Tracer
-from slslab_workers.objects import Objects, s3_client
+from slslab_workers.objects import Objects, environment_client
 from slslab_workers.queues import Queues, open_queues
 from slslab_workers.spirt.settings import Execution, Keys, Settings
 from slslab_workers.spirt.trust import Identity
@@ -18,6 +22,7 @@ from slslab_workers.tensors import TensorDatabase
 
 # A peer is dead after three pings in a row without an answer, a second apart (protocol reference 2.6).
 PINGS = 3
+PATIENCE_EPOCHS = 10
 PING_INTERVAL_S = 1.0
 PING_ANSWER_S = 1.0
 
@@ -38,8 +43,6 @@ class Peer:
         self._open = ExitStack()
         self.database = self._open.enter_context(TensorDatabase(endpoints.tensor_urls()[self.rank], self.tracer))
         self._others: dict[int, TensorDatabase] = {}
-        self._queues: Queues | None = None
-        self._objects: Objects | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -49,23 +52,19 @@ class Peer:
     ) -> None:
         self._open.close()
 
-    @property
+    @cached_property
     def queues(self) -> Queues:
         """The queues, connected on first use."""
-        if self._queues is None:
-            self._queues = self._open.enter_context(open_queues(endpoints.queue_url(), self.tracer))
-        return self._queues
+        return self._open.enter_context(open_queues(endpoints.queue_url(), self.tracer))
 
-    @property
+    @cached_property
     def objects(self) -> Objects:
         """The run's bucket."""
-        if self._objects is None:
-            with self.tracer.span("connect", "other"):
-                client = s3_client()
-            self._open.callback(client.close)
-            self._objects = Objects(client, self.execution.bucket, self.tracer)
-        return self._objects
+        with self.tracer.span("connect", "other"):
+            client = environment_client()
+        return Objects(client, self.execution.bucket, self.tracer)
 
+    @cached_property
     def identity(self) -> Identity:
         """The peer's key pair, out of its own database."""
         return Identity.from_pem(bytes(self.database.command("GET", self.keys.private_key)))
@@ -88,7 +87,7 @@ class Peer:
             return self.database
         if rank not in self._others:
             record = self.trusted()[rank]
-            password = self.identity().decrypt(record["password"])
+            password = self.identity.decrypt(record["password"])
             credentials = f":{quote(password, safe='')}@" if password else ""
             url = f"redis://{credentials}{record['address']}:{record['port']}"
             database = TensorDatabase(url, self.tracer, connect_s=PING_ANSWER_S)
@@ -127,8 +126,28 @@ class Peer:
         """Decide whose averages are aggregated in this epoch."""
         self.database.command("SET", self.keys.active(self.epoch), json.dumps(sorted(ranks)))
 
+    def stop_state(self) -> dict[str, Any]:
+        """The best validation loss so far, and for how many epochs it was not beaten."""
+        stored = self.database.command("GET", self.keys.early_stop)
+        return {"best": math.inf, "since": 0} if stored is None else json.loads(bytes(stored))
+
+    def start(self, execution: Execution) -> None:
+        """Start an execution of the state machine."""
+        with self.tracer.span("execute", "other", execution.name) as span:
+            _step_functions().start_execution(
+                stateMachineArn=execution.machine, name=execution.name, input=json.dumps(execution.to_input())
+            )
+            span.requests = 1
+
     def _records(self, key: str) -> dict[int, dict[str, Any]]:
         """A hash of JSON records by rank."""
         found = self.database.command("HGETALL", key)
         pairs = zip(found[::2], found[1::2], strict=True)
         return {int(bytes(rank)): json.loads(bytes(record)) for rank, record in pairs}
+
+
+@cache
+def _step_functions() -> Any:
+    """One client for the life of the environment."""
+    session: Any = boto3.session.Session()
+    return session.client("stepfunctions")

@@ -1,0 +1,126 @@
+"""SPIRT's functions that compute: initial models, gradients, and the judgement of convergence."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from slslab_workers import gradients, models, training
+from slslab_workers.keys import model_key, validation_key
+from slslab_workers.plan import thread_count
+from slslab_workers.spirt.membership import on_peer
+from slslab_workers.spirt.peer import PATIENCE_EPOCHS, Peer
+
+_models: dict[tuple[str, int], torch.nn.Module] = {}
+
+
+@on_peer
+def init_model(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
+    """Store the initial parameters and buffers, the same for all peers, and start the first epoch."""
+    with peer.tracer.span("build", "other"):
+        model = models.build(peer.plan.model, peer.plan.seed)
+    peer.database.set(peer.keys.parameters, gradients.flatten(model.parameters()).numpy(), "other")
+    if _has_buffers(model):
+        peer.database.set(peer.keys.buffers, _buffers(model).numpy(), "other")
+    if peer.settings.update_rule == "sgd-momentum":
+        # A buffer of zeros gives the optimiser's first step: momentum · 0 + gradient.
+        count = sum(parameter.numel() for parameter in model.parameters())
+        peer.database.set(peer.keys.velocity, np.zeros(count, np.float32), "other")
+    peer.start(peer.execution)
+    return {"rank": peer.rank}
+
+
+@on_peer
+def compute_gradients(peer: Peer, event: Mapping[str, Any]) -> dict[str, Any]:
+    """One minibatch: parameters out of the database, gradient into it."""
+    batch = int(event["batch"])
+    peer.tracer.step = batch
+    plan = peer.plan
+    torch.set_num_threads(thread_count(plan.memory_mb))
+    model = _model(peer)
+    model.train()
+    parameters = peer.database.get(peer.keys.parameters, "fetch", overhead=False)
+    gradients.write_parameters(model, torch.from_numpy(parameters))
+    if _has_buffers(model):
+        _write_buffers(model, torch.from_numpy(peer.database.get(peer.keys.buffers, "fetch")))
+    inputs, targets = training.fetch_minibatch(peer.objects, plan, peer.rank, peer.epoch, batch)
+    with peer.tracer.span("compute", "compute"):
+        loss, gradient = _accumulated(model, inputs, targets, peer.settings.accumulate)
+    key = peer.keys.gradient(peer.epoch, batch)
+    peer.database.set(key, gradient.numpy(), "synchronise", overhead=False)
+    if _has_buffers(model):
+        peer.database.set(peer.keys.batch_buffers(peer.epoch, batch), _buffers(model).numpy(), "synchronise")
+    peer.database.command("HSET", peer.keys.losses(peer.epoch), batch, repr(loss))
+    return {"batch": batch, "loss": loss}
+
+
+@on_peer
+def check_convergence(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
+    """CheckConvergence: the loss on the validation images, and whether patience is over; kept in the database."""
+    plan, database = peer.plan, peer.database
+    torch.set_num_threads(thread_count(plan.memory_mb))
+    parameters = torch.from_numpy(database.get(peer.keys.parameters, "other", overhead=False))
+    model = _model(peer)
+    gradients.write_parameters(model, parameters)
+    if _has_buffers(model):
+        _write_buffers(model, torch.from_numpy(database.get(peer.keys.buffers, "other")))
+    stored = peer.objects.get(validation_key(plan), "other")
+    with peer.tracer.span("validate", "other"):
+        loss = training.validation_loss(model, stored)
+    if min(peer.active()) == peer.rank:
+        with peer.tracer.span("serialise", "other"):
+            body = bytearray(gradients.as_bytes(parameters)) + training.buffers_to_bytes(model)
+        peer.objects.put(model_key(plan, peer.epoch), body, "other")
+    return {"loss": loss, "converged": _out_of_patience(peer, loss)}
+
+
+def _out_of_patience(peer: Peer, loss: float) -> bool:
+    """The released rule: stop when the loss was not below the best for ten epochs in a row (protocol reference 2.5)."""
+    state = peer.stop_state()
+    better = loss < state["best"]
+    state = {"best": loss if better else state["best"], "since": 0 if better else state["since"] + 1}
+    peer.database.command("SET", peer.keys.early_stop, json.dumps(state))
+    return bool(state["since"] >= PATIENCE_EPOCHS)
+
+
+def _model(peer: Peer) -> torch.nn.Module:
+    """The network, built once in the life of an environment; parameters and buffers come from the database."""
+    key = (peer.plan.model, peer.plan.seed)
+    if key not in _models:
+        with peer.tracer.span("build", "other"):
+            _models[key] = models.build(*key)
+    return _models[key]
+
+
+def _accumulated(
+    model: torch.nn.Module, inputs: torch.Tensor, targets: torch.Tensor, parts: int
+) -> tuple[float, torch.Tensor]:
+    """Loss and gradient of a minibatch, added up over parts of it, each weighed by its size."""
+    if parts == 1:
+        return training.compute_gradient(model, inputs, targets)
+    loss, total = 0.0, torch.empty(0)
+    for some_inputs, some_targets in zip(inputs.chunk(parts), targets.chunk(parts), strict=True):
+        weight = len(some_targets) / len(targets)
+        part_loss, part = training.compute_gradient(model, some_inputs, some_targets)
+        loss += weight * part_loss
+        total = part.mul_(weight) if not total.numel() else total.add_(part, alpha=weight)
+    return loss, total
+
+
+def _has_buffers(model: torch.nn.Module) -> bool:
+    return next(model.buffers(), None) is not None
+
+
+def _buffers(model: torch.nn.Module) -> torch.Tensor:
+    """All buffers as one float32 vector: BatchNorm's counters, too, are averaged."""
+    return torch.cat([buffer.reshape(-1).to(torch.float32) for buffer in model.buffers()])
+
+
+def _write_buffers(model: torch.nn.Module, vector: torch.Tensor) -> None:
+    offset = 0
+    for buffer in model.buffers():
+        part = vector[offset : offset + buffer.numel()].view_as(buffer)
+        buffer.copy_(part)
+        offset += buffer.numel()
