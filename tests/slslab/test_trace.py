@@ -115,6 +115,29 @@ def test_a_get_is_caused_by_the_latest_put_of_its_bytes_that_had_begun(tmp_path:
     assert [row["causes"] for row in rows] == [[], [], [1], [2], [2], []]
 
 
+def test_a_delivery_is_caused_by_the_publish_of_its_message(tmp_path: Path) -> None:
+    """One publish to an exchange causes the deliveries of many queues; a failed attempt may have come through."""
+    message = {"resource": "exchange", "etag": "1"}
+    write(
+        tmp_path,
+        [
+            event("queue.publish", 0, 9, invocation="a", failed=True, **message),
+            event("queue.deliver", 4, 5, invocation="b", worker=1, resource="queue 1", etag="1"),
+            event("queue.publish", 10, 12, invocation="a", **message),
+            event("wait", 1, 13, phase="wait", invocation="c", worker=2),
+            event("queue.deliver", 13, 14, invocation="c", worker=2, resource="queue 2", etag="1"),
+            event("queue.deliver", 15, 16, invocation="c", worker=2, resource="queue 2", etag="2"),
+            event("queue.deliver", 17, 18, invocation="c", worker=2, resource="queue 2", etag=None, failed=True),
+            event("object.get", 17, 18, invocation="d", worker=3, resource="queue 2", etag="1"),
+        ],
+    )
+    rows = compact(tmp_path).events.to_pylist()
+    assert [(row["op"], row["causes"]) for row in rows] == [
+        ("queue.publish", []), ("wait", []), ("queue.deliver", [0]), ("queue.publish", [0]),
+        ("queue.deliver", [1, 3]), ("queue.deliver", [4]), ("queue.deliver", [5]), ("object.get", []),
+    ]  # fmt: skip
+
+
 def test_host_delay_is_interpolated_between_samples(tmp_path: Path) -> None:
     samples = [clock(0, 0), clock(100, 0), clock(200, 60), clock(300, 60)]
     spans = [event("compute", 0, 100), event("compute", 100, 150), event("compute", 100, 300), event("wait", 250, 300)]
@@ -154,7 +177,7 @@ def test_delays_of_adjoining_events_add_up(ticks: list[tuple[int, int]], edges: 
             lambda op, start, length, worker, key, etag: event(
                 op, start, start + length, worker=worker, invocation=str(worker), resource=key, etag=etag
             ),
-            st.sampled_from(["object.put", "object.get", "compute", "invoke"]),
+            st.sampled_from(["object.put", "object.get", "queue.publish", "queue.deliver", "compute", "invoke"]),
             st.integers(0, 60),
             st.integers(0, 20),
             st.integers(-1, 3),
@@ -173,7 +196,8 @@ def test_causes_are_acyclic_and_begin_before_their_effects_end(events: list[dict
     for row in rows:
         for cause in (rows[number] for number in row["causes"]):
             assert cause["start_ns"] <= row["end_ns"]
-            if cause["invocation"] == row["invocation"] and (row["op"], cause["op"]) != ("object.get", "object.put"):
+            joined = (cause["op"], row["op"]) in (("object.put", "object.get"), ("queue.publish", "queue.deliver"))
+            if cause["invocation"] == row["invocation"] and not joined:
                 assert cause["end_ns"] <= (row["end_ns"] if row["op"] == "invoke" else row["start_ns"])
     # TopologicalSorter raises CycleError.
     order = list(TopologicalSorter({row["event"]: row["causes"] for row in rows}).static_order())

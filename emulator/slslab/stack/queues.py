@@ -22,6 +22,7 @@ from slslab.stack.embedded import tied_to_this_process
 START_LIMIT_S = 60.0
 LOOK_S = 0.25
 ATTEMPTS = 3
+WORDS = 500
 SEARCHED = ("/usr/lib/rabbitmq/bin", "/usr/sbin", "/usr/local/sbin", "/opt/homebrew/sbin")
 INSTALL = "install Debian's package `rabbitmq-server` (its service need not run), or choose --queue embedded."
 # A node name is needed even by a node that talks to none: without a listener, and without the port mapper epmd, which
@@ -119,21 +120,21 @@ class EmbeddedRabbitMQ:
 
     def __enter__(self) -> Self:
         self._installed = _installed()
-        words = ""
+        log = ""
         for _ in range(ATTEMPTS):
             try:
                 if self._start(self._installed):
                     return self
-                words = self._last_words()
+                log = self._read_log()
             except BaseException:
                 self._stop()
                 raise
             self._stop()
             # Another process may have taken the port between our choosing and the server's binding.
-            if self._wanted_port or "eaddrinuse" not in words:
+            if self._wanted_port or "eaddrinuse" not in log:
                 break
         raise HostError(
-            f"RabbitMQ did not start: {words or 'it said nothing'}.",
+            f"RabbitMQ did not start: {_last_words(log) or 'it said nothing'}.",
             "choose --queue embedded; a full disk or too little memory are the usual causes.",
         )
 
@@ -221,9 +222,16 @@ class EmbeddedRabbitMQ:
             self._process = None
         shutil.rmtree(self._data, ignore_errors=True)
 
-    def _last_words(self) -> str:
+    def _read_log(self) -> str:
         log = self._data / "log"
-        return log.read_text(errors="replace")[-500:].strip() if log.exists() else ""
+        return log.read_text(errors="replace") if log.exists() else ""
+
+
+def _last_words(log: str) -> str:
+    """What a server that did not start gives as its reason, in one line; else the end of what it said."""
+    _, told, reason = log.rpartition("Error during startup:")
+    words = " ".join((reason if told else log).split())
+    return words[:WORDS] if told else words[-WORDS:]
 
 
 def _installed() -> RabbitMQ:

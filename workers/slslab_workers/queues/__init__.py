@@ -186,7 +186,7 @@ def _delivered(span: Span, delivery: Delivery, overhead: bool | Callable[[bytes]
     span.overhead = overhead(delivery.body) if callable(overhead) else overhead
 
 
-def open_queues(url: str, tracer: Tracer) -> Queues:
+def open_queues(url: str, tracer: Tracer, sleep: Callable[[float], None] = time.sleep) -> Queues:
     """The queues at `amqp(s)://user:password@host:port/vhost` or `redis(s)://:password@host:port`.
 
     Connects when first used. ValueError for any other address.
@@ -195,9 +195,9 @@ def open_queues(url: str, tracer: Tracer) -> Queues:
     if scheme in ("amqp", "amqps"):
         from slslab_workers.queues.rabbitmq import RabbitMQ
 
-        return Queues(RabbitMQ(url), tracer)
+        return Queues(RabbitMQ(url), tracer, sleep)
     if scheme in ("redis", "rediss"):
         from slslab_workers.queues.lists import RedisLists
 
-        return Queues(RedisLists(url), tracer)
+        return Queues(RedisLists(url), tracer, sleep)
     raise ValueError(f"A queue's address begins with amqp:// or redis://, not {scheme}://.")

@@ -1,0 +1,78 @@
+"""The message brokers, each started once, and clients whose events are kept."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from slslab.stack.queues import EmbeddedRabbitMQ, find_rabbitmq
+from slslab_workers.events import Tracer
+from slslab_workers.queues import Queues, open_queues
+
+
+@dataclass
+class Client:
+    """One worker's queues and what it told the trace."""
+
+    queues: Queues
+    events: list[dict[str, Any]] = field(default_factory=list)
+
+    def told(self, op: str) -> list[dict[str, Any]]:
+        """Its events of one kind."""
+        return [event for event in self.events if event["op"] == op]
+
+
+Connect = Callable[..., Client]
+
+
+def _tensordb() -> Iterator[str]:
+    command = [sys.executable, "-m", "slslab.tensordb"]
+    variables = {**os.environ, "TENSORDB_PASSWORD": "secret"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=variables) as server:
+        try:
+            assert server.stdout is not None
+            endpoint: str = json.loads(server.stdout.readline())["endpoints"][0]
+            yield endpoint.replace("://", "://:secret@")
+        finally:
+            server.kill()
+
+
+@pytest.fixture(scope="session", params=["rabbitmq", "lists"])
+def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of each kind of broker in turn."""
+    if request.param == "lists":
+        yield from _tensordb()
+    elif find_rabbitmq() is None:
+        pytest.skip("RabbitMQ's server is not installed (apt-get install rabbitmq-server)")
+    else:
+        with EmbeddedRabbitMQ(Path(tmp_path_factory.mktemp("rabbitmq"), "data"), {}) as server:
+            yield server.endpoint
+
+
+@pytest.fixture
+def connect(broker: str) -> Iterator[Connect]:
+    """Makes a worker's client; sleeps are short, so that retries and counts follow at once."""
+    clients: list[Client] = []
+
+    def make(worker: int = 0, url: str = broker) -> Client:
+        events: list[dict[str, Any]] = []
+        tracer = Tracer(events.append, "run", worker, f"invocation {worker}")
+        clients.append(Client(open_queues(url, tracer, lambda _seconds: None), events))
+        return clients[-1]
+
+    yield make
+    for client in clients:
+        client.queues.close()
+
+
+@pytest.fixture
+def run() -> str:
+    """A run of its own, so that no two tests meet."""
+    return uuid4().hex[:8]
