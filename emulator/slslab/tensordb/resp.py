@@ -142,11 +142,11 @@ class Reader:
 
     def _large(self, length: int) -> memoryview:
         target = allocate(length)
+        self._flush()  # which may take something in
         have = min(length, len(self._buffer) - self._at)
         target[:have] = memoryview(self._buffer)[self._at : self._at + have]
         self._at += have
         while have < length:
-            self._flush()
             # The whole rest in one call, so that the interpreter's lock is not passed around for every packet.
             got = 0 if self._ended else self._socket.recv_into(target[have:], 0, socket.MSG_WAITALL)
             if not got:
@@ -180,12 +180,15 @@ class Reader:
             self._fill()
 
     def _fill(self) -> None:
+        del self._buffer[: self._at]
+        self._at = 0
+        before = len(self._buffer)
         self._flush()
+        if len(self._buffer) > before:
+            return  # it came while replies were sent
         data = b"" if self._ended else self._socket.recv(CHUNK)
         if not data:
             raise EOFError
-        del self._buffer[: self._at]
-        self._at = 0
         self._buffer += data
 
 

@@ -59,7 +59,9 @@ def compile_script(source: bytes, entry_points: Sequence[bytes], tag: bytes, set
     """Compile; CommandError with the compiler's words, or for an entry point that is none."""
     torch = _torch(settings)
     try:
-        unit = torch.jit.CompilationUnit(source.decode())
+        unit = torch._C.CompilationUnit()
+        # No name from outside but torch means anything: by torch.jit.CompilationUnit, scripts would see Python's around here.
+        unit.define(source.decode(), {"torch": torch}.get)
     except (RuntimeError, UnicodeDecodeError) as error:
         raise CommandError(f"ERR {error}") from None
     functions = {}

@@ -4,10 +4,10 @@ import os
 from collections.abc import Callable, Iterator
 
 import pytest
+from tests.slslab.tensordb.wire import Wire
 
 from slslab.stack.tensors import EmbeddedTensorDatabases
 from slslab.tensordb.server import Options, Peer
-from tests.slslab.tensordb.wire import Wire
 
 MODULES = ("contract", "golden", "fuzz", "load", "strict", "blocking", "clients")
 

@@ -4,7 +4,6 @@ import os
 
 import numpy as np
 import pytest
-
 from tests.slslab.tensordb.wire import AVERAGE, Wire, error
 
 ENGINES = ["tensordb", *(["redisai"] if "REDISAI_URL" in os.environ else [])]

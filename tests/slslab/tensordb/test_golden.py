@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-
 from tests.slslab.tensordb.wire import AVERAGE, Wire, encode
 
 SIX = np.arange(6, dtype="<f4").tobytes()

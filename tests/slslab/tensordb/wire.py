@@ -24,7 +24,7 @@ class WireError(Exception):
 
 def encode(*parts: Any) -> bytes:
     """A request as an array of bulk strings."""
-    words = [part if isinstance(part, (bytes, memoryview)) else str(part).encode() for part in parts]
+    words = [part if isinstance(part, bytes) else str(part).encode() for part in parts]
     return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in words)
 
 
