@@ -27,8 +27,8 @@ class EmbeddedTensorDatabases:
 
     A context manager. `maxmemory` is in bytes for each peer (0: no limit); `threads` are torch's for one operation;
     `environment` is added to the process's own (the emulator's mark, by which its reaper finds it); `on_event` receives
-    a trace record for every execution of a script, before its client has the reply, on a thread of its own. The process
-    ends with this one, however that ends. Raises HostError if it does not start.
+    a trace record for every execution of a script, on a thread of its own, the last before the context has ended. The
+    process ends with this one, however that ends. Raises HostError if it does not start.
 
         with EmbeddedTensorDatabases(4) as databases:
             redis.Redis.from_url(databases.endpoints[0])

@@ -3,6 +3,7 @@
 import os
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 
 from slslab.tensordb.scripts import Usage
 from slslab_workers.events import environment_sink
@@ -20,7 +21,8 @@ def reporter() -> Report:
     lock = threading.Lock()
 
     def report(peer: int, resource: str, usage: Usage) -> None:
-        with lock:
+        # Who does not read its trace any more, loses that and nothing else.
+        with lock, suppress(BrokenPipeError):
             sink(_event(peer, resource, usage))
 
     return report

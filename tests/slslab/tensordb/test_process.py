@@ -1,0 +1,205 @@
+"""The process: its options, its ends, one peer's end, its trace; and as the embedded stack's."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psutil
+import pytest
+from tests.slslab.tensordb.wire import AVERAGE, Wire, error, info
+
+from slslab.errors import HostError
+from slslab.stack import tensors as embedded
+from slslab.stack.tensors import EmbeddedTensorDatabases
+from slslab.tensordb import scripts
+from slslab.tensordb.__main__ import size
+from slslab.trace import read_log
+
+COMMAND = [sys.executable, "-m", "slslab.tensordb"]
+STORE = ("AI.SCRIPTSTORE", "s", "CPU", "ENTRY_POINTS", 1, "average", "SOURCE", AVERAGE)
+
+
+@contextmanager
+def started(*options: str, **popen: Any) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
+    """The process, and its endpoints."""
+    with subprocess.Popen([*COMMAND, *options], stdout=subprocess.PIPE, text=True, **popen) as process:
+        assert process.stdout is not None
+        try:
+            yield process, json.loads(process.stdout.readline())["endpoints"]
+        finally:
+            process.kill()
+
+
+def until(condition: Callable[[], bool], limit_s: float = 20.0) -> bool:
+    """Whether the condition came true within the limit."""
+    deadline = time.monotonic() + limit_s
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.005)
+    return condition()
+
+
+def test_one_peer_ends_and_the_others_go_on() -> None:
+    with started("--peers", "3", "--maxmemory", "1gb") as (process, endpoints):
+        resident = psutil.Process(process.pid).memory_info
+        with Wire(endpoints[0]) as first, Wire(endpoints[1]) as second:
+            first("SET", "own", 1)
+            assert second("GET", "own") is None
+            assert second("CONFIG", "GET", "maxmemory") == [b"maxmemory", b"1073741824"]
+            second("AI.TENSORSET", "t", "FLOAT", 25_000_000, "BLOB", bytes(100_000_000))
+            assert resident().rss > 100_000_000
+            second.send(b"SHUTDOWN\r\n")
+            assert second.rest() == b""
+            with pytest.raises(ConnectionRefusedError):
+                Wire(endpoints[1])
+            assert until(lambda: resident().rss < 100_000_000)
+            assert first("GET", "own") == b"1"
+            first.send(b"SHUTDOWN\r\n")
+        assert process.poll() is None
+        with Wire(endpoints[2]) as third:
+            third.send(b"SHUTDOWN\r\n")  # the last one
+        assert process.wait(20) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signals_end_it_cleanly(number: int) -> None:
+    with started(stderr=subprocess.PIPE) as (process, endpoints), Wire(endpoints[0]) as wire:
+        wire.send(b"BLPOP a 0\r\n")
+        process.send_signal(number)
+        assert process.wait(20) == 0
+        assert wire.rest() == b""
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+
+
+def test_it_ends_while_a_script_runs_for_ever() -> None:
+    endless = "def f(tensors: List[Tensor], keys: List[str], args: List[str]):\n    while True:\n        pass\n"
+    with started("--parent-pipe", stdin=subprocess.PIPE) as (process, endpoints), Wire(endpoints[0]) as wire:
+        assert wire("AI.SCRIPTSTORE", "s", "CPU", "ENTRY_POINTS", 1, "f", "SOURCE", endless) == "OK"
+        with Wire(endpoints[0]) as other:
+            other.send(b"AI.SCRIPTEXECUTE s f INPUTS 0 OUTPUTS 0\r\n")
+            # The next one waits for its turn, for a time.
+            while wire("AI.SCRIPTEXECUTE", "s", "f", "INPUTS", 0, "OUTPUTS", 0, "TIMEOUT", 1) != "TIMEDOUT":
+                pass
+            assert wire("PING") == "PONG"
+            assert process.stdin is not None
+            process.stdin.close()
+            assert process.wait(20) == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--peers", "0"], "argument --peers: '0' is not between 1 and 256"),
+        (["--peers", "many"], "argument --peers: 'many' is not between"),
+        (["--port", "70000"], "argument --port: '70000' is not between 0 and 65535"),
+        (["--port", "65535", "--peers", "2"], "there are no 2 ports from 65535 on"),
+        (["--maxmemory", "4 apples"], "argument --maxmemory: '4 apples' is no size"),
+        (["--password", ""], "the password is empty"),
+        (["--trace-fd", "900"], "descriptor 900 of --trace-fd is not open"),
+        (["--nonsense"], "unrecognized arguments: --nonsense"),
+    ],
+)
+def test_a_bad_option_is_one_sentence(options: list[str], words: str) -> None:
+    done = subprocess.run([*COMMAND, *options], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert words in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_port_that_is_taken_and_help() -> None:
+    with started() as (_, endpoints):
+        port = endpoints[0].rpartition(":")[2]
+        done = subprocess.run([*COMMAND, "--port", port], capture_output=True, text=True)
+        assert done.returncode == 3
+        assert "cannot listen on 127.0.0.1" in done.stderr
+    done = subprocess.run([*COMMAND, "--help"], capture_output=True, text=True)
+    assert done.returncode == 0
+    assert "AI.SCRIPTEXECUTE s twice" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "bytes_"), [("0", 0), ("123", 123), ("2kb", 2048), ("2k", 2000), ("100MB", 100 << 20), ("4gb", 4 << 30)]
+)
+def test_sizes_are_those_of_redis_conf(text: str, bytes_: int) -> None:
+    assert size(text) == bytes_
+
+
+def test_without_strict_mode_a_script_may_do_as_with_redisai() -> None:
+    script = "def f(tensors: List[Tensor], keys: List[str], args: List[str]):\n    return tensors[0].add_(1)\n"
+    with started("--no-strict", "--threads", "2") as (_, endpoints), Wire(endpoints[0]) as wire:
+        wire("AI.SCRIPTSTORE", "s", "CPU", "ENTRY_POINTS", 1, "f", "SOURCE", script)
+        wire("AI.TENSORSET", "t", "INT32", 2, "VALUES", 1, 2)
+        assert wire("AI.SCRIPTEXECUTE", "s", "f", "INPUTS", 1, "t", "OUTPUTS", 1, "o") == "OK"
+        assert wire("AI.TENSORGET", "t", "VALUES") == wire("AI.TENSORGET", "o", "VALUES") == [2, 3]
+        assert wire("AI.INFO")[4:] == [b"strict", 0, b"INTRA_OP_PARALLELISM", 2]
+        assert wire("AI.INFO", "s")[3] == b"SCRIPT"
+
+
+def test_the_embedded_databases_tell_of_every_execution(tmp_path: Any) -> None:
+    events: list[dict[str, Any]] = []
+    mark = {"SLSLAB_TEST_MARK": "here"}
+    with EmbeddedTensorDatabases(
+        2, password="a b/ü", maxmemory=50_000_000, environment=mark, on_event=events.append
+    ) as databases:
+        assert len(set(databases.endpoints)) == 2
+        assert databases.version == f"tensordb {embedded.__version__}, torch {scripts.version()}"
+        process = psutil.Process(databases.pid)
+        assert process.environ()["SLSLAB_TEST_MARK"] == "here"
+        assert not any("a b" in word for word in process.cmdline())
+        assert {c.laddr.ip for c in process.net_connections("inet") if c.status == psutil.CONN_LISTEN} == {"127.0.0.1"}
+        assert "torch" not in "".join(region.path for region in process.memory_maps())
+        with Wire(databases.endpoints[1]) as wire:
+            assert info(wire, "maxmemory") == 50_000_000
+            assert wire(*STORE) == "OK"
+            wire("AI.TENSORSET", "t", "FLOAT", 1000)
+            for _ in range(2):
+                wire("AI.SCRIPTEXECUTE", "s", "average", "INPUTS", 3, "t", "t", "t", "OUTPUTS", 1, "avg:0")
+            assert error(wire, "AI.SCRIPTEXECUTE", "s", "average", "INPUTS", 1, "absent", "OUTPUTS", 1, "o")
+        pid = databases.pid
+    assert not psutil.pid_exists(pid)
+    assert [(event["op"], event["resource"], event["worker"], event["bytes"]) for event in events] == [
+        ("tensor.script.run", "s/average avg:0", 1, 12_000)
+    ] * 2
+    assert all(event["cpu_ns"] > 0 and event["overhead"] for event in events)
+    header = {"record": "header", "schema": 1, "run": "r", "clock": "c"}
+    log = tmp_path / "trace.jsonl"
+    log.write_text("".join(json.dumps(record) + "\n" for record in [header, *events]))
+    assert len(read_log(log)[0]) == 3
+
+
+def test_a_trace_that_nobody_reads_any_more_stops_no_script() -> None:
+    reading, writing = os.pipe()
+    with started("--trace-fd", str(writing), pass_fds=[writing]) as (_, endpoints), Wire(endpoints[0]) as wire:
+        os.close(writing)
+        os.close(reading)
+        wire(*STORE)
+        wire("AI.TENSORSET", "t", "FLOAT", 4)
+        for _ in range(2):
+            assert wire("AI.SCRIPTEXECUTE", "s", "average", "INPUTS", 1, "t", "OUTPUTS", 1, "t") == "OK"
+
+
+def test_it_dies_with_a_killed_parent() -> None:
+    script = """
+        import time
+        from slslab.stack.tensors import EmbeddedTensorDatabases
+        with EmbeddedTensorDatabases(1) as databases:
+            print(databases.pid, flush=True)
+            time.sleep(600)
+    """
+    with subprocess.Popen([sys.executable, "-c", textwrap.dedent(script)], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        os.kill(parent.pid, signal.SIGKILL)
+    assert until(lambda: not psutil.pid_exists(pid))
+
+
+def test_one_that_does_not_start_is_an_error_with_its_last_words() -> None:
+    with pytest.raises(HostError, match="did not start: .*'0' is not between 1 and 256"):
+        EmbeddedTensorDatabases(0).__enter__()
