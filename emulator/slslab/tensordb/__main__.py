@@ -3,12 +3,11 @@
 import argparse
 import json
 import os
-import queue
 import re
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from slslab.tensordb.scripts import Settings
@@ -18,6 +17,7 @@ from slslab.tensordb.trace import reporter
 UNITS = {"": 1, "b": 1, "k": 1000, "kb": 1024, "m": 1000**2, "mb": 1024**2, "g": 1000**3, "gb": 1024**3}
 MOST_PEERS = 256
 PATIENCE_S = 1.0
+PEER_ENDED = 0  # no signal's number
 EPILOG = """\
 When every port is open, one line is printed: {"endpoints": ["redis://127.0.0.1:PORT", ...]}, one for each peer.
 SIGTERM and SIGINT end the process; SHUTDOWN on a peer's port ends that peer, and the process with the last one.
@@ -110,10 +110,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> int:
     """Serve until a signal, the end of standard input (`--parent-pipe`) or the last peer's SHUTDOWN."""
     given = arguments(argv)
-    # A queue may be used by a signal handler, which an Event may not.
-    ends: queue.SimpleQueue[int] = queue.SimpleQueue()
-    for interrupt in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(interrupt, lambda *_: ends.put(-1))
+    wait_for_end, tell = _ends()
     options = Options(
         given.host,
         given.password.encode() if given.password is not None else None,
@@ -124,29 +121,43 @@ def main(argv: Sequence[str] | None = None) -> int:
     peers: list[Peer] = []
     try:
         for number in range(given.peers):
-            peers.append(Peer(number, given.port + number if given.port else 0, options, report, ends.put))
+            peers.append(
+                Peer(number, given.port + number if given.port else 0, options, report, lambda: tell(PEER_ENDED))
+            )
     except OSError as error:
         print(f"python -m slslab.tensordb: cannot listen on {given.host}: {error.strerror}", file=sys.stderr)
         return 3
     for peer in peers:
         peer.start()
     if given.parent_pipe:
-        threading.Thread(target=_until_end_of_input, args=(ends,), name="parent", daemon=True).start()
+        threading.Thread(target=_until_end_of_input, args=(tell,), name="parent", daemon=True).start()
     print(json.dumps({"endpoints": [f"redis://{given.host}:{peer.port}" for peer in peers]}), flush=True)
-    alive = set(range(len(peers)))
-    while alive and (ended := ends.get()) >= 0:
-        alive.discard(ended)
-    for number in alive:
-        peers[number].close()
+    while not all(peer.closed for peer in peers) and wait_for_end() == PEER_ENDED:
+        pass
+    for peer in peers:
+        peer.close()
     if not all(peer.left(PATIENCE_S) for peer in peers):
         os._exit(0)  # Python cannot end while a script runs, and nothing is kept
     return 0
 
 
-def _until_end_of_input(ends: "queue.SimpleQueue[int]") -> None:
+def _ends() -> tuple[Callable[[], int], Callable[[int], object]]:
+    """How to wait for the next end, of a peer or by a signal, and how to tell of one.
+
+    A pipe, into which Python writes a signal's number at once: a signal that came just before the wait is not lost.
+    """
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    signal.set_wakeup_fd(writing)
+    for interrupt in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(interrupt, lambda *_: None)
+    return lambda: os.read(reading, 1)[0], lambda number: os.write(writing, bytes([number]))
+
+
+def _until_end_of_input(tell: Callable[[int], object]) -> None:
     while os.read(0, 4096):
         pass
-    ends.put(-1)
+    tell(signal.SIGTERM)
 
 
 if __name__ == "__main__":

@@ -60,7 +60,7 @@ def compile_script(source: bytes, entry_points: Sequence[bytes], tag: bytes, set
     torch = _torch(settings)
     try:
         unit = torch._C.CompilationUnit()
-        # No name from outside but torch means anything: by torch.jit.CompilationUnit, scripts would see Python's around here.
+        # Of outside names only torch means anything; torch.jit.CompilationUnit would show scripts those around here.
         unit.define(source.decode(), {"torch": torch}.get)
     except (RuntimeError, UnicodeDecodeError) as error:
         raise CommandError(f"ERR {error}") from None

@@ -38,7 +38,7 @@ class Options:
 
 
 class Peer:
-    """One database: closed by `close`, or by a client's SHUTDOWN, after which `ended` is called."""
+    """One database: closed by `close`, or by a client's SHUTDOWN; then `ended` is called."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Peer:
         port: int,
         options: Options,
         report: Callable[[int, str, Usage], None],
-        ended: Callable[[int], None],
+        ended: Callable[[], object],
     ) -> None:
         self._number = number
         self._ended = ended
@@ -54,7 +54,7 @@ class Peer:
         self._connections: dict[int, socket.socket] = {}
         self._lock = threading.Lock()
         self._empty = threading.Condition(self._lock)
-        self._closed = False
+        self.closed = False
         self._numbers = count(1)
         self.port: int = self._listener.getsockname()[1]
         self.context = Context(
@@ -75,16 +75,16 @@ class Peer:
     def close(self) -> None:
         """End the connections and free the memory; the port is free when this returns."""
         with self._lock:
-            if self._closed:
+            if self.closed:
                 return
-            self._closed = True
+            self.closed = True
             # The thread that accepts may be inside accept, which only this ends.
             self._listener.shutdown(socket.SHUT_RDWR)
             self._listener.close()
             for connection in self._connections.values():
                 _cut(connection)
         self.context.store.close()
-        self._ended(self._number)
+        self._ended()
 
     def left(self, limit_s: float) -> bool:
         """Wait until every connection has ended; False if a script still runs for one."""
@@ -96,13 +96,13 @@ class Peer:
             try:
                 connection, address = self._listener.accept()
             except OSError:
-                if self._closed:
+                if self.closed:
                     return
                 time.sleep(BREATH_S)  # no descriptors: they come back when a client leaves
                 continue
             number = next(self._numbers)
             with self._lock:
-                if self._closed:
+                if self.closed:
                     connection.close()
                     return
                 self._connections[number] = connection

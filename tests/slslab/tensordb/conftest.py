@@ -43,7 +43,7 @@ def peer() -> Iterator[Callable[[Options], str]]:
     made: list[Peer] = []
 
     def make(options: Options) -> str:
-        made.append(Peer(len(made), 0, options, lambda *_: None, lambda _: None))
+        made.append(Peer(len(made), 0, options, lambda *_: None, lambda: None))
         made[-1].start()
         password = "" if options.password is None else f":{options.password.decode()}@"
         return f"redis://{password}127.0.0.1:{made[-1].port}"
