@@ -133,6 +133,40 @@ def test_totals() -> None:
     assert metrics.totals([], slowed)["oversubscribed"] is True
 
 
+def test_orchestration_is_what_no_invocation_of_the_execution_covers() -> None:
+    def span(op: str, start: float, end: float, **more: Any) -> dict[str, Any]:
+        return event(op, "other", end, start_ns=round(start * 1e9), **more)
+
+    def transition(state: str, start: float, end: float, invocation: str = "") -> dict[str, Any]:
+        return span("transition", start, end, resource=state, invocation=invocation, overhead=False)
+
+    assert metrics.orchestration_seconds([event("compute", "compute", 1)]) is None
+    events = [
+        transition("one/Parallel", 10, 20),
+        transition("one/A", 10, 15, "a"),
+        transition("one/B", 10, 18, "b"),
+        transition("one/Waits", 20, 22),
+        # Overlapping, and one of them not over when its execution ended.
+        span("invoke", 11, 14, worker=-1, invocation="a"),
+        span("invoke", 12, 17, worker=-1, invocation="b"),
+        # At the same time, and another execution's.
+        transition("two/A", 12, 13, "c"),
+        span("invoke", 12.25, 14, worker=-1, invocation="c"),
+        # What the function itself invoked is no part of the state machine.
+        span("invoke", 12, 13, worker=0, invocation="a"),
+    ]
+    assert metrics.orchestration_seconds(events) == (11 - 10) + (22 - 17) + 0.25
+    assert metrics.transitions(events) == 5
+
+
+def test_a_transition_is_no_work_of_the_workers() -> None:
+    waiting = event("transition", "other", 9, invocation="a", resource="one/A", overhead=False)
+    with_it, without = (
+        metrics.workers([event("compute", "compute", 6), *more], [record("a")]) for more in ([waiting], [])
+    )
+    assert with_it == without
+
+
 def test_report_lines_in_short() -> None:
     records = [
         record("a", status="success", error_type=None),

@@ -52,7 +52,7 @@ def client(service: dict[str, Any], name: str) -> Any:
     session: Any = boto3.session.Session()
     return session.client(
         name,
-        endpoint_url=service["endpoints"][name],
+        endpoint_url=service["endpoints"]["states" if name == "stepfunctions" else name],
         region_name="us-east-1",
         aws_access_key_id=service["credentials"]["AWS_ACCESS_KEY_ID"],
         aws_secret_access_key=service["credentials"]["AWS_SECRET_ACCESS_KEY"],
@@ -76,8 +76,11 @@ def test_up_status_down(state: dict[str, str]) -> None:
         s3_client = client(described, "s3")
         s3_client.create_bucket(Bucket="bucket")
         assert [bucket["Name"] for bucket in s3_client.list_buckets()["Buckets"]] == ["bucket"]
+        states_client = client(described, "stepfunctions")
+        assert states_client.list_state_machines()["stateMachines"] == []
         lambda_client.close()
         s3_client.close()
+        states_client.close()
         again = slslab(state, "up", "--detach")
         assert again.returncode == 2
         assert f"slslab is up already at {described['endpoints']['lambda']}" in again.stderr

@@ -43,7 +43,7 @@ def main() -> None:
     listener = _listener(options)
     endpoint = "http://{}:{}".format(*listener.getsockname())
     quotas = Quotas(limits.state_payload_bytes, limits.map_concurrency)
-    prepare(_client("lambda", options.lambda_endpoint), _client("stepfunctions", endpoint), quotas)
+    prepare(_client(options.lambda_endpoint), quotas)
     own = Limits(limits.definition_bytes, limits.state_payload_bytes, limits.history_events)
     machines = Machines(own, _recorder())
     server = uvicorn.Server(
@@ -87,7 +87,7 @@ def _listener(options: argparse.Namespace) -> socket.socket:
     return listener
 
 
-def _client(service: str, endpoint: str) -> Any:
+def _client(endpoint: str) -> Any:
     # A retry would run a function twice; AWS leaves retries to the state's own Retry.
     config = botocore.config.Config(
         connect_timeout=60,
@@ -98,7 +98,7 @@ def _client(service: str, endpoint: str) -> Any:
     )
     session: Any = boto3.session.Session()
     return session.client(
-        service,
+        "lambda",
         endpoint_url=endpoint,
         region_name=REGION,
         aws_access_key_id="slslab",

@@ -18,7 +18,6 @@ NAME_CHARACTERS = 80
 RESOURCES = re.compile(
     r"arn:aws:lambda:[a-z0-9-]+:\d{12}:function:[a-zA-Z0-9-_]+(:[a-zA-Z0-9-_$]+)?"
     r"|arn:aws:states:::lambda:invoke(\.waitForTaskToken)?"
-    r"|arn:aws:states:::states:startExecution(\.sync(:2)?|\.waitForTaskToken)?"
 )
 
 
@@ -48,10 +47,10 @@ def _problems(machine: Any, where: str, names: set[str]) -> Iterator[str]:
     if not isinstance(states, dict) or not states:
         yield f"SCHEMA_VALIDATION_FAILED: The field 'States' is required at {where}/States"
         return
-    if start not in states:
+    if not _names(start, states):
         yield f"MISSING_TRANSITION_TARGET: Missing 'StartAt' target: {start} at {where}/StartAt"
     yield from _language(machine, where)
-    reached = {start}
+    reached = [start]
     for name, state in states.items():
         path = f"{where}/States/{name}"
         if name in names:
@@ -64,11 +63,12 @@ def _problems(machine: Any, where: str, names: set[str]) -> Iterator[str]:
             return
         yield from _state_problems(state, path, names)
         for target, field in _targets(state):
-            if target not in states:
+            if not _names(target, states):
                 yield f"MISSING_TRANSITION_TARGET: Missing 'Next' target: {target} at {path}/{field}"
-            reached.add(target)
-    for name in states.keys() - reached:
-        yield f'MISSING_TRANSITION_TARGET: State "{name}" is not reachable. at {where}/States/{name}'
+            reached.append(target)
+    for name in states:
+        if name not in reached:
+            yield f'MISSING_TRANSITION_TARGET: State "{name}" is not reachable. at {where}/States/{name}'
 
 
 def _state_problems(state: Mapping[str, Any], path: str, names: set[str]) -> Iterator[str]:
@@ -78,8 +78,8 @@ def _state_problems(state: Mapping[str, Any], path: str, names: set[str]) -> Ite
     yield from _language(state, path)
     if kind == "Task" and not RESOURCES.fullmatch(str(state.get("Resource"))):
         yield (
-            f"SCHEMA_VALIDATION_FAILED: slslab emulates Tasks of Lambda functions and of state machines, not "
-            f"{state.get('Resource')} at {path}/Resource"
+            f"SCHEMA_VALIDATION_FAILED: slslab emulates Tasks of Lambda functions alone, not {state.get('Resource')} "
+            f"at {path}/Resource"
         )
     if kind == "Parallel":
         branches = state.get("Branches")
@@ -92,7 +92,8 @@ def _state_problems(state: Mapping[str, Any], path: str, names: set[str]) -> Ite
         field = "Iterator" if "Iterator" in state else "ItemProcessor"
         iterator = state.get(field)
         yield from _problems(iterator, f"{path}/{field}", names)
-        if isinstance(iterator, dict) and (iterator.get("ProcessorConfig") or {}).get("Mode") == "DISTRIBUTED":
+        config = iterator.get("ProcessorConfig") if isinstance(iterator, dict) else None
+        if isinstance(config, dict) and config.get("Mode") == "DISTRIBUTED":
             yield f"SCHEMA_VALIDATION_FAILED: slslab emulates Map in inline mode alone at {path}/{field}"
 
 
@@ -101,11 +102,16 @@ def _language(part: Mapping[str, Any], where: str) -> Iterator[str]:
         yield f"SCHEMA_VALIDATION_FAILED: slslab emulates the query language JSONPath alone at {where}/QueryLanguage"
 
 
+def _names(target: Any, states: Mapping[str, Any]) -> bool:
+    return isinstance(target, str) and target in states
+
+
 def _targets(state: Mapping[str, Any]) -> Iterator[tuple[Any, str]]:
     """Every state that may come next, with the field that names it."""
     for field in ("Next", "Default"):
         if field in state:
             yield state[field], field
     for field in ("Choices", "Catch"):
-        for number, rule in enumerate(state.get(field) or ()):
+        rules = state.get(field)
+        for number, rule in enumerate(rules if isinstance(rules, list) else ()):
             yield rule.get("Next") if isinstance(rule, dict) else None, f"{field}[{number}]/Next"

@@ -23,10 +23,7 @@ from moto.stepfunctions.parser.asl.component.state.exec.state_map.iteration.inli
     InlineIterationComponent,
 )
 from moto.stepfunctions.parser.asl.component.state.exec.state_task import lambda_eval_utils
-from moto.stepfunctions.parser.asl.component.state.exec.state_task.service import (
-    state_task_service_lambda,
-    state_task_service_sfn,
-)
+from moto.stepfunctions.parser.asl.component.state.exec.state_task.service import state_task_service_lambda
 from moto.stepfunctions.parser.asl.eval.callback.callback import (
     CallbackConsumerTimeout,
     CallbackNotifyConsumerError,
@@ -70,8 +67,8 @@ class Quotas:
     map_concurrency: int
 
 
-def prepare(lambda_client: Any, states_client: Any, limits: Quotas) -> None:
-    """Lead moto's interpreter to these clients, and hold it to these limits."""
+def prepare(lambda_client: Any, limits: Quotas) -> None:
+    """Lead moto's interpreter to this client of Lambda, and hold it to these limits."""
     logging.getLogger("moto").setLevel(logging.CRITICAL)  # what fails stands in the execution's history
     quotas.MAX_STATE_SIZE_UTF8_BYTES = limits.payload_bytes + 1  # it compares by less than
 
@@ -97,7 +94,6 @@ def prepare(lambda_client: Any, states_client: Any, limits: Quotas) -> None:
     state_task_service_lambda.StateTaskServiceLambda._eval_service_task = service
     # Documented as a parameter of the integration, and unknown to moto.
     state_task_service_lambda._SUPPORTED_API_PARAM_BINDINGS["invoke"].add("InvocationType")
-    state_task_service_sfn.boto_client_for = lambda **_: states_client
     ExecutionState._evaluate_with_timeout = _observed(ExecutionState._evaluate_with_timeout)
     ErrorEqualsDecl._eval_body = _terminal_aware(ErrorEqualsDecl._eval_body)
     InlineIterationComponent._eval_body = _bounded(InlineIterationComponent._eval_body, limits.map_concurrency)
@@ -178,8 +174,12 @@ class Run:
 
     def heartbeat(self, token: str) -> bool:
         """Tell a Task that waits for this token that its worker lives; as `answer`."""
+        pool = self._environment.callback_pool_manager
+        if pool.get(token) is None:
+            return False
         try:
-            return bool(self._environment.callback_pool_manager.heartbeat(callback_id=token))
+            pool.heartbeat(callback_id=token)  # it says no if the Task has no HeartbeatSeconds
+            return True
         except CallbackNotifyConsumerError as error:
             raise _no_longer(error) from error
 
