@@ -1,9 +1,5 @@
 """The message brokers, each started once, and clients whose events are kept."""
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +9,7 @@ from uuid import uuid4
 import pytest
 
 from slslab.stack.queues import EmbeddedRabbitMQ, find_rabbitmq
+from slslab.stack.tensors import EmbeddedTensorDatabases
 from slslab_workers.events import Tracer
 from slslab_workers.queues import Queues, open_queues
 
@@ -32,23 +29,12 @@ class Client:
 Connect = Callable[..., Client]
 
 
-def _tensordb() -> Iterator[str]:
-    command = [sys.executable, "-m", "slslab.tensordb"]
-    variables = {**os.environ, "TENSORDB_PASSWORD": "secret"}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env=variables) as server:
-        try:
-            assert server.stdout is not None
-            endpoint: str = json.loads(server.stdout.readline())["endpoints"][0]
-            yield endpoint.replace("://", "://:secret@")
-        finally:
-            server.kill()
-
-
 @pytest.fixture(scope="session", params=["rabbitmq", "lists"])
 def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of each kind of broker in turn."""
     if request.param == "lists":
-        yield from _tensordb()
+        with EmbeddedTensorDatabases(1, password="secret") as databases:
+            yield databases.endpoints[0]
     elif find_rabbitmq() is None:
         pytest.skip("RabbitMQ's server is not installed (apt-get install rabbitmq-server)")
     else:
