@@ -132,8 +132,10 @@ class EmbeddedStateMachines:
 
     def _wait_for_request(self) -> None:
         """Start the process when somebody connects, unless the end comes first."""
-        readable, _, _ = select.select([self._listener.fileno(), self._ending], [], [])
-        if self._ending not in readable:
+        requests = select.poll()
+        for descriptor in (self._listener.fileno(), self._ending):
+            requests.register(descriptor, select.POLLIN)
+        if self._ending not in dict(requests.poll()):
             self._start()
 
     def _start(self) -> None:

@@ -131,10 +131,15 @@ class Machines:
             return self._machines[arn]
 
     def delete(self, arn: str) -> None:
-        """Remove a machine if it is there; its executions end, as on AWS with their next transition."""
+        """Remove a machine if it is there, and its executions with it; those that run end.
+
+        On AWS they end with their next transition, and the machine is there as DELETING until then.
+        """
         with self._lock:
             self._machines.pop(arn, None)
             executions = [execution for execution in self._executions.values() if execution.machine.arn == arn]
+            for execution in executions:
+                del self._executions[execution.arn]
         for execution in executions:
             execution.history.close("ExecutionAborted", {"executionAbortedEventDetails": {}})
 
