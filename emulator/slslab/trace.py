@@ -275,13 +275,17 @@ def _causes(events: Sequence[Mapping[str, Any]]) -> list[list[int]]:
     """Events that must precede each event: see docs/trace.md, "Causes".
 
     No cycle can arise, whatever the events are: an event in program order ends before its effect starts, a source (the
-    put of an object, the publish of a message) starts before what it caused ends, and a source has no cause but program
-    order, so that along any path the ends only decrease.
+    put of an object, the publish of a message, the set of a tensor) ends before what it caused does, or has no cause but
+    program order and starts before that, so that along any path the ends only decrease.
     """
     sources: dict[Source, list[int]] = defaultdict(list)
     for number, event in enumerate(events):
-        if (source := _made(event)) is not None:
+        for source in _made(event):
             sources[source].append(number)
+    # A script reads and writes, so that only what had ended before is certain to have come first.
+    for source, made in sources.items():
+        if source[0] == "tensor":
+            made.sort(key=lambda number: events[number]["end_ns"])
     latest: dict[str, int | None] = {}
     before: list[int | None] = []
     spanning: list[int] = []
@@ -303,10 +307,11 @@ def _causes(events: Sequence[Mapping[str, Any]]) -> list[list[int]]:
         before.append(previous)
         if previous is not None:
             found.add(previous)
-        if (source := _got(event)) is not None:
+        for source in _got(event):
             made = sources.get(source, [])
-            # The latest that had started when the get or the delivery ended.
-            if index := bisect_left(made, event["end_ns"], key=lambda put: events[put]["start_ns"]):
+            # The latest that had started (of tensors: ended) when the get or the delivery ended.
+            mark = "end_ns" if source[0] == "tensor" else "start_ns"
+            if index := bisect_left(made, event["end_ns"], key=lambda put: events[put][mark]):
                 found.add(made[index - 1])
         causes.append(sorted(found))
     for number in spanning:
@@ -318,24 +323,32 @@ def _causes(events: Sequence[Mapping[str, Any]]) -> list[list[int]]:
     return causes
 
 
-def _made(event: Mapping[str, Any]) -> Source | None:
-    """What an event makes for others to get: an object by key and ETag, a message by its id."""
-    if event["etag"] is None:
-        return None
-    if event["op"] == "object.put" and not event["failed"]:
-        return "object", event["resource"], event["etag"]
-    # Also one that failed: a connection can break after the broker has the message and before it says so.
-    return ("message", "", event["etag"]) if event["op"] == "queue.publish" else None
+def _made(event: Mapping[str, Any]) -> list[Source]:
+    """What an event makes for others to get: an object by key and ETag, a message by its id, tensors by their keys."""
+    op, etag = event["op"], event["etag"]
+    if op == "queue.publish" and etag is not None:
+        # Also one that failed: a connection can break after the broker has the message and before it says so.
+        return [("message", "", etag)]
+    if event["failed"]:
+        return []
+    if op == "object.put" and etag is not None:
+        return [("object", event["resource"], etag)]
+    return [("tensor", event["resource"], "")] if op in ("tensor.set", "tensor.script") else []
 
 
-def _got(event: Mapping[str, Any]) -> Source | None:
+def _got(event: Mapping[str, Any]) -> list[Source]:
     """What an event got of what others made."""
-    if event["etag"] is None or event["failed"]:
-        return None
-    if event["op"] == "object.get":
-        return "object", event["resource"], event["etag"]
-    # One publish to an exchange is delivered from many queues.
-    return ("message", "", event["etag"]) if event["op"] == "queue.deliver" else None
+    op, etag = event["op"], event["etag"]
+    if event["failed"]:
+        return []
+    if op == "object.get" and etag is not None:
+        return [("object", event["resource"], etag)]
+    if op == "queue.deliver" and etag is not None:
+        # One publish to an exchange is delivered from many queues.
+        return [("message", "", etag)]
+    if op == "tensor.get":
+        return [("tensor", event["resource"], "")]
+    return [("tensor", resource, "") for resource in event.get("reads", ())] if op == "tensor.script" else []
 
 
 def _clock_domain() -> str:

@@ -115,6 +115,25 @@ def test_a_get_is_caused_by_the_latest_put_of_its_bytes_that_had_begun(tmp_path:
     assert [row["causes"] for row in rows] == [[], [], [1], [2], [2], []]
 
 
+def test_a_tensor_is_caused_by_what_wrote_its_key_last(tmp_path: Path) -> None:
+    """Scripts read and write; one that writes what it reads is caused by the one before, and never by itself."""
+    write(
+        tmp_path,
+        [
+            event("tensor.set", 0, 5, invocation="a", resource="db/g"),
+            event("tensor.set", 1, 6, invocation="b", worker=1, resource="db/params"),
+            event("tensor.script", 7, 9, invocation="c", worker=2, resource="db/params", reads=["db/params", "db/g"]),
+            event("tensor.get", 8, 10, invocation="d", worker=3, resource="db/params"),
+            event("tensor.set", 11, 30, invocation="a", resource="db/params", failed=True),
+            event("tensor.get", 12, 20, invocation="e", worker=4, resource="db/params", failed=True),
+            event("tensor.get", 31, 32, invocation="f", worker=5, resource="db/params"),
+            event("tensor.get", 31, 33, invocation="g", worker=6, resource="other/params"),
+        ],
+    )
+    rows = compact(tmp_path).events.to_pylist()
+    assert [row["causes"] for row in rows] == [[], [], [0, 1], [2], [0], [], [2], []]
+
+
 def test_a_delivery_is_caused_by_the_publish_of_its_message(tmp_path: Path) -> None:
     """One publish to an exchange causes the deliveries of many queues; a failed attempt may have come through."""
     message = {"resource": "exchange", "etag": "1"}
