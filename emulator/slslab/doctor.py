@@ -11,6 +11,7 @@ from slslab.emulator import memory_budget_mb
 from slslab.environments.accounting import peak_resident_bytes, process_tree, reset_peak_resident, take_sample
 from slslab.environments.confinement import Cgroup, GroupLimits, Hierarchy, detect
 from slslab.environments.isolation import detect as namespaces
+from slslab.instances import cuda_devices
 from slslab.limits import lambda_limits
 from slslab.metering import MB, VCPU_MB
 from slslab.packages import layer_size
@@ -35,6 +36,7 @@ def examine() -> list[Finding]:
     return [
         _python(),
         _torch(),
+        _gpus(),
         _processors(),
         _memory(),
         _limit(hierarchy, "memory", "memory limit", "a resident-set watchdog looks every 10 ms instead"),
@@ -62,6 +64,15 @@ def _torch() -> Finding:
         return Finding("torch", OK, version("torch"), needed=True)
     except PackageNotFoundError:
         return Finding("torch", MISSING, "not installed", "pip install torch", needed=True)
+
+
+def _gpus() -> Finding:
+    hint = "`slslab run gpu` computes on the CPU instead, and says so"
+    try:
+        found = cuda_devices()
+    except ImportError:
+        return Finding("GPUs", MISSING, "torch is not installed", hint)
+    return Finding("GPUs", OK, ", ".join(found)) if found else Finding("GPUs", MISSING, "torch sees none", hint)
 
 
 def _processors() -> Finding:

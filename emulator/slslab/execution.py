@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from importlib.metadata import entry_points, version
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,11 @@ from slslab import metrics
 from slslab.billing import Book, Usage, compute_bill, load_book
 from slslab.emulator import memory_budget_mb
 from slslab.errors import HostError, RequestError
+from slslab.instances import InstanceRecord, ProcessLauncher, check_fleet, notes
 from slslab.metering import InvocationRecord
 from slslab.running import running
 from slslab.runs import DOCUMENT, RunDirectory, list_runs, new_id, resolve, root
-from slslab.trace import Trace, TraceWriter, invocations, load
+from slslab.trace import Trace, TraceWriter, instances, invocations, load
 from slslab_workers.architecture import Architecture, Outcome, Progress, RunFailed
 from slslab_workers.models import spec
 from slslab_workers.plan import Plan, PlanError
@@ -81,6 +83,9 @@ def run_plan(
     try:
         plan = make_plan(architecture, values, options)
         prices = load_book(book)
+        fleet = architecture.requirements(plan).instances
+        if fleet is not None:
+            check_fleet(fleet, prices)
         # Taken once: what is admitted must also fit when the stack itself has taken its memory.
         budget_mb = memory_budget_mb()
         admit(plan, architecture, budget_mb)
@@ -132,6 +137,10 @@ class _Recorder:
         self.records.append(record)
         self.writer.write({"record": "invocation", **record.as_document()})
 
+    def instance(self, record: InstanceRecord) -> None:
+        """A metered instance."""
+        self.writer.write({"record": "instance", **record.as_document()})
+
 
 def execute(
     plan: Plan,
@@ -163,7 +172,8 @@ def execute(
         seconds = time.monotonic() - started
         records = [record.as_document() for record in recorder.records]
         directory.write_invocations(records)
-        document = _document(plan, load(directory.path), records, host, outcome, failure, seconds, book)
+        trace, launched = load(directory.path), instances(directory.path)
+        document = _document(plan, trace, records, launched, host, outcome, failure, seconds, book)
         directory.write("bill.json", document["cost"])
         directory.write("metrics.json", {key: document[key] for key in METRICS})
         directory.write(DOCUMENT, document)
@@ -183,6 +193,7 @@ def _document(
     plan: Plan,
     trace: Trace,
     records: list[dict[str, Any]],
+    launched: list[dict[str, Any]],
     host: Mapping[str, Any],
     outcome: Outcome | None,
     failure: RunFailed | None,
@@ -190,7 +201,7 @@ def _document(
     book: Book,
 ) -> dict[str, Any]:
     events = metrics.rows(trace.events)
-    totals = metrics.totals(events, records)
+    totals = metrics.totals(events, records, launched)
     delay, oversubscribed = totals.pop("host_delay_seconds"), totals.pop("oversubscribed")
     described = plan.to_document()
     names = ("architecture", "model", "dataset", "workers", "batch_size", "batches", "epochs", "memory_mb", "seed")
@@ -226,14 +237,17 @@ def _document(
         "package": host["package"],
         "seconds": {"measured": round(seconds, 3), "modelled": None},
         **totals,
-        "cost": _bill(events, records, book),
+        "cost": _bill(events, records, launched, book),
         "trace_torn": trace.torn,
     }
 
 
-def _bill(events: metrics.Rows, records: list[dict[str, Any]], book: Book) -> dict[str, Any]:
-    usage = Usage(records, metrics.object_requests(events), metrics.transitions(events))
-    return compute_bill(usage, book).as_document()
+def _bill(
+    events: metrics.Rows, records: list[dict[str, Any]], launched: list[dict[str, Any]], book: Book
+) -> dict[str, Any]:
+    hosts = tuple((one["type"], Decimal(one["end_ns"] - one["start_ns"]) / 1_000_000_000) for one in launched)
+    usage = Usage(records, metrics.object_requests(events), metrics.transitions(events), hosts=hosts)
+    return {**compute_bill(usage, book).as_document(), "notes": notes(launched)}
 
 
 def _error(failure: RunFailed, plan: Plan, events: metrics.Rows) -> dict[str, Any]:
@@ -259,7 +273,7 @@ def _hint(failure: RunFailed, plan: Plan) -> str:
         return f"a step and its waits did not fit into {plan.timeout} s: give more --timeout, or more --memory (CPU)."
     if failure.type == "Interrupted":
         return "run it again; `slslab show` has what was measured."
-    return "the functions' logs are in the run's directory, logs/."
+    return "the logs are in the run's directory, logs/."
 
 
 def _finished_peak_mb(plan: Plan) -> int | None:
@@ -298,8 +312,11 @@ def read_document(run: str) -> dict[str, Any]:
     failure = RunFailed("Killed", "The command was killed before the run ended; this is what its trace holds.")
     last = metrics.rows(trace.events)
     seconds = (max(e["end_ns"] for e in last) - min(e["start_ns"] for e in last)) / 1e9 if last else 0.0
-    killed = _document(plan, trace, records, unknown, None, failure, seconds, load_book(DEFAULT_BOOK))
-    killed["error"]["hint"] = "invocations that were running when it was killed are in the trace and not in the bill."
+    launched = instances(directory.path)
+    killed = _document(plan, trace, records, launched, unknown, None, failure, seconds, load_book(DEFAULT_BOOK))
+    killed["error"]["hint"] = (
+        "invocations and instances that were running when it was killed are in the trace and not in the bill."
+    )
     return killed
 
 
@@ -309,4 +326,5 @@ def bill_of(run: str, book: str) -> dict[str, Any]:
     if directory.document() is None:
         read_document(run)
     trace = load(directory.path)
-    return _bill(metrics.rows(trace.events), invocations(directory.path), load_book(book))
+    launched = instances(directory.path)
+    return _bill(metrics.rows(trace.events), invocations(directory.path), launched, load_book(book))

@@ -53,7 +53,7 @@ class LambdaClock:
         """
         wall = sample.wall_ns - self._last.wall_ns
         used = max(0, sample.cpu_ns - self._last.cpu_ns)
-        passed = wall - min(wall, self._hidden_by_host(sample, wall) + held_ns)
+        passed = wall - min(wall, host_delay_ns(self._last, sample) + held_ns)
         self._tokens = min(self.share * QUOTA_PERIOD_NS, self._tokens + self.share * passed) - used
         if self._tokens < 0:
             # Throttling that the host hid: never more than the host's own delay, and what does not fit is still owed.
@@ -65,17 +65,20 @@ class LambdaClock:
         self.host_delay_ns += wall - passed
         return passed
 
-    def _hidden_by_host(self, sample: Sample, wall: int) -> int:
-        delays, active = [], 0
-        for thread, times in sample.threads.items():
-            before = self._last.threads.get(thread)
-            cpu = times.cpu_ns - (before.cpu_ns if before else 0)
-            delay = times.delay_ns - (before.delay_ns if before else 0)
-            delays.append(delay)
-            active += cpu + delay > ACTIVE_FRACTION * wall
-        throttled = max(0, sample.throttled_ns - self._last.throttled_ns)
-        waited = max(0, sum(delays) - throttled)
-        return min(wall, waited // max(1, active))
+
+def host_delay_ns(before: Sample, after: Sample) -> int:
+    """Nanoseconds between two samples for which a busy host held up the threads, as the mean over the active ones."""
+    wall = after.wall_ns - before.wall_ns
+    delays, active = [], 0
+    for thread, times in after.threads.items():
+        earlier = before.threads.get(thread)
+        cpu = times.cpu_ns - (earlier.cpu_ns if earlier else 0)
+        delay = times.delay_ns - (earlier.delay_ns if earlier else 0)
+        delays.append(delay)
+        active += cpu + delay > ACTIVE_FRACTION * wall
+    throttled = max(0, after.throttled_ns - before.throttled_ns)
+    waited = max(0, sum(delays) - throttled)
+    return min(wall, waited // max(1, active))
 
 
 @dataclass(frozen=True)

@@ -70,16 +70,19 @@ def object_requests(events: Rows) -> dict[str, int]:
     return dict(sorted(requests.items()))
 
 
-def workers(events: Rows, records: Records) -> list[dict[str, Any]]:
+def workers(events: Rows, records: Records, instances: Records = ()) -> list[dict[str, Any]]:
     """Per worker: seconds of each phase on the Lambda clock, bytes, billed seconds, invocations and peak memory.
 
-    The phases of a worker add up to its invocations' init and duration. `other` is therefore what no event names: the
+    An instance has no Lambda clock: its phases are wall time, and add up to the time from its launch to its end. The
+    phases of a worker add up to its invocations' init and duration. `other` is therefore what no event names: the
     runtime between events, and what was going on when an invocation was killed. The host delay of an event is read
     between two samples of the clock, so that `other` may be some ms below zero; that is not hidden. Events whose
     invocation was never metered (the command was killed) count as they are, without init and `other`. An invocation
     whose worker is not known (it ended before its first event) is of worker -1.
     """
     owner = {e["invocation"]: e["worker"] for e in events if e["worker"] >= 0}
+    owner |= {instance["id"]: instance["worker"] for instance in instances}
+    invoked = Counter(owner.get(record["request_id"], -1) for record in records)
     seconds: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     moved: dict[int, Counter[str]] = defaultdict(Counter)
     named: dict[str, float] = defaultdict(float)
@@ -91,7 +94,7 @@ def workers(events: Rows, records: Records) -> list[dict[str, Any]]:
             named[event["invocation"]] += lambda_s
             _move(moved[event["worker"]], event)
     by_worker: dict[int, list[Mapping[str, Any]]] = {worker: [] for worker in seconds}
-    for record in records:
+    for record in (*records, *map(_as_invocation, instances)):
         worker = owner.get(record["request_id"], -1)
         by_worker.setdefault(worker, []).append(record)
         seconds[worker]["init"] += (record["init_ms"] or 0.0) / 1000
@@ -103,7 +106,7 @@ def workers(events: Rows, records: Records) -> list[dict[str, Any]]:
             "phases": {phase: round(seconds[worker][phase], 6) for phase in PHASES},
             "bytes": {"in": moved[worker]["in"], "out": moved[worker]["out"]},
             "billed_seconds": sum(record["billed_ms"] for record in own) / 1000,
-            "invocations": len(own),
+            "invocations": invoked[worker],
             "peak_memory_mb": max((record["max_memory_mb"] for record in own), default=0),
             "host_delay_seconds": sum(record["host_delay_ms"] for record in own) / 1000,
         }
@@ -111,17 +114,32 @@ def workers(events: Rows, records: Records) -> list[dict[str, Any]]:
     ]
 
 
-def totals(events: Rows, records: Records) -> dict[str, Any]:
-    """The figures of a run's document that its trace and invocations decide."""
-    per_worker = workers(events, records)
-    delay_ms = sum(record["host_delay_ms"] for record in records)
-    wall_ms = sum((record["end_ns"] - record["start_ns"]) / 1e6 + (record["init_ms"] or 0.0) for record in records)
+def _as_invocation(instance: Mapping[str, Any]) -> dict[str, Any]:
+    """An instance's record in the words of an invocation's, as far as they are added up."""
     return {
-        "billed_seconds": sum(record["billed_ms"] for record in records) / 1000,
+        "request_id": instance["id"],
+        "init_ms": None,
+        "duration_ms": (instance["end_ns"] - instance["start_ns"]) / 1e6,
+        "billed_ms": instance["billed_seconds"] * 1000,
+        "max_memory_mb": instance["peak_memory_mb"],
+        **{name: instance[name] for name in ("host_delay_ms", "start_ns", "end_ns")},
+    }
+
+
+def totals(events: Rows, records: Records, instances: Records = ()) -> dict[str, Any]:
+    """The figures of a run's document that its trace, its invocations and its instances decide."""
+    per_worker = workers(events, records, instances)
+    ran = (*records, *map(_as_invocation, instances))
+    delay_ms = sum(record["host_delay_ms"] for record in ran)
+    wall_ms = sum((record["end_ns"] - record["start_ns"]) / 1e6 + (record["init_ms"] or 0.0) for record in ran)
+    return {
+        "billed_seconds": sum(record["billed_ms"] for record in ran) / 1000,
         "gb_seconds": format(gb_seconds(records), "f"),
         "invocations": len(records),
         "cold_starts": sum(record["cold_start"] for record in records),
-        "peak_memory_mb": max((record["max_memory_mb"] for record in records), default=0),
+        "peak_memory_mb": max((record["max_memory_mb"] for record in ran), default=0),
+        "instances": list(instances),
+        "device": ", ".join(dict.fromkeys(instance["device"] for instance in instances)) or None,
         "phases": {phase: round(sum(w["phases"][phase] for w in per_worker), 6) for phase in PHASES},
         **protocol(events),
         "orchestration_seconds": orchestration_seconds(events),

@@ -12,7 +12,9 @@ from typing import Any, Protocol
 
 import psutil
 
+from slslab.configuration import REGION
 from slslab.emulator import CREDENTIALS, Emulator, Session
+from slslab.instances import InstanceRecord, ProcessLauncher
 from slslab.metering import InvocationRecord
 from slslab.stack import Stack
 from slslab.stack.embedded import EmbeddedObjectStore
@@ -33,6 +35,9 @@ class Recorder(Protocol):
 
     def invocation(self, record: InvocationRecord) -> None:
         """A metered invocation."""
+
+    def instance(self, record: InstanceRecord) -> None:
+        """A metered instance."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,18 @@ def running(requirements: Requirements, recorder: Recorder, logs: Path, budget_m
             emulator.add_variables(states.client_environment())
             versions["states"] = states.name
 
+        launcher: ProcessLauncher | None = None
+        if requirements.instances is not None:
+            launcher = ProcessLauncher(
+                requirements.instances,
+                session=session,
+                variables={**stack.client_environment(), "AWS_REGION": REGION},
+                logs=logs,
+                on_event=recorder.event,
+                on_record=recorder.instance,
+            )
+            versions["instances"] = launcher.name
+
         def client(service: str) -> Any:
             if service == "stepfunctions" and states is not None:
                 states.ready()  # it has come up in the background
@@ -92,7 +109,7 @@ def running(requirements: Requirements, recorder: Recorder, logs: Path, budget_m
                 **versions,
             },
         }
-        cloud = Cloud(client=client, emit=recorder.driver_event, environment=stack.worker_environment())
+        cloud = Cloud(client, recorder.driver_event, stack.worker_environment(), launcher)
         yield Running(cloud, host, used)
 
 

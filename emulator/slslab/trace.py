@@ -27,6 +27,7 @@ SCHEMA = 1
 LOG = "trace.jsonl"
 TABLE = "trace.parquet"
 INVOCATIONS = "invocations.jsonl"
+INSTANCES = "instances.jsonl"
 COLUMNS = pa.schema(
     [
         ("event", pa.int64()),
@@ -70,6 +71,11 @@ _RECORDS: Mapping[str, Mapping[str, type | tuple[type, ...]]] = {
     "event": _EVENT,
     "clock": {"environment": str, "wall_ns": int, "host_delay_ns": int},
     "invocation": {"request_id": str},
+    "instance": {
+        **dict.fromkeys(("id", "type", "device"), str),
+        **dict.fromkeys(("worker", "start_ns", "end_ns", "billed_seconds", "peak_memory_mb"), int),
+        "host_delay_ms": (int, float),
+    },
 }
 
 
@@ -144,7 +150,9 @@ def read_log(path: Path) -> tuple[list[dict[str, Any]], bool]:
 
 
 def compact(directory: Path) -> Trace:
-    """Turn the log of a run that has ended into its Parquet table and invocations.jsonl, which replace it.
+    """Turn the log of a run that has ended into its Parquet table and the files of its metered records.
+
+    They replace it: invocations.jsonl, and instances.jsonl if there were any.
 
     The same log gives the same files; the log goes when they are on disk. Two commands may do it at the same time.
     """
@@ -154,7 +162,9 @@ def compact(directory: Path) -> Trace:
             metadata = {b"slslab.schema": str(SCHEMA).encode(), b"slslab.torn": str(int(torn)).encode()}
             with replacing(directory / TABLE) as file:
                 pq.write_table(_table(records).replace_schema_metadata(metadata), file, compression="zstd")
-            write_invocations(directory, _metered(records))
+            write_invocations(directory, _metered(records, "invocation"))
+            if launched := _metered(records, "instance"):
+                _write_records(directory / INSTANCES, launched)
             (directory / LOG).unlink()
         return _read_table(directory / TABLE)
 
@@ -170,15 +180,28 @@ def load(directory: Path) -> Trace:
 
 def invocations(directory: Path) -> list[dict[str, Any]]:
     """The metered records of a run's invocations, out of its trace log or of the file made from it."""
-    if (directory / LOG).exists():
-        return _metered(read_log(directory / LOG)[0])
-    path = directory / INVOCATIONS
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    return _read_records(directory, "invocation", INVOCATIONS)
+
+
+def instances(directory: Path) -> list[dict[str, Any]]:
+    """The metered records of a run's instances, likewise."""
+    return _read_records(directory, "instance", INSTANCES)
 
 
 def write_invocations(directory: Path, records: Sequence[Mapping[str, Any]]) -> None:
     """Write invocations.jsonl: one metered record a line, with its REPORT line, in order of their ends."""
-    with replacing(directory / INVOCATIONS) as file:
+    _write_records(directory / INVOCATIONS, records)
+
+
+def _read_records(directory: Path, kind: str, name: str) -> list[dict[str, Any]]:
+    if (directory / LOG).exists():
+        return _metered(read_log(directory / LOG)[0], kind)
+    path = directory / name
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def _write_records(path: Path, records: Sequence[Mapping[str, Any]]) -> None:
+    with replacing(path) as file:
         file.writelines(json.dumps(record).encode() + b"\n" for record in records)
 
 
@@ -211,7 +234,7 @@ def _check(record: Any) -> None:
     """ValueError if the record is not of the schema."""
     kind = record.get("record") if isinstance(record, dict) else None
     if not isinstance(kind, str) or kind not in _RECORDS:
-        raise ValueError("it is no header, event, clock or invocation")
+        raise ValueError("it is no header, event, clock, invocation or instance")
     for name, wanted in _RECORDS[kind].items():
         if not isinstance(record.get(name, record), wanted):
             raise ValueError(f"{kind} has no valid {name!r}")
@@ -219,8 +242,8 @@ def _check(record: Any) -> None:
         raise ValueError("the event ends before it starts")
 
 
-def _metered(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    return [{k: v for k, v in r.items() if k != "record"} for r in records if r["record"] == "invocation"]
+def _metered(records: Sequence[Mapping[str, Any]], kind: str) -> list[dict[str, Any]]:
+    return [{k: v for k, v in r.items() if k != "record"} for r in records if r["record"] == kind]
 
 
 def _read_table(path: Path) -> Trace:

@@ -16,6 +16,7 @@ from slslab.stack.embedded import EmbeddedObjectStore
 from slslab_workers import datasets, gradients, training
 from slslab_workers.allreduce.handlers import AllReduceWorker
 from slslab_workers.events import Tracer
+from slslab_workers.gpu.instance import GpuWorker
 from slslab_workers.keys import minibatch_key
 from slslab_workers.models import spec
 from slslab_workers.objects import Objects, s3_client
@@ -23,7 +24,11 @@ from slslab_workers.plan import Assignment, Plan, thread_count
 from slslab_workers.scatterreduce.handlers import ScatterReduceWorker
 
 NUMBERS = count()
-WORKERS: dict[str, type[training.Worker]] = {"allreduce": AllReduceWorker, "scatterreduce": ScatterReduceWorker}
+WORKERS: dict[str, type[training.Trainer]] = {
+    "allreduce": AllReduceWorker,
+    "gpu": GpuWorker,
+    "scatterreduce": ScatterReduceWorker,
+}
 
 
 @dataclass
@@ -131,6 +136,8 @@ def train(store: Any, upload: Callable[[Plan], str]) -> Callable[..., Trained]:
 
         def work(rank: int) -> dict[str, Any]:
             objects = Objects(store, bucket, Tracer(emit, plan.run, rank, f"invocation-{rank}"))
+            if room is GpuWorker:
+                return dict(Watched(plan, rank, objects).run())
             steps = plan.epochs * plan.batches
             if plan.mode == "long-running":
                 assignment = Assignment(plan, bucket, rank, 0, steps, False, False, 0)

@@ -5,6 +5,7 @@ ones do the same. Importing it must not import torch.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -35,17 +36,28 @@ class ResidentPhase:
 
 
 @dataclass(frozen=True)
+class Fleet:
+    """Long-running machines that are no functions: their EC2 instance type, and what they are to compute on.
+
+    `device` is `cuda`, `cpu`, or `auto`: CUDA where there is a GPU.
+    """
+
+    instance_type: str
+    device: str = "auto"
+
+
+@dataclass(frozen=True)
 class Requirements:
     """What a plan needs beside Lambda and S3.
 
     `tensor_databases` counts RedisAI-compatible databases, one per peer; `queue` is the kind that is asked for
-    (`auto`, `rabbitmq`, `embedded`), or empty; `instances` are long-running machines that are no functions.
+    (`auto`, `rabbitmq`, `embedded`), or empty; `instances` are long-running machines, one per worker.
     """
 
     tensor_databases: int = 0
     queue: str = ""
     state_machines: bool = False
-    instances: bool = False
+    instances: Fleet | None = None
 
 
 @dataclass(frozen=True)
@@ -98,13 +110,26 @@ class Progress(Protocol):
         """`done` of `total` of this stage."""
 
 
+class Instances(Protocol):
+    """Instances that have been launched."""
+
+    def check(self) -> None:
+        """RunFailed if one of them has failed; the others are ended then."""
+
+    def join(self) -> None:
+        """Wait until all have ended well; RunFailed as soon as one of them fails."""
+
+
 class InstanceLauncher(Protocol):
-    """Starts long-running instances and bills them from launch to end."""
+    """Starts long-running instances of the fleet that the room requires, and bills them from launch to end."""
 
-    def run(self, instance_type: str, module: str, events: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Start one instance per event, each running `python -m module` with its event; results in the same order.
+    def launch(
+        self, module: str, events: Sequence[Mapping[str, Any]], variables: Mapping[str, str]
+    ) -> AbstractContextManager[Instances]:
+        """Launch one instance per event, of rank 0 and up, which find `variables` in their environment.
 
-        RunFailed as soon as one of them fails; the others are ended.
+        Each runs `python -m module` with its event as JSON on standard input, and its end says whether it failed; what
+        it computes it stores. Instances that still run at the end of the context are ended.
         """
 
 
@@ -130,7 +155,7 @@ class Architecture(Protocol):
     options: tuple[Option, ...] = ()
 
     def requirements(self, plan: Plan) -> Requirements:  # noqa: ARG002 - rooms that override it use it
-        """Parts of the stack beside Lambda and S3."""
+        """Parts of the stack beside Lambda and S3; PlanError for a plan that this architecture cannot carry out."""
         return Requirements()
 
     def resident_set(self, plan: Plan) -> tuple[ResidentPhase, ...]:

@@ -26,3 +26,8 @@ def result_key(plan: Plan, rank: int) -> str:
 def validation_key(plan: Plan) -> str:
     """Key of the images that SPIRT's convergence check judges by."""
     return f"{plan.run}/validation"
+
+
+def verdict_key(plan: Plan, epoch: int) -> str:
+    """Key of what the driver says after an epoch to workers that stay: whether there is another."""
+    return f"{plan.run}/verdicts/{epoch}"

@@ -23,7 +23,9 @@ def summary(document: Document) -> RenderableType:
     if document["status"] == "failed":
         parts.append(_failure(document))
     if document["per_worker"]:
-        parts += [phases(document), reports(document)]
+        parts.append(phases(document))
+    if document["invocations"]:
+        parts.append(reports(document))
     if document["counts"]:
         parts.append(traffic(document))
     if document["accuracy"]:
@@ -88,7 +90,7 @@ def service(described: Mapping[str, Any]) -> Table:
 
 
 def phases(document: Document) -> Table:
-    """Seconds on the Lambda clock per worker and phase, with what each worker's invocations used."""
+    """Seconds per worker and phase, on the Lambda clock (of instances: wall), with what each worker used."""
     table = _table("worker", *(f"{phase} s" for phase in PHASES), "billed s", "invocations", "peak MB", title="Phases")
     for worker in document["per_worker"]:
         rank = "?" if worker["worker"] < 0 else str(worker["worker"])
@@ -153,7 +155,7 @@ def learning(document: Document) -> Table:
 
 
 def bill(cost: Mapping[str, Any]) -> Table:
-    """The bill, line by line; the lines add up to the total exactly."""
+    """The bill, line by line; the lines add up to the total exactly. What must be known of it stands below."""
     table = _table("item", "quantity", "unit", f"price {cost['currency']}", f"amount {cost['currency']}", title="Bill")
     for line in cost["lines"]:
         table.add_row(
@@ -167,6 +169,8 @@ def bill(cost: Mapping[str, Any]) -> Table:
             _quantity(left_out["quantity"]),
             left_out["unit"],
         )
+    table.caption = "\n".join(cost.get("notes", ()))
+    table.caption_justify = "left"
     return table
 
 
@@ -187,16 +191,27 @@ def host_note(document: Document) -> Text:
     note = Text()
     if host["cores"] is None:
         return Text(f"{document['run']}: host delay {host['delay_seconds']:,.2f} s; its host was not recorded.")
+    launched = document.get("instances")
     share = "CPU share enforced" if host["cpu_share_enforced"] else "CPU share NOT enforced on this host"
+    share = "instances confined to none of them" if launched else share
     note.append(f"{document['run']}: {host['cores']} cores, {share}, host delay {host['delay_seconds']:,.2f} s. ")
-    if host["oversubscribed"]:
+    if host["oversubscribed"] and launched:
+        note.append(
+            "OVERSUBSCRIBED: the host held the instances up for more than 2 % of their time, which is wall time and in "
+            "their bill.",
+            style="yellow",
+        )
+    elif host["oversubscribed"]:
         note.append(
             "OVERSUBSCRIBED: the host held the functions up for more than 2 % of their time; durations are on the "
             "Lambda clock, which takes this out, but waits for delayed peers are not corrected.",
             style="yellow",
         )
+    if launched:
+        note.append(f"\n{len(launched)} × {launched[0]['type']}, whose vCPUs and memory are not enforced; ")
+        note.append("; ".join(document["cost"]["notes"]), style="yellow")
     package = document.get("package")
-    if package and package["needs_container_image"]:
+    if package and package["needs_container_image"] and not launched:
         note.append(
             f"\nOn AWS these functions need a container image: {package['unzipped_bytes'] / 2**20:,.1f} MB of code and "
             f"the layer {package['layer']} of {package['layer_bytes'] / 2**20:,.0f} MB are more than the "
@@ -209,9 +224,14 @@ def _headline(document: Document) -> Text:
     line = (
         f"{document['run']}: {document['architecture']}, {document['model']} on {document['dataset']}, "
         f"{document['workers']} workers × {document['batches']} batches of {document['batch_size']} × "
-        f"{document['epochs']} epochs at {document['memory_mb']:,} MB — {document['status']}"
+        f"{document['epochs']} epochs {_machines(document)} — {document['status']}"
     )
     return Text(line, style="bold" if document["status"] == "done" else "bold red")
+
+
+def _machines(document: Document) -> str:
+    launched = document.get("instances")
+    return f"on {launched[0]['type']}" if launched else f"at {document['memory_mb']:,} MB"
 
 
 def _failure(document: Document) -> Text:
@@ -229,10 +249,11 @@ def _figures(documents: Sequence[Document]) -> Table:
     rows: tuple[tuple[str, Callable[[Document], str]], ...] = (
         ("time, wall s", lambda d: f"{d['seconds']['measured']:,.1f}"),
         ("billed s", lambda d: f"{d['billed_seconds']:,.3f}"),
-        ("peak memory MB", lambda d: f"{d['peak_memory_mb']:,} of {d['memory_mb']:,}"),
+        ("peak memory MB", _peak_memory),
         ("GB-seconds", lambda d: f"{Decimal(d['gb_seconds']):,.3f}"),
         ("cost USD", lambda d: _money(d["cost"]["total"])),
         ("invocations (cold)", lambda d: f"{d['invocations']} ({d['cold_starts']})"),
+        ("instances", lambda d: f"{len(d['instances'])} on {d['device']}" if d.get("instances") else "–"),
         ("bytes to stores", lambda d: f"{d['bytes']['in']:,}"),
         ("bytes from stores", lambda d: f"{d['bytes']['out']:,}"),
         ("replicas equal", lambda d: {True: "yes", False: "no", None: "–"}[d["replicas_equal"]]),
@@ -245,6 +266,11 @@ def _figures(documents: Sequence[Document]) -> Table:
     if any(seconds is not None for seconds in orchestration):
         table.add_row("orchestration s", *("–" if s is None else f"{s:,.3f}" for s in orchestration))
     return table
+
+
+def _peak_memory(document: Document) -> str:
+    peak = f"{document['peak_memory_mb']:,}"
+    return peak if document.get("instances") else f"{peak} of {document['memory_mb']:,}"
 
 
 def _bills(documents: Sequence[Document]) -> Table:
