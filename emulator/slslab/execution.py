@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from decimal import Decimal
 from importlib.metadata import entry_points, version
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from slslab import metrics
 from slslab.billing import Book, Usage, compute_bill, load_book
 from slslab.emulator import memory_budget_mb
 from slslab.errors import HostError, RequestError
-from slslab.instances import InstanceRecord, ProcessLauncher, check_fleet, notes
+from slslab.instances import InstanceRecord, ProcessLauncher, check_fleet, notes, seconds_used
 from slslab.metering import InvocationRecord
 from slslab.running import running
 from slslab.runs import DOCUMENT, RunDirectory, list_runs, new_id, resolve, root
@@ -245,7 +244,7 @@ def _document(
 def _bill(
     events: metrics.Rows, records: list[dict[str, Any]], launched: list[dict[str, Any]], book: Book
 ) -> dict[str, Any]:
-    hosts = tuple((one["type"], Decimal(one["end_ns"] - one["start_ns"]) / 1_000_000_000) for one in launched)
+    hosts = tuple((one["type"], seconds_used(one)) for one in launched)
     usage = Usage(records, metrics.object_requests(events), metrics.transitions(events), hosts=hosts)
     return {**compute_bill(usage, book).as_document(), "notes": notes(launched)}
 

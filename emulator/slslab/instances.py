@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import IO, Any
 
@@ -74,6 +75,11 @@ class InstanceRecord:
 def billed_seconds(nanoseconds: int) -> int:
     """Seconds that EC2 bills for a launch: begun ones count whole, and 60 at least."""
     return max(BILLED_MINIMUM_S, math.ceil(nanoseconds / 1_000_000_000))
+
+
+def seconds_used(record: Mapping[str, Any]) -> Decimal:
+    """Seconds from an instance's launch to its end, to the millisecond, a begun one whole: what a book's price is for."""
+    return Decimal(math.ceil((record["end_ns"] - record["start_ns"]) / 1_000_000)) / 1000
 
 
 def cuda_devices() -> tuple[str, ...]:

@@ -18,6 +18,7 @@ import pytest
 
 from slslab.environments.confinement import detect
 from slslab.execution import architectures
+from slslab.instances import seconds_used
 from slslab.reaper import MARK
 from slslab.trace import load
 
@@ -34,7 +35,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def environment(runs: Path) -> dict[str, str]:
-    return {**os.environ, "SLSLAB_RUNS": str(runs)}
+    # Without GPUs, so that all architectures compute on the same device.
+    return {**os.environ, "SLSLAB_RUNS": str(runs), "CUDA_VISIBLE_DEVICES": ""}
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +76,44 @@ def test_document_of_a_finished_run(documents: dict[str, dict[str, Any]]) -> Non
         assert "SeaweedFS" in document["stack"]["s3"]
         assert "awslambdaric 4.2.2" in document["stack"]["lambda"]
     assert len({document["parameters_sha256"] for document in documents.values()}) == 1, "equal seeds, equal bits"
+
+
+def test_instances_compute_what_functions_do_and_are_billed_by_the_second(
+    documents: dict[str, dict[str, Any]], slslab: Slslab, runs: Path
+) -> None:
+    done = slslab("run", "gpu", *SMALL, "--json")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert (document["status"], document["device"], document["invocations"], document["gb_seconds"]) == (
+        "done", "cpu", 0, "0",
+    )  # fmt: skip
+    for same in ("parameters_sha256", "loss", "accuracy"):
+        assert document[same] == documents["allreduce"][same]
+    expected = architectures()["gpu"].counts(2, 2, 2, 61_706)
+    assert document["counts"] == dict(expected.operations)
+    assert document["bytes"] == {"in": expected.bytes_in, "out": expected.bytes_out}
+    launched = document["instances"]
+    lines = (runs / document["run"] / "instances.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == launched
+    assert sorted((one["worker"], one["type"], one["status"]) for one in launched) == [
+        (0, "g4dn.xlarge", "success"), (1, "g4dn.xlarge", "success"),
+    ]  # fmt: skip
+    assert document["billed_seconds"] == 120, "a minute at least for each"
+    seconds = sum(map(seconds_used, launched))
+    assert sum(document["phases"].values()) == pytest.approx(float(seconds), abs=0.01)
+    for worker in document["per_worker"]:
+        assert min(worker["phases"][phase] for phase in ("compute", "synchronise", "other")) > 0
+    for book, quantity in (("aws-us-east-1", Decimal(120)), ("paper-2025", seconds)):
+        bill = json.loads(slslab("bill", document["run"], "--prices", book, "--json").stdout)
+        assert sum(Decimal(line["amount"]) for line in bill["lines"]) == Decimal(bill["total"])
+        [line] = [line for line in bill["lines"] if line["item"] == "Host g4dn.xlarge"]
+        assert Decimal(line["quantity"]) == quantity
+        assert bill["notes"] == ["computed on CPU: times are no GPU's, and seconds are billed as if of g4dn.xlarge"]
+    shown = slslab("show", document["run"]).stdout
+    assert shown.count("computed on CPU: times are no GPU's") == 2
+    assert "2 on cpu" in shown
+    assert "REPORT" not in shown
+    assert "2 on cpu" in slslab("compare", documents["allreduce"]["run"], document["run"]).stdout
 
 
 def test_counts_and_bytes_of_a_run_are_the_closed_form(documents: dict[str, dict[str, Any]]) -> None:
@@ -214,6 +254,11 @@ def test_the_real_job(slslab: Slslab) -> None:
         (("run", "allreduce", "--timeout", "901"), 2, "901 s does not exist on AWS Lambda"),
         (("run", "allreduce", "--mode", "per-batch", "--invoke", "event"), 2, "--invoke sync"),
         (("run", "allreduce", "--prices", "nowhere"), 2, "nowhere"),
+        (("run", "gpu", "--mode", "per-batch"), 2, "omit --mode"),
+        (("run", "gpu", "--invoke", "event"), 2, "omit --invoke"),
+        (("run", "gpu", "--as-released"), 2, "omit --as-released"),
+        (("run", "gpu", "--instance-type", "t2.nano"), 2, "has no instance type 't2.nano'"),
+        (("run", "gpu", "--device", "cuda"), 3, "torch sees no CUDA device"),
         (("run", "allreduce", "--out", "/proc/x"), 2, "/proc/x cannot be made"),
         (("show", "nothing"), 2, "There is no run 'nothing'"),
         (("compare", "last"), 2, "compare needs two runs"),
@@ -238,9 +283,9 @@ def test_doctor(slslab: Slslab) -> None:
     assert "not a security boundary" in found["isolation"]["hint"]
 
 
-def begin(environment: dict[str, str], out: Path) -> Iterator[subprocess.Popen[str]]:
+def begin(environment: dict[str, str], out: Path, architecture: str) -> Iterator[subprocess.Popen[str]]:
     """Start a long run and wait until its workers train."""
-    command = [*COMMAND, "run", "allreduce", "--workers", "2", "--epochs", "60", "--out", str(out), "--json"]
+    command = [*COMMAND, "run", architecture, "--workers", "2", "--epochs", "60", "--out", str(out), "--json"]
     process = subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
@@ -280,13 +325,20 @@ def remains(pid: int) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -signal.SIGKILL)]
+    ("architecture", "number", "code"),
+    [
+        ("allreduce", signal.SIGINT, 130),
+        ("allreduce", signal.SIGTERM, 130),
+        ("allreduce", signal.SIGKILL, -signal.SIGKILL),
+        ("gpu", signal.SIGINT, 130),
+        ("gpu", signal.SIGKILL, -signal.SIGKILL),
+    ],
 )
 def test_no_ending_leaves_anything_but_the_trace(
-    slslab: Slslab, environment: dict[str, str], tmp_path: Path, number: signal.Signals, code: int
+    slslab: Slslab, environment: dict[str, str], tmp_path: Path, architecture: str, number: signal.Signals, code: int
 ) -> None:
     out = tmp_path / "run"
-    [process] = begin(environment, out)
+    [process] = begin(environment, out, architecture)
     sockets = object_store_sockets(process.pid)
     assert sockets
     assert len(remains(process.pid)) >= 4, "two workers, an S3 server, control groups"
@@ -308,7 +360,8 @@ def test_no_ending_leaves_anything_but_the_trace(
     assert not (out / "trace.jsonl").exists()
     if number != signal.SIGKILL:
         assert json.loads(stdout)["run"] == document["run"]
-        assert document["invocations"] == 2, "invocations that were ended are metered and billed"
+        metered = document["invocations"] + len(document["instances"])
+        assert metered == 2, "what was ended is metered and billed"
 
 
 def test_a_busy_host_changes_no_billed_compute(slslab: Slslab, runs: Path) -> None:

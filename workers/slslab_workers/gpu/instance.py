@@ -59,7 +59,10 @@ class GpuWorker(Trainer):
         for rank in range(self.plan.workers):
             part = own if rank == self.rank else self._get(number, rank)
             with self.tracer.span("reduce", "synchronise"):
-                total = part.clone() if total is None else total.add_(part)
+                if total is None:
+                    total = part.clone() if part is own else part
+                else:
+                    total.add_(part)
         assert total is not None
         with self.tracer.span("reduce", "synchronise"):
             return total.div_(self.plan.workers)
