@@ -16,7 +16,7 @@ from slslab import metrics
 from slslab.billing import Book, Usage, compute_bill, load_book
 from slslab.emulator import memory_budget_mb
 from slslab.errors import HostError, RequestError
-from slslab.instances import InstanceRecord, ProcessLauncher, check_fleet, notes, seconds_used
+from slslab.instances import InstanceRecord, check_fleet, notes, seconds_used
 from slslab.metering import InvocationRecord
 from slslab.running import running
 from slslab.runs import DOCUMENT, RunDirectory, list_runs, new_id, resolve, root

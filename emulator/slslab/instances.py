@@ -74,12 +74,12 @@ class InstanceRecord:
 
 def billed_seconds(nanoseconds: int) -> int:
     """Seconds that EC2 bills for a launch: begun ones count whole, and 60 at least."""
-    return max(BILLED_MINIMUM_S, math.ceil(nanoseconds / 1_000_000_000))
+    return max(BILLED_MINIMUM_S, -(-nanoseconds // 1_000_000_000))
 
 
 def seconds_used(record: Mapping[str, Any]) -> Decimal:
-    """Seconds from an instance's launch to its end, to the millisecond, a begun one whole: what a book's price is for."""
-    return Decimal(math.ceil((record["end_ns"] - record["start_ns"]) / 1_000_000)) / 1000
+    """Seconds from an instance's launch to its end, which a book has a price for; a begun millisecond counts whole."""
+    return Decimal(-((record["start_ns"] - record["end_ns"]) // 1_000_000)) / 1000
 
 
 def cuda_devices() -> tuple[str, ...]:

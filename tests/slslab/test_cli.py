@@ -331,7 +331,6 @@ def remains(pid: int) -> list[str]:
         ("allreduce", signal.SIGTERM, 130),
         ("allreduce", signal.SIGKILL, -signal.SIGKILL),
         ("gpu", signal.SIGINT, 130),
-        ("gpu", signal.SIGKILL, -signal.SIGKILL),
     ],
 )
 def test_no_ending_leaves_anything_but_the_trace(

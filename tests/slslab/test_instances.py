@@ -47,7 +47,6 @@ class Recorded:
         self.python_path = {"PYTHONPATH": str(directory)}
         self.launcher = ProcessLauncher(
             fleet,
-            function="room",
             session=session,
             variables={"AWS_ENDPOINT_URL_S3": "http://127.0.0.1:1"},
             logs=self.logs,
@@ -122,17 +121,21 @@ print(json.dumps(seen | {"session": os.getsid(0) == os.getpid(), "cuda": os.envi
     zero, one = recorded.run(2)
     assert began <= zero.start_ns < zero.end_ns <= time.monotonic_ns()
     assert (zero.worker, one.worker, zero.status, zero.exit_code) == (0, 1, "success", 0)
-    assert (zero.type, zero.device, zero.function, zero.billed_seconds) == ("g4dn.xlarge", "cpu", "room", 60)
+    assert (zero.type, zero.device, zero.function, zero.billed_seconds) == ("g4dn.xlarge", "cpu", "program", 60)
     assert 50 < zero.peak_memory_mb < 500
     assert zero.cpu_seconds > 0
-    assert [(e["record"], e["function"], e["op"]) for e in recorded.events] == [("event", "room", "compute")] * 2
+    assert [(e["record"], e["function"], e["op"]) for e in recorded.events] == [("event", "program", "compute")] * 2
     assert {(e["environment"], e["invocation"], e["worker"]) for e in recorded.events} == {
         (record.id, record.id, record.worker) for record in (zero, one)
     }
     seen = json.loads((recorded.logs / f"{zero.id}.log").read_text())
     assert seen == {
-        "AWS_ENDPOINT_URL_S3": "http://127.0.0.1:1", "AWS_PROFILE": None, "http_proxy": None, "session": True, "cuda": "",
-    }  # fmt: skip
+        "AWS_ENDPOINT_URL_S3": "http://127.0.0.1:1",
+        "AWS_PROFILE": None,
+        "http_proxy": None,
+        "session": True,
+        "cuda": "",
+    }
 
 
 def test_no_record_of_the_trace_is_lost(recorded: Recorded, program: Program) -> None:
@@ -179,20 +182,21 @@ def test_one_that_never_reads_its_event_fails_by_its_own_end(recorded: Recorded,
         recorded.run(1)
 
 
-@pytest.mark.parametrize("interruption", [KeyboardInterrupt, RunFailed("S3", "is gone")])
+@pytest.mark.parametrize("interruption", [KeyboardInterrupt(), RunFailed("S3", "is gone")])
 def test_what_interrupts_the_driver_ends_them_and_they_are_metered(
-    interruption: Any, recorded: Recorded, program: Program, session: Session
+    interruption: BaseException, recorded: Recorded, program: Program, session: Session
 ) -> None:
     program(f"print('up', flush=True)\n{FOREVER}")
-    with (
-        pytest.raises(BaseException) as raised,
-        recorded.launcher.launch("program", [{}, {}], recorded.python_path) as running,
-    ):
-        while sum(path.read_text() == "up\n" for path in recorded.logs.iterdir()) < 2:
-            running.check()
-            time.sleep(0.01)
-        raise interruption
-    assert raised.type in (KeyboardInterrupt, RunFailed)
+
+    def drive() -> None:
+        with recorded.launcher.launch("program", [{}, {}], recorded.python_path) as running:
+            while sum(path.read_text() == "up\n" for path in recorded.logs.iterdir()) < 2:
+                running.check()
+                time.sleep(0.01)
+            raise interruption
+
+    with pytest.raises(type(interruption)):
+        drive()
     assert [(record.status, record.exit_code, record.billed_seconds) for record in recorded.records] == [
         ("ended", -signal.SIGKILL, 60)
     ] * 2
@@ -236,7 +240,7 @@ from slslab.instances import ProcessLauncher
 from slslab_workers.architecture import Fleet
 logs = Path({str(tmp_path / "logs")!r})
 with Session() as session:
-    launcher = ProcessLauncher(Fleet("g4dn.xlarge", "cpu"), function="room", session=session, variables={{}}, logs=logs,
+    launcher = ProcessLauncher(Fleet("g4dn.xlarge", "cpu"), session=session, variables={{}}, logs=logs,
                                on_event=print, on_record=print)
     with launcher.launch("program", [{{}}, {{}}], {{"PYTHONPATH": {str(tmp_path)!r}}}) as running:
         while sum(path.read_text() == "up\\n" for path in logs.iterdir()) < 2:
