@@ -3,14 +3,14 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
-DEMO := --model lenet --dataset digits --workers 4 --epochs 60
+DEMO := --model lenet --dataset digits --workers 4 --epochs 12 --lr 0.05
+ARCHITECTURES := allreduce scatterreduce mlless spirt gpu
 
 .PHONY: demo test coverage mutation lint format bench clean
 
 demo: $(VENV)/installed
-	$(BIN)/slslab run allreduce $(DEMO)
-	$(BIN)/slslab run scatterreduce $(DEMO)
-	$(BIN)/slslab compare last~1 last
+	for architecture in $(ARCHITECTURES); do $(BIN)/slslab run $$architecture $(DEMO) || exit; done
+	$(BIN)/slslab compare last~4 last~3 last~2 last~1 last
 
 test: lint $(VENV)/redis7
 	$(BIN)/pytest

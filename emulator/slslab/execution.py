@@ -244,8 +244,8 @@ def _document(
 def _bill(
     events: metrics.Rows, records: list[dict[str, Any]], launched: list[dict[str, Any]], book: Book
 ) -> dict[str, Any]:
-    hosts = tuple((one["type"], seconds_used(one)) for one in launched)
-    usage = Usage(records, metrics.object_requests(events), metrics.transitions(events), hosts=hosts)
+    hosts = [*metrics.hosts(events), *((one["type"], seconds_used(one)) for one in launched)]
+    usage = Usage(records, metrics.object_requests(events), metrics.transitions(events), hosts=tuple(hosts))
     return {**compute_bill(usage, book).as_document(), "notes": notes(launched)}
 
 

@@ -176,6 +176,12 @@ def orchestration_seconds(events: Rows) -> float | None:
     return round(total / 1e9, 6)
 
 
+def hosts(events: Rows) -> list[tuple[str, Decimal]]:
+    """Instance type and seconds, in whole ms, of each host of a database or queue: wall time of the run."""
+    runs = [event for event in events if event["op"] == "host.run"]
+    return [(run["resource"], Decimal(round((run["end_ns"] - run["start_ns"]) / 1e6)) / 1000) for run in runs]
+
+
 def transitions(events: Rows) -> int:
     """State transitions, retries among them: what Step Functions bills."""
     return sum(event["requests"] for event in events if event["op"] == "transition")

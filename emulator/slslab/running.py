@@ -16,12 +16,17 @@ from slslab.configuration import REGION
 from slslab.emulator import CREDENTIALS, Emulator, Session
 from slslab.instances import InstanceRecord, ProcessLauncher
 from slslab.metering import InvocationRecord
+from slslab.pool import own_event
 from slslab.stack import Stack
 from slslab.stack.embedded import EmbeddedObjectStore
 from slslab.stack.queues import EmbeddedRabbitMQ, queue_kind
 from slslab.stack.states import EmbeddedStateMachines
 from slslab.stack.tensors import EmbeddedTensorDatabases
 from slslab_workers.architecture import Cloud, Requirements
+
+# What a RedisAI database of one peer and the queue would run on; the papers do not say.
+TENSOR_HOST = "m5.large"
+QUEUE_HOST = "mq.t3.micro"
 
 
 class Recorder(Protocol):
@@ -92,7 +97,11 @@ def running(requirements: Requirements, recorder: Recorder, logs: Path, budget_m
                 states.ready()  # it has come up in the background
             return emulator.client(service)
 
+        began_ns = time.monotonic_ns()
+
         def used() -> dict[str, Any]:
+            for instance_type in _hosts(requirements):
+                recorder.event(own_event("host.run", began_ns, "", resource=instance_type, function="stack"))
             seconds = {name: _cpu_seconds(pid) for name, pid in processes.items()}
             if states is not None and states.pid is not None:
                 seconds["state_machines"] = _cpu_seconds(states.pid)
@@ -143,6 +152,11 @@ def _start_stack(
         if kind == "embedded":
             queue_url, versions["queue"] = databases.endpoints[-1], f"lists of {databases.version}"
     return Stack(store.endpoint, CREDENTIALS, versions, tensor_urls, queue_url), processes
+
+
+def _hosts(requirements: Requirements) -> list[str]:
+    """Instance types of the hosts that the plan would need on AWS beside Lambda, S3 and Step Functions."""
+    return [TENSOR_HOST] * requirements.tensor_databases + [QUEUE_HOST] * bool(requirements.queue)
 
 
 def _cpu_seconds(pid: int) -> float:

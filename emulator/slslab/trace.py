@@ -297,9 +297,9 @@ def _host_delays(events: Sequence[Mapping[str, Any]], samples: Sequence[Mapping[
 def _causes(events: Sequence[Mapping[str, Any]]) -> list[list[int]]:
     """Events that must precede each event: see docs/trace.md, "Causes".
 
-    No cycle can arise, whatever the events are: an event in program order ends before its effect starts, a source (the
-    put of an object, the publish of a message, the set of a tensor) ends before what it caused does, or has no cause but
-    program order and starts before that, so that along any path the ends only decrease.
+    No cycle can arise, whatever the events are: an event in program order ends before its effect starts. A source (the
+    put of an object, the publish of a message, the set of a tensor) ends before what it caused does, or has no cause
+    but program order and starts before that ends. So along any path the ends only decrease.
     """
     sources: dict[Source, list[int]] = defaultdict(list)
     for number, event in enumerate(events):

@@ -1,6 +1,7 @@
 """Tables for a terminal, made from a run's document alone."""
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -30,6 +31,8 @@ def summary(document: Document) -> RenderableType:
         parts.append(traffic(document))
     if document["accuracy"]:
         parts.append(learning(document))
+    if deaths := document.get("details", {}).get("deaths"):
+        parts.append(_deaths(deaths))
     parts += [bill(document["cost"]), host_note(document)]
     return Group(*parts)
 
@@ -256,6 +259,7 @@ def _figures(documents: Sequence[Document]) -> Table:
         ("instances", lambda d: f"{len(d['instances'])} on {d['device']}" if d.get("instances") else "–"),
         ("bytes to stores", lambda d: f"{d['bytes']['in']:,}"),
         ("bytes from stores", lambda d: f"{d['bytes']['out']:,}"),
+        ("updates per worker", lambda d: "–" if d.get("updates") is None else f"{d['updates']:,}"),
         ("replicas equal", lambda d: {True: "yes", False: "no", None: "–"}[d["replicas_equal"]]),
         ("training loss", lambda d: f"{d['loss'][-1]:.4f}" if d["loss"] else "–"),
         ("test accuracy", lambda d: f"{d['accuracy'][-1]:.2%}" if d["accuracy"] else "–"),
@@ -265,6 +269,16 @@ def _figures(documents: Sequence[Document]) -> Table:
     orchestration = [document.get("orchestration_seconds") for document in documents]
     if any(seconds is not None for seconds in orchestration):
         table.add_row("orchestration s", *("–" if s is None else f"{s:,.3f}" for s in orchestration))
+    return table
+
+
+def _deaths(deaths: Sequence[Mapping[str, Any]]) -> Table:
+    """Peers that died while the others went on."""
+    table = _table("peer that died", "epoch", "found at", "found by", title="Deaths", words=True)
+    for death in deaths:
+        found_at = datetime.fromtimestamp(death["time"], UTC).isoformat(timespec="milliseconds")
+        found_by = death["found_by"] if isinstance(death["found_by"], str) else f"peer {death['found_by']}"
+        table.add_row(str(death["worker"]), str(death["epoch"] + 1), found_at, found_by)
     return table
 
 
