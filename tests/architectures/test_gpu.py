@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from slslab.execution import architectures
-from slslab_workers import training
 from slslab_workers.architecture import Cloud, RunFailed
 from slslab_workers.events import Tracer
 from slslab_workers.gpu.driver import MODULE
@@ -227,4 +226,3 @@ def test_cuda_computes_what_the_cpu_computes(
     assert sum(event["bytes"] for event in events if event["op"] == "object.put" and not event["overhead"]) == (
         architectures()["gpu"].counts(2, plan.batches, 1, expected.numel()).bytes_in
     )
-    assert training.thread_count(plan.memory_mb) == results[0]["threads"]
