@@ -7,9 +7,12 @@ ones do the same. Importing it must not import torch.
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from slslab_workers.plan import Plan, Value
+
+NO_OPTIONS: Mapping[str, Value] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -162,8 +165,10 @@ class Architecture(Protocol):
         """Environments that must be resident together, per phase; by default all workers, who wait for each other."""
         return (ResidentPhase(self.name, plan.workers),)
 
-    def counts(self, workers: int, batches: int, epochs: int, parameters: int) -> Counts:
-        """Closed-form messages and bytes of the training protocol over all epochs."""
+    def counts(
+        self, workers: int, batches: int, epochs: int, parameters: int, options: Mapping[str, Value] = NO_OPTIONS
+    ) -> Counts:
+        """Closed-form messages and bytes of the training protocol over all epochs, with the room's options as given."""
 
     def drive(self, plan: Plan, cloud: Cloud, progress: Progress) -> Outcome:
         """Run the plan through AWS's APIs; raises RunFailed when a worker fails."""

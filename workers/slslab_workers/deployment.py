@@ -4,6 +4,7 @@ Package and deploy → store minibatches → invoke → wait for results → eva
 """
 
 import base64
+import importlib.util
 import io
 import json
 import threading
@@ -18,22 +19,35 @@ from typing import Any
 from slslab_workers.architecture import Cloud, Outcome, Progress, RunFailed
 from slslab_workers.job import Job, aws_failures, finished_epochs
 from slslab_workers.keys import result_key
-from slslab_workers.plan import Assignment, Plan
+from slslab_workers.plan import Assignment, Plan, PlanError
 
 ROLE = "arn:aws:iam::000000000000:role/slslab-worker"
 RESULT_POLL_S = 0.1
 
 
-def package() -> bytes:
-    """The Lambda package: this very package, zipped as it is but for bytecode (equal sources give equal bytes)."""
-    root = Path(__file__).parent
+def package(handler: str) -> bytes:
+    """The Lambda package: this very package, and the one that the handler is in if that is another's.
+
+    Zipped as they are but for bytecode, so that equal sources give equal bytes.
+    """
+    roots = {Path(__file__).parent, _package_of(handler)}
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path in sorted(path for path in root.rglob("*") if path.is_file() and path.suffix != ".pyc"):
-            entry = zipfile.ZipInfo(str(path.relative_to(root.parent)))
-            entry.external_attr = 0o644 << 16
-            archive.writestr(entry, path.read_bytes(), zipfile.ZIP_DEFLATED)
+        for root in sorted(roots):
+            for path in sorted(path for path in root.rglob("*") if path.is_file() and path.suffix != ".pyc"):
+                entry = zipfile.ZipInfo(str(path.relative_to(root.parent)))
+                entry.external_attr = 0o644 << 16
+                archive.writestr(entry, path.read_bytes(), zipfile.ZIP_DEFLATED)
     return buffer.getvalue()
+
+
+def _package_of(handler: str) -> Path:
+    """Directory of the top-level package that a handler is in."""
+    name = handler.partition(".")[0]
+    found = importlib.util.find_spec(name)
+    if found is None or not found.submodule_search_locations:
+        raise PlanError(f"The handler {handler} is in no package that can be imported.", "install the architecture's.")
+    return Path(next(iter(found.submodule_search_locations)))
 
 
 def train_data_parallel(plan: Plan, handler: str, cloud: Cloud, progress: Progress) -> Outcome:
@@ -93,7 +107,7 @@ class Deployment(Job):
             Runtime="python3.11",
             Role=ROLE,
             Handler=function.handler,
-            Code={"ZipFile": package()},
+            Code={"ZipFile": package(function.handler)},
             MemorySize=function.memory_mb,
             Timeout=self.plan.timeout,
             # Threads that wait for each other sleep instead of spinning: a spinning thread burns the CPU share.

@@ -8,6 +8,7 @@ from typing import Any
 
 from slslab_workers import endpoints
 from slslab_workers.architecture import (
+    NO_OPTIONS,
     Architecture,
     Cloud,
     Counts,
@@ -23,7 +24,7 @@ from slslab_workers.job import PARTITION, REPLICAS
 from slslab_workers.mlless.counts import counts
 from slslab_workers.mlless.settings import Settings, client_queue, exchange_name, supervisor_queue, worker_queue
 from slslab_workers.mlless.supervisor import Supervision
-from slslab_workers.plan import Plan
+from slslab_workers.plan import Plan, Value
 from slslab_workers.queues import QUEUE, Queues, open_queues
 
 SUPERVISOR_MEMORY = Option("supervisor-memory", int, 512, "Memory size of the supervisor's function, MB.")
@@ -88,9 +89,16 @@ class MLLess(Architecture):
         """All workers wait for each other and for the supervisor."""
         return (ResidentPhase(self.name, plan.workers + 1),)
 
-    def counts(self, workers: int, batches: int, epochs: int, parameters: int) -> Counts:
-        """Closed-form messages and bytes over all epochs, without a filter."""
-        return counts(workers, batches, epochs, parameters)
+    def counts(
+        self,
+        workers: int,
+        batches: int,
+        epochs: int,
+        parameters: int,
+        options: Mapping[str, Value] = NO_OPTIONS,
+    ) -> Counts:
+        """Closed-form messages and bytes over all epochs, if every update is significant (`--filter none`)."""
+        return counts(workers, batches, epochs, parameters, store=str(options.get("store", "tensordb")))
 
     def drive(self, plan: Plan, cloud: Cloud, progress: Progress) -> Outcome:
         """Deploy, invoke, wait, evaluate."""

@@ -1,9 +1,11 @@
 """ScatterReduce's trigger script: n workers of one function, each with its rank."""
 
-from slslab_workers.architecture import Architecture, Cloud, Counts, Outcome, Progress
+from collections.abc import Mapping
+
+from slslab_workers.architecture import NO_OPTIONS, Architecture, Cloud, Counts, Outcome, Progress
 from slslab_workers.deployment import train_data_parallel
 from slslab_workers.job import PARTITION, REPLICAS
-from slslab_workers.plan import Plan
+from slslab_workers.plan import Plan, Value
 from slslab_workers.polling import POLLING
 from slslab_workers.scatterreduce.counts import counts
 
@@ -18,7 +20,14 @@ class ScatterReduce(Architecture):
     )
     options = (POLLING, REPLICAS, PARTITION)
 
-    def counts(self, workers: int, batches: int, epochs: int, parameters: int) -> Counts:
+    def counts(
+        self,
+        workers: int,
+        batches: int,
+        epochs: int,
+        parameters: int,
+        options: Mapping[str, Value] = NO_OPTIONS,  # noqa: ARG002
+    ) -> Counts:
         """Closed-form messages and bytes over all epochs."""
         return counts(workers, batches, epochs, parameters)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from slslab_workers import datasets, endpoints, models
 from slslab_workers.architecture import (
+    NO_OPTIONS,
     Architecture,
     Cloud,
     Counts,
@@ -25,7 +26,7 @@ from slslab_workers.deployment import ROLE, Deployment, FunctionSpec, deploy_and
 from slslab_workers.events import Tracer
 from slslab_workers.job import HELD_OUT
 from slslab_workers.keys import result_key, validation_key
-from slslab_workers.plan import Plan, PlanError
+from slslab_workers.plan import Plan, PlanError, Value
 from slslab_workers.queues import QUEUE, Queues, open_queues
 from slslab_workers.spirt.counts import counts
 from slslab_workers.spirt.machine import STATES, definition
@@ -91,7 +92,14 @@ class Spirt(Architecture):
         """n functions wait at the barrier for whoever computes last."""
         return (ResidentPhase(self.name, plan.workers + 1),)
 
-    def counts(self, workers: int, batches: int, epochs: int, parameters: int) -> Counts:
+    def counts(
+        self,
+        workers: int,
+        batches: int,
+        epochs: int,
+        parameters: int,
+        options: Mapping[str, Value] = NO_OPTIONS,  # noqa: ARG002
+    ) -> Counts:
         """Closed-form messages, bytes and transitions over all epochs."""
         return counts(workers, batches, epochs, parameters)
 

@@ -1,0 +1,93 @@
+"""What every registered architecture must show, built in or a stranger's, run whole through the emulator."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slslab.execution import architectures
+
+ROOT = Path(__file__).parent.parent.parent
+EXAMPLE = ROOT / "examples" / "parameter_averaging"
+# Options without which an architecture's messages depend on what it learns.
+PREDICTABLE: Mapping[str, tuple[str, ...]] = {"mlless": ("--filter", "none")}
+LENET = 61_706
+Run = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The example as `pip install` would leave it: its metadata on the path, which names its entry point."""
+    site = tmp_path_factory.mktemp("site")
+    metadata = site / "parameter_averaging-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: parameter-averaging\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text(
+        "[slslab.architectures]\nparameter-averaging = parameter_averaging:architecture\n"
+    )
+    return site
+
+
+@pytest.fixture(scope="module")
+def run(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """`slslab run ARCH … --json` in a process of its own; equal runs are run once."""
+    runs = tmp_path_factory.mktemp("runs")
+    known: dict[tuple[str, ...], dict[str, Any]] = {}
+
+    def once(name: str, *options: str) -> dict[str, Any]:
+        if (name, *options) not in known:
+            path = os.pathsep.join([str(installed), str(EXAMPLE), *sys.path])
+            command = [sys.executable, "-m", "slslab", "run", name, *options, "--json"]
+            settings = {"SLSLAB_RUNS": str(runs), "PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": ""}
+            done = subprocess.run(command, env={**os.environ, **settings}, capture_output=True, timeout=300)
+            assert done.returncode == 0, done.stderr.decode()[-2000:]
+            known[name, *options] = json.loads(done.stdout)
+        return known[name, *options]
+
+    return once
+
+
+NAMES = sorted([*architectures(), "parameter-averaging"])
+# Plain SGD and one step an epoch, where all synchronous architectures compute the same.
+SAME = ("--batches", "1", "--epochs", "2", "--workers", "2", "--momentum", "0", "--weight-decay", "0")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_run_counts_what_its_closed_form_says_and_its_bill_adds_up(name: str, run: Run) -> None:
+    options = ("--every", "1") if name == "parameter-averaging" else PREDICTABLE.get(name, ())
+    document = run(name, *SAME, *options)
+    assert document["status"] == "done"
+    assert document["replicas_equal"] is True
+    assert document["updates"] == 2
+    if name == "parameter-averaging":
+        expected, moved = {"object.put": 4, "object.get": 4}, (4 * 4 * LENET, 4 * 4 * LENET)
+    else:
+        counts = architectures()[name].counts(2, 1, 2, LENET)
+        expected = {operation: number for operation, number in counts.operations.items() if number}
+        moved = (counts.bytes_in, counts.bytes_out)
+    assert document["counts"] == expected
+    assert (document["bytes"]["in"], document["bytes"]["out"]) == moved
+    cost = document["cost"]
+    assert sum(float(line["amount"]) for line in cost["lines"]) == pytest.approx(float(cost["total"]), rel=1e-9)
+
+
+def test_plain_sgd_gives_equal_bits_in_all_five(run: Run) -> None:
+    fingerprints = {
+        name: run(name, *SAME, *PREDICTABLE.get(name, ()))["parameters_sha256"]
+        for name in ("allreduce", "scatterreduce", "mlless", "spirt", "gpu")
+    }
+    assert len(set(fingerprints.values())) == 1, fingerprints
+
+
+def test_the_example_is_short_and_averages_every_k_steps(run: Run) -> None:
+    sources = [path for path in EXAMPLE.rglob("*") if path.is_file() and path.suffix in (".py", ".toml")]
+    assert sum(len(path.read_text().splitlines()) for path in sources) < 100
+    document = run("parameter-averaging", "--batches", "4", "--workers", "2", "--every", "2")
+    assert document["counts"] == {"object.put": 4, "object.get": 4}
+    assert document["updates"] == 4
+    assert document["replicas_equal"] is True
