@@ -22,8 +22,9 @@ PROTOCOL = (
     "queue.deliver",
     "transition",
 )
-TO_STORES = ("object.put", "tensor.set", "tensor.script")
-FROM_STORES = ("object.get", "object.list", "tensor.get")
+TO_STORES = ("object.put", "tensor.set")
+# A script's bytes are what it replies.
+FROM_STORES = ("object.get", "object.list", "tensor.get", "tensor.script")
 # What happens beside a worker on its behalf: a transition spans the invocation that it waits for, and a script runs in
 # the database while the worker waits for its reply.
 BESIDE = ("transition", "tensor.script.run")

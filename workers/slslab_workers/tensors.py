@@ -4,6 +4,7 @@ Thin for the sake of gradients: tensors are sent from and received into their ow
 torch, for functions that only move tensors; `torch.from_numpy` makes tensors of its arrays, without a copy too.
 """
 
+import json
 import socket
 from collections.abc import Iterable, Sequence
 from types import TracebackType
@@ -71,7 +72,7 @@ class TensorDatabase:
 
     def set(self, key: str, vector: Vector, phase: str, *, overhead: bool = True) -> None:
         """Store a float32 vector (P,)."""
-        body = np.ascontiguousarray(vector, np.float32).data.cast("B") if vector.size else memoryview(b"")
+        body = np.ascontiguousarray(vector, np.float32).data.cast("B")
         with self.tracer.span("tensor.set", phase, self.resource(key), overhead=overhead) as span:
             span.requests, span.bytes = 1, body.nbytes
             self._ask("AI.TENSORSET", key, "FLOAT", vector.size, "BLOB", body)
@@ -116,6 +117,21 @@ class TensorDatabase:
             span.requests = 1
             span.reads = tuple(self.resource(key) for key in inputs)
             self._ask(*command)
+
+    def push_json(self, key: str, vector: Vector, phase: str, *, overhead: bool = True) -> None:
+        """Append a vector (P,) to a list as JSON text, as SPIRT's released code stores gradients."""
+        with self.tracer.span("tensor.set", phase, self.resource(key), overhead=overhead) as span:
+            body = json.dumps(vector.tolist()).encode()
+            span.requests, span.bytes = 1, len(body)
+            self._ask("RPUSH", key, body)
+
+    def average_json(self, key: str, count: int, phase: str, *, overhead: bool = True) -> Vector:
+        """Mean (P,) of the first `count` vectors of a list of JSON texts, added up in the database and sent as JSON."""
+        with self.tracer.span("tensor.script", phase, self.resource(key), overhead=overhead) as span:
+            span.requests, span.reads = 1, (self.resource(key),)
+            body = self._ask("EVAL", scripts.LUA_AVERAGE, 1, key, count)
+            span.bytes = len(body)
+            return np.array(json.loads(bytes(body)), np.float32)
 
     def command(self, *words: str | int | float | bytes) -> Reply:
         """Any other Redis command, and its reply: bulks are memoryviews, arrays lists, nil None."""
@@ -178,7 +194,11 @@ class _Connection:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._unread = b""
         if password:
-            self.command(("AUTH", password), connect_s)
+            try:
+                self.command(("AUTH", password), connect_s)
+            except BaseException:
+                self.close()
+                raise
 
     def close(self) -> None:
         self._socket.close()

@@ -275,11 +275,3 @@ def _exec(session: Session, args: list[bytes]) -> Reply:
     finally:
         session.executing = False
     return [NULL_ARRAY if isinstance(reply, Blocked) else reply for reply in replies]
-
-
-def _no_lua(session: Session, args: list[bytes]) -> Reply:
-    raise CommandError("ERR tensordb does not know Lua; store TorchScript by AI.SCRIPTSTORE and run AI.SCRIPTEXECUTE")
-
-
-for name in ("eval", "evalsha", "eval_ro", "evalsha_ro", "script", "fcall", "function"):
-    command(name, -1)(_no_lua)

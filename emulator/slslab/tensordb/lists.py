@@ -10,7 +10,7 @@ from slslab.tensordb.session import SYNTAX, Blocked, Session, command, whole
 from slslab.tensordb.store import ENTRY_BYTES, Store, Waiter
 
 
-def _list(store: Store, key: bytes) -> deque[bytes]:
+def contents(store: Store, key: bytes) -> deque[bytes]:
     """The list of a key, an empty one if there is none."""
     found: deque[bytes] | None = store.value(key, deque)
     return deque() if found is None else found
@@ -38,7 +38,7 @@ def _replace(store: Store, key: bytes, items: list[bytes]) -> None:
     """Keep these elements of a list and no others."""
     entry = store.entry(key, deque)
     assert entry is not None
-    before = _list(store, key)
+    before = contents(store, key)
     change = _size(items) - _size(before)
     before.clear()
     before.extend(items)
@@ -61,12 +61,12 @@ def _rpush(session: Session, args: list[bytes]) -> Reply:
 
 @command("lpushx", -3, grows=True)
 def _lpushx(session: Session, args: list[bytes]) -> Reply:
-    return _push(session.store, args[0], args[1:], left=True) if _list(session.store, args[0]) else 0
+    return _push(session.store, args[0], args[1:], left=True) if contents(session.store, args[0]) else 0
 
 
 @command("rpushx", -3, grows=True)
 def _rpushx(session: Session, args: list[bytes]) -> Reply:
-    return _push(session.store, args[0], args[1:], left=False) if _list(session.store, args[0]) else 0
+    return _push(session.store, args[0], args[1:], left=False) if contents(session.store, args[0]) else 0
 
 
 @command("lpop", -2)
@@ -88,7 +88,7 @@ def _pop_command(session: Session, args: list[bytes], left: bool) -> Reply:
     count = whole(args[1])
     if count < 0:
         raise CommandError("ERR value is out of range, must be positive")
-    present = len(_list(store, key))
+    present = len(contents(store, key))
     if not present:
         return NULL_ARRAY
     return [_pop(store, key, left) for _ in range(min(count, present))]
@@ -96,12 +96,12 @@ def _pop_command(session: Session, args: list[bytes], left: bool) -> Reply:
 
 @command("llen", 2)
 def _llen(session: Session, args: list[bytes]) -> Reply:
-    return len(_list(session.store, args[0]))
+    return len(contents(session.store, args[0]))
 
 
 @command("lindex", 3)
 def _lindex(session: Session, args: list[bytes]) -> Reply:
-    items, index = _list(session.store, args[0]), whole(args[1])
+    items, index = contents(session.store, args[0]), whole(args[1])
     return items[index] if -len(items) <= index < len(items) else None
 
 
@@ -115,14 +115,14 @@ def _span(args: list[bytes], length: int) -> tuple[int, int]:
 
 @command("lrange", 4)
 def _lrange(session: Session, args: list[bytes]) -> Reply:
-    items = _list(session.store, args[0])
+    items = contents(session.store, args[0])
     first, end = _span(args[1:], len(items))
     return [] if first >= len(items) else list(islice(items, first, end))
 
 
 @command("ltrim", 4)
 def _ltrim(session: Session, args: list[bytes]) -> Reply:
-    items = _list(session.store, args[0])
+    items = contents(session.store, args[0])
     first, end = _span(args[1:], len(items))
     if items:
         _replace(session.store, args[0], [] if first >= len(items) else list(islice(items, first, end)))
@@ -131,7 +131,7 @@ def _ltrim(session: Session, args: list[bytes]) -> Reply:
 
 @command("lset", 4, grows=True)
 def _lset(session: Session, args: list[bytes]) -> Reply:
-    items, index = _list(session.store, args[0]), whole(args[1])
+    items, index = contents(session.store, args[0]), whole(args[1])
     if not items:
         raise CommandError("ERR no such key")
     if not -len(items) <= index < len(items):
@@ -146,7 +146,7 @@ def _lset(session: Session, args: list[bytes]) -> Reply:
 
 @command("lrem", 4)
 def _lrem(session: Session, args: list[bytes]) -> Reply:
-    items, count = list(_list(session.store, args[0])), whole(args[1])
+    items, count = list(contents(session.store, args[0])), whole(args[1])
     if not items:
         return 0
     if count < 0:
@@ -172,9 +172,9 @@ def _side(word: bytes) -> bool:
 
 
 def _move(store: Store, source: bytes, target: bytes, from_left: bool, to_left: bool) -> bytes | None:
-    if not _list(store, source):
+    if not contents(store, source):
         return None
-    _list(store, target)  # an error before anything is taken
+    contents(store, target)  # an error before anything is taken
     element = _pop(store, source, from_left)
     assert element is not None
     _push(store, target, [element], to_left)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import count
 
 # Imported for the commands that they enter into the table.
-from slslab.tensordb import ai, connections, generic, hashes, lists, strings  # noqa: F401
+from slslab.tensordb import ai, connections, generic, hashes, lists, lua, strings  # noqa: F401
 from slslab.tensordb.replies import NULL_ARRAY, CommandError, Encoder, Reply
 from slslab.tensordb.resp import ProtocolError, Reader, Request
 from slslab.tensordb.scripts import Settings, Usage

@@ -1,0 +1,37 @@
+# ruff: noqa: ARG001 (all handlers have one signature)
+"""No Lua, but for the one script that SPIRT's released functions run, which is known by its text."""
+
+import json
+from itertools import islice
+
+import numpy as np
+
+from slslab.tensordb.lists import contents
+from slslab.tensordb.replies import CommandError, Reply
+from slslab.tensordb.session import Session, command, whole
+from slslab_workers.scripts import LUA_AVERAGE
+
+
+@command("eval", -3)
+def _eval(session: Session, args: list[bytes]) -> Reply:
+    """Whoever else asks waits as long as it takes, as with Redis."""
+    if args[0] != LUA_AVERAGE.encode() or len(args) != 4 or args[1] != b"1":
+        return _no_lua(session, args)
+    items = list(islice(contents(session.store, args[2]), max(0, whole(args[3]))))
+    try:
+        total = np.array(json.loads(items[0]), np.float64)
+        for item in items[1:]:
+            total += np.array(json.loads(item), np.float64)
+    except (IndexError, TypeError, ValueError) as error:
+        raise CommandError(f"ERR Error running script: {error}") from None
+    total /= len(items)
+    # As Lua's cjson writes numbers.
+    return ("[" + ",".join([f"{number:.14g}" for number in total]) + "]").encode()
+
+
+def _no_lua(session: Session, args: list[bytes]) -> Reply:
+    raise CommandError("ERR tensordb does not know Lua; store TorchScript by AI.SCRIPTSTORE and run AI.SCRIPTEXECUTE")
+
+
+for name in ("evalsha", "eval_ro", "evalsha_ro", "script", "fcall", "function"):
+    command(name, -1)(_no_lua)
