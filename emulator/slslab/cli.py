@@ -147,6 +147,20 @@ def limits(json_: bool) -> None:
     metavar="MB",
     help="Memory for all environments (by default 0.9 of what is available).",
 )
+@click.option(
+    "--tensor-databases",
+    type=click.IntRange(0, 1000),
+    default=1,
+    show_default=True,
+    help="RedisAI-compatible databases, each with a port of its own.",
+)
+@click.option(
+    "--queue",
+    type=click.Choice(["embedded", "rabbitmq", "auto"]),
+    default="embedded",
+    show_default=True,
+    help="Lists of a tensor database, or RabbitMQ where its server is installed.",
+)
 @json_option
 def up(
     detach: bool,
@@ -155,9 +169,11 @@ def up(
     limits: tuple[str, ...],
     template: str,
     budget_mb: int | None,
+    tensor_databases: int,
+    queue: str,
     json_: bool,
 ) -> None:
-    """Lambda and S3 as local endpoints for your own functions, until Ctrl-C.
+    """Lambda, S3, Step Functions, tensor databases and a queue as endpoints for your own functions, until Ctrl-C.
 
     \b
     slslab up --detach
@@ -169,11 +185,13 @@ def up(
     from slslab import service
     from slslab.reports import tables
 
-    settings = service.Settings(port, s3_port, _limits(limits), [m for m in template.split(",") if m], budget_mb)
+    modules = [module for module in template.split(",") if module]
+    settings = service.Settings(port, s3_port, _limits(limits), modules, budget_mb, tensor_databases, queue)
     if detach:
         options = [f"--port={port}", f"--s3-port={s3_port}", *(f"--limit={limit}" for limit in limits)]
         options += [f"--template={template}"] * bool(template)
         options += [f"--memory-budget={budget_mb}"] * (budget_mb is not None)
+        options += [f"--tensor-databases={tensor_databases}", f"--queue={queue}"]
         found = service.start(options)
         _print(found, lambda: tables.service(found), json_)
         return

@@ -1,9 +1,8 @@
 """What a plan runs on: the parts of the embedded stack that it requires, and the emulator."""
 
 import os
-import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -13,15 +12,12 @@ from typing import Any, Protocol
 import psutil
 
 from slslab.configuration import REGION
-from slslab.emulator import CREDENTIALS, Emulator, Session
+from slslab.emulator import Emulator, Session
 from slslab.instances import InstanceRecord, ProcessLauncher
 from slslab.metering import InvocationRecord
 from slslab.pool import own_event
-from slslab.stack import Stack
-from slslab.stack.embedded import EmbeddedObjectStore
-from slslab.stack.queues import EmbeddedRabbitMQ, queue_kind
+from slslab.stack.assembly import start_stack
 from slslab.stack.states import EmbeddedStateMachines
-from slslab.stack.tensors import EmbeddedTensorDatabases
 from slslab_workers.architecture import Cloud, Requirements
 
 # What a RedisAI database of one peer and the queue would run on; the papers do not say.
@@ -60,7 +56,7 @@ def running(requirements: Requirements, recorder: Recorder, logs: Path, budget_m
     began = time.process_time()
     with ExitStack() as parts:
         session = parts.enter_context(Session())
-        stack, processes = _start_stack(parts, session, requirements, recorder)
+        stack, processes = start_stack(parts, session, requirements, on_event=recorder.event)
         emulator = Emulator(
             session=session,
             variables=stack.client_environment(),
@@ -120,38 +116,6 @@ def running(requirements: Requirements, recorder: Recorder, logs: Path, budget_m
         }
         cloud = Cloud(client, recorder.driver_event, stack.worker_environment(), launcher)
         yield Running(cloud, host, used)
-
-
-def _start_stack(
-    parts: ExitStack, session: Session, requirements: Requirements, recorder: Recorder
-) -> tuple[Stack, Mapping[str, int]]:
-    """The required parts, each started; and their processes by what they are."""
-    store = EmbeddedObjectStore(session.home / "s3", CREDENTIALS, session.mark)
-    parts.enter_context(store)
-    for path in store.sockets():
-        session.watch(path)
-    versions, processes = {"s3": store.name}, {"object_store": store.pid}
-    kind = queue_kind(requirements.queue) if requirements.queue else ""
-    queue_url: str | None = None
-    if kind == "rabbitmq":
-        rabbitmq = EmbeddedRabbitMQ(session.home / "rabbitmq", session.mark)
-        parts.enter_context(rabbitmq)
-        queue_url, versions["queue"], processes["queue"] = rabbitmq.endpoint, rabbitmq.version, rabbitmq.pid
-    tensor_urls: tuple[str, ...] = ()
-    # The embedded queue has a keyspace of its own.
-    keyspaces = requirements.tensor_databases + (kind == "embedded")
-    if keyspaces:
-        databases = EmbeddedTensorDatabases(
-            keyspaces, password=secrets.token_hex(16), environment=session.mark, on_event=recorder.event
-        )
-        parts.enter_context(databases)
-        tensor_urls = databases.endpoints[: requirements.tensor_databases]
-        processes["tensor_databases"] = databases.pid
-        if tensor_urls:
-            versions["tensors"] = databases.version
-        if kind == "embedded":
-            queue_url, versions["queue"] = databases.endpoints[-1], f"lists of {databases.version}"
-    return Stack(store.endpoint, CREDENTIALS, versions, tensor_urls, queue_url), processes
 
 
 def _hosts(requirements: Requirements) -> list[str]:

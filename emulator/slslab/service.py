@@ -35,6 +35,8 @@ class Settings:
     limits: Mapping[str, int | float]
     template: Sequence[str]
     budget_mb: int | None
+    tensor_databases: int = 1
+    queue: str = "embedded"
 
 
 def state_directory() -> Path:
@@ -67,51 +69,51 @@ def serve(settings: Settings, ready: Callable[[dict[str, Any]], None], log: Call
     """
     from slslab.emulator import CREDENTIALS, Emulator, Session
     from slslab.limits import lambda_limits
-    from slslab.stack.embedded import EmbeddedObjectStore
+    from slslab.stack.assembly import start_stack
     from slslab.stack.states import EmbeddedStateMachines
+    from slslab_workers.architecture import Requirements
 
     with _state() as (file, locked):
         if not locked:
             _refuse(json.loads(file.read() or "null"))
         try:
-            with Session() as session:
-                store = EmbeddedObjectStore(session.home / "s3", CREDENTIALS, session.mark, settings.s3_port)
-                with store:
-                    for path in store.sockets():
-                        session.watch(path)
-                    emulator = Emulator(
-                        session=session,
-                        variables={"AWS_ENDPOINT_URL_S3": store.endpoint},
-                        limits=lambda_limits().changed(**settings.limits),
-                        template=settings.template,
-                        budget_mb=settings.budget_mb,
-                        port=settings.port,
-                        on_record=lambda record: log(f"{record.function} {record.report.strip()}"),
-                    )
-                    with ExitStack() as running:
-                        running.enter_context(emulator)
-                        states = EmbeddedStateMachines(
-                            emulator.endpoint, session.mark, limits=emulator.limits, on_demand=True
-                        )
-                        running.enter_context(states)
-                        emulator.add_variables(states.client_environment())
-                        described = {
-                            "pid": os.getpid(),
-                            "version": __version__,
-                            "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
-                            "endpoints": emulator.endpoints,
-                            "credentials": CREDENTIALS,
-                            "stack": {"lambda": f"slslab {__version__}", "s3": store.name, "states": states.name},
-                            "confinement": emulator.hierarchy.description,
-                            "isolation": emulator.isolation.description,
-                            "limits": dict(settings.limits),
-                            "logs": str(emulator.home / "logs"),
-                        }
-                        file.write(json.dumps(described))
-                        file.flush()
-                        ready(described)
-                        _tell_ready()
-                        threading.Event().wait()
+            with Session() as session, ExitStack() as running:
+                requirements = Requirements(settings.tensor_databases, settings.queue)
+                stack, _ = start_stack(running, session, requirements, s3_port=settings.s3_port)
+                emulator = Emulator(
+                    session=session,
+                    variables=stack.client_environment(),
+                    limits=lambda_limits().changed(**settings.limits),
+                    template=settings.template,
+                    budget_mb=settings.budget_mb,
+                    port=settings.port,
+                    on_record=lambda record: log(f"{record.function} {record.report.strip()}"),
+                )
+                running.enter_context(emulator)
+                states = EmbeddedStateMachines(emulator.endpoint, session.mark, limits=emulator.limits, on_demand=True)
+                running.enter_context(states)
+                emulator.add_variables(states.client_environment())
+                described = {
+                    "pid": os.getpid(),
+                    "version": __version__,
+                    "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
+                    "endpoints": {
+                        **emulator.endpoints,
+                        "tensors": list(stack.tensor_urls),
+                        "queue": stack.queue_url,
+                    },
+                    "credentials": CREDENTIALS,
+                    "stack": {"lambda": f"slslab {__version__}", "states": states.name, **stack.versions},
+                    "confinement": emulator.hierarchy.description,
+                    "isolation": emulator.isolation.description,
+                    "limits": dict(settings.limits),
+                    "logs": str(emulator.home / "logs"),
+                }
+                file.write(json.dumps(described))
+                file.flush()
+                ready(described)
+                _tell_ready()
+                threading.Event().wait()
         except KeyboardInterrupt:
             return
 

@@ -18,6 +18,9 @@ import pytest
 
 from slslab.reaper import marked_processes
 from slslab.testing import ROLE, create_function, packaged
+from slslab_workers.events import Tracer
+from slslab_workers.queues import open_queues
+from slslab_workers.tensors import TensorDatabase
 
 HANDLER = "def handler(event, context):\n    return {'hello': event['name']}\n"
 
@@ -64,8 +67,9 @@ def test_up_status_down(state: dict[str, str]) -> None:
     assert slslab(state, "status").returncode == 1
     assert json.loads(slslab(state, "status", "--json").stdout) == {"up": False, "endpoints": {}}
     started = slslab(
-        state, "up", "--detach", "--port", "0", "--s3-port", "0", "--limit", "account_concurrency=7", "--json"
-    )
+        state, "up", "--detach", "--port", "0", "--s3-port", "0", "--limit", "account_concurrency=7",
+        "--tensor-databases", "2", "--json",
+    )  # fmt: skip
     assert started.returncode == 0, started.stderr
     try:
         described = json.loads(slslab(state, "status", "--json").stdout)
@@ -78,6 +82,17 @@ def test_up_status_down(state: dict[str, str]) -> None:
         assert [bucket["Name"] for bucket in s3_client.list_buckets()["Buckets"]] == ["bucket"]
         states_client = client(described, "stepfunctions")
         assert states_client.list_state_machines()["stateMachines"] == []
+        endpoints = described["endpoints"]
+        assert len({*endpoints["tensors"], endpoints["queue"]}) == 3
+        for url in endpoints["tensors"]:
+            with TensorDatabase(url, Tracer(lambda _event: None)) as database:
+                assert database.ping()
+        with open_queues(endpoints["queue"], Tracer(lambda _event: None)) as queues:
+            queues.declare("queue")
+            queues.publish("queue", b"hello", "other")
+            message = queues.consume("queue", 5, "other")
+            assert message is not None
+            assert message.body == b"hello"
         lambda_client.close()
         s3_client.close()
         states_client.close()

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from slslab.doctor import Finding
+from slslab_workers.endpoints import QUEUE_URL, TENSOR_URLS
 
 PHASES = ("init", "fetch", "compute", "synchronise", "wait", "update", "other")
 # Where AWS's variable has another name than the endpoint.
@@ -84,7 +85,12 @@ def service(described: Mapping[str, Any]) -> Table:
     """Endpoints of a running service and how to use them."""
     table = _table("slslab is up", "", words=True)
     for name, endpoint in described["endpoints"].items():
-        table.add_row(f"AWS_ENDPOINT_URL_{VARIABLES.get(name, name).upper()}", endpoint)
+        if name == "tensors":
+            table.add_row(TENSOR_URLS, " ".join(endpoint))
+        elif name == "queue":
+            table.add_row(QUEUE_URL, endpoint)
+        else:
+            table.add_row(f"AWS_ENDPOINT_URL_{VARIABLES.get(name, name).upper()}", endpoint)
     for name, value in described["credentials"].items():
         table.add_row(name, value)
     for name in ("confinement", "isolation", "logs", "pid"):

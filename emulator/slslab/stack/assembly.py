@@ -1,0 +1,53 @@
+"""Which parts of the embedded stack are required, and their start; state machines need the emulator and come later."""
+
+import secrets
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from typing import Any
+
+from slslab.emulator import CREDENTIALS, Session
+from slslab.stack import Stack
+from slslab.stack.embedded import EmbeddedObjectStore
+from slslab.stack.queues import EmbeddedRabbitMQ, queue_kind
+from slslab.stack.tensors import EmbeddedTensorDatabases
+from slslab_workers.architecture import Requirements
+
+
+def start_stack(
+    parts: ExitStack,
+    session: Session,
+    requirements: Requirements,
+    *,
+    s3_port: int = 0,
+    on_event: Callable[[dict[str, Any]], None] | None = None,
+) -> tuple[Stack, Mapping[str, int]]:
+    """The required parts, each started and entered into `parts`; and their processes by what they are.
+
+    `on_event` gets the trace records of the tensor databases. Raises HostError if a part does not start.
+    """
+    store = EmbeddedObjectStore(session.home / "s3", CREDENTIALS, session.mark, s3_port)
+    parts.enter_context(store)
+    for path in store.sockets():
+        session.watch(path)
+    versions, processes = {"s3": store.name}, {"object_store": store.pid}
+    kind = queue_kind(requirements.queue) if requirements.queue else ""
+    queue_url: str | None = None
+    if kind == "rabbitmq":
+        rabbitmq = EmbeddedRabbitMQ(session.home / "rabbitmq", session.mark)
+        parts.enter_context(rabbitmq)
+        queue_url, versions["queue"], processes["queue"] = rabbitmq.endpoint, rabbitmq.version, rabbitmq.pid
+    tensor_urls: tuple[str, ...] = ()
+    # The embedded queue has a keyspace of its own.
+    keyspaces = requirements.tensor_databases + (kind == "embedded")
+    if keyspaces:
+        databases = EmbeddedTensorDatabases(
+            keyspaces, password=secrets.token_hex(16), environment=session.mark, on_event=on_event
+        )
+        parts.enter_context(databases)
+        tensor_urls = databases.endpoints[: requirements.tensor_databases]
+        processes["tensor_databases"] = databases.pid
+        if tensor_urls:
+            versions["tensors"] = databases.version
+        if kind == "embedded":
+            queue_url, versions["queue"] = databases.endpoints[-1], f"lists of {databases.version}"
+    return Stack(store.endpoint, CREDENTIALS, versions, tensor_urls, queue_url), processes
