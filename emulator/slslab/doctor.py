@@ -15,6 +15,7 @@ from slslab.instances import cuda_devices
 from slslab.limits import lambda_limits
 from slslab.metering import MB, VCPU_MB
 from slslab.packages import layer_size
+from slslab.stack.queues import find_rabbitmq
 
 OK, PARTLY, MISSING = "ok", "partly", "missing"
 
@@ -46,6 +47,7 @@ def examine() -> list[Finding]:
         _lambda_clock(),
         _peaks(),
         _object_store(),
+        _queue(),
         _freezing(hierarchy),
         _visible_processors(),
         _isolation(),
@@ -140,6 +142,16 @@ def _object_store() -> Finding:
     if free_gb < 5:
         return Finding("S3 server", PARTLY, found, "point TMPDIR at a larger file system")
     return Finding("S3 server", OK, found, needed=True)
+
+
+def _queue() -> Finding:
+    installed = find_rabbitmq()
+    if installed is None:
+        hint = (
+            "queues are lists of the tensor database instead; install Debian's package rabbitmq-server for the real one"
+        )
+        return Finding("RabbitMQ", MISSING, "not installed", hint)
+    return Finding("RabbitMQ", OK, installed.version)
 
 
 def _isolation() -> Finding:

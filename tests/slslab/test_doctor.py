@@ -4,6 +4,7 @@ import os
 import shutil
 from collections import namedtuple
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -12,6 +13,7 @@ import pytest
 from slslab import doctor
 from slslab.doctor import MISSING, OK, PARTLY, Finding, examine
 from slslab.environments.confinement import detect
+from slslab.stack.queues import RabbitMQ
 
 Disk = namedtuple("Disk", "total used free")
 
@@ -87,3 +89,13 @@ def test_cores_that_functions_of_lambda_would_see(cores: int, state: str, monkey
     finding = examined()["visible cores"]
     assert finding.state == state
     assert finding.found.startswith(f"{cores} of the up to 6 ")
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_the_queue_is_rabbitmq_where_its_server_is_installed(installed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = RabbitMQ(Path("start"), Path("plugins"))
+    monkeypatch.setattr(RabbitMQ, "version", property(lambda _self: "RabbitMQ 4.0"))
+    monkeypatch.setattr(doctor, "find_rabbitmq", lambda: server if installed else None)
+    finding = examined()["RabbitMQ"]
+    assert (finding.state, finding.needed) == (OK if installed else MISSING, False)
+    assert ("lists of the tensor database" in finding.hint) is not installed
