@@ -2,9 +2,10 @@
 
 import json
 import math
+import secrets
 import time
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -27,11 +28,20 @@ from slslab_workers.events import Tracer
 from slslab_workers.job import HELD_OUT
 from slslab_workers.keys import result_key, validation_key
 from slslab_workers.plan import Plan, PlanError, Value
-from slslab_workers.queues import QUEUE, Queues, open_queues
+from slslab_workers.queues import QUEUE, QueueError, Queues, open_queues
 from slslab_workers.spirt.counts import counts
 from slslab_workers.spirt.machine import STATES, definition
-from slslab_workers.spirt.settings import Execution, execution_name, password_queue, waiting_queue
-from slslab_workers.tensors import TensorDatabase
+from slslab_workers.spirt.settings import (
+    PING_INTERVAL_S,
+    PINGS,
+    Execution,
+    Keys,
+    Settings,
+    execution_name,
+    password_queue,
+    waiting_queue,
+)
+from slslab_workers.tensors import TensorDatabase, TensorError, Unreachable
 
 # Step Functions has no way to wait for an execution.
 DESCRIBE_INTERVAL_S = 0.2
@@ -39,6 +49,8 @@ VALIDATION = 2048
 MEMBERSHIP = ("init_peers", "auth", "check_heartbeat")
 LEARNING = ("init_model", "compute_gradients", "check_convergence")
 MB = 1 << 20
+SMALLEST_MB = 128
+SCANNED = 1000
 LIGHT_MEMORY = Option(
     "light-memory",
     int,
@@ -85,6 +97,13 @@ class Spirt(Architecture):
         """A tensor database per peer, a queue and state machines."""
         if plan.mode != "long-running" or plan.invoke != "sync":
             raise PlanError("SPIRT's functions are invoked by its state machines.", "leave out --mode and --invoke.")
+        Settings.of(plan).check()
+        light_mb = int(plan.options.get(LIGHT_MEMORY.name, LIGHT_MEMORY.default))
+        if light_mb and not SMALLEST_MB <= light_mb <= plan.memory_mb:
+            raise PlanError(
+                f"Functions without torch cannot have {light_mb} MB.",
+                f"choose {SMALLEST_MB} to {plan.memory_mb} MB (--memory), or 0 for the default.",
+            )
         queue = str(plan.options.get(QUEUE.name, QUEUE.default))
         return Requirements(tensor_databases=plan.workers, queue=queue, state_machines=True)
 
@@ -105,7 +124,10 @@ class Spirt(Architecture):
 
     def drive(self, plan: Plan, cloud: Cloud, progress: Progress) -> Outcome:
         """Deploy, have the peers begin, follow them, evaluate."""
-        return deploy_and_train(SpirtDeployment(plan, cloud, progress))
+        try:
+            return deploy_and_train(SpirtDeployment(plan, cloud, progress))
+        except (QueueError, TensorError, Unreachable) as error:
+            raise RunFailed(type(error).__name__, str(error)) from error
 
 
 class SpirtDeployment(Deployment):
@@ -117,6 +139,8 @@ class SpirtDeployment(Deployment):
         self._environment: Mapping[str, str] = cloud.environment
         self._tracer = Tracer(cloud.emit, plan.run)
         self._machine = ""
+        self._admission = secrets.token_hex(16)
+        self._epoch = 0
         self._deaths: dict[int, dict[str, Any]] = {}
 
     def functions(self) -> list[FunctionSpec]:
@@ -149,82 +173,97 @@ class SpirtDeployment(Deployment):
     def train(self) -> Outcome:
         """All epochs; a peer that dies leaves the others to go on."""
         plan = self.plan
-        self.upload(range(plan.epochs))
+        decides = plan.until_accuracy is not None
+        self.upload([0] if decides else range(plan.epochs))
         self._give_birth()
-        epoch, going_on = 0, True
-        while going_on:
-            going_on = self._follow(epoch)
-            if plan.until_accuracy is not None:
-                reached = self.evaluate(epoch)
-                going_on = going_on and not reached
-                if going_on:
-                    self._start(epoch + 1)
-            epoch += 1
-        for finished in range(len(self.accuracies), epoch):
+        while self._follow(self._epoch):
+            if decides:
+                if self.evaluate(self._epoch):
+                    break
+                self.upload([self._epoch + 1])
+                self._start(self._epoch + 1)
+            self._epoch += 1
+        for finished in range(len(self.accuracies), self._epoch + 1):
             self.evaluate(finished)
-        return self._judged(epoch)
+        return self._judged(self._epoch + 1)
 
     def remove(self) -> None:
-        """State machines first, so that nothing calls the functions and queues that go after them."""
-        try:
-            if self._machine:
-                running = self._states.list_executions(stateMachineArn=self._machine, statusFilter="RUNNING")
-                for execution in running["executions"]:
-                    self._states.stop_execution(executionArn=execution["executionArn"])
-                self._states.delete_state_machine(stateMachineArn=self._machine)
-        finally:
-            try:
-                super().remove()
-            finally:
-                self._remove_queues()
+        """State machines first, so that nothing calls the functions, queues and tensors that go after them."""
+        with ExitStack() as rest:
+            rest.callback(self._remove_keys)
+            rest.callback(self._remove_queues)
+            rest.callback(super().remove)
+            self._remove_machine()
 
     def _give_birth(self) -> None:
         """Have every peer born; the last thing that each does is to start its first execution."""
         function = self._name("init_peers")
         futures = []
         for rank in range(self.plan.workers):
-            event = {"init_model": self._name("init_model"), "input": self._execution(rank, 0).to_input()}
-            futures.append(self._invokers.submit(self.call, function, event, "RequestResponse", rank))
+            event = {
+                "init_model": self._name("init_model"),
+                "admission": self._admission,
+                "input": self._execution(rank, 0).to_input(),
+            }
+            futures.append(self._invokers.submit(self._bear, function, event, rank))
         self._first_failure_ends(futures)
 
-    def _follow(self, epoch: int) -> bool:
-        """Wait for every living peer's execution of an epoch; whether there is another."""
-        going_on = False
-        for rank in range(self.plan.workers):
-            if rank not in self._deaths:
-                output = self._wait_for(rank, epoch)
-                going_on = going_on or (output is not None and output["next"] is not None)
-        if len(self._deaths) == self.plan.workers:
-            raise RunFailed("AllPeersDied", f"no peer is left in epoch {epoch}", None, None)
-        return going_on
+    def _bear(self, function: str, event: Mapping[str, Any], rank: int) -> dict[str, Any]:
+        answer = self.call(function, event, "RequestResponse", rank)
+        if answer["failure"] is not None:
+            raise _failed(answer["failure"], rank)
+        return answer
 
-    def _wait_for(self, rank: int, epoch: int) -> dict[str, Any] | None:
-        """The output of a peer's execution, or None if the peer died; RunFailed if it failed while its peer lives."""
+    def _follow(self, epoch: int) -> bool:
+        """Wait for every living peer's execution of an epoch; whether there is another.
+
+        All are looked at in turn: while one has failed, the others wait at the barrier for their time-out.
+        """
+        waiting = [rank for rank in range(self.plan.workers) if rank not in self._deaths]
+        following: dict[int, int | None] = {}
+        while waiting:
+            for rank in list(waiting):
+                described = self._describe(rank, epoch)
+                if described["status"] == "RUNNING":
+                    continue
+                waiting.remove(rank)
+                if described["status"] == "SUCCEEDED":
+                    following[rank] = json.loads(described["output"])["next"]
+                elif self._is_alive(rank):
+                    raise self._failure(rank, described)
+                else:
+                    stopped = described["stopDate"].timestamp()
+                    self._deaths[rank] = {"epoch": epoch, "time": stopped, "found_by": "driver"}
+            if waiting:
+                time.sleep(DESCRIBE_INTERVAL_S)
+        if not following:
+            raise RunFailed("AllPeersDied", f"no peer is left in epoch {epoch}", None, None)
+        if len(set(following.values())) > 1:
+            raise RunFailed("PeersDisagree", f"only some peers go on after epoch {epoch}: {following}", None, None)
+        return None not in following.values()
+
+    def _describe(self, rank: int, epoch: int) -> dict[str, Any]:
         machine = self._machine.replace(":stateMachine:", ":execution:")
         name = execution_name(self.plan, rank, epoch)
-        while True:
-            described = self._states.describe_execution(executionArn=f"{machine}:{name}")
-            if described["status"] == "SUCCEEDED":
-                return dict(json.loads(described["output"]))
-            if described["status"] != "RUNNING":
-                if self._is_alive(rank):
-                    raise self._failure(rank, described)
-                self._deaths[rank] = {"epoch": epoch, "time": described["stopDate"].timestamp(), "found_by": "driver"}
-                return None
-            time.sleep(DESCRIBE_INTERVAL_S)
+        return dict(self._states.describe_execution(executionArn=f"{machine}:{name}"))
 
     def _is_alive(self, rank: int) -> bool:
+        """By the rule that peers go by, too: three pings in a row without an answer are a death."""
         with TensorDatabase(endpoints.tensor_urls(self._environment)[rank], self._tracer) as database:
-            return database.ping()
+            for attempt in range(PINGS):
+                if attempt:
+                    time.sleep(PING_INTERVAL_S)
+                if database.ping():
+                    return True
+        return False
 
     def _failure(self, rank: int, described: Mapping[str, Any]) -> RunFailed:
         """A failed execution as the failure of its peer; a function's own error is told by its payload."""
         cause = str(described.get("cause", ""))
         with suppress(ValueError):
             payload = json.loads(cause)
-            if isinstance(payload, dict):
-                error = payload.get("errorType", described.get("error", "Unknown"))
-                return RunFailed(str(error), str(payload.get("errorMessage", cause)), rank)
+            if isinstance(payload, dict) and "errorType" in payload:
+                return _failed(payload, rank)
         return RunFailed(str(described.get("error", described["status"])), cause, rank)
 
     def _judged(self, epochs: int) -> Outcome:
@@ -273,10 +312,40 @@ class SpirtDeployment(Deployment):
         names = (waiting_queue, password_queue)
         return [name(self.plan, rank) for name in names for rank in range(self.plan.workers)]
 
+    def _remove_machine(self) -> None:
+        if not self._machine:
+            return
+        pages = self._states.get_paginator("list_executions")
+        for page in pages.paginate(stateMachineArn=self._machine, statusFilter="RUNNING"):
+            for execution in page["executions"]:
+                self._states.stop_execution(executionArn=execution["executionArn"])
+        # Those that a last function may have started meanwhile end with the machine.
+        self._states.delete_state_machine(stateMachineArn=self._machine)
+
     def _remove_queues(self) -> None:
-        with self._queues() as queues:
+        with suppress(QueueError), self._queues() as queues:
             for queue in self._own_queues():
                 queues.delete(queue)
-            # Peers delete their queues as they go; what the last epochs, or dead peers, left is here.
-            for epoch in range(self.plan.epochs + 1):
+            # Peers delete their queues as they go, and prepare the next epoch's; what dead peers left is here.
+            for epoch in range(self._epoch + 3):
                 remove_epoch(queues, self.plan.run, epoch, range(self.plan.workers))
+
+    def _remove_keys(self) -> None:
+        """Delete what the run has in the databases that can be reached; those of dead peers are gone with them."""
+        prefix = Keys(self.plan).prefix
+        for url in endpoints.tensor_urls(self._environment):
+            with suppress(Unreachable), TensorDatabase(url, self._tracer) as database:
+                cursor = b"0"
+                while True:
+                    found, keys = database.command("SCAN", cursor, "COUNT", SCANNED)
+                    own = [name for name in (bytes(key) for key in keys) if name.startswith(prefix.encode())]
+                    if own:
+                        database.command("DEL", *own)
+                    cursor = bytes(found)
+                    if cursor == b"0":
+                        break
+
+
+def _failed(payload: Mapping[str, Any], rank: int) -> RunFailed:
+    """A function's own error, as Lambda put it into the payload."""
+    return RunFailed(str(payload.get("errorType", "Unknown")), str(payload.get("errorMessage", "")), rank)

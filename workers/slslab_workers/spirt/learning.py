@@ -12,6 +12,7 @@ from slslab_workers.keys import model_key, validation_key
 from slslab_workers.plan import thread_count
 from slslab_workers.spirt.membership import on_peer
 from slslab_workers.spirt.peer import PATIENCE_EPOCHS, Peer
+from slslab_workers.tensors import Unreachable
 
 _models: dict[tuple[str, int], torch.nn.Module] = {}
 
@@ -23,11 +24,12 @@ def init_model(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
         model = models.build(peer.plan.model, peer.plan.seed)
     peer.database.set(peer.keys.parameters, gradients.flatten(model.parameters()).numpy(), "other")
     if _has_buffers(model):
-        peer.database.set(peer.keys.buffers, _buffers(model).numpy(), "other")
+        peer.database.set(peer.keys.buffers(0), _buffers(model).numpy(), "other")
     if peer.settings.update_rule == "sgd-momentum":
         # A buffer of zeros gives the optimiser's first step: momentum · 0 + gradient.
         count = sum(parameter.numel() for parameter in model.parameters())
         peer.database.set(peer.keys.velocity, np.zeros(count, np.float32), "other")
+    peer.set_lineage(0, "")
     peer.start(peer.execution)
     return {"rank": peer.rank}
 
@@ -44,7 +46,7 @@ def compute_gradients(peer: Peer, event: Mapping[str, Any]) -> dict[str, Any]:
     parameters = peer.database.get(peer.keys.parameters, "fetch", overhead=False)
     gradients.write_parameters(model, torch.from_numpy(parameters))
     if _has_buffers(model):
-        _write_buffers(model, torch.from_numpy(peer.database.get(peer.keys.buffers, "fetch")))
+        _write_buffers(model, torch.from_numpy(peer.database.get(peer.keys.buffers(peer.epoch), "fetch")))
     inputs, targets = training.fetch_minibatch(peer.objects, plan, peer.rank, peer.epoch, batch)
     with peer.tracer.span("compute", "compute"):
         loss, gradient = _accumulated(model, inputs, targets, peer.settings.accumulate)
@@ -58,22 +60,39 @@ def compute_gradients(peer: Peer, event: Mapping[str, Any]) -> dict[str, Any]:
 
 @on_peer
 def check_convergence(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
-    """CheckConvergence: the loss on the validation images, and whether patience is over; kept in the database."""
+    """CheckConvergence: the loss on the validation images, and whether patience is over; kept in the database.
+
+    All peers judge by the buffers (BatchNorm statistics) of the lowest rank that lives, so that they decide alike; that
+    peer stores the model for the driver.
+    """
     plan, database = peer.plan, peer.database
     torch.set_num_threads(thread_count(plan.memory_mb))
     parameters = torch.from_numpy(database.get(peer.keys.parameters, "other", overhead=False))
     model = _model(peer)
     gradients.write_parameters(model, parameters)
-    if _has_buffers(model):
-        _write_buffers(model, torch.from_numpy(database.get(peer.keys.buffers, "other")))
+    judge = _take_buffers(peer, model) if _has_buffers(model) else peer.first_alive(peer.active())
     stored = peer.objects.get(validation_key(plan), "other")
     with peer.tracer.span("validate", "other"):
         loss = training.validation_loss(model, stored)
-    if min(peer.active()) == peer.rank:
+    if judge == peer.rank:
         with peer.tracer.span("serialise", "other"):
             body = bytearray(gradients.as_bytes(parameters)) + training.buffers_to_bytes(model)
         peer.objects.put(model_key(plan, peer.epoch), body, "other")
     return {"loss": loss, "converged": _out_of_patience(peer, loss)}
+
+
+def _take_buffers(peer: Peer, model: torch.nn.Module) -> int:
+    """Give the model the buffers of the lowest rank that lives, as they are after this epoch; returns the rank."""
+    for rank in peer.active():
+        try:
+            vector = peer.database_of(rank).get(peer.keys.buffers(peer.epoch + 1), "other")
+        except (KeyError, Unreachable):
+            if rank == peer.rank:
+                raise
+            continue
+        _write_buffers(model, torch.from_numpy(vector))
+        return rank
+    raise AssertionError("a peer is always among its own active peers")
 
 
 def _out_of_patience(peer: Peer, loss: float) -> bool:

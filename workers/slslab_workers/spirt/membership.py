@@ -8,9 +8,13 @@ import boto3
 import botocore.config
 
 from slslab_workers.lifetime import remaining_s
-from slslab_workers.spirt.peer import Peer
+from slslab_workers.spirt.peer import LOOK_S, RESERVE_S, Peer
 from slslab_workers.spirt.settings import Execution, password_queue, waiting_queue
 from slslab_workers.spirt.trust import Identity, Untrusted, encrypt, verify
+from slslab_workers.tensors import Unreachable
+
+# What a record is for.
+JOIN, PASSWORD = "join", "password"
 
 
 def on_peer(work: Callable[[Peer, Mapping[str, Any]], dict[str, Any]]) -> Callable[[Mapping[str, Any], Any], Any]:
@@ -26,33 +30,43 @@ def on_peer(work: Callable[[Peer, Mapping[str, Any]], dict[str, Any]]) -> Callab
 
 @on_peer
 def init_peers(peer: Peer, event: Mapping[str, Any]) -> dict[str, Any]:
-    """Make the peer's keys, ask all others to be admitted, and have its model made."""
+    """Make the peer's keys, ask all others to be admitted, and have its model made.
+
+    If the function for the model fails, its payload is returned as `failure`, so that its error stays its own.
+    """
     with peer.tracer.span("keys", "other"):
         identity = Identity.fresh()
-    peer.database.command("DEL", peer.keys.trusted, peer.keys.seen, peer.keys.inactive, peer.keys.early_stop)
-    peer.database.command("SET", peer.keys.private_key, identity.private_pem)
-    peer.database.command("SET", peer.keys.public_key, identity.public_pem)
+    keys, command = peer.keys, peer.database.command
+    command("DEL", keys.trusted, keys.requests, keys.seen, keys.inactive, keys.early_stop)
+    command("SET", keys.private_key, identity.private_pem)
+    command("SET", keys.public_key, identity.public_pem)
+    command("SET", keys.admission, event["admission"])
     for other in range(peer.plan.workers):
         if other != peer.rank:
-            _send(peer, waiting_queue(peer.plan, other), identity.sign(_own_record(peer)))
-    _invoke(peer, event["init_model"], {"input": event["input"]})
-    return {"rank": peer.rank}
+            request = identity.sign(_own_record(peer, JOIN, other), peer.admission)
+            # Before it is sent: the answer must name this nonce.
+            command("HSET", keys.requests, other, request["nonce"])
+            _send(peer, waiting_queue(peer.plan, other), request)
+    return {"rank": peer.rank, "failure": _invoke(peer, event["init_model"], {"input": event["input"]})}
 
 
 @on_peer
 def auth(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
-    """Authentification: admit who asks, exchange passwords; in the first epoch until all peers are known."""
+    """Authentification: admit who asks, exchange passwords; in the first epoch until all peers are known or dead.
+
+    Later epochs only throw away what strangers have sent: nobody is admitted twice.
+    """
     identity = peer.identity
-    expected = peer.plan.workers - 1 if peer.epoch == 0 else 0
-    admitted = _collect(peer, waiting_queue(peer.plan, peer.rank), expected, lambda r: _admit(peer, identity, r))
-    learnt = _collect(peer, password_queue(peer.plan, peer.rank), expected, lambda r: _learn(peer, identity, r))
+    others = {rank for rank in range(peer.plan.workers) if rank != peer.rank} if peer.epoch == 0 else set()
+    admitted = _collect(peer, waiting_queue(peer.plan, peer.rank), others, lambda body: _admit(peer, identity, body))
+    learnt = _collect(peer, password_queue(peer.plan, peer.rank), others, lambda body: _learn(peer, identity, body))
     return {"admitted": admitted, "learnt": learnt}
 
 
 @on_peer
 def check_heartbeat(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
     """CheckHeartbeat: ping the own database and every active peer's, and delete the minibatches' gradients."""
-    active = [rank for rank in peer.active() if rank == peer.rank or _is_still_there(peer, rank)]
+    active = [rank for rank in peer.active() if _is_still_there(peer, rank)]
     peer.set_active(active)
     batches = range(peer.plan.batches)
     doomed = [peer.keys.gradient(peer.epoch, batch) for batch in batches]
@@ -64,72 +78,92 @@ def check_heartbeat(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
 def _is_still_there(peer: Peer, rank: int) -> bool:
     if peer.is_alive(rank):
         return True
+    if rank == peer.rank:
+        raise Unreachable(f"The own database of peer {rank} does not answer.")
     peer.mark_dead(rank)
     return False
 
 
-def _own_record(peer: Peer) -> dict[str, Any]:
-    database = peer.database
-    return {"run": peer.plan.run, "rank": peer.rank, "address": database.host, "port": database.port}
+def _own_record(peer: Peer, kind: str, to: int) -> dict[str, Any]:
+    """What a record of this peer says, whatever it is for: a record that went to another peer is a replay here."""
+    own = {"address": peer.database.host, "port": peer.database.port}
+    return {"kind": kind, "run": peer.plan.run, "rank": peer.rank, "to": to, **own}
 
 
 def _send(peer: Peer, queue: str, record: Mapping[str, Any]) -> None:
     peer.queues.publish(queue, json.dumps(record).encode(), "other")
 
 
-def _collect(peer: Peer, queue: str, expected: int, accept: Callable[[dict[str, Any]], int]) -> list[int]:
-    """Take records until those of `expected` peers were accepted, or what is there now; ranks that were accepted.
+def _collect(peer: Peer, queue: str, awaited: set[int], accept: Callable[[bytes], int]) -> list[int]:
+    """Take records until those of the awaited ranks were accepted, or what is there now; ranks that were accepted.
 
-    A record that is not to be trusted is dropped: it came from somebody else, and says so in the function's log.
+    A record that is not to be trusted is dropped: it came from somebody else, and says so in the function's log. An
+    awaited peer that was admitted and whose database is gone has died, and is awaited no more.
     """
-    accepted: set[int] = set()
+    awaited, accepted = set(awaited), set[int]()
     while True:
-        patience_s = max(1.0, remaining_s(peer.context)) if len(accepted) < expected else 0.0
-        message = peer.queues.consume(queue, patience_s, "other")
-        if message is None:
-            if len(accepted) < expected:
-                raise TimeoutError(f"Peer {peer.rank} heard of peers {sorted(accepted)} only until the time was over.")
+        missing = awaited - accepted
+        left_s = remaining_s(peer.context) - RESERVE_S if missing else 0.0
+        message = peer.queues.consume(queue, min(LOOK_S, max(0.0, left_s)), "other")
+        if message is not None:
+            try:
+                accepted.add(accept(message.body))
+            except Untrusted as error:
+                print(f"A record in {queue} was dropped: {error}.")
+            message.ack()
+            if awaited and awaited <= accepted:
+                return sorted(accepted)
+        elif not missing:
             return sorted(accepted)
-        try:
-            accepted.add(accept(json.loads(message.body)))
-        except Untrusted as error:
-            print(f"A record in {queue} was dropped: {error}.")
-        message.ack()
-        if expected and len(accepted) == expected:
-            return sorted(accepted)
+        elif left_s <= 0:
+            raise TimeoutError(f"Peer {peer.rank} heard of peers {sorted(accepted)} only until the time was over.")
+        else:
+            admitted = missing & peer.trusted().keys()
+            awaited -= {rank for rank in admitted if not _is_still_there(peer, rank)} | peer.dead().keys()
 
 
-def _admit(peer: Peer, identity: Identity, record: dict[str, Any]) -> int:
-    """Admit who signed this request, once, and send it the password of this peer's database."""
-    request = _checked(peer, record)
-    known = peer.trusted().get(request["rank"], {})
-    peer.trust(request["rank"], {**known, **_address(request)})
-    reply = {**_own_record(peer), "for": request["nonce"], "to": request["rank"]}
+def _admit(peer: Peer, identity: Identity, body: bytes) -> int:
+    """Admit who signed this request, and send it the password of this peer's database."""
+    request = _checked(peer, body, JOIN)
+    rank = int(request["rank"])
+    if peer.epoch > 0:
+        raise Untrusted(f"peer {rank} asks too late")
+    peer.trust(rank, {**peer.trusted().get(rank, {}), **_address(request)})
+    reply = {**_own_record(peer, PASSWORD, rank), "for": request["nonce"]}
     reply["password"] = encrypt(peer.database.password, request["public_key"])
-    _send(peer, password_queue(peer.plan, request["rank"]), identity.sign(reply))
-    return int(request["rank"])
+    _send(peer, password_queue(peer.plan, rank), identity.sign(reply, peer.admission))
+    return rank
 
 
-def _learn(peer: Peer, identity: Identity, record: dict[str, Any]) -> int:
-    """Keep the password that a peer sent, encrypted as it came."""
-    reply = _checked(peer, record)
-    if reply.get("to") != peer.rank:
-        raise Untrusted(f"peer {reply['rank']} answered somebody else")
-    identity.decrypt(reply["password"])
-    peer.trust(reply["rank"], {**_address(reply), "password": reply["password"]})
-    return int(reply["rank"])
+def _learn(peer: Peer, identity: Identity, body: bytes) -> int:
+    """Keep the password that a peer sent as the answer to this one's request, encrypted as it came."""
+    reply = _checked(peer, body, PASSWORD)
+    rank = int(reply["rank"])
+    asked = peer.database.command("HGET", peer.keys.requests, rank)
+    if asked is None or bytes(asked).decode() != reply.get("for"):
+        raise Untrusted(f"peer {rank} answers a question that was not asked")
+    identity.decrypt(str(reply.get("password")))
+    if peer.epoch > 0 or rank in peer.dead():
+        raise Untrusted(f"peer {rank} answers too late")
+    peer.trust(rank, {**_address(reply), "password": reply["password"]})
+    return rank
 
 
-def _checked(peer: Peer, record: dict[str, Any]) -> dict[str, Any]:
-    """A signed record of this run that was never seen; Untrusted if it is anything else."""
-    content = verify(record)
-    if content.get("run") != peer.plan.run or content.get("rank") not in range(peer.plan.workers):
-        raise Untrusted("a record is of another run")
-    known = peer.trusted().get(content["rank"])
+def _checked(peer: Peer, body: bytes, kind: str) -> dict[str, Any]:
+    """A signed record of another peer to this one, of this run, that was never seen; Untrusted if it is anything else.
+
+    A peer signs with one key: the first that was heard.
+    """
+    content = verify(body, peer.admission)
+    rank = content.get("rank")
+    meant = (content.get("kind"), content.get("run"), content.get("to")) == (kind, peer.plan.run, peer.rank)
+    if not meant or type(rank) is not int or rank == peer.rank or not 0 <= rank < peer.plan.workers:
+        raise Untrusted("it is not meant for this peer")
+    known = peer.trusted().get(rank)
     if known is not None and known["public_key"] != content["public_key"]:
-        raise Untrusted(f"a record of peer {content['rank']} is signed by another key")
+        raise Untrusted(f"peer {rank} signed with another key before")
     if not peer.database.command("SADD", peer.keys.seen, content["nonce"]):
-        raise Untrusted(f"a record of peer {content['rank']} was replayed")
+        raise Untrusted(f"peer {rank} has sent it before")
     return content
 
 
@@ -137,15 +171,14 @@ def _address(record: Mapping[str, Any]) -> dict[str, Any]:
     return {name: record[name] for name in ("address", "port", "public_key")}
 
 
-def _invoke(peer: Peer, function: str, event: Mapping[str, Any]) -> None:
-    """Call another function and wait for it, as the released code does; its failure is this one's."""
+def _invoke(peer: Peer, function: str, event: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Call another function and wait for it, as the released code does; its payload if it failed."""
     with peer.tracer.span("invoke", "wait", function) as span:
         session: Any = boto3.session.Session()
         config = botocore.config.Config(retries={"total_max_attempts": 1}, read_timeout=peer.plan.timeout)
-        answer = session.client("lambda", config=config).invoke(
-            FunctionName=function, Payload=json.dumps(event).encode()
-        )
+        client = session.client("lambda", config=config)
+        answer = client.invoke(FunctionName=function, Payload=json.dumps(event).encode())
+        payload: dict[str, Any] = json.loads(answer["Payload"].read())
+        client.close()
         span.requests = 1
-        if answer.get("FunctionError"):
-            payload = json.loads(answer["Payload"].read())
-            raise RuntimeError(f"{payload.get('errorType')}: {payload.get('errorMessage')}")
+        return payload if answer.get("FunctionError") else None

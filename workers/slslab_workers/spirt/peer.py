@@ -2,8 +2,9 @@
 
 import json
 import math
+import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from functools import cache, cached_property
 from types import TracebackType
@@ -16,15 +17,15 @@ from slslab_workers import endpoints
 from slslab_workers.events import Tracer
 from slslab_workers.objects import Objects, environment_client
 from slslab_workers.queues import Queues, open_queues
-from slslab_workers.spirt.settings import Execution, Keys, Settings
+from slslab_workers.spirt.settings import PING_INTERVAL_S, PINGS, Execution, Keys, Settings
 from slslab_workers.spirt.trust import Identity
 from slslab_workers.tensors import TensorDatabase
 
-# A peer is dead after three pings in a row without an answer, a second apart (protocol reference 2.6).
-PINGS = 3
-PATIENCE_EPOCHS = 10
-PING_INTERVAL_S = 1.0
 PING_ANSWER_S = 1.0
+PATIENCE_EPOCHS = 10
+# How long a peer waits for others before it looks whether they are alive, and what it keeps of its function's time.
+LOOK_S = 1.0
+RESERVE_S = 5.0
 
 
 class Peer:
@@ -69,13 +70,15 @@ class Peer:
         """The peer's key pair, out of its own database."""
         return Identity.from_pem(bytes(self.database.command("GET", self.keys.private_key)))
 
+    @cached_property
+    def admission(self) -> str:
+        """The run's admission secret, which the driver gave this peer at its birth."""
+        return bytes(self.database.command("GET", self.keys.admission)).decode()
+
     def trusted(self) -> dict[int, dict[str, Any]]:
-        """The peers that were admitted, this one not among them, by rank: address, port, public key and password (for
-        this peer's private key)."""
-        found = self.database.command("HGETALL", self.keys.trusted)
-        return {
-            int(bytes(rank)): json.loads(bytes(record)) for rank, record in zip(found[::2], found[1::2], strict=True)
-        }
+        """The peers that were admitted, this one not among them, by rank: address, port, public key and, once it told,
+        password (for this peer's private key)."""
+        return self._records(self.keys.trusted)
 
     def trust(self, rank: int, record: Mapping[str, Any]) -> None:
         """Admit a peer, or learn more of it."""
@@ -95,14 +98,31 @@ class Peer:
         return self._others[rank]
 
     def is_alive(self, rank: int) -> bool:
-        """Whether a peer's database answers one of three pings, a second apart."""
+        """Whether a peer's database answers one of three pings, a second apart; False for one that is not trusted."""
         for attempt in range(PINGS):
             if attempt:
                 with self.tracer.span("wait", "wait"):
                     time.sleep(PING_INTERVAL_S)
-            if self.database_of(rank).ping():
+            if self._answers(rank):
                 return True
         return False
+
+    def first_alive(self, ranks: Iterable[int]) -> int:
+        """The first of these ranks, this peer's among them, whose database answers."""
+        return next(rank for rank in ranks if rank == self.rank or self._answers(rank))
+
+    def _answers(self, rank: int) -> bool:
+        """One ping; a peer that has not told its password yet is there if its port is."""
+        record = self.trusted().get(rank, {}) if rank != self.rank else {"password": ""}
+        if "password" in record:
+            return self.database_of(rank).ping(PING_ANSWER_S)
+        with self.tracer.span("ping", "wait") as span:
+            try:
+                socket.create_connection((record["address"], record["port"]), PING_ANSWER_S).close()
+                return True
+            except (KeyError, OSError):
+                span.failed = True
+                return False
 
     def mark_dead(self, rank: int) -> None:
         """Remember that a peer died in this epoch; it comes back by being admitted again only."""
@@ -112,10 +132,7 @@ class Peer:
 
     def dead(self) -> dict[int, dict[str, Any]]:
         """The peers that this one found dead, by rank: epoch and wall time (s)."""
-        found = self.database.command("HGETALL", self.keys.inactive)
-        return {
-            int(bytes(rank)): json.loads(bytes(record)) for rank, record in zip(found[::2], found[1::2], strict=True)
-        }
+        return self._records(self.keys.inactive)
 
     def active(self) -> list[int]:
         """The ranks whose averages are aggregated in this epoch, this peer's among them."""
@@ -125,6 +142,16 @@ class Peer:
     def set_active(self, ranks: list[int]) -> None:
         """Decide whose averages are aggregated in this epoch."""
         self.database.command("SET", self.keys.active(self.epoch), json.dumps(sorted(ranks)))
+
+    def lineage(self, database: TensorDatabase | None = None) -> dict[str, Any]:
+        """What a peer's parameters came from, by default this one's; see `rounds.update_model`."""
+        of = self.database if database is None else database
+        return dict(json.loads(bytes(of.command("GET", self.keys.lineage))))
+
+    def set_lineage(self, epoch: int, digest: str, *, changing: bool = False) -> None:
+        """Say that the parameters are those before this epoch's update, or (`changing`) that it is under way."""
+        record = {"epoch": epoch, "digest": digest, "changing": changing}
+        self.database.command("SET", self.keys.lineage, json.dumps(record))
 
     def stop_state(self) -> dict[str, Any]:
         """The best validation loss so far, and for how many epochs it was not beaten."""

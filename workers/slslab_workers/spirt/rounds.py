@@ -14,12 +14,11 @@ from slslab_workers.keys import result_key
 from slslab_workers.lifetime import remaining_s
 from slslab_workers.plan import thread_count
 from slslab_workers.spirt.membership import on_peer
-from slslab_workers.spirt.peer import PATIENCE_EPOCHS, Peer
+from slslab_workers.spirt.peer import LOOK_S, PATIENCE_EPOCHS, RESERVE_S, Peer
 from slslab_workers.tensors import NoTensor, Unreachable, Vector
 
-# How long a peer waits at the barrier before it looks whether those who are missing are alive.
-LOOK_S = 1.0
-RESERVE_S = 5.0
+# Between two looks at parameters that are just being changed.
+CHANGING_S = 0.05
 
 
 @on_peer
@@ -36,12 +35,13 @@ def average_gradients(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
         if peer.settings.averaging == "round-trip":
             mean = peer.database.get(average, "synchronise", overhead=False)
             peer.database.set(average, mean, "synchronise", overhead=False)
-    if peer.database.command("EXISTS", peer.keys.buffers):
+    if peer.database.command("EXISTS", peer.keys.buffers(peer.epoch)):
         left = [peer.keys.batch_buffers(peer.epoch, batch) for batch in batches]
-        peer.database.execute("average", left, [peer.keys.buffers], "synchronise")
-    active = _pass_barrier(peer)
-    peer.set_active(active)
-    return {"active": active}
+        peer.database.execute("average", left, [peer.keys.buffers(peer.epoch + 1)], "synchronise")
+    announced = _pass_barrier(peer)
+    peer.database.command("SET", peer.keys.lineages(peer.epoch), json.dumps(announced))
+    peer.set_active(list(announced))
+    return {"active": sorted(announced)}
 
 
 @on_peer
@@ -51,16 +51,10 @@ def aggregation(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
 
     def averages() -> Iterator[Vector]:
         for rank in peer.active():
-            key = peer.keys.average(peer.epoch)
-            try:
-                vector = peer.database_of(rank).get(key, "synchronise", overhead=False)
-            except (Unreachable, NoTensor):
-                if rank == peer.rank:
-                    raise
-                peer.mark_dead(rank)
-                continue
-            reached.append(rank)
-            yield vector
+            vector = _average_of(peer, rank)
+            if vector is not None:
+                reached.append(rank)
+                yield vector
 
     # Robust rules take their place beside the mean.
     aggregate = _mean(peer, averages())
@@ -71,22 +65,26 @@ def aggregation(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
 
 @on_peer
 def update_model(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
-    """Update: one step of SGD with the aggregate, in the database."""
-    plan, keys, database = peer.plan, peer.keys, peer.database
-    aggregate = keys.aggregate(peer.epoch)
-    if peer.settings.update_rule == "sgd-momentum":
-        inputs, outputs = [keys.parameters, aggregate, keys.velocity], [keys.parameters, keys.velocity]
-        rates = (plan.lr, plan.momentum, plan.weight_decay)
-        database.execute("sgd_momentum", inputs, outputs, "update", arguments=rates, overhead=False)
-    elif peer.settings.update == "naive":
-        parameters = database.get(keys.parameters, "update", overhead=False)
-        gradient = database.get(aggregate, "update", overhead=False)
-        with peer.tracer.span("update", "update"):
-            parameters -= np.float32(plan.lr) * gradient
-        database.set(keys.parameters, parameters, "update", overhead=False)
-    else:
-        inputs = [keys.parameters, aggregate]
-        database.execute("sgd", inputs, [keys.parameters], "update", arguments=(plan.lr,), overhead=False)
+    """Update: one step of SGD with the aggregate, in the database.
+
+    Peers that aggregated the averages of the same ranks in every epoch have the same parameters. When one dies while
+    the others aggregate, some may have read its average and some not; and who came to a barrier after its time-out was
+    left out. They are told apart by a digest of all these ranks, which everyone announces at the next barrier: whoever
+    has another than the lowest active rank takes over that peer's parameters first.
+    """
+    ranks = peer.active()
+    announced: dict[str, str] = json.loads(bytes(peer.database.command("GET", peer.keys.lineages(peer.epoch))))
+    digest, leader = announced[str(peer.rank)], ranks[0]
+    if digest != announced[str(leader)]:
+        taken = _take_over(peer, leader)
+        if taken is not None and taken["epoch"] > peer.epoch:
+            # The other peer has made this update already, and perhaps more.
+            peer.set_lineage(taken["epoch"], taken["digest"])
+            return {"epoch": peer.epoch, "taken_over": leader}
+        digest = digest if taken is None else taken["digest"]
+    peer.set_lineage(peer.epoch, digest, changing=True)
+    _step(peer)
+    peer.set_lineage(peer.epoch + 1, hashlib.sha256(f"{digest} {ranks}".encode()).hexdigest())
     return {"epoch": peer.epoch}
 
 
@@ -94,7 +92,8 @@ def update_model(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
 def trigger_next_epoch(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
     """trigger_next: start the next epoch's execution, or leave the result."""
     plan = peer.plan
-    peer.database.command("DEL", peer.keys.average(peer.epoch - 1), peer.keys.aggregate(peer.epoch - 1))
+    # Everyone has announced this epoch, so nobody reads the one before.
+    peer.database.command("DEL", *peer.keys.of_epoch(peer.epoch - 1))
     stopped = plan.early_stopping and peer.stop_state()["since"] >= PATIENCE_EPOCHS
     more = peer.epoch + 1 < plan.epochs and not stopped
     # Where the driver decides after each epoch whether there is another, each may be the last.
@@ -106,27 +105,101 @@ def trigger_next_epoch(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
     return {"next": peer.epoch + 1 if more else None}
 
 
-def _pass_barrier(peer: Peer) -> list[int]:
-    """Announce this peer's average and wait for those of all others that live; the ranks that are there.
+def _pass_barrier(peer: Peer) -> dict[int, str]:
+    """Announce this peer's average and wait for those of all others that live; by rank that is there, its lineage.
 
     A peer that is missing is looked after every second; one whose database does not answer is dead, and one that is
     silent until the barrier's time-out is left out of this epoch.
     """
     barrier = Barrier(peer.queues, peer.plan.run, peer.rank)
+    own = str(peer.lineage()["digest"])
     barrier.prepare(peer.epoch + 1)
-    barrier.announce(peer.epoch, {})
+    barrier.announce(peer.epoch, {"lineage": own})
     expected = {peer.rank, *peer.trusted()}
     patience_s = min(peer.settings.barrier_timeout, remaining_s(peer.context) - RESERVE_S)
     deadline = time.monotonic() + patience_s
-    arrived: set[int] = set()
-    while not arrived >= expected and time.monotonic() < deadline:
-        arrived |= set(barrier.wait(peer.epoch, expected, min(LOOK_S, deadline - time.monotonic())))
-        for rank in sorted(expected - arrived):
+    announced = {peer.rank: own}
+    while True:
+        left_s = deadline - time.monotonic()
+        heard = barrier.wait(peer.epoch, expected, max(0.0, min(LOOK_S, left_s)))
+        announced |= {rank: str(payload["lineage"]) for rank, payload in heard.items()}
+        missing = expected - announced.keys()
+        if not missing or left_s <= 0:
+            break
+        for rank in sorted(missing):
             if not peer.is_alive(rank):
                 peer.mark_dead(rank)
                 expected.discard(rank)
     barrier.discard(peer.epoch)
-    return sorted(arrived & expected)
+    return dict(sorted(announced.items()))
+
+
+def _average_of(peer: Peer, rank: int) -> Vector | None:
+    """A peer's average of this epoch; None if the peer has died, or is so far ahead that it has deleted it."""
+    key = peer.keys.average(peer.epoch)
+    for _ in range(2):
+        try:
+            return peer.database_of(rank).get(key, "synchronise", overhead=False)
+        except NoTensor:
+            if rank == peer.rank:
+                raise
+            return None
+        except Unreachable:
+            if rank == peer.rank:
+                raise
+            # A connection may break while both live.
+            if not peer.is_alive(rank):
+                peer.mark_dead(rank)
+                return None
+    return None
+
+
+def _step(peer: Peer) -> None:
+    """The update itself, by the plan's rule and where the plan wants it."""
+    plan, keys, database = peer.plan, peer.keys, peer.database
+    aggregate = keys.aggregate(peer.epoch)
+    momentum = peer.settings.update_rule == "sgd-momentum"
+    if peer.settings.update == "naive":
+        parameters = database.get(keys.parameters, "update", overhead=False)
+        change = database.get(aggregate, "update", overhead=False)
+        velocity = database.get(keys.velocity, "update", overhead=False) if momentum else None
+        with peer.tracer.span("update", "update"):
+            if velocity is not None:
+                change += np.float32(plan.weight_decay) * parameters
+                change += np.float32(plan.momentum) * velocity
+            parameters -= np.float32(plan.lr) * change
+        if velocity is not None:
+            database.set(keys.velocity, change, "update", overhead=False)
+        database.set(keys.parameters, parameters, "update", overhead=False)
+    elif momentum:
+        inputs, outputs = [keys.parameters, aggregate, keys.velocity], [keys.parameters, keys.velocity]
+        rates = (plan.lr, plan.momentum, plan.weight_decay)
+        database.execute("sgd_momentum", inputs, outputs, "update", arguments=rates, overhead=False)
+    else:
+        inputs = [keys.parameters, aggregate]
+        database.execute("sgd", inputs, [keys.parameters], "update", arguments=(plan.lr,), overhead=False)
+
+
+def _take_over(peer: Peer, rank: int) -> dict[str, Any] | None:
+    """Copy another peer's parameters and velocity, and return its lineage; None if that peer has died."""
+    names = [peer.keys.parameters]
+    if peer.settings.update_rule == "sgd-momentum":
+        names.append(peer.keys.velocity)
+    try:
+        other = peer.database_of(rank)
+        while True:
+            before = peer.lineage(other)
+            vectors = [other.get(name, "update") for name in names]
+            # Read twice, so that parameters and velocity are of one update.
+            if not before["changing"] and peer.lineage(other) == before:
+                break
+            with peer.tracer.span("wait", "wait"):
+                time.sleep(CHANGING_S)
+    except (KeyError, Unreachable):
+        return None
+    for name, vector in zip(names, vectors, strict=True):
+        peer.database.set(name, vector, "update")
+    return before
 
 
 def _result(peer: Peer, ended: str | None) -> dict[str, Any]:

@@ -4,8 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from slslab_workers.plan import Plan
+from slslab_workers.plan import Plan, PlanError
 from slslab_workers.queues import scoped
+
+# A peer is dead after three pings in a row without an answer, a second apart (protocol reference 2.6).
+PINGS = 3
+PING_INTERVAL_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,13 @@ class Settings:
             accumulate=int(given.get("accumulate", 1)),
             barrier_timeout=float(given.get("barrier-timeout", 500.0)),
         )
+
+    def check(self) -> None:
+        """PlanError if an option's value makes no sense."""
+        if self.accumulate < 1:
+            raise PlanError(f"accumulate is {self.accumulate}.", "it counts the parts of a minibatch: 1 or more.")
+        if not self.barrier_timeout > 0:
+            raise PlanError(f"barrier-timeout is {self.barrier_timeout}.", "give seconds, more than 0.")
 
 
 @dataclass(frozen=True)
@@ -76,24 +87,31 @@ class Keys:
     """Names in a peer's database, below the run's own prefix."""
 
     def __init__(self, plan: Plan) -> None:
+        self.prefix = f"{plan.run}:"
         self.parameters = f"{plan.run}:params"
-        self.buffers = f"{plan.run}:buffers"
         self.velocity = f"{plan.run}:velocity"
         self.private_key = f"{plan.run}:private_key"
         self.public_key = f"{plan.run}:public_key"
         self.trusted = f"{plan.run}:trusted_peers"
-        self.seen = f"{plan.run}:joins_seen"
+        self.admission = f"{plan.run}:admission"
+        self.requests = f"{plan.run}:requests"
+        self.seen = f"{plan.run}:nonces_seen"
         self.inactive = f"{plan.run}:inactive"
         self.early_stop = f"{plan.run}:earlystop"
+        self.lineage = f"{plan.run}:lineage"
         self._run = plan.run
 
     def gradient(self, epoch: int, batch: int) -> str:
         """A minibatch's gradient."""
         return f"{self._run}:gradient_{epoch}_{batch}"
 
+    def buffers(self, epoch: int) -> str:
+        """The peer's buffers at the beginning of an epoch."""
+        return f"{self._run}:buffers_{epoch}"
+
     def batch_buffers(self, epoch: int, batch: int) -> str:
         """The buffers (BatchNorm statistics) that a minibatch left."""
-        return f"{self._run}:buffers_{epoch}_{batch}"
+        return f"{self._run}:batch_buffers_{epoch}_{batch}"
 
     def average(self, epoch: int) -> str:
         """The peer's average."""
@@ -110,6 +128,15 @@ class Keys:
     def active(self, epoch: int) -> str:
         """Ranks whose averages are aggregated in this epoch."""
         return f"{self._run}:active_{epoch}"
+
+    def lineages(self, epoch: int) -> str:
+        """What the peers announced of their parameters at this epoch's barrier, by rank."""
+        return f"{self._run}:lineages_{epoch}"
+
+    def of_epoch(self, epoch: int) -> tuple[str, ...]:
+        """What nobody needs of an epoch once all peers are at the barrier of the next."""
+        names = (self.average, self.aggregate, self.active, self.lineages, self.buffers)
+        return tuple(name(epoch) for name in names)
 
 
 def waiting_queue(plan: Plan, rank: int) -> str:

@@ -1,16 +1,20 @@
 """Who is a peer: signed requests to join, protected against replay, and the exchange of database passwords.
 
 RSA-2048, PSS with SHA-256 for signatures and OAEP with SHA-256 for passwords, as released; signed is the whole record
-with a nonce of its own instead of a constant (protocol reference 2.6).
+with a nonce of its own instead of a constant (protocol reference 2.6). A signature alone tells that its key's owner
+wrote a record, not that the owner is a peer: anybody can make a key. So records also carry a code by the run's
+admission secret, which the driver gives every peer at its birth, and which no execution's input shows.
 """
 
 import base64
+import hashlib
+import hmac
 import json
 import secrets
 from collections.abc import Mapping
 from typing import Any
 
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
@@ -58,9 +62,10 @@ class Identity:
         )
         return encoded.decode()
 
-    def sign(self, record: Mapping[str, Any]) -> dict[str, Any]:
-        """The record with this peer's public key, a nonce unless it has one, and a signature of all that."""
-        signed = {"nonce": secrets.token_hex(16), **record, "public_key": self.public_pem}
+    def sign(self, record: Mapping[str, Any], admission: str) -> dict[str, Any]:
+        """The record with this peer's public key, a nonce, the admission secret's code and a signature of all that."""
+        signed = {**record, "nonce": secrets.token_hex(16), "public_key": self.public_pem}
+        signed["admission"] = _code(signed, admission)
         signature = self._private_key.sign(_canonical(signed), PSS, hashes.SHA256())
         return {**signed, "signature": base64.b64encode(signature).decode()}
 
@@ -68,7 +73,7 @@ class Identity:
         """What was encrypted with this peer's public key."""
         try:
             return self._private_key.decrypt(base64.b64decode(text), OAEP).decode()
-        except ValueError as error:
+        except (TypeError, ValueError) as error:
             raise Untrusted("a password was not encrypted for this peer") from error
 
 
@@ -77,15 +82,27 @@ def encrypt(text: str, public_pem: str) -> str:
     return base64.b64encode(_public_key(public_pem).encrypt(text.encode(), OAEP)).decode()
 
 
-def verify(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The record without its signature; Untrusted unless the signature is of this record and of its own key."""
-    content = {name: value for name, value in record.items() if name != "signature"}
+def verify(body: bytes, admission: str) -> dict[str, Any]:
+    """What a signed record says, as `sign` made it and JSON carried it.
+
+    Untrusted unless the signature is of this record and of its own key, and its owner knows the admission secret;
+    `body` may be anything.
+    """
     try:
-        signature = base64.b64decode(record["signature"], validate=True)
-        _public_key(record["public_key"]).verify(signature, _canonical(content), PSS, hashes.SHA256())
-    except (InvalidSignature, KeyError, TypeError, ValueError) as error:
-        raise Untrusted(f"a record of peer {record.get('rank')} is not signed by its key") from error
-    return content
+        record = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise Untrusted("it is no JSON") from error
+    if not isinstance(record, dict):
+        raise Untrusted("it is no record")
+    try:
+        signature = base64.b64decode(record.pop("signature"), validate=True)
+        _public_key(record["public_key"]).verify(signature, _canonical(record), PSS, hashes.SHA256())
+    except (InvalidSignature, UnsupportedAlgorithm, AttributeError, KeyError, TypeError, ValueError) as error:
+        raise Untrusted("it is not signed by its key") from error
+    code = record.pop("admission", None)
+    if not isinstance(code, str) or not hmac.compare_digest(code.encode(), _code(record, admission).encode()):
+        raise Untrusted("its sender was not born in this run")
+    return record
 
 
 def _public_key(pem: str) -> rsa.RSAPublicKey:
@@ -93,6 +110,10 @@ def _public_key(pem: str) -> rsa.RSAPublicKey:
     if not isinstance(key, rsa.RSAPublicKey):
         raise ValueError("no RSA key")
     return key
+
+
+def _code(record: Mapping[str, Any], admission: str) -> str:
+    return hmac.new(admission.encode(), _canonical(record), hashlib.sha256).hexdigest()
 
 
 def _canonical(record: Mapping[str, Any]) -> bytes:
