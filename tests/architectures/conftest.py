@@ -13,6 +13,7 @@ import torch
 
 from slslab.emulator import CREDENTIALS
 from slslab.stack.embedded import EmbeddedObjectStore
+from slslab.stack.tensors import EmbeddedTensorDatabases
 from slslab_workers import datasets, gradients, training
 from slslab_workers.allreduce.handlers import AllReduceWorker
 from slslab_workers.events import Tracer
@@ -75,6 +76,13 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         yield client
         client.close()
         patch.undo()
+
+
+@pytest.fixture(scope="module")
+def databases() -> Iterator[list[str]]:
+    """Addresses of tensor databases in one process; a test takes away those that it needs, so that no two share one."""
+    with EmbeddedTensorDatabases(128, password="p@ss:word/1") as server:
+        yield list(server.endpoints)
 
 
 @pytest.fixture

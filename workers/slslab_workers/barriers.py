@@ -57,11 +57,14 @@ class Barrier:
         body = json.dumps({"rank": self.rank, "payload": dict(payload)}).encode()
         self._queues.fan_out(_exchange(self._run, epoch), body, PHASE, overhead=False)
 
-    def wait(self, epoch: int, expected: Collection[int], timeout_s: float = TIMEOUT_S) -> dict[int, Payload]:
+    def wait(
+        self, epoch: int, expected: Collection[int], timeout_s: float = TIMEOUT_S, *, last: bool = True
+    ) -> dict[int, Payload]:
         """Payloads by expected rank as soon as all have announced themselves; after `timeout_s`, of those who have.
 
         The first announcement of each rank counts, and a repeated wait goes on where the last one ended. For those who
-        were silent, their queue of the next epoch is prepared: should they come back, they miss nothing of it.
+        were silent at the end of the `last` wait, their queue of the next epoch is prepared: should they come back,
+        they miss nothing of it.
         """
         heard = self._heard.setdefault(epoch, {})
         deadline = time.monotonic() + timeout_s
@@ -73,7 +76,8 @@ class Barrier:
                 overhead=lambda body: json.loads(body)["rank"] in heard,
             )
             if message is None:
-                prepare_epoch(self._queues, self._run, epoch + 1, sorted(set(expected) - heard.keys()))
+                if last:
+                    prepare_epoch(self._queues, self._run, epoch + 1, sorted(set(expected) - heard.keys()))
                 break
             announcement = json.loads(message.body)
             heard.setdefault(announcement["rank"], announcement["payload"])

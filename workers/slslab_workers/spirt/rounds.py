@@ -118,12 +118,10 @@ def _pass_barrier(peer: Peer) -> dict[int, str]:
     expected = {peer.rank, *peer.trusted()}
     patience_s = min(peer.settings.barrier_timeout, remaining_s(peer.context) - RESERVE_S)
     deadline = time.monotonic() + patience_s
-    announced = {peer.rank: own}
     while True:
         left_s = deadline - time.monotonic()
-        heard = barrier.wait(peer.epoch, expected, max(0.0, min(LOOK_S, left_s)))
-        announced |= {rank: str(payload["lineage"]) for rank, payload in heard.items()}
-        missing = expected - announced.keys()
+        heard = barrier.wait(peer.epoch, expected, max(0.0, min(LOOK_S, left_s)), last=left_s <= LOOK_S)
+        missing = expected - heard.keys()
         if not missing or left_s <= 0:
             break
         for rank in sorted(missing):
@@ -131,7 +129,8 @@ def _pass_barrier(peer: Peer) -> dict[int, str]:
                 peer.mark_dead(rank)
                 expected.discard(rank)
     barrier.discard(peer.epoch)
-    return dict(sorted(announced.items()))
+    announced = {rank: str(payload["lineage"]) for rank, payload in heard.items() if rank in expected}
+    return dict(sorted({**announced, peer.rank: own}.items()))
 
 
 def _average_of(peer: Peer, rank: int) -> Vector | None:

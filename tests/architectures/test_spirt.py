@@ -1,0 +1,477 @@
+"""SPIRT: counts, trajectories, deaths and endings; most of it in threads (`peers`), some through the emulator."""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+import torch
+from tests.architectures.peers import FunctionFailed, Peers, Ran
+
+from slslab.metrics import protocol
+from slslab_workers import datasets, gradients, models, training
+from slslab_workers.architecture import RunFailed
+from slslab_workers.barriers import Barrier
+from slslab_workers.plan import Plan, PlanError
+from slslab_workers.queues import Queues
+from slslab_workers.spirt import architecture
+from slslab_workers.spirt.driver import SpirtDeployment
+from slslab_workers.spirt.settings import Keys
+from slslab_workers.spirt.trust import Identity
+
+MakePlan = Callable[..., Plan]
+Reference = Callable[[Plan], Any]
+LENET = 61_706
+
+
+@pytest.fixture
+def peers(store: Any, databases: list[str], monkeypatch: pytest.MonkeyPatch) -> Peers:
+    return Peers(monkeypatch, store, databases)
+
+
+def check_counts(ran: Ran) -> None:
+    """The closed form, exactly: messages and bytes by the events, transitions by the executions."""
+    plan = ran.plan
+    expected = architecture.counts(plan.workers, plan.batches, ran.outcome.epochs, LENET)
+    counted = protocol(ran.events)
+    operations = {**counted["counts"], "transition": ran.transitions}
+    assert operations == dict(expected.operations)
+    assert counted["bytes"] == {"in": expected.bytes_in, "out": expected.bytes_out}
+    assert {len(execution.entered) for execution in ran.executions.values()} == {plan.batches + 8}
+    assert len(ran.executions) == plan.workers * ran.outcome.epochs
+    assert len(ran.calls) == plan.workers * (2 + ran.outcome.epochs * (plan.batches + 7))
+
+
+@pytest.mark.parametrize(("workers", "batches", "epochs"), [(1, 1, 1), (2, 3, 2), (4, 2, 2), (8, 2, 1)])
+def test_counts_are_the_closed_form(workers: int, batches: int, epochs: int, peers: Peers, make_plan: MakePlan) -> None:
+    ran = peers.run(make_plan("spirt", workers=workers, batches=batches, epochs=epochs, batch_size=4))
+    check_counts(ran)
+    assert ran.outcome.epochs == ran.outcome.updates == epochs
+    assert ran.outcome.replicas_equal
+    assert ran.outcome.details["deaths"] == []
+    assert peers.left() == []
+
+
+def test_one_batch_is_bit_equal_to_one_process_after_every_step(
+    peers: Peers, make_plan: MakePlan, reference: Reference
+) -> None:
+    """b = 1 and plain SGD: AllReduce's trajectory (protocol reference 10.2), with peers of any speed; 3 is no power of
+    two, so that sums and divisions must agree as well."""
+    plan = make_plan("spirt", workers=3, batches=1, epochs=3, momentum=0.0, weight_decay=0.0)
+    steps = Steps(peers)
+
+    def dawdle(_: str, rank: int, epoch: int, __: Any) -> None:
+        time.sleep(0.05 if rank == epoch else 0.0)
+
+    ran = peers.run(plan, before=dawdle, after=steps)
+    expected, _ = reference(plan)
+    assert steps.fingerprints == {rank: expected for rank in range(3)}
+    assert len(set(expected)) == 3, "every step changes the parameters"
+    assert ran.outcome.parameters_sha256 == expected[-1]
+    check_counts(ran)
+
+
+def test_one_batch_with_momentum_is_the_optimisers(peers: Peers, make_plan: MakePlan, reference: Reference) -> None:
+    plan = make_plan("spirt", workers=2, batches=1, epochs=3, options={"update-rule": "sgd-momentum"})
+    steps = Steps(peers)
+    peers.run(plan, after=steps)
+    _, expected = reference(plan)
+    assert steps.fingerprints[0] == steps.fingerprints[1]
+    assert distance(steps.last, expected) <= 1e-6
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_many_batches_are_one_step_of_large_batch_sgd(workers: int, peers: Peers, make_plan: MakePlan) -> None:
+    """b = 24: one update an epoch, with the gradient of all n · b · B samples; within 1e-6 of one process that computes
+    it at once, relative to the length of the way that the parameters went."""
+    plan = make_plan("spirt", workers=workers, batches=24, batch_size=4, epochs=2)
+    steps = Steps(peers)
+    ran = peers.run(plan, after=steps)
+    model = models.build(plan.model, plan.seed)
+    start = gradients.flatten(model.parameters())
+    for epoch in range(plan.epochs):
+        inputs, targets = whole_epoch(plan, epoch)
+        _, gradient = training.compute_gradient(model, inputs, targets)
+        gradients.write_parameters(model, gradients.flatten(model.parameters()) - plan.lr * gradient)
+    expected = gradients.flatten(model.parameters())
+    assert float((steps.last - expected).norm() / (expected - start).norm()) <= 1e-4
+    assert distance(steps.last, expected) <= 1e-6
+    assert ran.outcome.updates == 2
+
+
+@pytest.mark.parametrize("rule", ["sgd", "sgd-momentum"])
+def test_ways_to_average_and_to_update_agree(rule: str, peers: Peers, make_plan: MakePlan) -> None:
+    common = {"update-rule": rule}
+    plain, naive, trip = (
+        peers.run(make_plan("spirt", run=f"way{n}{rule}", workers=2, epochs=2, options={**common, **options}))
+        for n, options in enumerate(({}, {"averaging": "naive"}, {"averaging": "round-trip"}))
+    )
+    assert plain.outcome.parameters_sha256 == naive.outcome.parameters_sha256 == trip.outcome.parameters_sha256
+    steps = Steps(peers)
+    peers.run(make_plan("spirt", workers=2, epochs=2, options=common), after=steps)
+    updated = Steps(peers)
+    outside = peers.run(make_plan("spirt", workers=2, epochs=2, options={**common, "update": "naive"}), after=updated)
+    assert outside.outcome.replicas_equal
+    # numpy rounds a product before it adds, torch does not.
+    assert distance(updated.last, steps.last) <= 1e-6
+    # 2 peers, 2 epochs: every gradient and the mean pass through the function, or the mean there and back.
+    reads, writes = (protocol(plain.events)["counts"][op] for op in ("tensor.get", "tensor.set"))
+    assert protocol(naive.events)["counts"]["tensor.get"] == reads + 2 * 2 * 2
+    assert protocol(naive.events)["counts"]["tensor.set"] == writes + 2 * 2
+    assert protocol(naive.events)["counts"]["tensor.script"] == 2 * 2
+    assert protocol(trip.events)["counts"]["tensor.get"] == reads + 2 * 2
+    assert protocol(trip.events)["counts"]["tensor.set"] == writes + 2 * 2
+    assert protocol(outside.events)["counts"]["tensor.script"] == 2 * 2
+
+
+def test_an_accumulated_gradient_is_the_whole_minibatchs(peers: Peers, make_plan: MakePlan) -> None:
+    whole, parts = Steps(peers), Steps(peers)
+    peers.run(make_plan("spirt", workers=1, epochs=2), after=whole)
+    # 16 samples in 5 parts: of 4, 4, 4 and 4; in 3: of 6, 6 and 4.
+    for number in (3, 5, 99):
+        peers.run(make_plan("spirt", workers=1, epochs=2, options={"accumulate": number}), after=parts)
+        assert distance(parts.last, whole.last) <= 1e-6
+
+
+@pytest.mark.parametrize(
+    ("function", "when"),
+    [
+        ("auth", "before it told the others its password"),
+        ("compute_gradients", "while gradients are computed"),
+        ("average_gradients", "before the barrier"),
+        ("check_heartbeat", "between barrier and aggregation"),
+    ],
+)
+def test_a_peer_that_dies_leaves_the_others_their_mean(
+    function: str, when: str, peers: Peers, make_plan: MakePlan
+) -> None:
+    """SHUTDOWN of a database: the others go on with divisor n − 1, and the outcome says who died when."""
+    plan = make_plan("spirt", workers=3, epochs=3, batch_size=4)
+    epoch_of_death = 0 if function == "auth" else 1
+    all_there = threading.Barrier(3)
+    aggregates: dict[int, torch.Tensor] = {}
+    averages: dict[int, torch.Tensor] = {}
+    killed = threading.Event()
+
+    def kill(name: str, rank: int, epoch: int, event: Mapping[str, Any]) -> None:
+        if (name, epoch) != (function, epoch_of_death):
+            return
+        if name == "check_heartbeat":
+            # Everyone is behind the barrier, and nobody has looked yet.
+            all_there.wait(30)
+        if rank == 2 and event.get("batch", 1) == 1:
+            peers.kill(2)
+            killed.set()
+        elif name == "check_heartbeat":
+            killed.wait(30)
+
+    def look(name: str, rank: int, epoch: int, _: Any) -> None:
+        if name == "aggregation" and epoch == epoch_of_death:
+            keys = Keys(plan)
+            averages[rank] = peers.tensor(rank, keys.average(epoch))
+            aggregates[rank] = peers.tensor(rank, keys.aggregate(epoch))
+
+    before = time.time()
+    ran = peers.run(plan, before=kill, after=look)
+    assert torch.equal(aggregates[0], (averages[0] + averages[1]) / 2), when
+    assert torch.equal(aggregates[0], aggregates[1])
+    assert ran.outcome.epochs == ran.outcome.updates == len(ran.outcome.accuracy) == 3
+    assert ran.outcome.replicas_equal
+    [death] = ran.outcome.details["deaths"]
+    assert (death["worker"], death["epoch"]) == (2, epoch_of_death)
+    assert before <= death["time"] <= time.time()
+    assert max(epoch for rank, epoch in ran.executions if rank == 2) == epoch_of_death
+    assert all(ran.executions[rank, epoch].status == "SUCCEEDED" for rank in (0, 1) for epoch in range(3))
+    assert peers.left() == []
+
+
+@pytest.mark.parametrize("rule", ["sgd", "sgd-momentum"])
+def test_peers_that_a_death_divides_are_equal_again_an_epoch_later(
+    rule: str, peers: Peers, make_plan: MakePlan
+) -> None:
+    """Rank 2 dies when rank 0 has read its average and rank 1 has not."""
+    plan = make_plan("spirt", workers=3, epochs=3, batch_size=4, options={"update-rule": rule})
+    have_read, dead = threading.Event(), threading.Event()
+
+    def order(name: str, rank: int, epoch: int, _: Any) -> None:
+        if (name, epoch) == ("aggregation", 0):
+            if rank == 1:
+                dead.wait(30)
+            elif rank == 2:
+                have_read.wait(30)
+                peers.kill(2)
+                dead.set()
+
+    steps = Steps(peers)
+
+    def after(name: str, rank: int, epoch: int, event: Mapping[str, Any]) -> None:
+        steps(name, rank, epoch, event)
+        if (name, rank, epoch) == ("aggregation", 0, 0):
+            have_read.set()
+
+    ran = peers.run(plan, before=order, after=after)
+    first, second = steps.fingerprints[0], steps.fingerprints[1]
+    assert first[0] != second[0]
+    assert first[1:] == second[1:]
+    assert ran.outcome.replicas_equal
+    assert [death["worker"] for death in ran.outcome.details["deaths"]] == [2]
+
+
+def test_a_peer_that_is_late_at_a_barrier_is_left_out_and_comes_back(peers: Peers, make_plan: MakePlan) -> None:
+    plan = make_plan("spirt", workers=2, epochs=3, batches=1, batch_size=4, options={"barrier-timeout": 3.0})
+    left_out = threading.Event()
+    steps = Steps(peers)
+
+    def before(name: str, rank: int, epoch: int, _: Any) -> None:
+        if (name, rank, epoch) == ("average_gradients", 1, 0):
+            left_out.wait(30)
+
+    def after(name: str, rank: int, epoch: int, event: Mapping[str, Any]) -> None:
+        steps(name, rank, epoch, event)
+        if (name, rank, epoch) == ("update_model", 0, 0):
+            left_out.set()
+
+    ran = peers.run(plan, before=before, after=after)
+    assert steps.fingerprints[0][0] != steps.fingerprints[1][0]
+    assert ran.outcome.replicas_equal
+    assert ran.outcome.details["deaths"] == []
+    assert ran.outcome.epochs == 3
+
+
+def test_duplicates_at_the_barrier_change_nothing(
+    peers: Peers, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def plan() -> Plan:
+        return make_plan("spirt", workers=3, epochs=2, batches=1, batch_size=4)
+
+    expected = peers.run(plan()).outcome
+    announce = Barrier.announce
+
+    def twice(barrier: Barrier, epoch: int, payload: Mapping[str, Any]) -> None:
+        for _ in range(2):
+            announce(barrier, epoch, payload)
+
+    monkeypatch.setattr(Barrier, "announce", twice)
+    ran = peers.run(plan())
+    assert ran.outcome == expected
+    assert protocol(ran.events)["counts"]["queue.deliver"] == 2 * 3**2
+
+
+def test_all_peers_stop_together_when_patience_is_over(peers: Peers, make_plan: MakePlan) -> None:
+    """A rate below every parameter's last bit: the loss of the first epoch is never beaten."""
+    plan = make_plan("spirt", workers=2, epochs=30, batches=1, batch_size=4, lr=1e-30, early_stopping=True)
+    ran = peers.run(plan)
+    assert ran.outcome.epochs == 1 + 10
+    assert ran.outcome.replicas_equal
+    check_counts(ran)
+    for rank in range(2):
+        assert ran.executions[rank, 10].output == {"next": None}
+        assert ran.executions[rank, 9].output == {"next": 10}
+
+
+@pytest.mark.parametrize(("accuracy", "epochs"), [(0.01, 1), (1.0, 2)])
+def test_the_driver_starts_epochs_until_an_accuracy_is_reached(
+    accuracy: float, epochs: int, peers: Peers, make_plan: MakePlan
+) -> None:
+    plan = make_plan("spirt", workers=2, epochs=2, until_accuracy=accuracy)
+    ran = peers.run(plan)
+    assert ran.outcome.epochs == len(ran.outcome.accuracy) == len(ran.outcome.loss) == epochs
+    check_counts(ran)
+    assert peers.left() == []
+
+
+def test_mobilenets_buffers_are_the_peers_mean_and_all_judge_by_the_same(peers: Peers, make_plan: MakePlan) -> None:
+    plan = make_plan("spirt", model="mobilenet", dataset="synthetic", workers=2, batch_size=4, memory_mb=3008)
+    keys, lock = Keys(plan), threading.Lock()
+    means: dict[int, torch.Tensor] = {}
+    buffers: dict[int, torch.Tensor] = {}
+    judged: dict[int, bytes] = {}
+
+    def before(name: str, rank: int, _: int, __: Any) -> None:
+        if name == "check_heartbeat":
+            parts = [peers.tensor(rank, keys.batch_buffers(0, batch)) for batch in range(plan.batches)]
+            with lock:
+                means[rank] = torch.stack(parts).mean(0)
+                buffers[rank] = peers.tensor(rank, keys.buffers(1))
+
+    def after(name: str, rank: int, _: int, __: Any) -> None:
+        if name == "check_convergence":
+            with redis.Redis.from_url(peers.urls[rank]) as client:
+                judged[rank] = client.get(keys.early_stop)
+
+    ran = peers.run(plan, before, after)
+    assert buffers[0].numel() == 21_915
+    for rank in range(2):
+        assert torch.allclose(buffers[rank], means[rank])
+    assert not torch.equal(buffers[0], buffers[1])
+    assert judged[0] == judged[1]
+    assert ran.outcome.replicas_equal
+    assert ran.outcome.parameters == 3_217_226
+
+
+def test_what_strangers_send_is_dropped(
+    peers: Peers, make_plan: MakePlan, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Garbage, a stranger's own signature, another run's peer, an altered and a replayed record: the run goes on."""
+    plan = make_plan("spirt", workers=2, batches=1, epochs=2, batch_size=4)
+    stranger = Identity.fresh()
+    record = {"kind": "join", "run": plan.run, "rank": 1, "to": 0, "address": "127.0.0.1", "port": 1}
+    publish = Queues.publish
+    seen: list[str] = []
+
+    def amidst_strangers(queues: Queues, queue: str, body: bytes, phase: str) -> str:
+        seen.append(queue)
+        altered = json.dumps({**json.loads(body), "port": 1}).encode()
+        for forged in (b"\xff{", b"[]", json.dumps(stranger.sign(record, "guess")).encode(), altered):
+            publish(queues, queue, forged, phase)
+        publish(queues, queue, body, phase)
+        return publish(queues, queue, body, phase)
+
+    monkeypatch.setattr(Queues, "publish", amidst_strangers)
+    ran = peers.run(plan)
+    assert ran.outcome.replicas_equal
+    assert ran.outcome.epochs == 2
+    # A request and an answer from each to the other.
+    assert len(seen) == len(set(seen)) == 4
+    said = capsys.readouterr().out
+    for problem in ("no JSON", "no record", "was not born in this run", "not signed by its key", "has sent it before"):
+        assert problem in said
+
+
+def test_a_function_that_fails_for_its_own_reasons_ends_the_run_at_once(
+    peers: Peers, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rank 0 waits at the barrier, for up to 500 s, when rank 1 runs out of memory."""
+    waiting = threading.Event()
+    announce = Barrier.announce
+
+    def announced(barrier: Barrier, epoch: int, payload: Mapping[str, Any]) -> None:
+        announce(barrier, epoch, payload)
+        waiting.set()
+
+    monkeypatch.setattr(Barrier, "announce", announced)
+
+    def fail(name: str, rank: int, epoch: int, _: Any) -> None:
+        if (name, rank, epoch) == ("compute_gradients", 1, 0):
+            waiting.wait(30)
+            raise FunctionFailed({"errorType": "Runtime.OutOfMemory", "errorMessage": "signal: killed"})
+
+    began = time.monotonic()
+    with pytest.raises(RunFailed, match="signal: killed") as failed:
+        peers.run(make_plan("spirt", workers=2, batches=1), before=fail)
+    assert (failed.value.type, failed.value.worker) == ("Runtime.OutOfMemory", 1)
+    assert time.monotonic() - began < 60, "the barrier's time-out is 500 s"
+    check_nothing_left(peers)
+
+
+@pytest.mark.parametrize("function", ["init_peers", "init_model"])
+def test_a_peer_that_cannot_be_born_ends_the_run(function: str, peers: Peers, make_plan: MakePlan) -> None:
+    def fail(name: str, rank: int, _: int, __: Any) -> None:
+        if (name, rank) == (function, 0):
+            raise FunctionFailed({"errorType": "Runtime.OutOfMemory", "errorMessage": "signal: killed"})
+
+    with pytest.raises(RunFailed, match="signal: killed") as failed:
+        peers.run(make_plan("spirt", workers=1, batches=1), before=fail)
+    assert (failed.value.type, failed.value.worker) == ("Runtime.OutOfMemory", 0)
+    check_nothing_left(peers)
+
+
+def test_an_interrupt_leaves_nothing_behind(peers: Peers, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
+    describe = SpirtDeployment._describe
+
+    def interrupted(deployment: SpirtDeployment, rank: int, epoch: int) -> dict[str, Any]:
+        if epoch == 1:
+            raise KeyboardInterrupt
+        return describe(deployment, rank, epoch)
+
+    held = threading.Event()
+
+    def hold(name: str, rank: int, epoch: int, _: Any) -> None:
+        # What runs when the execution is stopped runs on; here, until all is removed.
+        if (name, rank, epoch) == ("auth", 0, 1):
+            held.wait(1.0)
+
+    monkeypatch.setattr(SpirtDeployment, "_describe", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        peers.run(make_plan("spirt", workers=1, batches=1, epochs=5), before=hold)
+    check_nothing_left(peers)
+
+
+def test_the_death_of_all_peers_ends_the_run(peers: Peers, make_plan: MakePlan) -> None:
+    def kill(name: str, rank: int, _: int, __: Any) -> None:
+        if name == "average_gradients":
+            peers.kill(rank)
+
+    with pytest.raises(RunFailed, match="no peer is left in epoch 0") as failed:
+        peers.run(make_plan("spirt", workers=2, batches=1), before=kill)
+    assert failed.value.type == "AllPeersDied"
+    check_nothing_left(peers)
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"options": {"accumulate": 0}}, "accumulate is 0"),
+        ({"options": {"barrier-timeout": 0.0}}, "barrier-timeout is 0.0"),
+        ({"options": {"light-memory": 64}}, "cannot have 64 MB"),
+        ({"options": {"light-memory": 2048}}, "cannot have 2048 MB"),
+        ({"mode": "per-batch"}, "invoked by its state machines"),
+        ({"invoke": "event"}, "invoked by its state machines"),
+    ],
+)
+def test_plans_that_cannot_be(changes: dict[str, Any], problem: str, make_plan: MakePlan) -> None:
+    with pytest.raises(PlanError) as refused:
+        architecture.requirements(make_plan("spirt", **changes))
+    assert problem in refused.value.message
+
+
+class Steps:
+    """A hook that keeps every peer's parameters after each of its updates."""
+
+    def __init__(self, peers: Peers) -> None:
+        self._peers = peers
+        self.fingerprints: dict[int, list[str]] = {}
+        self.last = torch.empty(0)
+
+    def __call__(self, name: str, rank: int, _: int, __: Any) -> None:
+        if name == "update_model":
+            parameters = self._peers.parameters(rank)
+            self.fingerprints.setdefault(rank, []).append(gradients.sha256(parameters))
+            if rank == 0:
+                self.last = parameters
+
+
+def distance(one: torch.Tensor, other: torch.Tensor) -> float:
+    """Relative to the length of the second."""
+    return float((one - other).norm() / other.norm())
+
+
+def whole_epoch(plan: Plan, epoch: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """All minibatches of all workers as one."""
+    dataset = datasets.load(plan.dataset, plan.workers * plan.batches * plan.batch_size, plan.seed)
+    indices = datasets.partition(
+        len(dataset.train_labels), plan.workers, plan.batches, plan.batch_size, plan.seed, epoch
+    )
+    prepared = [
+        datasets.prepare(
+            *(dataset.train_images[indices[rank, step]], dataset.train_labels[indices[rank, step]]),
+            *(dataset.policy, plan.seed, epoch, rank, step),
+        )
+        for rank in range(plan.workers)
+        for step in range(plan.batches)
+    ]
+    return torch.cat([inputs for inputs, _ in prepared]), torch.cat([targets for _, targets in prepared])
+
+
+def check_nothing_left(peers: Peers) -> None:
+    """No execution, machine, function, queue or key."""
+    assert peers.states is not None
+    assert peers.functions is not None
+    assert peers.states.machines == {}
+    assert {execution.status for execution in peers.states.executions.values()} <= {"FAILED", "ABORTED", "SUCCEEDED"}
+    assert peers.functions.handlers == {}
+    assert peers.left() == []
