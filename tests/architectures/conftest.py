@@ -2,7 +2,8 @@
 
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -14,20 +15,25 @@ import torch
 from slslab.emulator import CREDENTIALS
 from slslab.stack.embedded import EmbeddedObjectStore
 from slslab.stack.tensors import EmbeddedTensorDatabases
-from slslab_workers import datasets, gradients, training
+from slslab_workers import datasets, endpoints, gradients, training
 from slslab_workers.allreduce.handlers import AllReduceWorker
-from slslab_workers.events import Tracer
+from slslab_workers.events import Sink, Tracer
 from slslab_workers.gpu.instance import GpuWorker
 from slslab_workers.keys import minibatch_key
+from slslab_workers.mlless.driver import create_queues, delete_queues, hear_statistics
+from slslab_workers.mlless.handlers import MLLessWorker
+from slslab_workers.mlless.supervisor import Supervision, Supervisor
 from slslab_workers.models import spec
 from slslab_workers.objects import Objects, s3_client
 from slslab_workers.plan import Assignment, Plan, thread_count
+from slslab_workers.queues import Queues, open_queues
 from slslab_workers.scatterreduce.handlers import ScatterReduceWorker
 
 NUMBERS = count()
 WORKERS: dict[str, type[training.Trainer]] = {
     "allreduce": AllReduceWorker,
     "gpu": GpuWorker,
+    "mlless": MLLessWorker,
     "scatterreduce": ScatterReduceWorker,
 }
 
@@ -46,23 +52,27 @@ class Context:
 
 @dataclass
 class Trained:
-    """What a run left: results by rank, fingerprints after every step by rank, events, keys left in the bucket."""
+    """What a run left: results by rank, fingerprints after every step by rank, events, keys left in the bucket; and of
+    MLLess what its supervisor told the client of every step."""
 
     results: list[dict[str, Any]]
     fingerprints: dict[int, list[str]] = field(default_factory=dict)
     parameters: dict[int, torch.Tensor] = field(default_factory=dict)
     events: list[dict[str, Any]] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
+    statistics: list[dict[str, Any]] = field(default_factory=list)
 
     def protocol(self) -> tuple[dict[str, int], int, int]:
-        """Requests by operation, bytes in and bytes out of the training protocol."""
+        """Requests by operation, bytes into and out of stores, of the training protocol."""
         requests: dict[str, int] = {}
-        moved = {"object.put": 0, "object.get": 0, "object.delete": 0}
+        moved = {"put": 0, "get": 0}
         for event in self.events:
             if not event["overhead"]:
                 requests[event["op"]] = requests.get(event["op"], 0) + event["requests"]
-                moved[event["op"]] += event["bytes"]
-        return requests, moved["object.put"], moved["object.get"]
+                direction = {"object.put": "put", "tensor.set": "put", "object.get": "get", "tensor.get": "get"}
+                if event["op"] in direction:
+                    moved[direction[event["op"]]] += event["bytes"]
+        return requests, moved["put"], moved["get"]
 
 
 @pytest.fixture(scope="session")
@@ -83,6 +93,17 @@ def databases() -> Iterator[list[str]]:
     """Addresses of tensor databases in one process; a test takes away those that it needs, so that no two share one."""
     with EmbeddedTensorDatabases(128, password="p@ss:word/1") as server:
         yield list(server.endpoints)
+
+
+@pytest.fixture(scope="session")
+def tensors_and_queue(store: Any) -> Iterator[tuple[str, str]]:
+    """Addresses of a tensor database and of a queue (another one's lists), which functions find in their variables."""
+    assert store is not None
+    with EmbeddedTensorDatabases(2, password="secret") as server, pytest.MonkeyPatch.context() as patch:
+        tensors, queue = server.endpoints
+        patch.setenv(endpoints.TENSOR_URLS, tensors)
+        patch.setenv(endpoints.QUEUE_URL, queue)
+        yield tensors, queue
 
 
 @pytest.fixture
@@ -118,8 +139,11 @@ def upload(store: Any) -> Callable[[Plan], str]:
 
 
 @pytest.fixture
-def train(store: Any, upload: Callable[[Plan], str]) -> Callable[..., Trained]:
-    """Store the minibatches of a plan and run all its workers at once, in threads, through their handlers' code."""
+def train(store: Any, upload: Callable[[Plan], str], request: pytest.FixtureRequest) -> Callable[..., Trained]:
+    """Store the minibatches of a plan and run all its workers at once, in threads, through their handlers' code.
+
+    The first exception of any ends the run.
+    """
 
     def run(plan: Plan, delay: Callable[[int, int], None] | None = None) -> Trained:
         bucket = upload(plan)
@@ -156,13 +180,55 @@ def train(store: Any, upload: Callable[[Plan], str]) -> Callable[..., Trained]:
                 result = Watched(assignment, Context(), objects).run()
             return result
 
-        with ThreadPoolExecutor(plan.workers) as pool:
-            trained.results = list(pool.map(work, range(plan.workers)))
+        companions: Any = nullcontext([])
+        if plan.architecture == "mlless":
+            request.getfixturevalue("tensors_and_queue")
+            companions = supervised(plan, emit)
+        with ThreadPoolExecutor(plan.workers) as pool, companions as others:
+            futures = [pool.submit(work, rank) for rank in range(plan.workers)]
+            done, _ = wait(futures + others, return_when=FIRST_EXCEPTION)
+            for future in sorted(done, key=lambda future: future.exception() is None):
+                future.result()
+            trained.results = [future.result() for future in futures]
+            trained.statistics = [told for other in others for told in other.result()]
         listed = store.list_objects_v2(Bucket=bucket, Prefix=f"{plan.run}/{plan.architecture}/")
         trained.keys = [entry["Key"] for entry in listed.get("Contents", [])]
         return trained
 
     return run
+
+
+@contextmanager
+def supervised(plan: Plan, emit: Sink) -> Iterator[list["Future[Any]"]]:
+    """MLLess's queues, its supervisor in a thread, and the client in another, who hears of every step.
+
+    Whoever still waits at a queue in the end, gets an exception.
+    """
+    steps = plan.epochs * plan.batches
+
+    def connect(worker: int) -> Queues:
+        return open_queues(endpoints.queue_url(), Tracer(emit, plan.run, worker, f"invocation-{worker}"))
+
+    def supervise() -> list[dict[str, Any]]:
+        with connect(plan.workers) as queues:
+            assert Supervisor(Supervision(plan, 0, steps), Context(), queues).run() is None
+        return []
+
+    def hear() -> list[dict[str, Any]]:
+        heard: list[dict[str, Any]] = []
+        with connect(-1) as queues:
+            while len(heard) < steps and (not heard or heard[-1]["end"] is None):
+                statistics = hear_statistics(queues, plan, len(heard))
+                heard += [] if statistics is None else [statistics]
+        return heard
+
+    with connect(-1) as queues:
+        create_queues(queues, plan)
+        with ThreadPoolExecutor(2) as pool:
+            try:
+                yield [pool.submit(supervise), pool.submit(hear)]
+            finally:
+                delete_queues(queues, plan)
 
 
 def store_minibatches(plan: Plan, store: Any, bucket: str) -> None:

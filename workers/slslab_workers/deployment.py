@@ -209,14 +209,18 @@ class Deployment(Job):
                 result: dict[str, Any] = json.loads(self._objects.get(wanted, "other").body)
                 if result["position"] == until or result["ended"] is not None:
                     return result
-            for key in self._objects.list("aws/lambda/async/", "other"):
-                record = json.loads(self._objects.get(key, "other").body)
-                failed = record["requestPayload"].get("rank")
-                # A function without a rank (a supervisor) fails for everybody.
-                if failed in (rank, None):
-                    raise _worker_failure(record["responsePayload"], failed, "")
+            self._raise_recorded(rank)
             self._stopping.wait(RESULT_POLL_S)
         raise RunFailed("Stopped", "another worker failed first", rank)
+
+    def _raise_recorded(self, rank: int | None) -> None:
+        """RunFailed if an asynchronous invocation of this worker has failed, or one of a function without a rank."""
+        for key in self._objects.list("aws/lambda/async/", "other"):
+            record = json.loads(self._objects.get(key, "other").body)
+            failed = record["requestPayload"].get("rank")
+            # A function without a rank (a supervisor) fails for everybody.
+            if failed in (rank, None):
+                raise _worker_failure(record["responsePayload"], failed, "")
 
     def _first_failure_ends(self, futures: list["Future[dict[str, Any]]"]) -> list[dict[str, Any]]:
         """Results by rank; a dead worker ends the run at once instead of leaving its peers to their time-outs."""

@@ -94,7 +94,7 @@ class Plan:
     def to_document(self) -> dict[str, Any]:
         """A mapping safe for JSON and TOML; what is None is left out."""
         document = asdict(self)
-        document["options"] = dict(self.options)
+        document["options"] = {name: _finite(value) for name, value in self.options.items()}
         return {name: value for name, value in document.items() if value is not None}
 
     @classmethod
@@ -139,3 +139,8 @@ class Assignment:
 def thread_count(memory_mb: int) -> int:
     """Threads of a worker: its CPU share (memory / 1,769 MB) rounded up."""
     return math.ceil(memory_mb / VCPU_MB)
+
+
+def _finite(value: Value) -> Value:
+    """JSON has no infinite numbers; as text they become numbers again where an option is read."""
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

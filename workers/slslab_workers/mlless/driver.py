@@ -1,9 +1,10 @@
-"""MLLess's trigger scripts: the supervisor first, which hears of everybody, then n workers."""
+"""MLLess's trigger scripts: queues, the supervisor, n workers, and the client who hears of every step."""
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import Any
 
 from slslab_workers import endpoints
@@ -17,18 +18,27 @@ from slslab_workers.architecture import (
     Progress,
     Requirements,
     ResidentPhase,
+    RunFailed,
 )
 from slslab_workers.deployment import Deployment, FunctionSpec, deploy_and_train
 from slslab_workers.events import Tracer
 from slslab_workers.job import PARTITION, REPLICAS
 from slslab_workers.mlless.counts import counts
-from slslab_workers.mlless.settings import Settings, client_queue, exchange_name, supervisor_queue, worker_queue
+from slslab_workers.mlless.settings import (
+    Settings,
+    acknowledge,
+    client_queue,
+    exchange_name,
+    supervisor_queue,
+    worker_queue,
+)
 from slslab_workers.mlless.supervisor import Supervision
 from slslab_workers.plan import Plan, Value
-from slslab_workers.queues import QUEUE, Queues, open_queues
+from slslab_workers.queues import QUEUE, QueueError, Queues, open_queues
 
 SUPERVISOR_MEMORY = Option("supervisor-memory", int, 512, "Memory size of the supervisor's function, MB.")
-CLIENT_PATIENCE_S = 10.0
+# How often the client, while it hears nothing, looks whether somebody has died.
+LOOK_S = 0.5
 
 
 class MLLess(Architecture):
@@ -113,7 +123,8 @@ class MLLessDeployment(Deployment):
         self.supervisor = f"{self.function[:53]}-supervisor"
         self._tracer = Tracer(cloud.emit, plan.run)
         self._environment: Mapping[str, str] = cloud.environment
-        self._since = 0.0
+        # What the supervisor of one stretch of steps leaves to that of the next.
+        self._since, self._below = 0.0, 0
 
     def functions(self) -> list[FunctionSpec]:
         """Workers and supervisor."""
@@ -127,48 +138,78 @@ class MLLessDeployment(Deployment):
         """The functions, and the queues before anybody sends to them."""
         super().create()
         with self._queues() as queues:
-            for queue in (supervisor_queue(self.plan), client_queue(self.plan)):
-                queues.declare(queue)
-            for rank in range(self.plan.workers):
-                queue = worker_queue(self.plan, rank)
-                queues.declare(queue)
-                queues.bind(queue, exchange_name(self.plan))
+            create_queues(queues, self.plan)
 
     def remove(self) -> None:
-        """The functions first, so that nobody writes to the queues that go after them."""
+        """The functions, then the queues: whoever still waits at one of them ends with it."""
         try:
             super().remove()
         finally:
             with self._queues() as queues:
-                for queue in (supervisor_queue(self.plan), client_queue(self.plan)):
-                    queues.delete(queue)
-                for rank in range(self.plan.workers):
-                    queues.delete(worker_queue(self.plan, rank))
-                queues.delete_exchange(exchange_name(self.plan))
-
-    def _stretch(self, first: int, until: int, *, keep: bool) -> list[dict[str, Any]]:
-        results = super()._stretch(first, until, keep=keep)
-        self._hear_statistics(results[0]["position"] - first)
-        return results
+                delete_queues(queues, self.plan)
 
     def _companions(self, first: int, until: int) -> list["Future[dict[str, Any]]"]:
         self._since = self._since or time.time()
-        supervision = Supervision(self.plan, first, until, since=self._since)
+        return [self._invokers.submit(self._supervise, first, until)]
+
+    def _supervise(self, first: int, until: int) -> dict[str, Any]:
+        """Have steps supervised, and hear of each of them; what was said of the last one."""
+        supervision = Supervision(self.plan, first, until, self._below, self._since)
         kind = "Event" if self.plan.invoke == "event" else "RequestResponse"
-        return [self._invokers.submit(self.call, self.supervisor, supervision.to_event(), kind, None)]
-
-    def _hear_statistics(self, steps: int) -> None:
-        """Take the supervisor's statistics (TD), one a step, from the client's queue."""
-        heard: set[int] = set()
+        answer = self.call(self.supervisor, supervision.to_event(), kind, None)
         with self._queues() as queues:
-            while len(heard) < steps:
-                message = queues.consume(client_queue(self.plan), CLIENT_PATIENCE_S, "other", overhead=False)
-                if message is None:
-                    break
-                content = json.loads(message.body)
-                message.ack()
-                if content["type"] == "TD":
-                    heard.add(content["step"])
+            statistics: dict[str, Any] = {"step": first - 1, "end": None}
+            while statistics["step"] + 1 < until and statistics["end"] is None:
+                heard = hear_statistics(queues, self.plan, statistics["step"] + 1)
+                if heard is not None:
+                    statistics = heard
+                elif self._stopping.is_set():
+                    raise RunFailed("Stopped", "a worker failed first")
+                elif answer.get("status") == "finished":
+                    raise RunFailed("SupervisorSilent", f"the supervisor left nothing of step {statistics['step'] + 1}")
+                else:
+                    self._raise_recorded(None)
+        self._below = statistics["below"]
+        return statistics
 
-    def _queues(self) -> Queues:
-        return open_queues(endpoints.queue_url(self._environment), self._tracer)
+    @contextmanager
+    def _queues(self) -> Iterator[Queues]:
+        """A connection to the queues; whatever is wrong with it fails the run."""
+        try:
+            with open_queues(endpoints.queue_url(self._environment), self._tracer) as queues:
+                yield queues
+        except QueueError as error:
+            raise RunFailed(type(error).__name__, str(error)) from error
+
+
+def create_queues(queues: Queues, plan: Plan) -> None:
+    """Have the queues of a run, those of its workers bound to the fan-out."""
+    for queue in (supervisor_queue(plan), client_queue(plan)):
+        queues.declare(queue)
+    for rank in range(plan.workers):
+        queue = worker_queue(plan, rank)
+        queues.declare(queue)
+        queues.bind(queue, exchange_name(plan))
+
+
+def delete_queues(queues: Queues, plan: Plan) -> None:
+    """Delete the queues of a run, if they are there."""
+    for queue in (supervisor_queue(plan), client_queue(plan)):
+        queues.delete(queue)
+    for rank in range(plan.workers):
+        queues.delete(worker_queue(plan, rank))
+    queues.delete_exchange(exchange_name(plan))
+
+
+def hear_statistics(queues: Queues, plan: Plan, step: int) -> dict[str, Any] | None:
+    """What the supervisor tells the client of this step (TD), or None if it says nothing for half a second."""
+
+    def is_other(body: bytes) -> bool:
+        content = json.loads(body)
+        return bool(content["type"] != "TD" or content["step"] != step)
+
+    while (message := queues.consume(client_queue(plan), LOOK_S, "other", overhead=is_other)) is not None:
+        acknowledge(message)
+        if not is_other(message.body):
+            return dict(json.loads(message.body))
+    return None

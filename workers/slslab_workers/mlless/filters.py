@@ -65,7 +65,7 @@ class NormRatio(Unfiltered):
 
 
 class Coordinate:
-    """The original's filter: coordinate j is sent if |lr · r_j| > v / √(t + 1) · |w_j|, r being the residual.
+    """The original's filter: coordinate j is sent if |r_j| > v / (lr · √(t + 1)) · |w_j|, r being the residual.
 
     lr · r is the change that plain SGD would make, which is what the original accumulates. Sent are the values and
     their indices, 8 bytes a coordinate (protocol reference 5.7).
@@ -79,9 +79,10 @@ class Coordinate:
         """Values and indices of the coordinates that are significant."""
         residual = _accumulate(state, gradient)
         weights = gradients.flatten(state.model.parameters())
-        limit = weights.abs_().mul_(self._threshold / math.sqrt(step + 1))
+        # The rate stands on this side, because the product with a tiny residual would be zero.
+        limit = weights.abs_().mul_(self._threshold / (self._lr * math.sqrt(step + 1)))
         # An infinite threshold times a weight of zero is no number, and nothing is above that.
-        indices = (residual.abs() * self._lr > limit).nonzero().reshape(-1)
+        indices = (residual.abs() > limit).nonzero().reshape(-1)
         if not len(indices):
             return None
         values = residual[indices]

@@ -12,6 +12,7 @@ from slslab_workers.mlless.filters import make_filter
 from slslab_workers.mlless.settings import (
     SUPERVISOR,
     Settings,
+    acknowledge,
     exchange_name,
     supervisor_queue,
     update_key,
@@ -19,7 +20,7 @@ from slslab_workers.mlless.settings import (
 )
 from slslab_workers.objects import Objects
 from slslab_workers.plan import Assignment
-from slslab_workers.queues import Queues, open_queues
+from slslab_workers.queues import Message, Queues, open_queues
 from slslab_workers.tensors import TensorDatabase
 from slslab_workers.training import Step, Worker, WorkerState, handle
 
@@ -39,6 +40,8 @@ class MLLessWorker(Worker):
         self._exchange = exchange_name(self.plan)
         # What was heard of the present step and later ones, by step and sender.
         self._heard: dict[int, dict[int, dict[str, Any]]] = {}
+        # Messages of later steps, which the broker keeps for another invocation until this one needs them.
+        self._early: list[tuple[int, Message]] = []
         if queues is None:
             with self.tracer.span("connect", "other"):
                 queues = open_queues(endpoints.queue_url(), self.tracer)
@@ -97,18 +100,33 @@ class MLLessWorker(Worker):
         self._queues.publish(queue, json.dumps(message).encode(), "synchronise", overhead=False)
 
     def _await_decision(self, position: int) -> dict[str, Any]:
-        """The supervisor's C of this step, once every update that it names has been announced here."""
+        """The supervisor's C of this step, once every update that it names has been announced here.
+
+        Who waits for somebody dead is ended by the driver, who deletes the queues (NoQueue).
+        """
         heard = self._heard.setdefault(position, {})
+        while self._early and self._early[0][0] <= position:
+            acknowledge(self._early.pop(0)[1])
         while SUPERVISOR not in heard or not heard.keys() >= set(heard[SUPERVISOR]["updates"]):
-            patience_s = max(1.0, remaining_s(self.context))
-            message = self._queues.consume(self._queue, patience_s, "synchronise", overhead=self._is_repeated)
-            if message is None:
+            patience_s = remaining_s(self.context)
+            if patience_s <= 0:
                 raise TimeoutError(f"Nothing was heard of the supervisor in step {position} until the time was over.")
-            content = json.loads(message.body)
-            message.ack()
-            if content["type"] in PROTOCOL and content["step"] >= position:
-                self._heard.setdefault(content["step"], {}).setdefault(content["worker"], content)
+            message = self._queues.consume(self._queue, patience_s, "synchronise", overhead=self._is_repeated)
+            if message is not None:
+                self._note(message, position)
         return self._heard.pop(position)[SUPERVISOR]
+
+    def _note(self, message: Message, position: int) -> None:
+        """Keep what a message says of this step or a later one, the first one of each sender."""
+        content = json.loads(message.body)
+        step = content["step"]
+        if content["type"] in PROTOCOL and step >= position:
+            self._heard.setdefault(step, {}).setdefault(content["worker"], content)
+        if step > position:
+            self._early.append((step, message))
+            self._early.sort(key=lambda early: early[0])
+        else:
+            acknowledge(message)
 
     def _is_repeated(self, body: bytes) -> bool:
         """Whether a message is no part of the protocol: it was delivered before, or it ends the training."""

@@ -1,10 +1,11 @@
 """MLLess's options as its functions read them, and the names of its queues and updates; imports no torch."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Self
 
-from slslab_workers.plan import Plan
-from slslab_workers.queues import scoped
+from slslab_workers.plan import Plan, PlanError
+from slslab_workers.queues import Message, QueueError, scoped
 
 END_STEPS = 10
 # The supervisor as the sender of a message, among ranks.
@@ -22,9 +23,15 @@ class Settings:
     end_threshold: float
     max_time: float
 
+    def __post_init__(self) -> None:
+        for name in ("threshold", "end_threshold", "max_time"):
+            value = getattr(self, name)
+            if not value >= 0:
+                raise PlanError(f"{name.replace('_', '-')} is {value}.", "it is not negative.")
+
     @classmethod
     def of(cls, plan: Plan) -> Self:
-        """What the plan's options say, or the defaults."""
+        """What the plan's options say, or the defaults; PlanError for what cannot be."""
         given = plan.options
         return cls(
             filter=str(given.get("filter", "norm-ratio")),
@@ -58,3 +65,10 @@ def client_queue(plan: Plan) -> str:
 def update_key(plan: Plan, rank: int, step: int) -> str:
     """Key of a worker's update; steps count from the beginning of the run."""
     return f"{plan.run}/mlless/up_w{rank}_i{step}"
+
+
+def acknowledge(message: Message) -> None:
+    """Have the broker forget a message that was read; receivers ignore it should it come again, as its connection
+    ended in between."""
+    with suppress(QueueError):
+        message.ack()

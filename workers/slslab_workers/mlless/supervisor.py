@@ -6,16 +6,17 @@ It imports no torch, so that a small function does.
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
 from slslab_workers import endpoints
 from slslab_workers.events import Tracer
-from slslab_workers.lifetime import invoke_again, remaining_s, reserve_s
+from slslab_workers.lifetime import invoke_again, remaining_s, self_client
 from slslab_workers.mlless.settings import (
     END_STEPS,
     SUPERVISOR,
     Settings,
+    acknowledge,
     client_queue,
     exchange_name,
     supervisor_queue,
@@ -23,26 +24,37 @@ from slslab_workers.mlless.settings import (
 from slslab_workers.plan import Plan
 from slslab_workers.queues import Queues, open_queues
 
+# An hour: a worker that lives says something sooner, however busy the host is; and a supervisor that the end of its
+# driver has left behind must not invoke itself for ever.
+PATIENCE_S = 3600.0
+
 
 @dataclass(frozen=True)
 class Supervision:
-    """What one invocation is asked to do: steps `first` to `until` of the run, having seen `below` steps in a row at or
-    below the end threshold; `since` is the wall time (s) at which the run began."""
+    """What one invocation is asked to do: steps `first` to `until` of the run.
+
+    `below` counts the steps in a row at or below the end threshold so far, and `reports` are what workers have told of
+    step `first` already. Wall times, s: the run began at `since`, the first of these reports came at `began`, the last
+    report of any step at `heard` (0 if there is none).
+    """
 
     plan: Plan
     first: int
     until: int
     below: int = 0
     since: float = 0.0
+    reports: tuple[Mapping[str, Any], ...] = ()
+    began: float = 0.0
+    heard: float = 0.0
 
     @classmethod
     def from_event(cls, event: Mapping[str, Any]) -> Self:
         """Read a Lambda event."""
-        return cls(**{**event, "plan": Plan.from_document(event["plan"])})
+        return cls(**{**event, "plan": Plan.from_document(event["plan"]), "reports": tuple(event["reports"])})
 
     def to_event(self) -> dict[str, Any]:
         """The Lambda event."""
-        return {**asdict(self), "plan": self.plan.to_document()}
+        return {**asdict(self), "plan": self.plan.to_document(), "reports": list(self.reports)}
 
 
 class Supervisor:
@@ -54,63 +66,84 @@ class Supervisor:
         self._settings = Settings.of(supervision.plan)
         self._context = context
         self._queues = queues
+        self._position = supervision.first
         self._below = supervision.below
-        self._longest_step_s = 0.0
-        # What is told of later steps than the present one, by step and worker.
-        self._told: dict[int, dict[int, dict[str, Any]]] = {}
+        self._reports = {int(report["worker"]): report for report in supervision.reports}
+        self._began = supervision.began
+        self._heard = supervision.heard or time.time()
 
-    def run(self) -> dict[str, Any]:
-        """Supervise until the end or until time is short; what was decided last."""
-        for position in range(self._task.first, self._task.until):
-            started = time.monotonic()
-            reports, spread_s = self._hear(position)
-            end = self._judge(reports, position)
-            self._longest_step_s = max(self._longest_step_s, time.monotonic() - started)
-            last = position + 1 == self._task.until
-            leaving = not last and end is None and (self._short_of_time() or any(r["leaving"] for r in reports))
-            self._decide(position, reports, end, leaving)
-            self._tell_client({"type": "TD", "step": position, "seconds": spread_s}, overhead=False)
-            if leaving:
-                return {"status": "continued", "position": position + 1, "below": self._below}
-            if end is not None:
-                self._finish(position + 1, end)
-                return {"status": "finished", "position": position + 1, "below": self._below}
-        return {"status": "finished", "position": self._task.until, "below": self._below}
+    def run(self) -> Supervision | None:
+        """Supervise to the end: None; or until time is short: what is left to the next invocation.
 
-    def _hear(self, position: int) -> tuple[list[dict[str, Any]], float]:
-        """I messages of all workers for this step by rank, and seconds between the first and the last."""
-        told = self._told.pop(position, {})
-        first = time.monotonic()
-        while len(told) < self._plan.workers:
-            queue = supervisor_queue(self._plan)
-            patience_s = max(1.0, remaining_s(self._context))
-            message = self._queues.consume(
-                queue,
-                patience_s,
-                "synchronise",
-                overhead=lambda body: self._is_repeated(json.loads(body), position, told),
-            )
-            if message is None:
-                missing = sorted(set(range(self._plan.workers)) - set(told))
-                raise TimeoutError(
-                    f"Nothing was heard of workers {missing} in step {position} until the time was over."
+        The workers need not know when that is: whatever they tell in between waits in the queue.
+        """
+        end = None
+        while self._position < self._task.until and end is None:
+            if not self._hear():
+                return replace(
+                    self._task,
+                    first=self._position,
+                    below=self._below,
+                    reports=tuple(self._reports.values()),
+                    began=self._began,
+                    heard=self._heard,
                 )
-            report = json.loads(message.body)
-            message.ack()
-            if not told:
-                first = time.monotonic()
-            if report["step"] == position:
-                told.setdefault(report["worker"], report)
-            elif report["step"] > position:
-                self._told.setdefault(report["step"], {}).setdefault(report["worker"], report)
-        return [told[rank] for rank in sorted(told)], time.monotonic() - first
+            end = self._conclude()
+        return None
 
-    def _is_repeated(self, report: Mapping[str, Any], position: int, told: Mapping[int, Any]) -> bool:
+    def _hear(self) -> bool:
+        """Take this step's reports until all workers' are there; False if there is no time to wait for them.
+
+        TimeoutError if nobody has said a word for an hour.
+        """
+        while len(self._reports) < self._plan.workers:
+            left_s = remaining_s(self._context) - hand_over_s(self._plan.timeout)
+            if left_s <= 0:
+                return False
+            silent_s = time.time() - self._heard
+            if silent_s > PATIENCE_S:
+                missing = sorted(set(range(self._plan.workers)) - self._reports.keys())
+                raise TimeoutError(f"Workers {missing} said nothing in step {self._position} for {silent_s:.0f} s.")
+            queue = supervisor_queue(self._plan)
+            patience_s = min(left_s, PATIENCE_S - silent_s + 1)
+            message = self._queues.consume(queue, patience_s, "synchronise", overhead=self._is_repeated)
+            if message is not None:
+                self._note(json.loads(message.body))
+                acknowledge(message)
+        return True
+
+    def _note(self, report: Mapping[str, Any]) -> None:
+        """Keep a report of this step, the first one of each worker."""
+        if report["step"] > self._position:
+            # AWS may deliver an asynchronous event twice.
+            raise RuntimeError(
+                f"Worker {report['worker']} is at step {report['step']}, which follows step {self._position} only once "
+                "that is decided: another invocation has supervised in this one's place. Run the plan again."
+            )
+        if report["step"] == self._position and report["worker"] not in self._reports:
+            self._heard = time.time()
+            self._began = self._began if self._reports else self._heard
+            self._reports[report["worker"]] = report
+
+    def _is_repeated(self, body: bytes) -> bool:
         """Whether a report was delivered before."""
-        step, worker = report["step"], report["worker"]
-        return step < position or worker in (told if step == position else self._told.get(step, {}))
+        report = json.loads(body)
+        return report["step"] < self._position or report["worker"] in self._reports
 
-    def _judge(self, reports: list[dict[str, Any]], position: int) -> str | None:
+    def _conclude(self) -> str | None:
+        """Decide this step and go on to the next; why training ends, if it does."""
+        position, reports = self._position, [self._reports[rank] for rank in sorted(self._reports)]
+        end = self._judge(reports)
+        self._decide(reports, end)
+        if end is not None:
+            self._finish(end)
+        # The last word of a step: after it the driver may take down the queues.
+        statistics = {"step": position, "seconds": self._heard - self._began, "below": self._below, "end": end}
+        self._tell_client({"type": "TD", **statistics}, overhead=False)
+        self._position, self._reports = position + 1, {}
+        return end
+
+    def _judge(self, reports: list[Mapping[str, Any]]) -> str | None:
         """Why training ends after this step, if it does."""
         loss = sum(report["loss"] for report in reports) / len(reports)
         self._below = self._below + 1 if loss <= self._settings.end_threshold else 0
@@ -118,44 +151,48 @@ class Supervisor:
             return "loss"
         if self._settings.max_time and time.time() - self._task.since >= self._settings.max_time:
             return "time"
-        return "epochs" if position + 1 == self._plan.epochs * self._plan.batches else None
+        return "epochs" if self._position + 1 == self._plan.epochs * self._plan.batches else None
 
-    def _decide(self, position: int, reports: list[dict[str, Any]], end: str | None, leaving: bool) -> None:
+    def _decide(self, reports: list[Mapping[str, Any]], end: str | None) -> None:
+        last = end is not None or self._position + 1 == self._task.until
         decision = {
             "type": "C",
             "worker": SUPERVISOR,
-            "step": position,
+            "step": self._position,
             "updates": [report["worker"] for report in reports if report["update"]],
             "end": end,
-            "leaving": leaving,
+            "leaving": not last and any(report["leaving"] for report in reports),
         }
         exchange = exchange_name(self._plan)
         self._queues.fan_out(exchange, json.dumps(decision).encode(), "synchronise", overhead=False)
 
-    def _finish(self, position: int, end: str) -> None:
-        finish = json.dumps({"type": "F", "worker": SUPERVISOR, "step": position}).encode()
+    def _finish(self, end: str) -> None:
+        finish = json.dumps({"type": "F", "worker": SUPERVISOR, "step": self._position}).encode()
         self._queues.fan_out(exchange_name(self._plan), finish, "other")
         seconds = time.time() - self._task.since
-        self._tell_client({"type": "T", "step": position, "seconds": seconds, "end": end}, overhead=True)
+        self._tell_client({"type": "T", "step": self._position, "seconds": seconds, "end": end}, overhead=True)
 
     def _tell_client(self, content: dict[str, Any], *, overhead: bool) -> None:
         self._queues.publish(client_queue(self._plan), json.dumps(content).encode(), "other", overhead=overhead)
 
-    def _short_of_time(self) -> bool:
-        """Whether too little is left for another step and the hand-over."""
-        return remaining_s(self._context) < reserve_s(self._plan.timeout, self._longest_step_s)
+
+def hand_over_s(timeout_s: int) -> float:
+    """Time that the supervisor keeps for invoking itself, s; it has no state but its event."""
+    return min(30.0, timeout_s / 4)
 
 
 def handler(event: Mapping[str, Any], context: Any) -> dict[str, Any]:
     """AWS Lambda's entry point."""
     task = Supervision.from_event(event)
     tracer = Tracer(run=task.plan.run, worker=task.plan.workers, invocation=context.aws_request_id)
+    # Made while the workers start: at the end there may be no time for it.
+    with tracer.span("connect", "other"):
+        client = self_client()
     queues = open_queues(endpoints.queue_url(), tracer)
     try:
-        result = Supervisor(task, context, queues).run()
+        rest = Supervisor(task, context, queues).run()
     finally:
         queues.close()
-    if result["status"] == "continued":
-        following = Supervision(task.plan, result["position"], task.until, result["below"], task.since)
-        invoke_again(following.to_event(), context, tracer)
-    return result
+    if rest is not None:
+        invoke_again(rest.to_event(), context, tracer, client)
+    return {"status": "finished" if rest is None else "continued"}

@@ -1,0 +1,213 @@
+"""MLLess: the common trajectory, exact counts, filters, endings, and messages that come twice or late."""
+
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from slslab_workers import gradients
+from slslab_workers.mlless.counts import counts
+from slslab_workers.plan import Plan
+from slslab_workers.queues import Message, QueueError
+from slslab_workers.queues.lists import RedisLists
+from slslab_workers.training import WorkerState
+
+Train = Callable[..., Any]
+Reference = Callable[[Plan], Any]
+STORES = ("tensordb", "s3")
+P = 61_706
+
+
+@pytest.fixture
+def make(make_plan: Callable[..., Plan]) -> Callable[..., Plan]:
+    """A small plan with these options, `filter` none unless told otherwise; other names are the plan's own."""
+
+    def plan(options: dict[str, Any] | None = None, **changes: Any) -> Plan:
+        return make_plan("mlless", **changes, options={"filter": "none", **(options or {})})
+
+    return plan
+
+
+Make = Callable[..., Plan]
+
+
+def assert_exact(trained: Any, plan: Plan, updates: int | None = None, steps: int | None = None) -> None:
+    """Counts and bytes are the closed form's, given the number of significant updates if a filter is on."""
+    total = plan.batches * plan.epochs if steps is None else steps
+    store = str(plan.options.get("store", "tensordb"))
+    expected = counts(plan.workers, total, 1, P, updates=updates, store=store)
+    counted, bytes_in, bytes_out = trained.protocol()
+    assert counted == {operation: number for operation, number in expected.operations.items() if number}
+    if plan.options["filter"] != "coordinate":
+        assert (bytes_in, bytes_out) == (expected.bytes_in, expected.bytes_out)
+    assert bytes_out == plan.workers * bytes_in
+
+
+def initial(plan: Plan) -> str:
+    return gradients.sha256(gradients.flatten(WorkerState.fresh(plan, 0).model.parameters()))
+
+
+@pytest.mark.parametrize("store_name", STORES)
+@pytest.mark.parametrize("workers", [1, 2, 4, 8])
+def test_without_a_filter_trajectory_and_counts_are_those_of_one_process(
+    store_name: str, workers: int, train: Train, make: Make, reference: Reference
+) -> None:
+    plan = make({"store": store_name}, workers=workers, epochs=2, batch_size=8, seed=3)
+    trained = train(plan)
+    expected, _ = reference(plan)
+    assert len(set(expected)) == 4, "every step changes the parameters"
+    for rank in range(workers):
+        assert trained.fingerprints[rank] == expected
+    assert {result["updates"] for result in trained.results} == {4}
+    assert_exact(trained, plan)
+
+
+@pytest.mark.parametrize("name", ["norm-ratio", "coordinate"])
+def test_threshold_zero_is_no_filter(name: str, train: Train, make: Make, reference: Reference) -> None:
+    plan = make({"filter": name, "threshold": 0.0}, workers=3, epochs=2)
+    trained = train(plan)
+    expected, _ = reference(plan)
+    assert [trained.fingerprints[rank] for rank in range(3)] == [expected] * 3
+    assert_exact(trained, plan)
+
+
+@pytest.mark.parametrize("name", ["norm-ratio", "coordinate"])
+def test_an_infinite_threshold_sends_nothing_and_ends(name: str, train: Train, make: Make) -> None:
+    plan = make({"filter": name, "threshold": math.inf}, workers=2, epochs=2)
+    trained = train(plan)
+    assert set(trained.fingerprints[0] + trained.fingerprints[1]) == {initial(plan)}
+    assert [(r["updates"], r["ended"], r["position"]) for r in trained.results] == [(0, "epochs", 4)] * 2
+    assert_exact(trained, plan, updates=0)
+
+
+@pytest.mark.parametrize("store_name", STORES)
+@pytest.mark.parametrize(("name", "threshold"), [("norm-ratio", 0.4), ("coordinate", 1.0)])
+def test_with_a_filter_replicas_stay_equal_and_counts_are_exact(
+    store_name: str, name: str, threshold: float, train: Train, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from slslab_workers.mlless import handlers
+
+    announced: list[tuple[int, int]] = []
+    announce = handlers.MLLessWorker._announce
+
+    def count(self: Any, position: int) -> None:
+        announced.append((self.rank, position))
+        announce(self, position)
+
+    monkeypatch.setattr(handlers.MLLessWorker, "_announce", count)
+    plan = make({"filter": name, "threshold": threshold, "store": store_name}, workers=3, epochs=3)
+    trained = train(plan)
+    assert 0 < len(announced) == len(set(announced))
+    if name == "norm-ratio":
+        assert len(announced) < 18, "some are kept back"
+    assert trained.fingerprints[0] == trained.fingerprints[1] == trained.fingerprints[2]
+    assert {result["updates"] for result in trained.results} == {len({step for _, step in announced})}
+    assert_exact(trained, plan, updates=len(announced))
+    if name == "coordinate":
+        _, bytes_in, _ = trained.protocol()
+        assert 0 < bytes_in < 18 * 4 * P
+
+
+def test_adam_is_the_same_for_both_stores_and_all_workers(train: Train, make: Make) -> None:
+    ends = set()
+    for store_name in STORES:
+        trained = train(make({"optimiser": "adam", "store": store_name}, workers=2, epochs=2))
+        ends |= {result["parameters_sha256"] for result in trained.results}
+    assert len(ends) == 1
+
+
+def test_messages_that_come_twice_change_nothing(
+    train: Train, make: Make, reference: Reference, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish, fan_out = RedisLists.publish, RedisLists.fan_out
+
+    def publish_twice(self: RedisLists, queue: str, message_id: str, body: bytes) -> None:
+        publish(self, queue, message_id, body)
+        publish(self, queue, message_id, body)
+
+    def fan_out_twice(self: RedisLists, exchange: str, message_id: str, body: bytes) -> None:
+        fan_out(self, exchange, message_id, body)
+        fan_out(self, exchange, message_id, body)
+
+    monkeypatch.setattr(RedisLists, "publish", publish_twice)
+    monkeypatch.setattr(RedisLists, "fan_out", fan_out_twice)
+    plan = make(workers=3, epochs=2)
+    trained = train(plan)
+    assert trained.fingerprints[0] == reference(plan)[0]
+    assert_exact(trained, plan)
+    repeated = [e for e in trained.events if e["op"] == "queue.deliver" and e["overhead"]]
+    assert len(repeated) > 20
+
+
+def test_messages_that_cannot_be_acknowledged_come_again_and_change_nothing(
+    train: Train, make: Make, reference: Reference, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when every connection ends between a message and its acknowledgement; every batch is an invocation."""
+
+    def refuse(_message: Message) -> None:
+        raise QueueError("its connection ended")
+
+    monkeypatch.setattr(Message, "ack", refuse)
+    plan = make(workers=2, epochs=2, mode="per-batch")
+    trained = train(plan)
+    assert trained.fingerprints[0] == trained.fingerprints[1] == reference(plan)[0]
+    assert_exact(trained, plan)
+    assert [e for e in trained.events if e["op"] == "queue.deliver" and e["overhead"]]
+
+
+def test_a_worker_slower_by_ten_changes_nothing(train: Train, make: Make, reference: Reference) -> None:
+    plan = make(workers=3, epochs=2)
+
+    def dawdle(rank: int, position: int) -> None:
+        time.sleep(0.2 if rank == position % 3 else 0.02)
+
+    trained = train(plan, dawdle)
+    assert [trained.fingerprints[rank] for rank in range(3)] == [reference(plan)[0]] * 3
+    assert_exact(trained, plan)
+    assert [told["step"] for told in trained.statistics] == [0, 1, 2, 3]
+    assert all(told["seconds"] > 0 for told in trained.statistics), "between first and last worker"
+
+
+def test_per_batch_invocations_keep_residual_and_trajectory(train: Train, make: Make) -> None:
+    options = {"filter": "norm-ratio", "threshold": 0.4}
+    whole = train(make(options, workers=2, epochs=3))
+    pieces = train(make(options, workers=2, epochs=3, mode="per-batch"))
+    assert pieces.fingerprints == whole.fingerprints
+    assert pieces.protocol() == whole.protocol()
+    assert len(set(whole.fingerprints[0])) > 1
+
+
+def test_loss_at_or_below_the_threshold_ends_after_ten_steps_in_a_row(
+    train: Train, make: Make, reference: Reference
+) -> None:
+    """In the middle of the third epoch; rank 0 leaves its model there."""
+    plan = make({"end-threshold": 1e9}, workers=2, batches=4, epochs=5, batch_size=4)
+    trained = train(plan)
+    assert [(r["ended"], r["position"], len(r["losses"])) for r in trained.results] == [("loss", 10, 10)] * 2
+    assert trained.fingerprints[0] == reference(plan)[0][:10]
+    assert [told["below"] for told in trained.statistics] == list(range(1, 11))
+    assert trained.statistics[-1]["end"] == "loss"
+    assert_exact(trained, plan, steps=10)
+    stored = [e["resource"] for e in trained.events if "/model/" in e["resource"]]
+    assert [key.rpartition("/")[2] for key in stored] == ["0", "1", "2"]
+
+
+def test_time_that_is_over_ends_after_the_step(train: Train, make: Make) -> None:
+    """The run began long ago (`since` is 0), so the first step is the last."""
+    plan = make({"max-time": 60.0}, workers=2, batches=3)
+    trained = train(plan)
+    assert [(r["ended"], r["position"]) for r in trained.results] == [("time", 1)] * 2
+    assert_exact(trained, plan, steps=1)
+
+
+def test_a_worker_that_dies_ends_all(train: Train, make: Make) -> None:
+    """Nobody waits out a time-out: when the driver takes the queues away, the others end."""
+
+    def die(rank: int, position: int) -> None:
+        if (rank, position) == (1, 2):
+            raise MemoryError("killed")
+
+    with pytest.raises(MemoryError, match="killed"):
+        train(make(workers=3, epochs=2), die)
