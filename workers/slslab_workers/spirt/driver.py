@@ -71,6 +71,15 @@ class Spirt(Architecture):
     )
     options = (
         Option(
+            "gradients",
+            str,
+            "tensor",
+            "How gradients are kept: as tensors, or as JSON in a list as in the released code, whose Lua script then "
+            "averages them in the database and whose mean makes a round trip.",
+            ("tensor", "json"),
+            released="json",
+        ),
+        Option(
             "averaging",
             str,
             "in-database",
@@ -104,6 +113,8 @@ class Spirt(Architecture):
                 f"Functions without torch cannot have {light_mb} MB.",
                 f"choose {SMALLEST_MB} to {plan.memory_mb} MB (--memory), or 0 for the default.",
             )
+        if plan.options.get("gradients") == "json" and plan.options.get("averaging", "round-trip") != "round-trip":
+            raise PlanError("JSON gradients are averaged by a round trip.", "leave out --averaging.")
         queue = str(plan.options.get(QUEUE.name, QUEUE.default))
         return Requirements(tensor_databases=plan.workers, queue=queue, state_machines=True)
 

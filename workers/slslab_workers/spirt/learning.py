@@ -50,8 +50,12 @@ def compute_gradients(peer: Peer, event: Mapping[str, Any]) -> dict[str, Any]:
     inputs, targets = training.fetch_minibatch(peer.objects, plan, peer.rank, peer.epoch, batch)
     with peer.tracer.span("compute", "compute"):
         loss, gradient = _accumulated(model, inputs, targets, peer.settings.accumulate)
-    key = peer.keys.gradient(peer.epoch, batch)
-    peer.database.set(key, gradient.numpy(), "synchronise", overhead=False)
+    if peer.settings.gradients == "json":
+        key = peer.keys.json_gradients(peer.epoch)
+        peer.database.push_json(key, gradient.numpy(), "synchronise", overhead=False)
+    else:
+        key = peer.keys.gradient(peer.epoch, batch)
+        peer.database.set(key, gradient.numpy(), "synchronise", overhead=False)
     if _has_buffers(model):
         peer.database.set(peer.keys.batch_buffers(peer.epoch, batch), _buffers(model).numpy(), "synchronise")
     peer.database.command("HSET", peer.keys.losses(peer.epoch), batch, repr(loss))

@@ -70,6 +70,7 @@ def check_heartbeat(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
     peer.set_active(active)
     batches = range(peer.plan.batches)
     doomed = [peer.keys.gradient(peer.epoch, batch) for batch in batches]
+    doomed.append(peer.keys.json_gradients(peer.epoch))
     doomed += [peer.keys.batch_buffers(peer.epoch, batch) for batch in batches]
     peer.database.delete(doomed, "other", overhead=False)
     return {"active": active}

@@ -25,16 +25,7 @@ CHANGING_S = 0.05
 def average_gradients(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
     """AverageGradients: the mean of the minibatches' gradients, then the barrier with the other peers."""
     batches = range(peer.plan.batches)
-    found = [peer.keys.gradient(peer.epoch, batch) for batch in batches]
-    average = peer.keys.average(peer.epoch)
-    if peer.settings.averaging == "naive":
-        mean = _mean(peer, (peer.database.get(key, "synchronise", overhead=False) for key in found))
-        peer.database.set(average, mean, "synchronise", overhead=False)
-    else:
-        peer.database.execute("average", found, [average], "synchronise", overhead=False)
-        if peer.settings.averaging == "round-trip":
-            mean = peer.database.get(average, "synchronise", overhead=False)
-            peer.database.set(average, mean, "synchronise", overhead=False)
+    _average(peer)
     if peer.database.command("EXISTS", peer.keys.buffers(peer.epoch)):
         left = [peer.keys.batch_buffers(peer.epoch, batch) for batch in batches]
         peer.database.execute("average", left, [peer.keys.buffers(peer.epoch + 1)], "synchronise")
@@ -42,6 +33,23 @@ def average_gradients(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
     peer.database.command("SET", peer.keys.lineages(peer.epoch), json.dumps(announced))
     peer.set_active(list(announced))
     return {"active": sorted(announced)}
+
+
+def _average(peer: Peer) -> None:
+    """The mean of the minibatches' gradients into its key, where and how the plan wants it."""
+    database, batches = peer.database, peer.plan.batches
+    found = [peer.keys.gradient(peer.epoch, batch) for batch in range(batches)]
+    average = peer.keys.average(peer.epoch)
+    if peer.settings.gradients == "json":
+        mean = database.average_json(peer.keys.json_gradients(peer.epoch), batches, "synchronise", overhead=False)
+    elif peer.settings.averaging == "naive":
+        mean = _mean(peer, (database.get(key, "synchronise", overhead=False) for key in found))
+    else:
+        database.execute("average", found, [average], "synchronise", overhead=False)
+        if peer.settings.averaging == "in-database":
+            return
+        mean = database.get(average, "synchronise", overhead=False)
+    database.set(average, mean, "synchronise", overhead=False)
 
 
 @on_peer

@@ -14,9 +14,11 @@ PING_INTERVAL_S = 1.0
 
 @dataclass(frozen=True)
 class Settings:
-    """`averaging` in-database, round-trip or naive; `update` in-database or naive; `update_rule` sgd or sgd-momentum;
-    `accumulate` parts of a minibatch whose gradients are added up; `barrier_timeout` in s."""
+    """`gradients` tensor or json; `averaging` in-database, round-trip or naive; `update` in-database or naive;
+    `update_rule` sgd or sgd-momentum; `accumulate` parts of a minibatch whose gradients are added up;
+    `barrier_timeout` in s."""
 
+    gradients: str
     averaging: str
     update: str
     update_rule: str
@@ -28,6 +30,7 @@ class Settings:
         """What the plan's options say, or the defaults."""
         given = plan.options
         return cls(
+            gradients=str(given.get("gradients", "tensor")),
             averaging=str(given.get("averaging", "in-database")),
             update=str(given.get("update", "in-database")),
             update_rule=str(given.get("update-rule", "sgd")),
@@ -108,6 +111,10 @@ class Keys:
     def buffers(self, epoch: int) -> str:
         """The peer's buffers at the beginning of an epoch."""
         return f"{self._run}:buffers_{epoch}"
+
+    def json_gradients(self, epoch: int) -> str:
+        """The list of the minibatches' gradients as JSON texts, as released."""
+        return f"{self._run}:gradients_{epoch}"
 
     def batch_buffers(self, epoch: int, batch: int) -> str:
         """The buffers (BatchNorm statistics) that a minibatch left."""
