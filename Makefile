@@ -44,6 +44,7 @@ bench: $(VENV)/installed-dev
 	$(BIN)/python benchmarks/invoke.py --quick
 	$(BIN)/python benchmarks/object_store.py --quick
 	$(BIN)/python benchmarks/overhead.py
+	$(BIN)/python benchmarks/in_database.py --model mobilenet --repeat 3
 
 clean:
 	rm -rf $(VENV) .coverage .mutation .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

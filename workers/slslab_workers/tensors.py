@@ -133,7 +133,7 @@ class TensorDatabase:
             span.bytes = len(body)
             return np.array(json.loads(bytes(body)), np.float32)
 
-    def command(self, *words: str | int | float | bytes) -> Reply:
+    def command(self, *words: str | int | float | bytes | memoryview) -> Reply:
         """Any other Redis command, and its reply: bulks are memoryviews, arrays lists, nil None."""
         resource = self.resource(str(words[1]) if len(words) > 1 else "")
         with self.tracer.span("tensor.command", "other", resource) as span:
