@@ -92,18 +92,18 @@ class States:
         self.threads: list[threading.Thread] = []
         self._lock = threading.Lock()
 
-    def create_state_machine(self, *, name: str, definition: str, roleArn: str) -> dict[str, Any]:  # noqa: ARG002, N803
+    def create_state_machine(self, *, name: str, definition: str, roleArn: str) -> dict[str, Any]:  # noqa: ARG002
         self.machines[MACHINE + name] = json.loads(definition)
         return {"stateMachineArn": MACHINE + name}
 
-    def delete_state_machine(self, *, stateMachineArn: str) -> None:  # noqa: N803
+    def delete_state_machine(self, *, stateMachineArn: str) -> None:
         del self.machines[stateMachineArn]
 
     def get_paginator(self, operation: str) -> Paginator:
         assert operation == "list_executions"
         return Paginator(self)
 
-    def start_execution(self, *, stateMachineArn: str, name: str, input: str) -> None:  # noqa: A002, N803
+    def start_execution(self, *, stateMachineArn: str, name: str, input: str) -> None:
         machine = self.machines[stateMachineArn]
         arn = f"{stateMachineArn.replace(':stateMachine:', ':execution:')}:{name}"
         with self._lock:
@@ -113,10 +113,10 @@ class States:
             self.threads.append(thread)
         thread.start()
 
-    def describe_execution(self, *, executionArn: str) -> dict[str, Any]:  # noqa: N803
+    def describe_execution(self, *, executionArn: str) -> dict[str, Any]:
         return self.executions[executionArn].describe()
 
-    def stop_execution(self, *, executionArn: str) -> None:  # noqa: N803
+    def stop_execution(self, *, executionArn: str) -> None:
         self._end(self.executions[executionArn], "ABORTED")
 
     def join(self) -> None:
@@ -168,8 +168,8 @@ class StoppedError(Exception):
 class Functions:
     """Lambda's client: an invocation runs the handler where it is called; `hook` hears of each before it does."""
 
-    class exceptions:  # noqa: N801 - as boto3 has it
-        class ResourceNotFoundException(Exception):  # noqa: N818
+    class exceptions:
+        class ResourceNotFoundException(Exception):
             pass
 
     def __init__(self, before: Hook | None, after: Hook | None) -> None:
@@ -178,7 +178,7 @@ class Functions:
         self.memory: dict[str, int] = {}
         self.calls: list[str] = []
 
-    def create_function(self, *, FunctionName: str, Handler: str, MemorySize: int, **_: Any) -> Any:  # noqa: N803
+    def create_function(self, *, FunctionName: str, Handler: str, MemorySize: int, **_: Any) -> Any:
         self.handlers[FunctionName], self.memory[FunctionName] = Handler, MemorySize
         return {"FunctionArn": FunctionName}
 
@@ -191,10 +191,10 @@ class Functions:
     def put_function_event_invoke_config(self, **_: Any) -> None:
         """There are no asynchronous invocations."""
 
-    def delete_function(self, *, FunctionName: str) -> None:  # noqa: N803
+    def delete_function(self, *, FunctionName: str) -> None:
         del self.handlers[FunctionName]
 
-    def invoke(self, *, FunctionName: str, Payload: bytes, **_: Any) -> dict[str, Any]:  # noqa: N803
+    def invoke(self, *, FunctionName: str, Payload: bytes, **_: Any) -> dict[str, Any]:
         try:
             payload, failed = self.call(FunctionName, json.loads(Payload)), {}
         except FunctionFailed as failure:

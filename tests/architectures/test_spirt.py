@@ -3,23 +3,30 @@
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import redis
 import torch
-from tests.architectures.peers import FunctionFailed, Peers, Ran
+from tests.architectures.peers import FunctionFailed, Peers, Ran, Unheard
 
+from slslab.billing import load_book
+from slslab.emulator import memory_budget_mb
+from slslab.execution import DEFAULT_BOOK, execute
 from slslab.metrics import protocol
+from slslab.runs import RunDirectory
+from slslab.stack.queues import find_rabbitmq
+from slslab.statemachines import transitions
 from slslab_workers import datasets, gradients, models, training
-from slslab_workers.architecture import RunFailed
+from slslab_workers.architecture import Cloud, Outcome, Progress, RunFailed
 from slslab_workers.barriers import Barrier
+from slslab_workers.endpoints import queue_url, tensor_urls
 from slslab_workers.plan import Plan, PlanError
 from slslab_workers.queues import Queues
 from slslab_workers.spirt import architecture
-from slslab_workers.spirt.driver import SpirtDeployment
+from slslab_workers.spirt.driver import Spirt, SpirtDeployment
 from slslab_workers.spirt.settings import Keys
 from slslab_workers.spirt.trust import Identity
 
@@ -69,7 +76,7 @@ def test_one_batch_is_bit_equal_to_one_process_after_every_step(
 
     ran = peers.run(plan, before=dawdle, after=steps)
     expected, _ = reference(plan)
-    assert steps.fingerprints == {rank: expected for rank in range(3)}
+    assert steps.fingerprints == dict.fromkeys(range(3), expected)
     assert len(set(expected)) == 3, "every step changes the parameters"
     assert ran.outcome.parameters_sha256 == expected[-1]
     check_counts(ran)
@@ -429,6 +436,84 @@ def test_plans_that_cannot_be(changes: dict[str, Any], problem: str, make_plan: 
     assert problem in refused.value.message
 
 
+class Watched(Spirt):
+    """SPIRT as it is, whose driver's executions are looked at before they go, and what is left after it."""
+
+    def __init__(self) -> None:
+        self.histories: list[int] = []
+        self.left: list[Any] = []
+
+    def drive(self, plan: Plan, cloud: Cloud, progress: Progress) -> Outcome:
+        states = cloud.client("stepfunctions")
+
+        def look(params: Mapping[str, Any], **_: Any) -> None:
+            for page in states.get_paginator("list_executions").paginate(stateMachineArn=params["stateMachineArn"]):
+                for execution in page["executions"]:
+                    history = states.get_paginator("get_execution_history")
+                    pages = history.paginate(executionArn=execution["executionArn"])
+                    self.histories.append(transitions(entry for part in pages for entry in part["events"]))
+
+        states.meta.events.register("provide-client-params.sfn.DeleteStateMachine", look)
+        clients = {"stepfunctions": states, "lambda": cloud.client("lambda"), "s3": cloud.client("s3")}
+        try:
+            return super().drive(plan, replace(cloud, client=clients.__getitem__), progress)
+        finally:
+            self.left += states.list_state_machines()["stateMachines"]
+            self.left += clients["lambda"].list_functions()["Functions"]
+            self.left += clients["s3"].list_buckets()["Buckets"]
+            urls = [*tensor_urls(cloud.environment), queue_url(cloud.environment)]
+            for url in [url for url in urls if url.startswith("redis")]:
+                with redis.Redis.from_url(url) as client:
+                    self.left += [key for key in client.scan_iter() if plan.run.encode() in key]
+
+
+Emulated = Callable[[Plan], tuple[dict[str, Any], Watched]]
+
+
+@pytest.fixture(scope="module")
+def emulated(tmp_path_factory: pytest.TempPathFactory) -> Emulated:
+    """Runs a plan as `slslab run` does; its document, and what was looked at."""
+
+    def run(plan: Plan) -> tuple[dict[str, Any], Watched]:
+        watched = Watched()
+        directory = RunDirectory.create(tmp_path_factory.mktemp("runs") / plan.run)
+        book, budget_mb = load_book(DEFAULT_BOOK), memory_budget_mb()
+        return execute(plan, watched, directory, Unheard(), book, budget_mb), watched
+
+    return run
+
+
+def test_through_the_emulator_it_is_the_same(
+    emulated: Emulated, store: Any, databases: list[str], make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two peers, two minibatches, over RabbitMQ where it is installed: counts, transitions by boto3's histories, and
+    the bits of the peers in threads, whose queue is the embedded one."""
+    # A whole vCPU for each function: with less, every cold start takes seconds.
+    plan = make_plan("spirt", workers=2, memory_mb=1769, options={"queue": "auto", "light-memory": 1769})
+    document, watched = emulated(plan)
+    assert document["error"] is None
+    expected = architecture.counts(2, 2, 1, LENET)
+    assert document["counts"] == dict(expected.operations)
+    assert document["bytes"] == {"in": expected.bytes_in, "out": expected.bytes_out}
+    assert ("RabbitMQ" in document["stack"]["queue"]) == (find_rabbitmq() is not None)
+    assert watched.histories == [2 + 8] * 2
+    assert document["replicas_equal"]
+    assert document["details"]["deaths"] == []
+    in_threads = Peers(monkeypatch, store, databases).run(plan)
+    assert document["parameters_sha256"] == in_threads.outcome.parameters_sha256
+    assert watched.left == []
+
+
+def test_through_the_emulator_without_enough_memory(emulated: Emulated, make_plan: MakePlan) -> None:
+    """128 MB do not hold PyTorch."""
+    document, watched = emulated(make_plan("spirt", workers=1, batches=1, memory_mb=128, options={"queue": "embedded"}))
+    assert document["status"] == "failed"
+    assert document["error"]["type"] == "Runtime.OutOfMemory"
+    assert document["error"]["message"].endswith("signal: killed")
+    assert document["error"]["worker"] == 0
+    assert watched.left == []
+
+
 class Steps:
     """A hook that keeps every peer's parameters after each of its updates."""
 
@@ -458,8 +543,13 @@ def whole_epoch(plan: Plan, epoch: int) -> tuple[torch.Tensor, torch.Tensor]:
     )
     prepared = [
         datasets.prepare(
-            *(dataset.train_images[indices[rank, step]], dataset.train_labels[indices[rank, step]]),
-            *(dataset.policy, plan.seed, epoch, rank, step),
+            dataset.train_images[indices[rank, step]],
+            dataset.train_labels[indices[rank, step]],
+            dataset.policy,
+            plan.seed,
+            epoch,
+            rank,
+            step,
         )
         for rank in range(plan.workers)
         for step in range(plan.batches)
