@@ -135,6 +135,21 @@ def test_ways_to_average_and_to_update_agree(rule: str, peers: Peers, make_plan:
     assert protocol(outside.events)["counts"]["tensor.script"] == 2 * 2
 
 
+def test_json_gradients_make_the_released_round_trip(peers: Peers, make_plan: MakePlan) -> None:
+    tensors, texts = Steps(peers), Steps(peers)
+    peers.run(make_plan("spirt", workers=2, epochs=2), after=tensors)
+    ran = peers.run(make_plan("spirt", workers=2, epochs=2, options={"gradients": "json"}), after=texts)
+    assert ran.outcome.replicas_equal
+    # Sums in float64, and 14 digits of them, rounded to float32.
+    assert distance(texts.last, tensors.last) <= 1e-6
+    found = protocol(ran.events)
+    closed = architecture.counts(2, 2, 2, 61_706)
+    expected = dict(closed.operations)
+    # The mean of each peer and epoch goes out as JSON and back as a tensor.
+    assert found["counts"] == expected | {"tensor.set": expected["tensor.set"] + 4}
+    assert found["bytes"]["in"] > 2 * closed.bytes_in
+
+
 def test_an_accumulated_gradient_is_the_whole_minibatchs(peers: Peers, make_plan: MakePlan) -> None:
     whole, parts = Steps(peers), Steps(peers)
     peers.run(make_plan("spirt", workers=1, epochs=2), after=whole)
@@ -423,6 +438,7 @@ def test_the_death_of_all_peers_ends_the_run(peers: Peers, make_plan: MakePlan) 
     ("changes", "problem"),
     [
         ({"options": {"accumulate": 0}}, "accumulate is 0"),
+        ({"options": {"gradients": "json", "averaging": "naive"}}, "JSON gradients are averaged by a round trip"),
         ({"options": {"barrier-timeout": 0.0}}, "barrier-timeout is 0.0"),
         ({"options": {"light-memory": 64}}, "cannot have 64 MB"),
         ({"options": {"light-memory": 2048}}, "cannot have 2048 MB"),
