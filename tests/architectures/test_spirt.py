@@ -147,7 +147,7 @@ def test_json_gradients_make_the_released_round_trip(peers: Peers, make_plan: Ma
     expected = dict(closed.operations)
     # The mean of each peer and epoch goes out as JSON and back as a tensor.
     assert found["counts"] == expected | {"tensor.set": expected["tensor.set"] + 4}
-    assert found["bytes"]["in"] > 2 * closed.bytes_in
+    assert found["bytes"]["in"] > closed.bytes_in
 
 
 def test_an_accumulated_gradient_is_the_whole_minibatchs(peers: Peers, make_plan: MakePlan) -> None:
