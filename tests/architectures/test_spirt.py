@@ -150,6 +150,17 @@ def test_json_gradients_make_the_released_round_trip(peers: Peers, make_plan: Ma
     assert found["bytes"]["in"] > closed.bytes_in
 
 
+def test_gradients_as_json_are_the_same(peers: Peers, make_plan: MakePlan, reference: Reference) -> None:
+    """float32 survives its way through decimal text, so one batch gives equal bits."""
+    changes = {"batches": 1, "batch_size": 4, "epochs": 2, "momentum": 0.0, "weight_decay": 0.0}
+    plan = make_plan("spirt", workers=2, **changes, options={"gradients": "json", "averaging": "round-trip"})
+    steps = Steps(peers)
+    ran = peers.run(plan, after=steps)
+    assert steps.fingerprints[0] == steps.fingerprints[1] == reference(plan)[0]
+    assert ran.transitions == 2 * 2 * (1 + 8)
+    assert peers.left() == []
+
+
 def test_an_accumulated_gradient_is_the_whole_minibatchs(peers: Peers, make_plan: MakePlan) -> None:
     whole, parts = Steps(peers), Steps(peers)
     peers.run(make_plan("spirt", workers=1, epochs=2), after=whole)
@@ -209,6 +220,42 @@ def test_a_peer_that_dies_leaves_the_others_their_mean(
     assert max(epoch for rank, epoch in ran.executions if rank == 2) == epoch_of_death
     assert all(ran.executions[rank, epoch].status == "SUCCEEDED" for rank in (0, 1) for epoch in range(3))
     assert peers.left() == []
+
+
+def test_the_next_peer_stores_the_model_of_one_that_died(peers: Peers, make_plan: MakePlan) -> None:
+    """Rank 0 dies when all have read its average; nobody but rank 1 can store what the driver evaluates."""
+    dead = threading.Event()
+
+    def kill(name: str, rank: int, epoch: int, _: Any) -> None:
+        if (name, epoch) == ("check_convergence", 1):
+            if rank == 0:
+                peers.kill(0)
+                dead.set()
+            dead.wait(30)
+
+    ran = peers.run(make_plan("spirt", workers=3, epochs=3, batches=1, batch_size=4), before=kill)
+    assert len(ran.outcome.accuracy) == ran.outcome.epochs == 3
+    assert ran.outcome.replicas_equal
+    assert [(death["worker"], death["epoch"]) for death in ran.outcome.details["deaths"]] == [(0, 1)]
+
+
+def test_a_model_that_died_with_its_peer_fails_the_run(peers: Peers, make_plan: MakePlan) -> None:
+    """Rank 0 dies when rank 1 has seen it alive, and has left the model to it."""
+    judged = threading.Event()
+
+    def kill(name: str, rank: int, _: int, __: Any) -> None:
+        if (name, rank) == ("check_convergence", 0):
+            judged.wait(30)
+            peers.kill(0)
+
+    def after(name: str, rank: int, _: int, __: Any) -> None:
+        if (name, rank) == ("check_convergence", 1):
+            judged.set()
+
+    with pytest.raises(RunFailed, match="the model of epoch 0 died") as failed:
+        peers.run(make_plan("spirt", workers=2, batches=1), before=kill, after=after)
+    assert failed.value.type == "ModelLost"
+    check_nothing_left(peers)
 
 
 @pytest.mark.parametrize("rule", ["sgd", "sgd-momentum"])
@@ -442,6 +489,7 @@ def test_the_death_of_all_peers_ends_the_run(peers: Peers, make_plan: MakePlan) 
         ({"options": {"barrier-timeout": 0.0}}, "barrier-timeout is 0.0"),
         ({"options": {"light-memory": 64}}, "cannot have 64 MB"),
         ({"options": {"light-memory": 2048}}, "cannot have 2048 MB"),
+        ({"options": {"gradients": "json", "averaging": "naive"}}, "averaged by a round trip"),
         ({"mode": "per-batch"}, "invoked by its state machines"),
         ({"invoke": "event"}, "invoked by its state machines"),
     ],

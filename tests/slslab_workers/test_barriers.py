@@ -125,6 +125,18 @@ def test_a_participant_that_was_dropped_comes_back_and_has_missed_nothing(connec
         assert barrier.wait(1, ALL, PATIENCE_S) == payloads(1)
 
 
+def test_a_wait_that_is_not_the_last_prepares_nothing(connect: Connect, run: str) -> None:
+    (client, first), (_, second), *_ = ready(connect, run)
+    arrive(first, 0)
+    arrive(second, 0)
+    declared = len(client.told("queue.declare"))
+    for _ in range(2):
+        assert first.wait(0, ALL, SHORT_S, last=False) == payloads(0, range(2))
+    assert len(client.told("queue.declare")) == declared
+    assert first.wait(0, ALL, 0.0) == payloads(0, range(2))
+    assert len(client.told("queue.declare")) == declared + 2
+
+
 def test_a_participant_that_died_and_is_invoked_again_hears_all_again(connect: Connect, run: str) -> None:
     participants = ready(connect, run)
     for _, barrier in participants:

@@ -27,6 +27,7 @@ from slslab_workers.deployment import ROLE, Deployment, FunctionSpec, deploy_and
 from slslab_workers.events import Tracer
 from slslab_workers.job import HELD_OUT
 from slslab_workers.keys import result_key, validation_key
+from slslab_workers.objects import Absent
 from slslab_workers.plan import Plan, PlanError, Value
 from slslab_workers.queues import QUEUE, QueueError, Queues, open_queues
 from slslab_workers.spirt.counts import counts
@@ -197,6 +198,15 @@ class SpirtDeployment(Deployment):
         for finished in range(len(self.accuracies), self._epoch + 1):
             self.evaluate(finished)
         return self._judged(self._epoch + 1)
+
+    def evaluate(self, epoch: int) -> bool:
+        """As all rooms do; RunFailed if the peer that was to store the epoch's model died before it had."""
+        try:
+            return super().evaluate(epoch)
+        except Absent as error:
+            raise RunFailed(
+                "ModelLost", f"the model of epoch {epoch} died with the peer that was to store it"
+            ) from error
 
     def remove(self) -> None:
         """State machines first, so that nothing calls the functions, queues and tensors that go after them."""
