@@ -144,7 +144,8 @@ def test_json_gradients_make_the_released_round_trip(peers: Peers, make_plan: Ma
     assert distance(texts.last, tensors.last) <= 1e-6
     found = protocol(ran.events)
     closed = architecture.counts(2, 2, 2, 61_706)
-    expected = dict(closed.operations)
+    # The harness counts transitions by itself.
+    expected = {op: number for op, number in closed.operations.items() if op != "transition"}
     # The mean of each peer and epoch goes out as JSON and back as a tensor.
     assert found["counts"] == expected | {"tensor.set": expected["tensor.set"] + 4}
     assert found["bytes"]["in"] > closed.bytes_in
