@@ -6,8 +6,9 @@ Data flows one way: plan → invocations and events → trace → bill and metri
 import shutil
 import threading
 import time
+from bisect import bisect_right
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import entry_points, version
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from slslab.metering import InvocationRecord
 from slslab.running import running
 from slslab.runs import DOCUMENT, RunDirectory, list_runs, new_id, resolve, root
 from slslab.trace import Trace, TraceWriter, instances, invocations, load
-from slslab_workers.architecture import Architecture, Outcome, Progress, RunFailed
+from slslab_workers.architecture import Architecture, Outcome, Progress, ResidentPhase, RunFailed
 from slslab_workers.models import spec
 from slslab_workers.plan import Plan, PlanError
 
@@ -97,14 +98,26 @@ def run_plan(
 def admit(plan: Plan, architecture: Architecture, budget_mb: int) -> None:
     """Refuse a plan that cannot be resident in the host's memory for functions, with the arithmetic (HostError)."""
     for phase in architecture.resident_set(plan):
-        needed = phase.environments * plan.memory_mb
-        if needed > budget_mb:
-            fits = budget_mb // plan.memory_mb
+        needed_mb = _needed_mb(phase, plan)
+        if needed_mb > budget_mb:
+            beside = f" + {phase.beside_mb:,} MB of smaller functions and databases" if phase.beside_mb else ""
+            fits = bisect_right(range(1, plan.workers), budget_mb, key=lambda n: _largest_mb(plan, architecture, n))
             raise HostError(
-                f"{phase.name} needs {phase.environments} environments at once: {phase.environments} × "
-                f"{plan.memory_mb:,} MB = {needed:,} MB, and this host has {budget_mb:,} MB for functions.",
+                f"{phase.name} needs {phase.environments} environment{'s' * (phase.environments != 1)} at once: "
+                f"{phase.environments} × "
+                f"{plan.memory_mb:,} MB{beside} = {needed_mb:,} MB, and this host has {budget_mb:,} MB for functions.",
                 f"--workers {fits} fits, or a smaller --memory." if fits else "choose a smaller --memory.",
             )
+
+
+def _needed_mb(phase: ResidentPhase, plan: Plan) -> int:
+    return phase.environments * plan.memory_mb + phase.beside_mb
+
+
+def _largest_mb(plan: Plan, architecture: Architecture, workers: int) -> int:
+    """What the plan would need at once with another number of workers."""
+    smaller = replace(plan, workers=workers)
+    return max((_needed_mb(phase, smaller) for phase in architecture.resident_set(smaller)), default=0)
 
 
 @dataclass

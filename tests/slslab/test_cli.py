@@ -243,6 +243,7 @@ def test_the_real_job(slslab: Slslab) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
+        (("run", "spirt", "--workers", "4000"), 3, "1 environment at once: 1 × 1,024 MB + 1,076,000 MB of smaller"),
         (("run", "allreduce", "--workers", "4000"), 3, "4000 environments at once: 4000 × 1,024 MB = 4,096,000 MB"),
         (("run", "allreduce", "--batches", "50"), 2, "= 12,800 images an epoch, and the training set holds 1,433"),
         (("run", "nothing"), 2, "There is no architecture 'nothing'"),

@@ -32,10 +32,14 @@ class Option:
 
 @dataclass(frozen=True)
 class ResidentPhase:
-    """Environments that must be resident at once in a phase, because they wait for each other."""
+    """What must be resident at once in a phase, because it waits for each other.
+
+    `environments` have the plan's memory size; `beside_mb` is the memory of smaller functions and of databases, MB.
+    """
 
     name: str
     environments: int
+    beside_mb: int = 0
 
 
 @dataclass(frozen=True)

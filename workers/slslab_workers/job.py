@@ -158,6 +158,11 @@ class Job:
         return images[rest], labels[rest]
 
 
+def gradient_mb(plan: Plan) -> int:
+    """Memory of one gradient of the plan's model, MB rounded up; 0 for a model that only building can count."""
+    return math.ceil(4 * (models.spec(plan.model).parameters or 0) / (1 << 20))
+
+
 def finished_epochs(plan: Plan, result: Mapping[str, Any]) -> int:
     """Epochs that a worker has trained, by its result; a room may end training within the last of them."""
     return math.ceil(int(result["position"]) / plan.batches)

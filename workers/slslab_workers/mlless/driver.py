@@ -22,7 +22,7 @@ from slslab_workers.architecture import (
 )
 from slslab_workers.deployment import Deployment, FunctionSpec, deploy_and_train
 from slslab_workers.events import Tracer
-from slslab_workers.job import PARTITION, REPLICAS
+from slslab_workers.job import PARTITION, REPLICAS, gradient_mb
 from slslab_workers.mlless.counts import counts
 from slslab_workers.mlless.settings import (
     Settings,
@@ -96,8 +96,11 @@ class MLLess(Architecture):
         return Requirements(tensor_databases=1 if store == "tensordb" else 0, queue=queue)
 
     def resident_set(self, plan: Plan) -> tuple[ResidentPhase, ...]:
-        """All workers wait for each other and for the supervisor."""
-        return (ResidentPhase(self.name, plan.workers + 1),)
+        """All workers wait for each other and for the supervisor; a database keeps two updates of each."""
+        beside_mb = int(plan.options.get(SUPERVISOR_MEMORY.name, SUPERVISOR_MEMORY.default))
+        if Settings.of(plan).store == "tensordb":
+            beside_mb += 2 * plan.workers * gradient_mb(plan)
+        return (ResidentPhase(self.name, plan.workers, beside_mb),)
 
     def counts(
         self,

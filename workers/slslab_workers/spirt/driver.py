@@ -1,7 +1,6 @@
 """SPIRT's trigger script: peers are born, start their own state machines, and are followed from epoch to epoch."""
 
 import json
-import math
 import secrets
 import time
 from collections.abc import Mapping
@@ -9,7 +8,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import Any
 
-from slslab_workers import datasets, endpoints, models
+from slslab_workers import datasets, endpoints
 from slslab_workers.architecture import (
     NO_OPTIONS,
     Architecture,
@@ -25,7 +24,7 @@ from slslab_workers.architecture import (
 from slslab_workers.barriers import prepare_epoch, remove_epoch
 from slslab_workers.deployment import ROLE, Deployment, FunctionSpec, deploy_and_train
 from slslab_workers.events import Tracer
-from slslab_workers.job import HELD_OUT
+from slslab_workers.job import HELD_OUT, gradient_mb
 from slslab_workers.keys import result_key, validation_key
 from slslab_workers.objects import Absent
 from slslab_workers.plan import Plan, PlanError, Value
@@ -49,7 +48,6 @@ DESCRIBE_INTERVAL_S = 0.2
 VALIDATION = 2048
 MEMBERSHIP = ("init_peers", "auth", "check_heartbeat")
 LEARNING = ("init_model", "compute_gradients", "check_convergence")
-MB = 1 << 20
 SMALLEST_MB = 128
 SCANNED = 1000
 LIGHT_MEMORY = Option(
@@ -120,8 +118,10 @@ class Spirt(Architecture):
         return Requirements(tensor_databases=plan.workers, queue=queue, state_machines=True)
 
     def resident_set(self, plan: Plan) -> tuple[ResidentPhase, ...]:
-        """n functions wait at the barrier for whoever computes last."""
-        return (ResidentPhase(self.name, plan.workers + 1),)
+        """n small functions wait at the barrier for whoever computes last; n databases hold all gradients."""
+        # Parameters, momentum, average and aggregate beside the minibatches' gradients.
+        database_mb = (plan.batches + 4) * gradient_mb(plan)
+        return (ResidentPhase(self.name, 1, plan.workers * (_light_mb(plan) + database_mb)),)
 
     def counts(
         self,
@@ -157,14 +157,11 @@ class SpirtDeployment(Deployment):
 
     def functions(self) -> list[FunctionSpec]:
         """A function for each state, and the two by which a peer is born."""
-        parameters = models.spec(self.plan.model).parameters or 0
-        enough_mb = math.ceil((256 * MB + 4 * 4 * parameters) / MB)
-        light_mb = int(self.plan.options.get(LIGHT_MEMORY.name, LIGHT_MEMORY.default)) or enough_mb
         specs = []
         for name in ("init_peers", "init_model", *STATES.values()):
             heavy = name in LEARNING
             module = "membership" if name in MEMBERSHIP else "learning" if heavy else "rounds"
-            memory_mb = self.plan.memory_mb if heavy else min(light_mb, self.plan.memory_mb)
+            memory_mb = self.plan.memory_mb if heavy else _light_mb(self.plan)
             specs.append(FunctionSpec(self._name(name), f"slslab_workers.spirt.{module}.{name}", memory_mb))
         return specs
 
@@ -370,3 +367,9 @@ class SpirtDeployment(Deployment):
 def _failed(payload: Mapping[str, Any], rank: int) -> RunFailed:
     """A function's own error, as Lambda put it into the payload."""
     return RunFailed(str(payload.get("errorType", "Unknown")), str(payload.get("errorMessage", "")), rank)
+
+
+def _light_mb(plan: Plan) -> int:
+    """Memory size of the functions that need no torch, MB: two vectors are held at a time, two are in flight."""
+    enough_mb = 256 + 4 * gradient_mb(plan)
+    return min(int(plan.options.get(LIGHT_MEMORY.name, LIGHT_MEMORY.default)) or enough_mb, plan.memory_mb)
