@@ -91,7 +91,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def databases() -> Iterator[list[str]]:
     """Addresses of tensor databases in one process; a test takes away those that it needs, so that no two share one."""
-    with EmbeddedTensorDatabases(128, password="p@ss:word/1") as server:
+    with EmbeddedTensorDatabases(200, password="p@ss:word/1") as server:
         yield list(server.endpoints)
 
 

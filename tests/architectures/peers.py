@@ -240,7 +240,8 @@ class Peers:
     """Runs plans with fresh databases for each; `parameters` has what each update made, by rank, in order."""
 
     def __init__(self, patch: pytest.MonkeyPatch, store: Any, urls: list[str]) -> None:
-        self._patch, self._store, self._urls, self._queue = patch, store, urls, urls.pop()
+        # One queue serves all; runs have names of their own.
+        self._patch, self._store, self._urls, self._queue = patch, store, urls, urls[0]
         self._pristine: dict[Any, torch.nn.Module] = {}
         self._building = threading.Lock()
         self._build = models.build
@@ -285,6 +286,7 @@ class Peers:
     def prepare(self, plan: Plan) -> None:
         """Databases for the plan's peers, and the environment of its functions."""
         self.plan, self.events = plan, []
+        assert len(self._urls) > plan.workers, "the fixture has too few databases"
         self.urls = [self._urls.pop() for _ in range(plan.workers)]
         self._patch.setenv(QUEUE_URL, self._queue)
         self._patch.setenv(TENSOR_URLS, " ".join(self.urls))
