@@ -1,0 +1,304 @@
+"""MLLess beyond one invocation: hand-overs through a Lambda endpoint, and its driver on the emulator."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from tests.architectures.test_resumption import Context, Lambda
+
+from slslab.emulator import Emulator
+from slslab_workers import endpoints
+from slslab_workers.architecture import Cloud, Outcome, RunFailed
+from slslab_workers.deployment import FunctionSpec, deploy_and_train
+from slslab_workers.events import Tracer
+from slslab_workers.keys import minibatch_key
+from slslab_workers.mlless import supervisor
+from slslab_workers.mlless.counts import counts
+from slslab_workers.mlless.driver import MLLessDeployment, create_queues, delete_queues
+from slslab_workers.mlless.handlers import MLLessWorker
+from slslab_workers.mlless.supervisor import Supervision
+from slslab_workers.objects import Objects
+from slslab_workers.plan import Assignment, Plan
+from slslab_workers.queues import open_queues
+
+MakePlan = Callable[..., Plan]
+Reference = Callable[[Plan], Any]
+P = 61_706
+
+
+class Functions(Lambda):
+    """An Invoke endpoint that passes events on as they are, with the function's name."""
+
+    def __init__(self, work: Callable[[str, dict[str, Any]], dict[str, Any]]) -> None:
+        super().__init__(work)  # type: ignore[arg-type]
+        self.futures: list[tuple[str, Future[dict[str, Any]]]] = []
+
+    def accept(self, path: str, payload: bytes) -> None:
+        self.invoke(path.split("/")[-2], json.loads(payload))
+
+    def invoke(self, function: str, event: dict[str, Any]) -> None:
+        work: Any = self.work
+        self.futures.append((function, self.pool.submit(work, function, event)))
+
+    def answers(self) -> list[tuple[str, dict[str, Any]]]:
+        """What every invocation returned, with its function, once none is left that could invoke another."""
+        while pending := [future for _, future in self.futures if not future.done()]:
+            done, _ = wait(pending, timeout=60, return_when=FIRST_COMPLETED)
+            assert done
+            for future in done:
+                future.result()
+        return [(name, future.result()) for name, future in self.futures]
+
+
+class Hurried(MLLessWorker):
+    """Worker 1 is short of time in its second step of each generation."""
+
+    def _short_of_time(self, started: float) -> bool:
+        self.asked = getattr(self, "asked", 0) + 1
+        return super()._short_of_time(started) or (self.rank == 1 and self.asked == 2)
+
+
+def test_hand_overs_in_the_middle_of_epochs_and_steps_change_nothing(
+    store: Any,
+    databases: Any,
+    make_plan: MakePlan,
+    reference: Reference,
+    upload: Callable[[Plan], str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All workers leave after the steps in which worker 1 is short of time. The supervisor leaves by itself after every
+    fourth report, in the middle of a step, and what it has heard goes on with it."""
+    plan = make_plan("mlless", workers=3, batches=3, epochs=2, options={"filter": "none"})
+    bucket = upload(plan)
+    events: list[dict[str, Any]] = []
+    monkeypatch.setattr("slslab_workers.events.environment_sink", lambda: events.append)
+
+    def work(function: str, event: dict[str, Any]) -> dict[str, Any]:
+        if function == "supervisor":
+            context = Context(5)
+            context.function_name = "supervisor"
+            return supervisor.handler(event, context)
+        assignment = Assignment.from_event(event)
+        tracer = Tracer(events.append, plan.run, assignment.rank, f"{assignment.rank}/{assignment.generation}")
+        return Hurried(assignment, Context(1_000), Objects(store, bucket, tracer)).run()
+
+    server = Functions(work)
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_LAMBDA", f"http://127.0.0.1:{server.server_address[1]}")
+    try:
+        with open_queues(databases[1], Tracer(events.append, plan.run)) as queues:
+            create_queues(queues, plan)
+            server.invoke("supervisor", Supervision(plan, 0, 6).to_event())
+            for rank in range(3):
+                server.invoke("worker", Assignment(plan, bucket, rank, 0, 6, False, False, 0).to_event())
+            try:
+                answers = server.answers()
+            finally:
+                delete_queues(queues, plan)
+    finally:
+        server.stop()
+    results = [answer for name, answer in answers if name == "worker"]
+    left = sorted((answer["position"], answer["rank"]) for answer in results if answer["status"] == "continued")
+    assert left == [(position, rank) for position in (2, 4) for rank in range(3)]
+    finished = [answer for answer in results if answer["status"] == "finished"]
+    assert sorted(answer["rank"] for answer in finished) == [0, 1, 2]
+    assert {answer["parameters_sha256"] for answer in finished} == {reference(plan)[0][-1]}
+    supervised = [answer["status"] for name, answer in answers if name == "supervisor"]
+    assert supervised == ["continued"] * 4 + ["finished"]
+    protocol: dict[str, int] = {}
+    for event in events:
+        if not event["overhead"]:
+            protocol[event["op"]] = protocol.get(event["op"], 0) + event["requests"]
+    expected = dict(counts(3, 6, 1, P).operations)
+    expected["queue.deliver"] -= 6  # nobody plays the client
+    assert protocol == expected
+
+
+class Stages:
+    """Nobody who looks on."""
+
+    def report(self, stage: str, done: int, total: int) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def aws(store: Any, databases: tuple[str, str]) -> Iterator[Emulator]:
+    """An emulator whose functions find the stores and the queue."""
+    assert store is not None
+    tensors, queue = databases
+    variables = {
+        "AWS_ENDPOINT_URL_S3": os.environ["AWS_ENDPOINT_URL_S3"],
+        endpoints.TENSOR_URLS: tensors,
+        endpoints.QUEUE_URL: queue,
+    }
+    with Emulator(variables=variables) as emulator:
+        yield emulator
+
+
+@dataclass
+class Driven:
+    """Drives plans, whose buckets must be gone if they finish, and keeps the driver's own events."""
+
+    aws: Emulator
+    queue: str
+    clients: list[Any] = field(default_factory=list)
+    events: list[dict[str, Any]] = field(default_factory=list)
+
+    def __call__(self, plan: Plan, kind: type[MLLessDeployment] = MLLessDeployment) -> Outcome:
+        self.aws.records.clear()
+        cloud = Cloud(self.client, self.events.append, {endpoints.QUEUE_URL: self.queue})
+        outcome = deploy_and_train(kind(plan, cloud, Stages()))
+        listed = self.client("s3").list_buckets()["Buckets"]
+        assert f"slslab-{plan.run}" not in [bucket["Name"] for bucket in listed]
+        return outcome
+
+    def client(self, service: str) -> Any:
+        self.clients.append(self.aws.client(service))
+        return self.clients[-1]
+
+    def supervised(self) -> int:
+        """Invocations of the supervisor."""
+        return sum(record.function.endswith("-supervisor") for record in self.aws.records)
+
+
+@pytest.fixture
+def drive(aws: Emulator, databases: tuple[str, str]) -> Iterator[Driven]:
+    """Drives plans; however they end, no function, queue or exchange may be left."""
+    driven = Driven(aws, databases[1])
+    yield driven
+    assert driven.client("lambda").list_functions()["Functions"] == []
+    with closing(redis.Redis.from_url(databases[1], protocol=2)) as server:
+        assert list(server.scan_iter("*")) == []
+    for client in driven.clients:
+        client.close()
+
+
+def test_event_invocations_and_a_loss_that_ends_the_third_epoch(
+    drive: Driven, make_plan: MakePlan, reference: Reference
+) -> None:
+    """Ten low steps in a row end the run, though every epoch has a supervisor's invocation of its own."""
+    options = {"filter": "none", "end-threshold": 1e9}
+    changes: dict[str, Any] = {"batches": 4, "epochs": 5, "batch_size": 4, "invoke": "event", "until_accuracy": 1.0}
+    plan = make_plan("mlless", workers=2, options=options, **changes)
+    outcome = drive(plan)
+    assert outcome.epochs == len(outcome.loss) == len(outcome.accuracy) == 3
+    assert outcome.replicas_equal
+    assert (outcome.updates, outcome.parameters_sha256) == (10, reference(plan)[0][9])
+    assert [record.invocation_type for record in drive.aws.records] == ["Event"] * 9
+    assert drive.supervised() == 3
+    heard = [e for e in drive.events if e["op"] == "queue.deliver" and not e["overhead"]]
+    assert len(heard) == 10, "the client hears of every step once"
+
+
+class Hasty(MLLessDeployment):
+    """The supervisor keeps 30 s of its time-out of 32 s for its hand-over."""
+
+    def call(self, function: str, event: Any, kind: str, rank: int | None) -> dict[str, Any]:
+        if function == self.supervisor:
+            event = {**event, "plan": {**event["plan"], "timeout": 900}}
+        return super().call(function, event, kind, rank)
+
+
+def test_per_batch_invocations_under_several_supervisors(
+    drive: Driven, make_plan: MakePlan, reference: Reference
+) -> None:
+    """The driver waits for each batch, and the supervisor goes on in invocations that nobody waits for."""
+    options = {"filter": "none", "store": "s3"}
+    plan = make_plan("mlless", workers=2, epochs=2, mode="per-batch", timeout=32, options=options)
+    outcome = drive(plan, Hasty)
+    assert outcome.parameters_sha256 == reference(plan)[0][-1]
+    assert len(drive.aws.records) - drive.supervised() == 2 * 2 * 2
+    assert drive.supervised() >= 2, "two seconds are less than it takes to import PyTorch"
+
+
+class WorkerDies(MLLessDeployment):
+    """Worker 1 finds no minibatch in its second step, while the others wait for it."""
+
+    def upload(self, epochs: Any) -> None:
+        super().upload(epochs)
+        self._s3.delete_object(Bucket=self.bucket, Key=minibatch_key(self.plan, 0, 1, 1))
+
+
+class SupervisorDies(MLLessDeployment):
+    """The supervisor's code cannot be imported."""
+
+    def functions(self) -> list[FunctionSpec]:
+        *workers, supervising = super().functions()
+        return [*workers, replace(supervising, handler="slslab_workers.mlless.nobody.handler")]
+
+
+class SuccessorDies(SupervisorDies):
+    """The supervisor dies in an invocation that the one before has made, and that nobody waits for."""
+
+    def call(self, function: str, event: Any, kind: str, rank: int | None) -> dict[str, Any]:
+        if function != self.supervisor:
+            return super().call(function, event, kind, rank)
+        super().call(function, event, "Event", rank)
+        return {"status": "continued"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "worker", "error", "changes"),
+    [
+        (WorkerDies, 1, "Absent", {}),
+        (WorkerDies, 1, "Absent", {"invoke": "event"}),
+        (SupervisorDies, None, "Runtime.ImportModuleError", {}),
+        (SuccessorDies, None, "Runtime.ImportModuleError", {"mode": "per-batch"}),
+    ],
+)
+def test_whoever_dies_ends_the_run(
+    kind: type[MLLessDeployment],
+    worker: int | None,
+    error: str,
+    changes: dict[str, Any],
+    drive: Driven,
+    make_plan: MakePlan,
+) -> None:
+    """Long before the time-out of 900 s, after which the test would have failed."""
+    with pytest.raises(RunFailed) as failed:
+        drive(make_plan("mlless", workers=2, options={"filter": "none"}, **changes), kind)
+    assert (failed.value.worker, failed.value.type) == (worker, error)
+
+
+def test_a_queue_that_is_gone_ends_the_run(drive: Driven, make_plan: MakePlan) -> None:
+    drive.queue = "redis://127.0.0.1:1"
+    with pytest.raises(RunFailed, match="The connection to the queue's server broke"):
+        drive(make_plan("mlless"))
+
+
+def slslab(directory: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
+    """Exit code and document of a run through the command line."""
+    command = [sys.executable, "-c", "from slslab.cli import main; main()", "run", "mlless", *arguments, "--json"]
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "SLSLAB_"))}
+    variables["SLSLAB_RUNS"] = str(directory)
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=300, check=False)
+    return done.returncode, json.loads(done.stdout)
+
+
+def test_a_run_through_the_command_line(tmp_path: Path, reference: Reference) -> None:
+    code, document = slslab(tmp_path, *"--workers 2 --batches 2 --epochs 2 --filter none --queue embedded".split())
+    assert (code, document["error"], document["status"]) == (0, None, "done")
+    assert (document["replicas_equal"], document["updates"], document["invocations"]) == (True, 4, 3)
+    assert document["parameters_sha256"] == reference(Plan.from_document(document["plan"]))[0][-1]
+    expected = counts(2, 2, 2, P)
+    assert document["counts"] == dict(expected.operations)
+    assert document["bytes"] == {"in": expected.bytes_in, "out": expected.bytes_out}
+    assert len(document["accuracy"]) == len(document["loss"]) == 2
+
+
+def test_a_worker_that_is_killed_for_memory_ends_the_run(tmp_path: Path) -> None:
+    arguments = "--model mobilenet --dataset synthetic --workers 2 --batches 1 --batch-size 128 --memory 512"
+    code, document = slslab(tmp_path, *arguments.split(), "--queue", "embedded")
+    assert (code, document["status"]) == (1, "failed")
+    assert document["error"]["type"] == "Runtime.OutOfMemory"
+    assert document["error"]["worker"] in (0, 1)
+    assert document["error"]["hint"].startswith("killed at its limit of 512 MB")
