@@ -69,7 +69,7 @@ class Hurried(MLLessWorker):
 
 def test_hand_overs_in_the_middle_of_epochs_and_steps_change_nothing(
     store: Any,
-    databases: Any,
+    tensors_and_queue: Any,
     make_plan: MakePlan,
     reference: Reference,
     upload: Callable[[Plan], str],
@@ -95,7 +95,7 @@ def test_hand_overs_in_the_middle_of_epochs_and_steps_change_nothing(
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     monkeypatch.setenv("AWS_ENDPOINT_URL_LAMBDA", f"http://127.0.0.1:{server.server_address[1]}")
     try:
-        with open_queues(databases[1], Tracer(events.append, plan.run)) as queues:
+        with open_queues(tensors_and_queue[1], Tracer(events.append, plan.run)) as queues:
             create_queues(queues, plan)
             server.invoke("supervisor", Supervision(plan, 0, 6).to_event())
             for rank in range(3):
@@ -131,10 +131,10 @@ class Stages:
 
 
 @pytest.fixture(scope="module")
-def aws(store: Any, databases: tuple[str, str]) -> Iterator[Emulator]:
+def aws(store: Any, tensors_and_queue: tuple[str, str]) -> Iterator[Emulator]:
     """An emulator whose functions find the stores and the queue."""
     assert store is not None
-    tensors, queue = databases
+    tensors, queue = tensors_and_queue
     variables = {
         "AWS_ENDPOINT_URL_S3": os.environ["AWS_ENDPOINT_URL_S3"],
         endpoints.TENSOR_URLS: tensors,
@@ -171,12 +171,12 @@ class Driven:
 
 
 @pytest.fixture
-def drive(aws: Emulator, databases: tuple[str, str]) -> Iterator[Driven]:
+def drive(aws: Emulator, tensors_and_queue: tuple[str, str]) -> Iterator[Driven]:
     """Drives plans; however they end, no function, queue or exchange may be left."""
-    driven = Driven(aws, databases[1])
+    driven = Driven(aws, tensors_and_queue[1])
     yield driven
     assert driven.client("lambda").list_functions()["Functions"] == []
-    with closing(redis.Redis.from_url(databases[1], protocol=2)) as server:
+    with closing(redis.Redis.from_url(tensors_and_queue[1], protocol=2)) as server:
         assert list(server.scan_iter("*")) == []
     for client in driven.clients:
         client.close()

@@ -348,12 +348,20 @@ def test_retries_are_transitions_and_what_is_caught_goes_on(states_client: Any) 
 def test_a_branch_that_is_stopped_says_no_more(states_client: Any, meeting: Meeting) -> None:
     choice = {"Type": "Task", "Resource": ARN + "meet", "Parameters": {"port": meeting.port}}
     failing = chain(branches(choice, {"Type": "Fail", "Error": "Mine", "Cause": "why"}))
-    failing["States"]["S0"]["Branches"][1]["States"]["B1"].pop("End")
-    execution = start(states_client, "stopped-branch", failing)
-    described = ended(states_client, execution)
+    failure = failing["States"]["S0"]["Branches"][1]
+    failure["States"]["B1"].pop("End")
+    # It fails only when the other branch is in its function for sure.
+    with closing(Meeting()) as first:
+        failure["StartAt"] = "Meet"
+        failure["States"]["Meet"] = {**choice, "Parameters": {"port": first.port}, "Next": "B1"}
+        failure["States"]["Meet"].pop("End", None)
+        execution = start(states_client, "stopped-branch", failing)
+        first.wait(1)
+        meeting.wait(1)
+        first.go_on()
+        described = ended(states_client, execution)
     assert (described["status"], described["error"], described["cause"]) == ("FAILED", "Mine", "why")
     before = history(states_client, execution)
-    meeting.wait(1)
     meeting.go_on()
     assert run(states_client, "later", chain({"Type": "Pass"}))["status"] == "SUCCEEDED"
     assert history(states_client, execution) == before

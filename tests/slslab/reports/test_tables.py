@@ -148,7 +148,7 @@ def test_a_failed_run_says_where_why_and_what_to_do() -> None:
 
 
 def test_a_run_that_was_killed_at_once_has_no_empty_tables() -> None:
-    nothing = document(per_worker=[], counts={}, accuracy=[], loss=[], replicas_equal=None)
+    nothing = document(per_worker=[], invocations=0, counts={}, accuracy=[], loss=[], replicas_equal=None)
     nothing["host"] = {"cores": None, "delay_seconds": 1.5}
     text = shown(tables.summary(nothing))
     for title in ("Phases", "REPORT lines", "Messages and bytes", "Learning"):
