@@ -211,3 +211,15 @@ def test_a_worker_that_dies_ends_all(train: Train, make: Make) -> None:
 
     with pytest.raises(MemoryError, match="killed"):
         train(make(workers=3, epochs=2), die)
+
+
+def test_a_database_keeps_two_updates_of_a_worker_and_a_bucket_keeps_all(
+    train: Train, make: Make, reference: Reference
+) -> None:
+    for store_name, kept in zip(STORES, (2 * 2, 2 * 6), strict=True):
+        plan = make({"store": store_name}, workers=2, epochs=3)
+        trained = train(plan)
+        sent = {e["resource"] for e in trained.events if e["op"] in ("tensor.set", "object.put") and not e["overhead"]}
+        assert len(sent) == kept
+        assert len(trained.keys) == (kept if store_name == "s3" else 0)
+        assert trained.fingerprints[0] == reference(plan)[0]

@@ -28,7 +28,7 @@ from slslab_workers.mlless.handlers import MLLessWorker
 from slslab_workers.mlless.supervisor import Supervision
 from slslab_workers.objects import Objects
 from slslab_workers.plan import Assignment, Plan
-from slslab_workers.queues import open_queues
+from slslab_workers.queues import open_queues, scoped
 
 MakePlan = Callable[..., Plan]
 Reference = Callable[[Plan], Any]
@@ -69,7 +69,7 @@ class Hurried(MLLessWorker):
 
 def test_hand_overs_in_the_middle_of_epochs_and_steps_change_nothing(
     store: Any,
-    tensors_and_queue: Any,
+    tensors_and_queue: tuple[str, str],
     make_plan: MakePlan,
     reference: Reference,
     upload: Callable[[Plan], str],
@@ -152,10 +152,12 @@ class Driven:
     queue: str
     clients: list[Any] = field(default_factory=list)
     events: list[dict[str, Any]] = field(default_factory=list)
+    runs: list[str] = field(default_factory=list)
 
     def __call__(self, plan: Plan, kind: type[MLLessDeployment] = MLLessDeployment) -> Outcome:
         self.aws.records.clear()
         cloud = Cloud(self.client, self.events.append, {endpoints.QUEUE_URL: self.queue})
+        self.runs.append(plan.run)
         outcome = deploy_and_train(kind(plan, cloud, Stages()))
         listed = self.client("s3").list_buckets()["Buckets"]
         assert f"slslab-{plan.run}" not in [bucket["Name"] for bucket in listed]
@@ -177,7 +179,8 @@ def drive(aws: Emulator, tensors_and_queue: tuple[str, str]) -> Iterator[Driven]
     yield driven
     assert driven.client("lambda").list_functions()["Functions"] == []
     with closing(redis.Redis.from_url(tensors_and_queue[1], protocol=2)) as server:
-        assert list(server.scan_iter("*")) == []
+        names = [name.decode() for name in (*server.scan_iter("*"), *server.smembers("queues"))]
+    assert [name for name in names for run in driven.runs if scoped(run, "") in name] == []
     for client in driven.clients:
         client.close()
 
