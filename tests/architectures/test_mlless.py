@@ -36,8 +36,7 @@ Make = Callable[..., Plan]
 def assert_exact(trained: Any, plan: Plan, updates: int | None = None, steps: int | None = None) -> None:
     """Counts and bytes are the closed form's, given the number of significant updates if a filter is on."""
     total = plan.batches * plan.epochs if steps is None else steps
-    store = str(plan.options.get("store", "tensordb"))
-    expected = counts(plan.workers, total, 1, P, updates=updates, store=store)
+    expected = counts(plan.workers, total, 1, P, plan.options, updates=updates)
     counted, bytes_in, bytes_out = trained.protocol()
     assert counted == {operation: number for operation, number in expected.operations.items() if number}
     if plan.options["filter"] != "coordinate":

@@ -43,6 +43,17 @@ class Tracer:
         self._sink = sink if sink is not None else environment_sink()
 
     @contextmanager
+    def request(self, op: str, phase: str, resource: str, *, overhead: bool) -> Iterator[Span]:
+        """One request as an event; one that failed is no part of the training protocol, whatever it was for."""
+        with self.span(op, phase, resource, overhead=overhead) as span:
+            span.requests = 1
+            try:
+                yield span
+            except Exception:
+                span.failed = span.overhead = True
+                raise
+
+    @contextmanager
     def span(self, op: str, phase: str, resource: str = "", *, overhead: bool = True) -> Iterator[Span]:
         """Measure what happens inside; `overhead=False` marks the training protocol. Emitted also on an exception."""
         span = Span(op, phase, resource, overhead)

@@ -3,7 +3,7 @@
 import functools
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -213,16 +213,8 @@ class Objects:
             answer: Mapping[str, Any] = self._client.list_objects_v2(Bucket=self.bucket, Prefix=prefix, **token)
             return answer
 
-    @contextmanager
-    def _request(self, op: str, key: str, phase: str, overhead: bool) -> Iterator[Span]:
-        """One request as an event; one that failed is no part of the training protocol, whatever it was for."""
-        with self.tracer.span(op, phase, f"{self.bucket}/{key}", overhead=overhead) as span:
-            span.requests = 1
-            try:
-                yield span
-            except Exception:
-                span.failed = span.overhead = True
-                raise
+    def _request(self, op: str, key: str, phase: str, overhead: bool) -> AbstractContextManager[Span]:
+        return self.tracer.request(op, phase, f"{self.bucket}/{key}", overhead=overhead)
 
 
 def _read(stream: Any, size: int) -> bytearray:

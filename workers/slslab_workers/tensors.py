@@ -73,18 +73,16 @@ class TensorDatabase:
     def set(self, key: str, vector: Vector, phase: str, *, overhead: bool = True) -> None:
         """Store a float32 vector (P,)."""
         body = np.ascontiguousarray(vector, np.float32).data.cast("B")
-        with self.tracer.span("tensor.set", phase, self.resource(key), overhead=overhead) as span:
-            span.requests, span.bytes = 1, body.nbytes
+        with self.tracer.request("tensor.set", phase, self.resource(key), overhead=overhead) as span:
+            span.bytes = body.nbytes
             self._ask("AI.TENSORSET", key, "FLOAT", vector.size, "BLOB", body)
 
     def get(self, key: str, phase: str, *, overhead: bool = True) -> Vector:
         """A float32 vector (P,) in memory of its own."""
-        with self.tracer.span("tensor.get", phase, self.resource(key), overhead=overhead) as span:
-            span.requests = 1
+        with self.tracer.request("tensor.get", phase, self.resource(key), overhead=overhead) as span:
             try:
                 body = self._ask("AI.TENSORGET", key, "BLOB")
             except TensorError as error:
-                span.failed = span.overhead = True
                 if "key is empty" not in str(error):
                     raise
                 raise NoTensor(key) from None
@@ -93,8 +91,7 @@ class TensorDatabase:
 
     def delete(self, keys: Iterable[str], phase: str, *, overhead: bool = True) -> int:
         """Delete keys with one command; returns how many there were."""
-        with self.tracer.span("tensor.delete", phase, self.resource(""), overhead=overhead) as span:
-            span.requests = 1
+        with self.tracer.request("tensor.delete", phase, self.resource(""), overhead=overhead):
             return int(self._ask("DEL", *keys))
 
     def execute(
@@ -113,22 +110,21 @@ class TensorDatabase:
             command += ["ARGS", len(arguments), *map(repr, arguments)]
         command += ["OUTPUTS", len(outputs), *outputs]
         self._store_scripts()
-        with self.tracer.span("tensor.script", phase, self.resource(outputs[0]), overhead=overhead) as span:
-            span.requests = 1
+        with self.tracer.request("tensor.script", phase, self.resource(outputs[0]), overhead=overhead) as span:
             span.reads = tuple(self.resource(key) for key in inputs)
             self._ask(*command)
 
     def push_json(self, key: str, vector: Vector, phase: str, *, overhead: bool = True) -> None:
         """Append a vector (P,) to a list as JSON text, as SPIRT's released code stores gradients."""
-        with self.tracer.span("tensor.set", phase, self.resource(key), overhead=overhead) as span:
+        with self.tracer.request("tensor.set", phase, self.resource(key), overhead=overhead) as span:
             body = json.dumps(vector.tolist()).encode()
-            span.requests, span.bytes = 1, len(body)
+            span.bytes = len(body)
             self._ask("RPUSH", key, body)
 
     def average_json(self, key: str, count: int, phase: str, *, overhead: bool = True) -> Vector:
         """Mean (P,) of the first `count` vectors of a list of JSON texts, added up in the database and sent as JSON."""
-        with self.tracer.span("tensor.script", phase, self.resource(key), overhead=overhead) as span:
-            span.requests, span.reads = 1, (self.resource(key),)
+        with self.tracer.request("tensor.script", phase, self.resource(key), overhead=overhead) as span:
+            span.reads = (self.resource(key),)
             body = self._ask("EVAL", scripts.LUA_AVERAGE, 1, key, count)
             span.bytes = len(body)
             return np.array(json.loads(bytes(body)), np.float32)
@@ -136,8 +132,7 @@ class TensorDatabase:
     def command(self, *words: str | int | float | bytes | memoryview) -> Reply:
         """Any other Redis command, and its reply: bulks are memoryviews, arrays lists, nil None."""
         resource = self.resource(str(words[1]) if len(words) > 1 else "")
-        with self.tracer.span("tensor.command", "other", resource) as span:
-            span.requests = 1
+        with self.tracer.request("tensor.command", "other", resource, overhead=True):
             return self._ask(*words)
 
     def ping(self, answer_s: float = 1.0) -> bool:
@@ -170,8 +165,7 @@ class TensorDatabase:
         """Store the scripts unless somebody has: the key is made of their text."""
         if self._scripts_stored:
             return
-        with self.tracer.span("tensor.script", "other", self.resource(scripts.KEY)) as span:
-            span.requests = 1
+        with self.tracer.request("tensor.script", "other", self.resource(scripts.KEY), overhead=True) as span:
             if not self._ask("EXISTS", scripts.KEY):
                 entry_points = scripts.ENTRY_POINTS
                 span.requests = 2

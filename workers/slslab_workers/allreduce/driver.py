@@ -1,12 +1,10 @@
 """AllReduce's trigger script: n workers of one function, each with its rank."""
 
-from collections.abc import Mapping
-
 from slslab_workers.allreduce.counts import counts
-from slslab_workers.architecture import NO_OPTIONS, Architecture, Cloud, Counts, Option, Outcome, Progress
+from slslab_workers.architecture import Architecture, Cloud, Option, Outcome, Progress
 from slslab_workers.deployment import train_data_parallel
 from slslab_workers.job import PARTITION, REPLICAS
-from slslab_workers.plan import Plan, Value
+from slslab_workers.plan import Plan
 from slslab_workers.polling import POLLING
 
 
@@ -33,16 +31,7 @@ class AllReduce(Architecture):
         PARTITION,
     )
 
-    def counts(
-        self,
-        workers: int,
-        batches: int,
-        epochs: int,
-        parameters: int,
-        options: Mapping[str, Value] = NO_OPTIONS,  # noqa: ARG002
-    ) -> Counts:
-        """Closed-form messages and bytes over all epochs."""
-        return counts(workers, batches, epochs, parameters)
+    counts = staticmethod(counts)
 
     def drive(self, plan: Plan, cloud: Cloud, progress: Progress) -> Outcome:
         """Deploy, invoke, wait, evaluate."""

@@ -1,14 +1,11 @@
 """The GPU baseline's trigger script: n instances, each with its rank."""
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
 from slslab_workers.architecture import (
-    NO_OPTIONS,
     Architecture,
     Cloud,
-    Counts,
     Fleet,
     InstanceLauncher,
     Instances,
@@ -20,7 +17,7 @@ from slslab_workers.architecture import (
 from slslab_workers.gpu.counts import counts
 from slslab_workers.job import PARTITION, REPLICAS, Job, aws_failures
 from slslab_workers.keys import model_key, result_key, verdict_key
-from slslab_workers.plan import Plan, PlanError, Value
+from slslab_workers.plan import Plan, PlanError
 from slslab_workers.polling import poll_policy
 
 MODULE = "slslab_workers.gpu.instance"
@@ -67,16 +64,7 @@ class Gpu(Architecture):
         fleet = Fleet(str(plan.options.get("instance-type", "g4dn.xlarge")), str(plan.options.get("device", "auto")))
         return Requirements(instances=fleet)
 
-    def counts(
-        self,
-        workers: int,
-        batches: int,
-        epochs: int,
-        parameters: int,
-        options: Mapping[str, Value] = NO_OPTIONS,  # noqa: ARG002
-    ) -> Counts:
-        """Closed-form messages and bytes over all epochs."""
-        return counts(workers, batches, epochs, parameters)
+    counts = staticmethod(counts)
 
     def drive(self, plan: Plan, cloud: Cloud, progress: Progress) -> Outcome:
         """Store minibatches, launch, wait, evaluate."""

@@ -1,10 +1,19 @@
 """Closed-form messages and bytes of MLLess (protocol reference, chapters 5.10 and 11, Z = G)."""
 
-from slslab_workers.architecture import Counts
+from collections.abc import Mapping
+
+from slslab_workers.architecture import NO_OPTIONS, Counts
+from slslab_workers.plan import Value
 
 
 def counts(
-    workers: int, batches: int, epochs: int, parameters: int, *, updates: int | None = None, store: str = "tensordb"
+    workers: int,
+    batches: int,
+    epochs: int,
+    parameters: int,
+    options: Mapping[str, Value] = NO_OPTIONS,
+    *,
+    updates: int | None = None,
 ) -> Counts:
     """Per step U, n I, one C and one TD; every update is stored once and fetched by all, its sender included.
 
@@ -12,7 +21,8 @@ def counts(
     """
     steps, size = batches * epochs, 4 * parameters
     sent = steps * workers if updates is None else updates
-    put, get = ("tensor.set", "tensor.get") if store == "tensordb" else ("object.put", "object.get")
+    in_bucket = options.get("store") == "s3"
+    put, get = ("object.put", "object.get") if in_bucket else ("tensor.set", "tensor.get")
     operations = {
         put: sent,
         get: workers * sent,

@@ -9,10 +9,8 @@ from typing import Any
 
 from slslab_workers import endpoints
 from slslab_workers.architecture import (
-    NO_OPTIONS,
     Architecture,
     Cloud,
-    Counts,
     Option,
     Outcome,
     Progress,
@@ -33,7 +31,7 @@ from slslab_workers.mlless.settings import (
     worker_queue,
 )
 from slslab_workers.mlless.supervisor import Supervision
-from slslab_workers.plan import Plan, Value
+from slslab_workers.plan import Plan
 from slslab_workers.queues import QUEUE, QueueError, Queues, open_queues
 
 SUPERVISOR_MEMORY = Option("supervisor-memory", int, 512, "Memory size of the supervisor's function, MB.")
@@ -102,16 +100,7 @@ class MLLess(Architecture):
             beside_mb += 2 * plan.workers * gradient_mb(plan)
         return (ResidentPhase(self.name, plan.workers, beside_mb),)
 
-    def counts(
-        self,
-        workers: int,
-        batches: int,
-        epochs: int,
-        parameters: int,
-        options: Mapping[str, Value] = NO_OPTIONS,
-    ) -> Counts:
-        """Closed-form messages and bytes over all epochs, if every update is significant (`--filter none`)."""
-        return counts(workers, batches, epochs, parameters, store=str(options.get("store", "tensordb")))
+    counts = staticmethod(counts)
 
     def drive(self, plan: Plan, cloud: Cloud, progress: Progress) -> Outcome:
         """Deploy, invoke, wait, evaluate."""

@@ -6,8 +6,7 @@ publish have the same `id`.
 """
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self, TypeVar
 from uuid import uuid4
@@ -128,7 +127,7 @@ class Queues:
         message_id = uuid4().hex
 
         def attempt() -> None:
-            with self._request("queue.publish", phase, name, overhead) as span:
+            with self.tracer.request("queue.publish", phase, name, overhead=overhead) as span:
                 span.etag = message_id
                 send(name, message_id, body)
                 span.bytes = len(body)
@@ -139,7 +138,7 @@ class Queues:
     def _take(
         self, queue: str, deadline: float, phase: str, overhead: bool | Callable[[bytes], bool]
     ) -> Delivery | None:
-        with self._request("queue.deliver", phase, queue, overhead=True) as span:
+        with self.tracer.request("queue.deliver", phase, queue, overhead=True) as span:
             delivery = self._broker.take(queue)
             if delivery is not None:
                 _delivered(span, delivery, overhead)
@@ -149,13 +148,13 @@ class Queues:
             left = deadline - time.monotonic()
             delivery = self._broker.wait(queue, left) if left > 0 else None
         if delivery is not None:
-            with self._request("queue.deliver", phase, queue, overhead=True) as span:
+            with self.tracer.request("queue.deliver", phase, queue, overhead=True) as span:
                 _delivered(span, delivery, overhead)
         return delivery
 
     def _manage(self, op: str, name: str, request: Callable[[], T], phase: str = "other") -> T:
         def attempt() -> T:
-            with self._request(op, phase, name, overhead=True):
+            with self.tracer.request(op, phase, name, overhead=True):
                 return request()
 
         return self._retried(attempt)
@@ -167,17 +166,6 @@ class Queues:
             except ConnectionLost:
                 self.pause(delay_s)
         return request()
-
-    @contextmanager
-    def _request(self, op: str, phase: str, name: str, overhead: bool) -> Iterator[Span]:
-        """One request as an event; one that failed is no part of the training protocol, whatever it was for."""
-        with self.tracer.span(op, phase, name, overhead=overhead) as span:
-            span.requests = 1
-            try:
-                yield span
-            except Exception:
-                span.failed = span.overhead = True
-                raise
 
 
 def _delivered(span: Span, delivery: Delivery, overhead: bool | Callable[[bytes], bool]) -> None:

@@ -1,11 +1,9 @@
 """ScatterReduce's trigger script: n workers of one function, each with its rank."""
 
-from collections.abc import Mapping
-
-from slslab_workers.architecture import NO_OPTIONS, Architecture, Cloud, Counts, Outcome, Progress
+from slslab_workers.architecture import Architecture, Cloud, Outcome, Progress
 from slslab_workers.deployment import train_data_parallel
 from slslab_workers.job import PARTITION, REPLICAS
-from slslab_workers.plan import Plan, Value
+from slslab_workers.plan import Plan
 from slslab_workers.polling import POLLING
 from slslab_workers.scatterreduce.counts import counts
 
@@ -20,16 +18,7 @@ class ScatterReduce(Architecture):
     )
     options = (POLLING, REPLICAS, PARTITION)
 
-    def counts(
-        self,
-        workers: int,
-        batches: int,
-        epochs: int,
-        parameters: int,
-        options: Mapping[str, Value] = NO_OPTIONS,  # noqa: ARG002
-    ) -> Counts:
-        """Closed-form messages and bytes over all epochs."""
-        return counts(workers, batches, epochs, parameters)
+    counts = staticmethod(counts)
 
     def drive(self, plan: Plan, cloud: Cloud, progress: Progress) -> Outcome:
         """Deploy, invoke, wait, evaluate."""

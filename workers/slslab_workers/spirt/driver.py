@@ -10,10 +10,8 @@ from typing import Any
 
 from slslab_workers import datasets, endpoints
 from slslab_workers.architecture import (
-    NO_OPTIONS,
     Architecture,
     Cloud,
-    Counts,
     Option,
     Outcome,
     Progress,
@@ -27,7 +25,7 @@ from slslab_workers.events import Tracer
 from slslab_workers.job import HELD_OUT, gradient_mb
 from slslab_workers.keys import result_key, validation_key
 from slslab_workers.objects import Absent
-from slslab_workers.plan import Plan, PlanError, Value
+from slslab_workers.plan import Plan, PlanError
 from slslab_workers.queues import QUEUE, QueueError, Queues, open_queues
 from slslab_workers.spirt.counts import counts
 from slslab_workers.spirt.machine import STATES, definition
@@ -123,16 +121,7 @@ class Spirt(Architecture):
         database_mb = (plan.batches + 4) * gradient_mb(plan)
         return (ResidentPhase(self.name, 1, plan.workers * (_light_mb(plan) + database_mb)),)
 
-    def counts(
-        self,
-        workers: int,
-        batches: int,
-        epochs: int,
-        parameters: int,
-        options: Mapping[str, Value] = NO_OPTIONS,  # noqa: ARG002
-    ) -> Counts:
-        """Closed-form messages, bytes and transitions over all epochs."""
-        return counts(workers, batches, epochs, parameters)
+    counts = staticmethod(counts)
 
     def drive(self, plan: Plan, cloud: Cloud, progress: Progress) -> Outcome:
         """Deploy, have the peers begin, follow them, evaluate."""
