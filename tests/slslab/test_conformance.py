@@ -514,3 +514,21 @@ def test_a_template_forks_environments_and_says_so(tmp_path: Path) -> None:
         assert json.loads(answer["Payload"].read()) == [True, "f", "128"]
         assert emulator.records[-1].template == "decimal"
         client.close()
+
+
+@pytest.mark.parametrize("isolate", [True, False])
+def test_a_template_may_hold_libraries_with_threads(isolate: bool, tmp_path: Path) -> None:
+    """numpy's OpenBLAS starts threads on import, torch brings numpy and its own."""
+    (tmp_path / "app.py").write_text(
+        "import torch, numpy\n\n"
+        "def handler(event, context):\n"
+        "    return [float((numpy.ones((300, 300)) @ numpy.ones((300, 300))).sum()),\n"
+        "            float((torch.ones(300, 300) @ torch.ones(300, 300)).sum())]\n"
+    )
+    with Emulator(template=("torch", "numpy"), isolate=isolate) as emulator:
+        client = emulator.client("lambda")
+        create_function(client, "f", tmp_path, MemorySize=1024, Timeout=60)
+        with ThreadPoolExecutor(2) as pool:
+            answers = pool.map(lambda _: client.invoke(FunctionName="f", Payload=b"{}"), range(2))
+            assert [json.loads(answer["Payload"].read()) for answer in answers] == [[300.0**3, 300.0**3]] * 2
+        client.close()

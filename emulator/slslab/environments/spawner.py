@@ -315,6 +315,16 @@ def enter_user_namespace() -> None:
     map_ids(0, uid, gid)
 
 
+def settle() -> None:
+    """Have libraries with threads of their own (OpenBLAS in numpy) end them, as they do before a fork.
+
+    An init is cloned, of which they hear nothing; when it forks its runtime, they would wait for threads that it never
+    had. They start them again when they need them.
+    """
+    if os.fork() == 0:
+        os._exit(0)
+
+
 def main(descriptor: int, mode: str, modules: str) -> int:
     """Serve requests until the emulator closes its end of the socket (or ends, in whatever way)."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -334,6 +344,8 @@ def main(descriptor: int, mode: str, modules: str) -> int:
         except Exception as error:  # a module may raise anything while it is imported
             channel.send(f"{module}: {error}".encode())
             return 1
+    if modules:
+        settle()
     channel.send(b"ready")
     while True:
         message, descriptors = receive(channel)
