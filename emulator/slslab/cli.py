@@ -394,7 +394,8 @@ class Bar:
 
 def _print(document: Any, renderable: Callable[[], RenderableType], as_json: bool) -> None:
     if as_json:
-        print(json.dumps(document, indent=2))
+        # At once: whoever reads it may be waiting for a service that goes on.
+        print(json.dumps(document, indent=2), flush=True)
     else:
         # Piped into a file, tables keep their width instead of the terminal's guess of 80 columns.
         console = Console(width=None if sys.stdout.isatty() else 140)
