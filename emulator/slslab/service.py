@@ -109,9 +109,9 @@ def serve(settings: Settings, ready: Callable[[dict[str, Any]], None], log: Call
                     "limits": dict(settings.limits),
                     "logs": str(emulator.home / "logs"),
                 }
+                ready(described)
                 file.write(json.dumps(described))
                 file.flush()
-                ready(described)
                 _tell_ready()
                 threading.Event().wait()
         except KeyboardInterrupt:
