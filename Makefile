@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
-DEMO := --model lenet --dataset digits --workers 4 --epochs 10 --lr 0.1
+DEMO := --model lenet --dataset digits --workers 4 --epochs 12 --lr 0.05
 ARCHITECTURES := allreduce scatterreduce mlless spirt gpu
 
 .PHONY: demo test coverage mutation lint format bench clean
