@@ -8,7 +8,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import psutil
@@ -73,7 +73,9 @@ def test_signals_end_it_cleanly(number: int) -> None:
         wire.send(b"BLPOP a 0\r\n")
         process.send_signal(number)
         assert process.wait(20) == 0
-        assert wire.rest() == b""
+        # A socket that is closed before its last command was read resets the connection.
+        with suppress(ConnectionResetError):
+            assert wire.rest() == b""
         assert process.stderr is not None
         assert process.stderr.read() == ""
 
