@@ -46,7 +46,7 @@ import numpy.typing as npt
 import redis
 import torch
 
-from slslab.emulator import Session
+from slslab.session import Session
 from slslab.stack.tensors import EmbeddedTensorDatabases
 from slslab_workers import models
 from slslab_workers.events import Tracer

@@ -53,8 +53,9 @@ from botocore.exceptions import BotoCoreError, ClientError
 from rich.console import Console
 from rich.table import Table
 
-from slslab.emulator import Emulator, Session
+from slslab.emulator import Emulator
 from slslab.runtime_api import NextInvocation, RuntimeApi
+from slslab.session import Session
 
 Call = Callable[[bytes], float]
 Row = dict[str, Any]

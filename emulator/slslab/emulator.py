@@ -11,15 +11,13 @@ import asyncio
 import logging
 import os
 import resource
-import secrets
 import shutil
 import socket
-import tempfile
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -31,10 +29,11 @@ import psutil
 import uvicorn
 
 from slslab.configuration import REGION
-from slslab.environments.confinement import detect as cgroups
-from slslab.environments.isolation import Spawner, SpawnError
-from slslab.environments.isolation import detect as namespaces
-from slslab.environments.process import EnvironmentHost
+from slslab.environments.confinement import Hierarchy
+from slslab.environments.environment import EnvironmentHost
+from slslab.environments.isolation import Isolation
+from slslab.environments.process import ProcessSandboxes
+from slslab.environments.sandbox import Sandboxes
 from slslab.errors import HostError, RequestError
 from slslab.functions import Functions
 from slslab.invocation import InvocationService
@@ -42,8 +41,8 @@ from slslab.lambda_api import LambdaApi
 from slslab.limits import Limits, lambda_limits
 from slslab.metering import MB, InvocationRecord
 from slslab.packages import Packages, layer_size
-from slslab.reaper import MARK, Reaper
 from slslab.service_errors import invalid
+from slslab.session import Session
 
 BUDGET_FRACTION = 0.9
 RECORDS_KEPT = 1_000
@@ -61,37 +60,6 @@ def memory_budget_mb() -> int:
     return int(psutil.virtual_memory().available * BUDGET_FRACTION) // MB
 
 
-class Session:
-    """What must be gone when a command ends, in whatever way: a temporary home, and a reaper that outlives a kill."""
-
-    def __init__(self) -> None:
-        self.id = f"{os.getpid()}-{secrets.token_hex(4)}"
-
-    def __enter__(self) -> Self:
-        self.home = Path(tempfile.mkdtemp(prefix=f"slslab-{self.id}-"))
-        self._reaper = Reaper(self.id)
-        self._reaper.watch(self.home)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._reaper.finish()
-
-    @property
-    def mark(self) -> dict[str, str]:
-        """The environment variable by which the reaper knows this command's processes."""
-        return {MARK: self.id}
-
-    def watch(self, path: Path) -> None:
-        """Have the reaper remove this file or directory in the end."""
-        self._reaper.watch(path)
-
-    def watch_cgroup(self, path: Path) -> None:
-        """Have the reaper remove this control group in the end, and kill what is in it."""
-        self._reaper.watch_cgroup(path)
-
-
 class Emulator:
     """AWS Lambda on this host, as a context manager.
 
@@ -100,10 +68,12 @@ class Emulator:
     `logs` is where the functions' logs go (inside the session's temporary home by default). `limits` are Lambda's
     unless changed; `template` names modules for a process that imports them once and of which environments are forks
     (faster cold starts whose memory is not Lambda's: records say so); `isolate=False` leaves environments in the
-    host's namespaces. An emulator without a session makes one of its own.
+    host's namespaces. `environment` is what confines environments: processes of this host, or containers
+    (`docker`), of `image` ($SLSLAB_WORKER_IMAGE) for functions that bring no image of their own. An emulator without
+    a session makes one of its own.
 
-    Raises HostError if the port is taken or a template's module cannot be imported, RequestError for a template that
-    cannot work.
+    Raises HostError if the port is taken, a template's module cannot be imported, or no engine answers; RequestError
+    for a template that cannot work.
     """
 
     def __init__(
@@ -114,6 +84,8 @@ class Emulator:
         logs: Path | None = None,
         budget_mb: int | None = None,
         limits: Limits | None = None,
+        environment: str = "process",
+        image: str | None = None,
         isolate: bool = True,
         template: Sequence[str] = (),
         port: int = 0,
@@ -128,6 +100,8 @@ class Emulator:
         self._variables = dict(variables or {})
         self._logs = logs
         self._budget_mb = budget_mb if budget_mb is not None else memory_budget_mb()
+        self._environment = environment
+        self._image = image
         self._isolate = isolate
         self._template = tuple(template)
         self._port = port
@@ -144,23 +118,8 @@ class Emulator:
             _raise_descriptor_limit()
             if self._own_session:
                 stack.enter_context(self._session)
-            self.hierarchy = cgroups().nested(f"slslab-{self.id}")
-            groups = sorted(set(self.hierarchy.parents.values()))
-            for group in groups:
-                self._session.watch_cgroup(group)
-                stack.callback(group.rmdir)
-            if any(module.partition(".")[0] == "awslambdaric" for module in self._template):
-                message = "awslambdaric cannot be in a template: it reads the address of its Runtime API on import."
-                raise RequestError(message, "name what your handlers import, for instance torch.")
-            self.isolation = namespaces(self._isolate)
-            try:
-                spawner = Spawner(self.isolation, self._template)
-            except SpawnError as error:
-                raise HostError(
-                    f"The environments' spawner could not start: {error}.", "name modules that can be imported."
-                ) from error
-            stack.callback(spawner.close)
-            self._listen(spawner)
+            self._sandboxes = stack.enter_context(self._make_sandboxes())
+            self._listen()
             stack.callback(self._stop)
             self._exit = stack.pop_all()
         return self
@@ -169,6 +128,16 @@ class Emulator:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._exit.close()
+
+    @property
+    def hierarchy(self) -> Hierarchy:
+        """The control groups that confine environments."""
+        return self._sandboxes.hierarchy
+
+    @property
+    def isolation(self) -> Isolation:
+        """What separates environments from each other and from the host."""
+        return self._sandboxes.isolation
 
     @property
     def id(self) -> str:
@@ -250,7 +219,19 @@ class Emulator:
             config=config,
         )
 
-    def _listen(self, spawner: Spawner) -> None:
+    def _make_sandboxes(self) -> AbstractContextManager[Sandboxes]:
+        if self._environment == "process":
+            return ProcessSandboxes(self._session, self.limits, isolate=self._isolate, modules=self._template)
+        if self._template:
+            raise RequestError("Containers cannot be forks of a template.", "leave out --template, or the containers.")
+        try:
+            from slslab.environments.docker import ContainerSandboxes  # its client is needed nowhere else
+        except ImportError as error:
+            message = "Containers need the engine's client for Python, which is not installed."
+            raise HostError(message, "run `pip install 'slslab[docker]'`.") from error
+        return ContainerSandboxes(self._session, self.limits, image=self._image)
+
+    def _listen(self) -> None:
         try:
             listener = socket.create_server(("127.0.0.1", self._port), backlog=1024)
         except OSError as error:
@@ -264,9 +245,8 @@ class Emulator:
             emulator_id=self.id,
             home=self.home / "environments",
             logs=self._logs or self.home / "logs",
-            hierarchy=self.hierarchy,
             limits=self.limits,
-            spawner=spawner,
+            sandboxes=self._sandboxes,
             variables=self._given,
             record=self._on_event or _ignore,
         )

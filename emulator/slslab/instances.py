@@ -26,11 +26,11 @@ from pathlib import Path
 from typing import IO, Any
 
 from slslab.billing import HOST, Book
-from slslab.emulator import Session
 from slslab.environments.accounting import Sample, peak_resident_bytes, process_tree, take_sample
 from slslab.environments.output import CHUNK_BYTES, TraceFrames
 from slslab.errors import HostError, RequestError
 from slslab.metering import MB, host_delay_ns
+from slslab.session import Session
 from slslab.stack.embedded import tied_to_this_process
 from slslab_workers.architecture import Fleet, RunFailed
 

@@ -16,15 +16,15 @@ from typing import Any
 from slslab.asynchronous import Answer, Asynchronous, Event
 from slslab.concurrency import Concurrency
 from slslab.configuration import Function
-from slslab.environments.process import (
+from slslab.environments.environment import (
     Ending,
+    Environment,
     EnvironmentHost,
     Outcome,
-    ProcessEnvironment,
-    StartFailed,
     exit_reason,
     peak_mb,
 )
+from slslab.environments.sandbox import StartFailed
 from slslab.functions import Functions, Target
 from slslab.metering import MB, InvocationRecord, billed_ms, cpu_share, report_line
 from slslab.pool import Pool, own_event
@@ -177,7 +177,7 @@ class InvocationService:
         )
         return response
 
-    async def _execute(self, environment: ProcessEnvironment, init: Outcome | None, request: Request) -> Response:
+    async def _execute(self, environment: Environment, init: Outcome | None, request: Request) -> Response:
         timeout_s = request.target.function.timeout_s
         metered = Metered(datetime.now(UTC), time.monotonic_ns(), init)
         if init is not None and init.ending is not Ending.RESPONSE:
@@ -197,9 +197,7 @@ class InvocationService:
         metered.duration_ns = outcome.lambda_ns
         return self._conclude(environment, request, metered, outcome)
 
-    async def _initialise_in_invoke(
-        self, environment: ProcessEnvironment, request: Request, metered: Metered
-    ) -> Response:
+    async def _initialise_in_invoke(self, environment: Environment, request: Request, metered: Metered) -> Response:
         """The Init phase exceeded 10 s: Lambda repeats it inside the invocation, as part of its duration."""
         timeout_s = request.target.function.timeout_s
         metered.started, metered.start_ns = datetime.now(UTC), time.monotonic_ns()
@@ -217,9 +215,7 @@ class InvocationService:
             metered.duration_ns += outcome.lambda_ns
         return self._conclude(environment, request, metered, outcome)
 
-    def _conclude(
-        self, environment: ProcessEnvironment, request: Request, metered: Metered, outcome: Outcome
-    ) -> Response:
+    def _conclude(self, environment: Environment, request: Request, metered: Metered, outcome: Outcome) -> Response:
         """Write the log's last lines, hand the metered record on, and shape the answer."""
         function, request_id = request.target.function, request.request_id
         failure = self._failure(outcome, request)
@@ -254,7 +250,7 @@ class InvocationService:
             ephemeral_mb=function.ephemeral_mb,
             invocation_type=request.kind,
             cold_start=init is not None,
-            template=",".join(self._host.spawner.modules),
+            template=self._host.sandboxes.template,
             init_ms=init_ms,
             duration_ms=duration_ms,
             billed_ms=billed_ms(duration_ms, init_ms),
@@ -300,7 +296,7 @@ class InvocationService:
         return Failure(outcome.report.error_type, outcome.report.body, "error")
 
     @staticmethod
-    def _begin_log(environment: ProcessEnvironment, request: Request) -> None:
+    def _begin_log(environment: Environment, request: Request) -> None:
         environment.log.begin(request.request_id, request.target.function.version)
 
 

@@ -1,7 +1,6 @@
 """Execution environments: started when none is warm, reused while warm, frozen in between, and ended."""
 
 import asyncio
-import platform
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -9,7 +8,8 @@ from typing import Any
 
 from slslab.concurrency import Admission, Concurrency
 from slslab.configuration import Function
-from slslab.environments.process import EnvironmentHost, Outcome, ProcessEnvironment, StartFailed, State
+from slslab.environments.environment import Environment, EnvironmentHost, Outcome, State
+from slslab.environments.sandbox import StartFailed
 from slslab.functions import Functions
 from slslab.service_errors import ServiceError
 
@@ -30,10 +30,10 @@ class Pool:
         self._host = host
         self._concurrency = concurrency
         self._discarded = discarded
-        self._idle: dict[ProcessEnvironment, asyncio.TimerHandle] = {}
+        self._idle: dict[Environment, asyncio.TimerHandle] = {}
         # What admission counts for each environment, MB: its memory size, or what it holds while it rests.
-        self._held_mb: dict[ProcessEnvironment, int] = {}
-        self._all: set[ProcessEnvironment] = set()
+        self._held_mb: dict[Environment, int] = {}
+        self._all: set[Environment] = set()
         self._reaping: set[asyncio.Task[bool]] = set()
         self._stopping: set[asyncio.Task[None]] = set()
         self._number = 0
@@ -44,9 +44,7 @@ class Pool:
         return [environment.function for environment in self._all]
 
     @asynccontextmanager
-    async def lease(
-        self, function: Function, request_id: str
-    ) -> AsyncIterator[tuple[ProcessEnvironment, Outcome | None]]:
+    async def lease(self, function: Function, request_id: str) -> AsyncIterator[tuple[Environment, Outcome | None]]:
         """A warm environment of exactly this version, or a new one with the outcome of its initialisation.
 
         It comes back however the block ends: warm if it is of use, else ended.
@@ -87,7 +85,7 @@ class Pool:
         while under_way := self._reaping | self._stopping:
             await asyncio.wait(under_way)
 
-    def _put_idle(self, environment: ProcessEnvironment) -> None:
+    def _put_idle(self, environment: Environment) -> None:
         loop = asyncio.get_running_loop()
         self._idle[environment] = loop.call_later(self._host.limits.idle_s, self._reap, environment)
         environment.rest()
@@ -95,12 +93,12 @@ class Pool:
         self.admission.give_back(self._held_mb[environment] - held_mb)
         self._held_mb[environment] = held_mb
 
-    def _reap(self, environment: ProcessEnvironment) -> None:
+    def _reap(self, environment: Environment) -> None:
         task = asyncio.ensure_future(self._take_and_discard(environment))
         self._reaping.add(task)
         task.add_done_callback(self._reaping.discard)
 
-    async def _take_and_discard(self, environment: ProcessEnvironment) -> bool:
+    async def _take_and_discard(self, environment: Environment) -> bool:
         """End an idle environment; False if an invocation has it by now."""
         timer = self._idle.pop(environment, None)
         if timer is None:
@@ -109,11 +107,11 @@ class Pool:
         await self._discard(environment)
         return True
 
-    async def _acquire(self, function: Function, request_id: str) -> tuple[ProcessEnvironment, Outcome | None]:
+    async def _acquire(self, function: Function, request_id: str) -> tuple[Environment, Outcome | None]:
         """The warm environment used last, else a new one, as soon as its memory fits; idle ones make room for it."""
         waited_ns = time.monotonic_ns()
         waited = False
-        warm: ProcessEnvironment | None
+        warm: Environment | None
         while True:
             if self._closing:
                 raise ServiceError(503, "ServiceException", "The emulator is ending.")
@@ -142,11 +140,11 @@ class Pool:
             raise
         return await self._start(function, request_id)
 
-    async def _start(self, function: Function, request_id: str) -> tuple[ProcessEnvironment, Outcome]:
+    async def _start(self, function: Function, request_id: str) -> tuple[Environment, Outcome]:
         """Start an environment whose memory has been taken."""
         self._number += 1
         try:
-            environment = ProcessEnvironment(self._host, function, self._number)
+            environment = Environment(self._host, function, self._number)
         except BaseException as error:
             self.admission.give_back(function.memory_mb)
             if isinstance(error, OSError):
@@ -155,7 +153,7 @@ class Pool:
         self._all.add(environment)
         self._held_mb[environment] = function.memory_mb
         start_ns = time.monotonic_ns()
-        runtime = f"python:{platform.python_version()} of the host, for {function.runtime}"
+        runtime = self._host.sandboxes.runtime(function)
         environment.log.write(f"INIT_START Runtime Version: {runtime}\n".encode())
         try:
             init = await environment.start(self._host.limits.init_s)
@@ -169,7 +167,7 @@ class Pool:
         self._record("environment.start", start_ns, request_id, environment.id, function.name, **more)
         return environment, init
 
-    async def _discard(self, environment: ProcessEnvironment) -> None:
+    async def _discard(self, environment: Environment) -> None:
         if environment not in self._all:
             return
         self._all.discard(environment)
@@ -179,7 +177,7 @@ class Pool:
         task.add_done_callback(self._stopping.discard)
         await asyncio.shield(task)
 
-    async def _stop(self, environment: ProcessEnvironment) -> None:
+    async def _stop(self, environment: Environment) -> None:
         start_ns = time.monotonic_ns()
         try:
             await environment.stop()

@@ -1,8 +1,9 @@
 """Ends what a killed command left behind: a small process that outlives its emulator and cleans up after it.
 
-It reads lines on its standard input, `path PATH` and `cgroup PATH`; when the input closes, the emulator has ended
-in whatever way (also `kill -9`), and every process that carries the emulator's mark in its environment is killed, the
-control groups, files and directories removed. Run as a script, so that it starts without the package's imports.
+It reads lines on its standard input, `path PATH`, `cgroup PATH` and `containers yes` (or `no`, when they are gone);
+when the input closes, the emulator has ended in whatever way (also `kill -9`), and every process that carries the
+emulator's mark in its environment is killed, the control groups, containers, files and directories removed. Run as a
+script, so that it starts without the package's imports; the engine's client is imported where there are containers.
 """
 
 import os
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import IO
 
 MARK = "SLSLAB_EMULATOR"
+ENGINE = "slslab.environments.engine"
 
 
 class Reaper:
@@ -36,6 +38,14 @@ class Reaper:
     def watch_cgroup(self, path: Path) -> None:
         """Have this control group removed in the end, and those in it."""
         self._tell(f"cgroup {path}")
+
+    def watch_containers(self) -> None:
+        """Have the engine's containers with this mark removed in the end."""
+        self._tell("containers yes")
+
+    def forget_containers(self) -> None:
+        """They are gone already."""
+        self._tell("containers no")
 
     def _tell(self, line: str) -> None:
         assert self._process.stdin is not None
@@ -104,10 +114,13 @@ def clean(emulator_id: str, cgroups: list[str], paths: list[str], patience_s: fl
 def _main(emulator_id: str, lines: IO[str]) -> int:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    watched: dict[str, list[str]] = {"cgroup": [], "path": []}
+    watched: dict[str, list[str]] = {"cgroup": [], "path": [], "containers": []}
     for line in lines:
         kind, _, path = line.rstrip("\n").partition(" ")
         watched[kind].append(path)
+    if watched["containers"][-1:] == ["yes"]:
+        # They first: what they share with the emulator lies below its paths.
+        subprocess.run([sys.executable, "-m", ENGINE, emulator_id], check=False)
     return 0 if clean(emulator_id, watched["cgroup"], watched["path"]) else 1
 
 

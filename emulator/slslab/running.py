@@ -12,10 +12,11 @@ from typing import Any, Protocol
 import psutil
 
 from slslab.configuration import REGION
-from slslab.emulator import Emulator, Session
+from slslab.emulator import Emulator
 from slslab.instances import InstanceRecord, ProcessLauncher
 from slslab.metering import InvocationRecord
 from slslab.pool import own_event
+from slslab.session import Session
 from slslab.stack.assembly import start_stack
 from slslab.stack.states import EmbeddedStateMachines
 from slslab_workers.architecture import Cloud, Requirements

@@ -1,4 +1,4 @@
-"""The Lambda Runtime API: one loopback address per execution environment; `awslambdaric` is its client.
+"""The Lambda Runtime API: one address per execution environment; `awslambdaric` is its client.
 
 https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html
 """
@@ -52,7 +52,8 @@ class RuntimeReport:
 class RuntimeApi:
     """Serves one execution environment: hands out invocations one at a time, and hears what became of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, host: str = "127.0.0.1") -> None:
+        self._host = host
         self._server: asyncio.Server | None = None
         self._waiting: asyncio.Future[NextInvocation] | None = None
         self._current: str | None = None
@@ -64,8 +65,8 @@ class RuntimeApi:
         self.address = ""
 
     async def start(self) -> str:
-        """Bind a free loopback port; returns `host:port` for AWS_LAMBDA_RUNTIME_API."""
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=1024 * 1024)
+        """Bind a free port; returns `host:port` for AWS_LAMBDA_RUNTIME_API."""
+        self._server = await asyncio.start_server(self._serve, self._host, 0, limit=1024 * 1024)
         host, port = self._server.sockets[0].getsockname()[:2]
         self.address = f"{host}:{port}"
         return self.address

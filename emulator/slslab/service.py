@@ -67,8 +67,9 @@ def serve(settings: Settings, ready: Callable[[dict[str, Any]], None], log: Call
 
     Raises RequestError if one runs already, HostError if this host cannot run it.
     """
-    from slslab.emulator import CREDENTIALS, Emulator, Session
+    from slslab.emulator import CREDENTIALS, Emulator
     from slslab.limits import lambda_limits
+    from slslab.session import Session
     from slslab.stack.assembly import start_stack
     from slslab.stack.states import EmbeddedStateMachines
     from slslab_workers.architecture import Requirements

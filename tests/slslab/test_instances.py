@@ -15,7 +15,6 @@ import pytest
 
 from slslab import instances, metrics
 from slslab.billing import Usage, compute_bill, load_book
-from slslab.emulator import Session
 from slslab.errors import HostError, RequestError
 from slslab.instances import (
     InstanceRecord,
@@ -27,6 +26,7 @@ from slslab.instances import (
     seconds_used,
 )
 from slslab.reaper import marked_processes
+from slslab.session import Session
 from slslab.trace import INSTANCES, LOG, TraceWriter, compact
 from slslab.trace import instances as read_instances
 from slslab_workers.architecture import Fleet, RunFailed
@@ -235,7 +235,7 @@ def test_a_killed_command_leaves_no_instance(tmp_path: Path, program: Program) -
     command = f"""
 import sys, time
 from pathlib import Path
-from slslab.emulator import Session
+from slslab.session import Session
 from slslab.instances import ProcessLauncher
 from slslab_workers.architecture import Fleet
 logs = Path({str(tmp_path / "logs")!r})

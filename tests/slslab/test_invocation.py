@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from slslab.emulator import CREDENTIALS, Emulator, Session
+from slslab.emulator import CREDENTIALS, Emulator
 from slslab.limits import lambda_limits
+from slslab.session import Session
 from slslab.stack.embedded import EmbeddedObjectStore
 from slslab.testing import create_function
 

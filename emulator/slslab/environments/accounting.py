@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from slslab.environments.confinement import Cgroup
+from slslab.environments.groups import GroupAccounts
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def process_tree(root: int) -> list[int]:
     return found
 
 
-def take_sample(wall_ns: int, pids: list[int], cgroup: Cgroup | None) -> Sample:
+def take_sample(wall_ns: int, pids: list[int], group: GroupAccounts | None) -> Sample:
     """Read the accounts of these processes now; `wall_ns` is CLOCK_MONOTONIC as the caller just read it."""
     threads: dict[int, ThreadTimes] = {}
     for pid in pids:
@@ -57,10 +57,10 @@ def take_sample(wall_ns: int, pids: list[int], cgroup: Cgroup | None) -> Sample:
             except OSError:
                 continue
             threads[int(task)] = ThreadTimes(int(cpu), int(delay))
-    cpu_ns = cgroup.cpu_ns() if cgroup is not None else None
+    cpu_ns = group.cpu_ns() if group is not None else None
     if cpu_ns is None:
         cpu_ns = sum(times.cpu_ns for times in threads.values())
-    return Sample(wall_ns, cpu_ns, cgroup.throttled_ns() if cgroup is not None else 0, threads)
+    return Sample(wall_ns, cpu_ns, group.throttled_ns() if group is not None else 0, threads)
 
 
 def peak_resident_bytes(pids: list[int]) -> dict[int, int]:

@@ -11,12 +11,12 @@ import errno
 import os
 import signal
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from slslab.environments.groups import GroupAccounts, cgroup_mounts, cgroups_of
+
 CFS_PERIOD_US = 100_000
-ACCOUNT_BYTES = 1 << 16
 CONTROLLERS = ("memory", "cpu", "cpuacct", "pids", "freezer")
 CONTROLLERS_V2 = ("memory", "cpu", "pids")
 LEAF = "slslab-command"
@@ -59,8 +59,8 @@ class Hierarchy:
 
 def detect() -> Hierarchy:
     """Find the control groups in which this process may create children (by trying, not by guessing)."""
-    mounts = list(_cgroup_mounts())
-    own = _own_cgroups()
+    mounts = list(cgroup_mounts())
+    own = cgroups_of()
     parents: dict[str, Path] = {}
     for mount, options in mounts:
         for controller in CONTROLLERS:
@@ -77,26 +77,6 @@ def detect() -> Hierarchy:
                 found_v2 = dict.fromkeys(_enabled_v2(parent), parent)
                 return Hierarchy(2, found_v2, tuple(c for c in CONTROLLERS_V2 if c not in found_v2))
     return Hierarchy(0, {}, CONTROLLERS)
-
-
-def _cgroup_mounts() -> Iterator[tuple[Path, set[str]]]:
-    for line in Path("/proc/self/mountinfo").read_text().splitlines():
-        left, _, right = line.partition(" - ")
-        kind, _source, options = right.split(" ", 2)
-        if kind == "cgroup":
-            yield Path(left.split(" ")[4]), set(options.split(","))
-        elif kind == "cgroup2":
-            yield Path(left.split(" ")[4]), {"cgroup2"}
-
-
-def _own_cgroups() -> dict[str, str]:
-    """Controller (the empty string for v2) → this process's own group."""
-    own: dict[str, str] = {}
-    for line in Path("/proc/self/cgroup").read_text().splitlines():
-        _number, controllers, path = line.split(":", 2)
-        for controller in controllers.split(","):
-            own[controller] = path
-    return own
 
 
 def _writable(mount: Path, own: str) -> Path | None:
@@ -177,14 +157,13 @@ def _vacate(group: Path) -> None:
         raise
 
 
-class Cgroup:
+class Cgroup(GroupAccounts):
     """One environment's control group: limits, usage, and the certain end of everything in it."""
 
     def __init__(self, hierarchy: Hierarchy, name: str, limits: GroupLimits) -> None:
-        self.hierarchy = hierarchy
-        self._peak_file = "memory.max_usage_in_bytes" if hierarchy.version == 1 else "memory.peak"
-        self.paths = {controller: parent / name for controller, parent in hierarchy.parents.items()}
-        self._open: dict[Path, int] = {}
+        super().__init__(
+            hierarchy.version, {controller: parent / name for controller, parent in hierarchy.parents.items()}
+        )
         try:
             for path in set(self.paths.values()):
                 path.mkdir()
@@ -195,7 +174,7 @@ class Cgroup:
 
     def _apply(self, limits: GroupLimits) -> None:
         quota = max(1_000, round(limits.cpu_share * CFS_PERIOD_US))
-        if self.hierarchy.version == 1:
+        if self.version == 1:
             settings: dict[str, list[tuple[str, int | str]]] = {
                 "memory": [
                     ("memory.limit_in_bytes", limits.memory_bytes),
@@ -225,88 +204,26 @@ class Cgroup:
         return [path / "cgroup.procs" for path in sorted(set(self.paths.values()))]
 
     @property
-    def enforces_memory(self) -> bool:
-        return "memory" in self.paths
-
-    def pids(self) -> list[int]:
-        """Every process in the group, also one that forked away from its parent."""
-        # Opened anew each time: cgroup v1 may show an open file a list that is a second old.
-        for path in self.paths.values():
-            with contextlib.suppress(OSError):
-                descriptor = os.open(path / "cgroup.procs", os.O_RDONLY)
-                try:
-                    return [int(line) for line in os.read(descriptor, ACCOUNT_BYTES).split()]
-                finally:
-                    os.close(descriptor)
-        return []
-
-    @property
     def freezes(self) -> bool:
-        return self.hierarchy.version == 2 or "freezer" in self.paths
+        return self.version == 2 or "freezer" in self.paths
 
     def freeze(self) -> None:
         """Stop every process of the group where it stands; it takes effect within moments."""
-        if self.hierarchy.version == 1:
+        if self.version == 1:
             (self.paths["freezer"] / "freezer.state").write_text("FROZEN")
         else:
             (next(iter(self.paths.values())) / "cgroup.freeze").write_text("1")
 
     def thaw(self) -> None:
         """Let the processes go on; at once."""
-        if self.hierarchy.version == 1:
+        if self.version == 1:
             (self.paths["freezer"] / "freezer.state").write_text("THAWED")
         else:
             (next(iter(self.paths.values())) / "cgroup.freeze").write_text("0")
 
-    def anonymous_bytes(self) -> int:
-        """Memory of the group's processes that no file stands behind (neither page cache nor a tmpfs), bytes."""
-        if "memory" not in self.paths:
-            return 0
-        key = "total_rss" if self.hierarchy.version == 1 else "anon"
-        return self._keyed("memory", "memory.stat").get(key, 0)
-
-    def out_of_memory_kills(self) -> int:
-        """Processes that the kernel killed in this group for want of memory, since it was made."""
-        if "memory" not in self.paths:
-            return 0
-        file = "memory.oom_control" if self.hierarchy.version == 1 else "memory.events"
-        return self._keyed("memory", file).get("oom_kill", 0)
-
-    def peak_bytes(self) -> int | None:
-        """Peak memory charged to the group, bytes; None where the kernel does not tell."""
-        if "memory" not in self.paths:
-            return None
-        try:
-            return int(self._read("memory", self._peak_file))
-        except (OSError, ValueError):
-            return None
-
-    def reset_peak(self) -> None:
-        """Start a new peak at the present usage (v2: from Linux 6.12; before, the peak is that of the whole life)."""
-        if "memory" in self.paths:
-            # v2 starts the peak anew for one open file alone: the one that is kept.
-            with contextlib.suppress(OSError):
-                descriptor = self._descriptor("memory", self._peak_file, os.O_RDWR)
-                os.pwrite(descriptor, b"0" if self.hierarchy.version == 1 else b"reset", 0)
-
-    def cpu_ns(self) -> int | None:
-        """CPU time used by the group, nanoseconds; None where the kernel does not tell."""
-        if self.hierarchy.version == 1 and "cpuacct" in self.paths:
-            return int(self._read("cpuacct", "cpuacct.usage"))
-        if self.hierarchy.version == 2:  # every group has it, with the controller or without
-            return self._keyed(next(iter(self.paths)), "cpu.stat")["usage_usec"] * 1000
-        return None
-
-    def throttled_ns(self) -> int:
-        """Time the quota held the group's runnable threads back, nanoseconds summed over processors."""
-        if "cpu" not in self.paths:
-            return 0
-        stat = self._keyed("cpu", "cpu.stat")
-        return stat.get("throttled_time", stat.get("throttled_usec", 0) * 1000)
-
     def kill(self) -> None:
         """Kill every process of the group."""
-        if self.hierarchy.version == 2:
+        if self.version == 2:
             with contextlib.suppress(OSError):  # Linux 5.14: all at once, so that none can fork away
                 (next(iter(self.paths.values())) / "cgroup.kill").write_text("1")
                 return
@@ -316,8 +233,7 @@ class Cgroup:
 
     def remove(self, patience_s: float = 5.0) -> None:
         """Kill what is left and remove the group; raises OSError if it stays busy longer than the patience."""
-        while self._open:
-            os.close(self._open.popitem()[1])
+        self.close()
         deadline = time.monotonic() + patience_s
         for path in set(self.paths.values()):
             while path.exists():
@@ -328,17 +244,3 @@ class Cgroup:
                     if time.monotonic() > deadline:
                         raise
                     time.sleep(0.002)  # killed processes leave their group when the kernel has buried them
-
-    def _descriptor(self, controller: str, name: str, access: int = os.O_RDONLY) -> int:
-        """An account, kept open: they are read several times in every invocation."""
-        path = self.paths[controller] / name
-        if path not in self._open:
-            self._open[path] = os.open(path, access | os.O_CLOEXEC)
-        return self._open[path]
-
-    def _read(self, controller: str, name: str) -> bytes:
-        return os.pread(self._descriptor(controller, name), ACCOUNT_BYTES, 0)
-
-    def _keyed(self, controller: str, name: str) -> dict[str, int]:
-        pairs = (line.split() for line in self._read(controller, name).splitlines())
-        return {pair[0].decode(): int(pair[1]) for pair in pairs if len(pair) == 2}

@@ -36,17 +36,21 @@ TASK_ROOT = "/var/task"
 
 @dataclass(frozen=True)
 class Isolation:
-    """What environments get: the mode (`root`, `user`, or empty for none), own user ids, what is missing and why."""
+    """What environments get: the mode (`root`, `user`, `docker`, or empty for none), own user ids, what is missing and
+    why; `engine` is the name and version of what runs containers."""
 
     mode: str
     own_uid: bool
     missing: tuple[str, ...] = ()
+    engine: str = ""
 
     @property
     def description(self) -> str:
         """One line for `doctor` and for a run's document."""
         if not self.mode:
             return "none: environments see the host's files and processes (" + "; ".join(self.missing) + ")"
+        if self.engine:
+            return f"containers of {self.engine}: own namespaces, sized /tmp, read-only root, no capabilities"
         user = "own user id" if self.own_uid else "one user id for all"
         how = "" if self.mode == "root" else " in a user namespace"
         return f"mount, pid and IPC namespaces{how}, sized /tmp, read-only root, {user}"

@@ -29,6 +29,7 @@ class Stream:
         self._consume = consume
         self._ended = ended
         self._descriptor = -1
+        self._own_end = -1
 
     def open(self) -> int:
         """A new pipe; returns its writing end, which the caller closes when the processes have it."""
@@ -36,6 +37,12 @@ class Stream:
         os.set_blocking(self._descriptor, False)
         asyncio.get_running_loop().add_reader(self._descriptor, self._read, CHUNKS_AT_ONCE)
         return write
+
+    def open_named(self, path: Path) -> None:
+        """A named pipe, whose writers wait until now; the end of one of them is not the stream's."""
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        self._own_end = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+        asyncio.get_running_loop().add_reader(self._descriptor, self._read, CHUNKS_AT_ONCE)
 
     def drain(self) -> None:
         """Read what is there now."""
@@ -48,6 +55,9 @@ class Stream:
             asyncio.get_running_loop().remove_reader(self._descriptor)
             os.close(self._descriptor)
             self._descriptor = -1
+        if self._own_end >= 0:
+            os.close(self._own_end)
+            self._own_end = -1
 
     def _read(self, chunks: int) -> None:
         if self._descriptor < 0:

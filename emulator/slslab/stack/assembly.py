@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Any
 
-from slslab.emulator import CREDENTIALS, Session
+from slslab.emulator import CREDENTIALS
+from slslab.session import Session
 from slslab.stack import Stack
 from slslab.stack.embedded import EmbeddedObjectStore
 from slslab.stack.queues import EmbeddedRabbitMQ, queue_kind
