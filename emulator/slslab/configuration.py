@@ -21,6 +21,8 @@ NAME = re.compile(r"[a-zA-Z0-9-_]{1,64}")
 ROLE = re.compile(r"arn:(aws[a-zA-Z-]*)?:iam::\d{12}:role/?[a-zA-Z_0-9+=,.@\-_/]+")
 HANDLER = re.compile(r"\S{1,128}")
 DESCRIPTION_CHARACTERS = 256
+# documented: API_ImageConfig.html.
+IMAGE_CONFIG_ITEMS, WORKING_DIRECTORY_CHARACTERS = 1_500, 1_000
 # documented: configuration-envvars.html, "Defined runtime environment variables", reserved ones.
 RESERVED_VARIABLES = frozenset(
     """_HANDLER _X_AMZN_TRACE_ID AWS_DEFAULT_REGION AWS_REGION AWS_EXECUTION_ENV AWS_LAMBDA_FUNCTION_NAME
@@ -34,6 +36,24 @@ def function_arn(name: str, qualifier: str | None = None) -> str:
     """The ARN of a function, or of one of its versions or aliases."""
     suffix = f":{qualifier}" if qualifier else ""
     return f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:{name}{suffix}"
+
+
+@dataclass(frozen=True)
+class ImageConfig:
+    """What a function of an image starts instead of what the image says itself; empty where it says nothing else."""
+
+    entry_point: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+    working_directory: str = ""
+
+    def document(self) -> dict[str, Any]:
+        """ImageConfig of the API."""
+        values = {
+            "EntryPoint": list(self.entry_point),
+            "Command": list(self.command),
+            "WorkingDirectory": self.working_directory,
+        }
+        return {name: value for name, value in values.items() if value}
 
 
 @dataclass(frozen=True)
@@ -52,6 +72,7 @@ class Function:
     description: str = ""
     architecture: str = "x86_64"
     variables: Mapping[str, str] = field(default_factory=dict)
+    image_config: "ImageConfig" = field(default_factory=lambda: ImageConfig())
     last_modified: str = ""
     revision: str = ""
 
@@ -60,9 +81,7 @@ class Function:
         document: dict[str, Any] = {
             "FunctionName": self.name,
             "FunctionArn": function_arn(self.name, qualifier),
-            "Runtime": self.runtime,
             "Role": self.role,
-            "Handler": self.handler,
             "CodeSize": self.code.size,
             "Description": self.description,
             "Timeout": self.timeout_s,
@@ -74,12 +93,16 @@ class Function:
             "RevisionId": self.revision,
             "State": "Active",
             "LastUpdateStatus": "Successful",
-            "PackageType": "Zip",
+            "PackageType": "Zip" if self.code.image is None else "Image",
             "Architectures": [self.architecture],
             "EphemeralStorage": {"Size": self.ephemeral_mb},
             "SnapStart": {"ApplyOn": "None", "OptimizationStatus": "Off"},
             "LoggingConfig": {"LogFormat": "Text", "LogGroup": f"/aws/lambda/{self.name}"},
         }
+        if self.code.image is None:
+            document |= {"Runtime": self.runtime, "Handler": self.handler}
+        elif configured := self.image_config.document():
+            document["ImageConfigResponse"] = {"ImageConfig": configured}
         if self.variables:
             document["Environment"] = {"Variables": dict(self.variables)}
         return document
@@ -92,8 +115,7 @@ def settings(request: Mapping[str, Any], limits: Limits, *, defaults: bool = Fal
     """
     found: dict[str, Any] = {}
     if defaults:
-        for name in ("Role", "Handler", "Runtime"):
-            required(request, name)
+        found |= _packaging(request)
     if "Handler" in request:
         found["handler"] = _matching(request["Handler"], "handler", HANDLER)
     if "Role" in request:
@@ -114,9 +136,43 @@ def settings(request: Mapping[str, Any], limits: Limits, *, defaults: bool = Fal
         found["variables"] = _variables((request["Environment"] or {}).get("Variables") or {}, limits)
     if "Architectures" in request:
         found["architecture"] = _architecture(request["Architectures"])
+    if "ImageConfig" in request:
+        found["image_config"] = _image_config(request["ImageConfig"] or {})
     if request.get("Layers"):
         raise invalid("Layers are not emulated: the host's packages take their place (see `slslab doctor`).")
     return found
+
+
+def _packaging(request: Mapping[str, Any]) -> dict[str, Any]:
+    """What only one kind of package has or must have; messages are AWS's."""
+    kind, of_image = request.get("PackageType", "Zip"), bool((request.get("Code") or {}).get("ImageUri"))
+    if kind not in ("Zip", "Image"):
+        raise constraint(kind, "packageType", "Member must satisfy enum value set: [Zip, Image]")
+    required(request, "Role")
+    if kind == "Zip":
+        if of_image:
+            raise invalid("Please do not provide ImageUri when creating a function with packageType Zip.")
+        for name in ("Handler", "Runtime"):
+            required(request, name)
+        return {}
+    if not of_image:
+        raise invalid("Please provide ImageUri when creating a function with packageType Image.")
+    if any(request.get(name) for name in ("Handler", "Runtime", "Layers")):
+        raise invalid(
+            "Please don't provide Handler or Runtime or Layer when the intended function PackageType is Image."
+        )
+    return {"handler": "", "runtime": ""}
+
+
+def _image_config(given: Mapping[str, Any]) -> ImageConfig:
+    lists = {key: tuple(map(str, given.get(key) or ())) for key in ("EntryPoint", "Command")}
+    for key, values in lists.items():
+        if len(values) > IMAGE_CONFIG_ITEMS:
+            rule = f"Member must have length less than or equal to {IMAGE_CONFIG_ITEMS}"
+            raise constraint(list(values), f"imageConfig.{_camel(key)}", rule)
+    place = "imageConfig.workingDirectory"
+    directory = _at_most(given.get("WorkingDirectory") or "", place, WORKING_DIRECTORY_CHARACTERS)
+    return ImageConfig(lists["EntryPoint"], lists["Command"], directory)
 
 
 def required(request: Mapping[str, Any], key: str) -> str:

@@ -251,7 +251,7 @@ class Emulator:
             record=self._on_event or _ignore,
         )
         self._functions = Functions(self.limits)
-        self._packages = Packages(self.home / "functions", self.limits, self._fetch)
+        self._packages = Packages(self.home / "functions", self.limits, self._fetch, self._sandboxes.find_image)
         self.service = InvocationService(
             self._functions, host, self._budget_mb, self._metered, self._sweep, self._store_failure
         )
@@ -297,7 +297,7 @@ class Emulator:
     async def _sweep(self) -> None:
         """Remove the packages of which no version, environment or accepted invocation has need."""
         used = self._functions.codes() + [function.code for function in self.service.functions()]
-        unused = self._packages.take_unused({code.directory for code in used})
+        unused = self._packages.take_unused({code.directory for code in used if code.directory is not None})
         if unused:
             await asyncio.to_thread(_remove, unused)
 

@@ -155,8 +155,6 @@ class Functions:
         name, _ = parse(required(request, "FunctionName"))
         if not NAME.fullmatch(name):
             raise constraint(name, "functionName", "Member must have length less than or equal to 64")
-        if request.get("PackageType", "Zip") != "Zip":
-            raise invalid("Container images need the Docker environment; package the function as a zip archive.")
         if name in self._entries:
             raise conflict(f"Function already exist: {name}")
         _check_tags(request.get("Tags") or {})
@@ -180,6 +178,9 @@ class Functions:
         """UpdateFunctionCode, its code being stored; `DryRun` changes nothing."""
         entry = self._unqualified(reference)
         _check_revision(request, entry.latest.revision)
+        if (code.image is None) != (entry.latest.code.image is None):
+            kind, wanted = ("Zip", "a zip archive") if code.image is not None else ("Image", "ImageUri")
+            raise invalid(f"Please provide {wanted} when updating a function with packageType {kind}.")
         chosen = {key: value for key, value in request.items() if key == "Architectures"}
         updated = _stamped(replace(entry.latest, code=code, **settings(chosen, self._limits)))
         if request.get("DryRun"):

@@ -143,11 +143,7 @@ class LambdaApi:
     async def _get(self, request: Request) -> Response:
         target = self._target(request)
         entry = self._functions.entry(_name(request))
-        location = target.function.code.directory.as_uri()
-        document: dict[str, Any] = {
-            "Configuration": target.document(),
-            "Code": {"RepositoryType": "Local", "Location": location},
-        }
+        document: dict[str, Any] = {"Configuration": target.document(), "Code": _location(target.function.code)}
         if entry.tags:
             document["Tags"] = entry.tags
         if entry.reserved is not None:
@@ -324,6 +320,15 @@ def _page(request: Request, key: str, documents: Mapping[str, dict[str, Any]]) -
     if len(shown) < len(left):
         document["NextMarker"] = base64.urlsafe_b64encode(shown[-1].encode()).decode()
     return _json(document)
+
+
+def _location(code: Code) -> dict[str, str]:
+    """FunctionCodeLocation of the API."""
+    if code.directory is not None:
+        return {"RepositoryType": "Local", "Location": code.directory.as_uri()}
+    assert code.image is not None
+    resolved = f"{code.image.uri.partition('@')[0]}@{code.image.id}"
+    return {"RepositoryType": "ECR", "ImageUri": code.image.uri, "ResolvedImageUri": resolved}
 
 
 def _client_context(header: str | None) -> str | None:

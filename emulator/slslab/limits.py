@@ -41,6 +41,7 @@ class Limits:
     event_bytes: int
     zipped_bytes: int
     unzipped_bytes: int
+    image_bytes: int
     descriptors: int
     processes: int
     environment_bytes: int

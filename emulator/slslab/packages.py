@@ -25,24 +25,41 @@ LAYER = "torch"
 
 
 @dataclass(frozen=True)
-class Code:
-    """Where a function's code lies, its size in bytes as Lambda counts it, and its SHA-256 (Base64)."""
+class Image:
+    """A container image: the name that the function was given, and what the engine knew by it then."""
 
-    directory: Path
+    uri: str
+    id: str
+    size: int
+
+
+@dataclass(frozen=True)
+class Code:
+    """A function's code: its directory, its size in bytes as Lambda counts it and its SHA-256 (Base64).
+
+    Or its image, with the image's digest.
+    """
+
+    directory: Path | None
     size: int
     sha256: str
+    image: Image | None = None
 
 
 class Packages:
-    """Unpacked packages below one directory; `fetch` gets an object's body from the stack's S3.
+    """Unpacked packages below one directory.
 
+    `fetch` gets an object's body from the stack's S3, `image` finds a container image by its name.
     `largest_bytes` is the unzipped size of the largest package taken.
     """
 
-    def __init__(self, home: Path, limits: Limits, fetch: Callable[[str, str], bytes]) -> None:
+    def __init__(
+        self, home: Path, limits: Limits, fetch: Callable[[str, str], bytes], image: Callable[[str], Image]
+    ) -> None:
         self._home = home
         self._limits = limits
         self._fetch = fetch
+        self._image = image
         self._known: set[Path] = set()
         self._held: set[Path] = set()
         self.largest_bytes = 0
@@ -50,8 +67,8 @@ class Packages:
     def store(self, name: str, code: Mapping[str, Any]) -> Code:
         """Take the code of a request, held until its `release`; InvalidParameterValueException if it is none."""
         bucket, key = code.get("S3Bucket"), str(code.get("S3Key", ""))
-        if code.get("ImageUri"):
-            raise invalid("Container images need the Docker environment; package the function as a zip archive.")
+        if uri := code.get("ImageUri"):
+            return self._of_image(str(uri))
         if bucket == HOT_RELOAD_BUCKET:
             return self._local_directory(key)
         if bucket is not None:
@@ -69,13 +86,20 @@ class Packages:
 
     def release(self, code: Code) -> None:
         """The code has been registered, or was refused: from now on only its use keeps it."""
-        self._held.discard(code.directory)
+        if code.directory is not None:
+            self._held.discard(code.directory)
 
     def take_unused(self, used: Collection[Path]) -> list[Path]:
         """Unpacked packages that nothing uses any more, each told once; the caller removes them."""
         unused = self._known - self._held - set(used)
         self._known -= unused
         return sorted(unused)
+
+    def _of_image(self, uri: str) -> Code:
+        image, limit = self._image(uri), self._limits.image_bytes
+        if image.size > limit:
+            raise invalid(f"The image {uri} has {image.size} bytes uncompressed; {limit} are allowed.")
+        return Code(None, 0, image.id.removeprefix("sha256:"), image)
 
     def _unpack(self, name: str, archive: bytes) -> Code:
         directory = self._home / f"{name}-{uuid.uuid4().hex[:12]}"

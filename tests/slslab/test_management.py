@@ -300,7 +300,11 @@ def big_zip(size: int, compression: int) -> bytes:
         ({"Environment": {"Variables": {"AWS_REGION": "x"}}}, (400, "InvalidParameterValueException"), "AWS_REGION"),
         ({"Code": {"ZipFile": b"no zip"}}, (400, "InvalidParameterValueException"), "Could not unzip"),
         ({"Code": {"S3Bucket": "hot-reload", "S3Key": "here"}}, (400, "InvalidParameterValueException"), "absolute"),
-        ({"Code": {"ImageUri": "image"}, "PackageType": "Image"}, (400, "InvalidParameterValueException"), "Docker"),
+        (
+            {"Code": {"ImageUri": "image"}, "PackageType": "Image"},
+            (400, "InvalidParameterValueException"),
+            "Please don't provide",
+        ),
     ],
 )
 def test_wrong_creations_are_refused_as_on_aws(

@@ -166,7 +166,7 @@ def test_a_client_context_that_is_not_base64_is_refused(emulator: Emulator, depl
 @pytest.mark.parametrize(
     ("code", "says"),
     [
-        ({"ImageUri": "image"}, "Container images need the Docker environment"),
+        ({"ImageUri": "image"}, "Please do not provide ImageUri when creating a function with packageType Zip."),
         ({}, "Code needs ZipFile, S3Bucket and S3Key"),
         ({"ZipFile": "not base64!"}, "Could not unzip uploaded file"),
         ({"S3Bucket": "hot-reload", "S3Key": "relative/path"}, "is not an absolute path of an existing directory"),

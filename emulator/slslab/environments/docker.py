@@ -41,6 +41,8 @@ from slslab.environments.spawner import TRACE_DESCRIPTOR
 from slslab.errors import HostError
 from slslab.limits import Limits
 from slslab.metering import MB, cpu_share
+from slslab.packages import Image
+from slslab.service_errors import invalid
 from slslab.session import Session
 
 WORKER_IMAGE = "slslab/worker:local"
@@ -185,7 +187,7 @@ class ContainerSandbox:
             configuration = await sandboxes.call(sandboxes.configuration, setting, shared)
             created = await self._call(lambda: self._api.create_container_from_config(configuration))
         except ImageNotFound as error:
-            raise StartFailed(f"the engine has no image {sandboxes.image}") from error
+            raise StartFailed(f"the engine has no such image any more ({reason(error)})") from error
         except APIError as error:
             raise StartFailed(reason(error)) from error
         self._container = created["Id"]
@@ -258,7 +260,20 @@ class ContainerSandboxes:
 
     def runtime(self, function: Function) -> str:
         """What the function really runs on."""
+        if function.code.image is not None:
+            return f"image {function.code.image.uri}"
         return f"image {self.image}, for {function.runtime}"
+
+    def find_image(self, uri: str) -> Image:
+        """The engine's image of this name; nothing is pulled."""
+        found = self.engine.image(uri)
+        if found is None:
+            # The first sentences are AWS's.
+            raise invalid(
+                f"Source image {uri} does not exist. Provide a valid source image. "
+                "(The engine must have it: docker pull, or build it.)"
+            )
+        return Image(uri, found["Id"], found["Size"])
 
     async def start(self, setting: Setting) -> ContainerSandbox:
         """Start a container; StartFailed if the engine does not."""
@@ -273,16 +288,21 @@ class ContainerSandboxes:
     def configuration(self, setting: Setting, shared: Path) -> Mapping[str, Any]:
         """The container's configuration for the engine."""
         function, api, limits = setting.function, self.engine.api, self.limits
-        image = self.engine.image(self.image)
+        name = self.image if function.code.image is None else function.code.image.id
+        image = self.engine.image(name)
         if image is None:
-            raise ImageNotFound(self.image)
-        own = image["Config"]
+            raise ImageNotFound(name)
+        own, chosen = image["Config"], function.image_config
+        if function.code.image is None:
+            command, directory = [function.handler], TASK_ROOT
+        else:
+            command = [*(chosen.command or own["Cmd"] or ())]
+            directory = chosen.working_directory or own["WorkingDir"]
         # The kernel counts /tmp's files as memory, Lambda does not; the resident set is held to the limit itself.
         memory = (function.memory_mb + function.ephemeral_mb) * MB
-        binds = [
-            f"{self.engine.host_path(shared)}:{SHARED}:ro",
-            f"{self.engine.host_path(function.code.directory)}:{TASK_ROOT}:ro",
-        ]
+        binds = [f"{self.engine.host_path(shared)}:{SHARED}:ro"]
+        if function.code.directory is not None:
+            binds.append(f"{self.engine.host_path(function.code.directory)}:{TASK_ROOT}:ro")
         host = api.create_host_config(
             binds=binds,
             tmpfs={"/tmp": f"size={function.ephemeral_mb}m,mode=1777,nosuid,nodev,exec"},
@@ -308,18 +328,19 @@ class ContainerSandboxes:
         variables = {
             "HOME": "/tmp",
             **setting.variables,
+            "_HANDLER": (command or [""])[0],
             "LAMBDA_TASK_ROOT": TASK_ROOT,
             "LAMBDA_RUNTIME_DIR": "/var/runtime",
             "SLSLAB_TRACE_FD": str(TRACE_DESCRIPTOR),
             "SLSLAB_CLOCK_FILE": f"{SHARED}/clock",
         }
         configuration: Mapping[str, Any] = api.create_container_config(
-            self.image,
-            [*(own["Entrypoint"] or []), function.handler],
+            name,
+            [*(chosen.entry_point or own["Entrypoint"] or []), *command],
             entrypoint=["/bin/sh", "-c", GATE, "sh"],
             environment=variables,
             user=f"{LAMBDA_UID}:{LAMBDA_GID}",
-            working_dir=TASK_ROOT,
+            working_dir=directory,
             host_config=host,
             labels={
                 MARK_LABEL: self._session.id,

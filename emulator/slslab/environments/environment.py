@@ -251,7 +251,7 @@ class Environment:
             "_HANDLER": function.handler,
             "AWS_REGION": REGION,
             "AWS_DEFAULT_REGION": REGION,
-            "AWS_EXECUTION_ENV": f"AWS_Lambda_{function.runtime}",
+            "AWS_EXECUTION_ENV": f"AWS_Lambda_{function.runtime or 'Image'}",
             "AWS_LAMBDA_FUNCTION_NAME": function.name,
             "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": str(function.memory_mb),
             "AWS_LAMBDA_FUNCTION_VERSION": function.version,

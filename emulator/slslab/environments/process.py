@@ -20,6 +20,8 @@ from slslab.environments.spawner import TRACE_DESCRIPTOR
 from slslab.errors import HostError, RequestError
 from slslab.limits import Limits
 from slslab.metering import MB, cpu_share
+from slslab.packages import Image
+from slslab.service_errors import invalid
 from slslab.session import Session
 
 CLOCK_FILE = "/run/slslab-clock"
@@ -104,6 +106,7 @@ class ProcessSandbox:
 
     def _request(self, sandboxes: "ProcessSandboxes", setting: Setting) -> dict[str, Any]:
         function, isolated = setting.function, self.own_files
+        assert function.code.directory is not None  # images are refused
         directory = TASK_ROOT if isolated else str(function.code.directory)
         variables = {
             **setting.variables,
@@ -179,6 +182,10 @@ class ProcessSandboxes:
     def runtime(self, function: Function) -> str:
         """What the function really runs on."""
         return f"python:{platform.python_version()} of the host, for {function.runtime}"
+
+    def find_image(self, uri: str) -> Image:
+        """Refused: a process runs the host's packages."""
+        raise invalid(f"The image {uri} needs an environment of containers; package the function as a zip archive.")
 
     async def start(self, setting: Setting) -> ProcessSandbox:
         """Start a runtime; OSError if the host cannot."""

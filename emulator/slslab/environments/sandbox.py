@@ -10,6 +10,7 @@ from slslab.configuration import Function
 from slslab.environments.confinement import Hierarchy
 from slslab.environments.groups import GroupAccounts
 from slslab.environments.isolation import Isolation
+from slslab.packages import Image
 
 
 class StartFailed(Exception):
@@ -90,6 +91,9 @@ class Sandboxes(Protocol):
 
     def runtime(self, function: Function) -> str:
         """What the function really runs on, for its log."""
+
+    def find_image(self, uri: str) -> Image:
+        """The container image of this name; InvalidParameterValueException if there is none, or none can be used."""
 
     async def start(self, setting: Setting) -> Sandbox:
         """Start a runtime. Raises StartFailed, or OSError, if the host cannot."""
