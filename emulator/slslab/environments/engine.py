@@ -119,7 +119,7 @@ def remove(api: docker.APIClient, container: str) -> None:
     with suppress(APIError):  # it is not paused, or is gone
         api.unpause(container)
     try:
-        api.remove_container(container, force=True)
+        api.remove_container(container, v=True, force=True)
     except NotFound:
         return
     except APIError as error:
