@@ -16,11 +16,11 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import boto3
 import botocore.config
@@ -48,6 +48,7 @@ BUDGET_FRACTION = 0.9
 RECORDS_KEPT = 1_000
 DESCRIPTORS = 65_536
 LOG = logging.getLogger(__name__)
+Result = TypeVar("Result")
 ENDPOINT = "AWS_ENDPOINT_URL_"
 # Step Functions has three names: AWS's variable has one, boto3's client another, its ARNs the third.
 ENDPOINT_NAMES = {"sfn": "states"}
@@ -190,7 +191,11 @@ class Emulator:
 
     def evict(self, function: str | None = None) -> int:
         """End idle environments, of one function or all: the next invocations are cold. Returns how many ended."""
-        return asyncio.run_coroutine_threadsafe(self.service.pool.evict(function), self._loop).result()
+        return self.wait_for(self.service.pool.evict(function))
+
+    def wait_for(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
+        """Run a coroutine of the emulator's, such as one of an environment's, on its own thread; its result."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
     def add_variables(self, variables: Mapping[str, str]) -> None:
         """Give these, too, to every environment that starts from now on (endpoints of a stack that came up later)."""

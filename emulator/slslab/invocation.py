@@ -129,7 +129,7 @@ class InvocationService:
 
     def functions(self) -> list[Function]:
         """The versions that environments or accepted invocations still need."""
-        return [*self.pool.functions(), *self._accepted.values()]
+        return [*(environment.function for environment in self.pool.environments()), *self._accepted.values()]
 
     async def retire_outdated(self) -> None:
         """End the environments of versions that are no more."""

@@ -39,9 +39,9 @@ class Pool:
         self._number = 0
         self._closing = False
 
-    def functions(self) -> list[Function]:
-        """The functions, in the versions, that environments run now."""
-        return [environment.function for environment in self._all]
+    def environments(self) -> list[Environment]:
+        """Every environment that there is now."""
+        return list(self._all)
 
     @asynccontextmanager
     async def lease(self, function: Function, request_id: str) -> AsyncIterator[tuple[Environment, Outcome | None]]:

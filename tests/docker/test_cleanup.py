@@ -31,7 +31,7 @@ with Emulator(environment="docker") as emulator:
     call = lambda seconds: client.invoke(FunctionName="f", Payload=json.dumps(seconds))
     long = threading.Thread(target=call, args=[600], daemon=True)
     long.start()
-    while not any(e.state.value == "busy" for e in emulator.service.pool._all):
+    while not any(e.state.value == "busy" for e in emulator.service.pool.environments()):
         time.sleep(0.01)
     call(0)
     reaper = emulator._session._reaper._process.pid

@@ -112,7 +112,7 @@ class Environment:
     def _begin(self) -> None:
         """The state of an environment before its start."""
         self._runtime = RuntimeApi(self._host.sandboxes.address)
-        self._sandbox: Sandbox | None = None
+        self.sandbox: Sandbox | None = None
         self._peaks: dict[int, int] = {}
         self._known_kills = 0
         self._resting: asyncio.TimerHandle | None = None
@@ -121,7 +121,7 @@ class Environment:
     @property
     def alive(self) -> bool:
         """Whether the runtime runs; the kernel may end an idle one for want of memory."""
-        return self._sandbox is not None and not self._sandbox.exited.done()
+        return self.sandbox is not None and not self.sandbox.exited.done()
 
     async def start(self, limit_s: float) -> Outcome:
         """Start the runtime and wait until it asks for its first invocation (the init phase).
@@ -144,7 +144,7 @@ class Environment:
             await sandbox.end()
             await sandbox.close()
             raise StartFailed("the emulator is ending")
-        self._sandbox = sandbox
+        self.sandbox = sandbox
         outcome = await self._run(limit_s, self._runtime.ready.wait(), [])
         if sandbox.failure:
             raise StartFailed(sandbox.failure)
@@ -172,17 +172,17 @@ class Environment:
 
     async def ready(self) -> None:
         """Wait until the runtime asks for its next invocation; it does so at once, or it is of no more use."""
-        assert self._sandbox is not None
+        assert self.sandbox is not None
         waiting = asyncio.ensure_future(self._runtime.ready.wait())
-        both: set[asyncio.Future[Any]] = {waiting, self._sandbox.exited}
+        both: set[asyncio.Future[Any]] = {waiting, self.sandbox.exited}
         await asyncio.wait(both, timeout=READY_LIMIT_S, return_when=asyncio.FIRST_COMPLETED)
-        if self._sandbox.exited.done() or not waiting.done():
+        if self.sandbox.exited.done() or not waiting.done():
             self.state = State.STOPPED
         waiting.cancel()
 
     def rest(self) -> None:
         """Freeze the idle environment, as Lambda does between invocations; the next invocation thaws it."""
-        if self._sandbox is not None and self._sandbox.freezes:
+        if self.sandbox is not None and self.sandbox.freezes:
             self._resting = asyncio.get_running_loop().call_later(FREEZE_AFTER_S, self._freeze)
 
     def resting_mb(self) -> int:
@@ -190,10 +190,10 @@ class Environment:
 
         One that cannot be frozen may take all of its memory size at any time.
         """
-        if self._sandbox is None or not self._sandbox.freezes:
+        if self.sandbox is None or not self.sandbox.freezes:
             return self.function.memory_mb
         resident = resident_bytes(self._pids())
-        files = next((files_bytes(pid) for pid in resident), 0) if self._sandbox.own_files else 0
+        files = next((files_bytes(pid) for pid in resident), 0) if self.sandbox.own_files else 0
         return min(math.ceil((sum(resident.values()) + files) / MB), self.function.memory_mb)
 
     async def stop(self) -> None:
@@ -217,27 +217,27 @@ class Environment:
         return self.state is State.STOPPED
 
     def _freeze(self) -> None:
-        assert self._sandbox is not None
+        assert self.sandbox is not None
         self._resting = None
-        self._freezing = asyncio.ensure_future(self._sandbox.freeze())
+        self._freezing = asyncio.ensure_future(self.sandbox.freeze())
 
     async def _thaw(self) -> None:
         if self._resting is not None:
             self._resting.cancel()
             self._resting = None
-        if self._freezing is not None and self._sandbox is not None:
+        if self._freezing is not None and self.sandbox is not None:
             await self._freezing
             self._freezing = None
-            await self._sandbox.thaw()
+            await self.sandbox.thaw()
 
     async def _end_sandbox(self) -> None:
         await self._runtime.stop()
         await self._thaw()
-        if self._sandbox is not None:
-            await self._sandbox.end()
+        if self.sandbox is not None:
+            await self.sandbox.end()
             # Whoever watches the phase that this ended still reads the accounts that are closed next.
             await self._metered.wait()
-            await self._sandbox.close()
+            await self.sandbox.close()
 
     def _setting(self, address: str) -> Setting:
         function, host = self.function, self._host
@@ -284,7 +284,7 @@ class Environment:
 
     @property
     def _accounts(self) -> GroupAccounts | None:
-        return self._sandbox.accounts if self._sandbox is not None else None
+        return self.sandbox.accounts if self.sandbox is not None else None
 
     async def _run(self, limit_s: float, done: Awaitable[Any] | None, pids: list[int]) -> Outcome:
         """Watch until the phase is over: by the runtime's word, the end of its process, the clock or the memory."""
@@ -295,7 +295,7 @@ class Environment:
             self._metered.set()
 
     async def _watch(self, limit_s: float, done: Awaitable[Any] | None, pids: list[int]) -> Outcome:
-        sandbox = self._sandbox
+        sandbox = self.sandbox
         assert sandbox is not None
         exited, accounts = sandbox.exited, sandbox.accounts
         limit_ns = round(limit_s * 1e9)
@@ -382,7 +382,7 @@ class Environment:
         return sum(resident.values()) > limit
 
     def _pids(self) -> list[int]:
-        return self._sandbox.pids() if self._sandbox is not None else []
+        return self.sandbox.pids() if self.sandbox is not None else []
 
     def _publish_clock(self, delay_ns: int) -> None:
         """Tell the worker its deadline on CLOCK_MONOTONIC and the host's delay so far: the runtime's context counts

@@ -1,0 +1,177 @@
+"""What an execution environment costs as processes of this host, and as a container, side by side.
+
+    python benchmarks/environments.py [--json] [--quick]
+
+Two emulators are up together and take turns in alternating order; the function returns its event and has 1,769 MB. A
+ratio is the median of the ratios of such turns, containers to processes. Containers need an engine and the worker's
+image (`make images`).
+
+  cold start          a boto3 invocation that finds no environment, from call to answer
+  init duration       the part of it that Lambda would bill, as the REPORT line has it
+  warm                a boto3 invocation right after another
+  frozen              one of an environment that rests, and is thawed for it
+  freeze, thaw        these alone, as the emulator asks for them
+  end                 killing a resting environment and removing what confined it
+  runtime's memory    proportional set size of the processes that the function sees
+  beside it           the same of what holds them: the init, or the engine's shim and the container's init
+"""
+
+import argparse
+import io
+import json
+import os
+import platform
+import statistics
+import sys
+import time
+import zipfile
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from slslab.emulator import Emulator
+from slslab.environments.environment import FREEZE_AFTER_S
+from slslab.environments.sandbox import Sandbox
+from slslab.errors import SlslabError
+from slslab.metering import MB
+
+KINDS = ("process", "docker")
+HANDLER = "def handler(event, context):\n    return event\n"
+ROLE = "arn:aws:iam::000000000000:role/benchmark"
+NAME = "echo"
+# Long enough that an idle environment has been frozen, also through the engine.
+REST_S = FREEZE_AFTER_S + 0.2
+MEMORY = ("runtime's memory", "beside it")
+
+
+class Arm:
+    """One emulator with the function."""
+
+    def __init__(self, kind: str, emulator: Emulator) -> None:
+        self.kind = kind
+        self.emulator = emulator
+        self.client = emulator.client("lambda")
+        package = io.BytesIO()
+        with zipfile.ZipFile(package, "w") as archive:
+            archive.writestr("app.py", HANDLER)
+        self.client.create_function(
+            FunctionName=NAME, Runtime="python3.11", Role=ROLE, Handler="app.handler", MemorySize=1769, Timeout=60,
+            Code={"ZipFile": package.getvalue()},
+        )  # fmt: skip
+
+    def invoke(self) -> None:
+        """One invocation."""
+        answer = self.client.invoke(FunctionName=NAME, Payload=b"{}")
+        if answer.get("FunctionError") or answer["Payload"].read() != b"{}":
+            raise RuntimeError(f"the function failed: {answer}")
+
+    def sandbox(self) -> Sandbox:
+        """That of the function's one environment."""
+        (environment,) = self.emulator.service.pool.environments()
+        assert environment.sandbox is not None
+        return environment.sandbox
+
+    def turn(self, warm: int) -> dict[str, float]:
+        """Every figure once; the warm one is the median of several."""
+        self.emulator.evict()
+        found = {"cold start": timed(self.invoke)}
+        found["init duration"] = self.emulator.records[-1].init_ms or 0.0
+        found["warm"] = statistics.median(timed(self.invoke) for _ in range(warm))
+        time.sleep(REST_S)
+        found["frozen"] = timed(self.invoke)
+        time.sleep(REST_S)
+        sandbox = self.sandbox()
+        found["thaw"] = timed(lambda: self.emulator.wait_for(sandbox.thaw()))
+        found["freeze"] = timed(lambda: self.emulator.wait_for(sandbox.freeze()))
+        runtime, around = memory_mb(sandbox.pids())
+        found["runtime's memory"], found["beside it"] = runtime, around
+        found["end"] = timed(self.emulator.evict)
+        return found
+
+
+def timed(call: Callable[[], object]) -> float:
+    """How long a call takes, ms."""
+    start = time.perf_counter()
+    call()
+    return (time.perf_counter() - start) * 1e3
+
+
+def memory_mb(pids: list[int]) -> tuple[float, float]:
+    """Proportional set sizes, MB: of the processes that run the function, and of what holds them."""
+    inits = {pid for pid in pids if Path(f"/proc/{pid}/comm").read_text().strip() in ("docker-init", "tini")}
+    runtime, around = set(pids) - inits, inits | {parent(pid) for pid in pids} - set(pids)
+    return sum(map(proportional_bytes, runtime)) / MB, sum(map(proportional_bytes, around)) / MB
+
+
+def parent(pid: int) -> int:
+    """The parent of a process."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def proportional_bytes(pid: int) -> int:
+    """Proportional set size of a process, bytes."""
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def measure(turns: int, warm: int) -> dict[str, Any]:
+    """The benchmark's document."""
+    began, load = time.perf_counter(), os.getloadavg()[0]
+    seen: dict[str, list[dict[str, float]]] = {kind: [] for kind in KINDS}
+    with ExitStack() as stack:
+        arms = [Arm(kind, stack.enter_context(Emulator(environment=kind))) for kind in KINDS]
+        for index in range(turns + 1):
+            for arm in arms if index % 2 == 0 else arms[::-1]:
+                seen[arm.kind].append(arm.turn(warm))
+        engine = arms[1].emulator.isolation.engine
+    rows = []
+    for what in seen["process"][0]:
+        # The first turn finds cold caches of files.
+        values = {kind: [turn[what] for turn in seen[kind][1:]] for kind in KINDS}
+        ratios = [docker / process for process, docker in zip(*values.values(), strict=True) if process]
+        rows.append(
+            {
+                "what": what,
+                "unit": "MB" if what in MEMORY else "ms",
+                **{kind: round(statistics.median(values[kind]), 3) for kind in KINDS},
+                "worst": {kind: round(max(values[kind]), 3) for kind in KINDS},
+                "ratio": round(statistics.median(ratios), 2) if ratios else None,
+            }
+        )
+    host = {"cores": os.cpu_count(), "load": round(load, 1), "kernel": platform.release(), "engine": engine}
+    return {"turns": turns, "rows": rows, "host": host, "seconds": round(time.perf_counter() - began, 1)}
+
+
+def show(document: Mapping[str, Any]) -> None:
+    """The document as a table."""
+    table = Table("", "unit", "process", "docker", "docker / process", "worst process", "worst docker")
+    for row in document["rows"]:
+        figures = [row["process"], row["docker"], row["ratio"], row["worst"]["process"], row["worst"]["docker"]]
+        table.add_row(row["what"], row["unit"], *("" if figure is None else f"{figure:,.2f}" for figure in figures))
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
+    console.print(table)
+    facts = {"medians of turns": document["turns"], **document["host"], "seconds": document["seconds"]}
+    console.print(", ".join(f"{name} {value}" for name, value in facts.items()))
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="print one JSON document instead of a table")
+    parser.add_argument("--quick", action="store_true", help="fewer turns")
+    options = parser.parse_args()
+    try:
+        document = measure(*((5, 5) if options.quick else (30, 20)))
+    except SlslabError as error:
+        sys.exit(f"Error: {error.message}\nHint: {error.hint}")
+    print(json.dumps(document, indent=1)) if options.json else show(document)
+
+
+if __name__ == "__main__":
+    main()
