@@ -9,7 +9,7 @@ from botocore.exceptions import ClientError
 
 import docker
 from slslab.emulator import Emulator
-from slslab.environments.docker import WORKER_IMAGE
+from slslab.environments.container import WORKER_IMAGE
 from slslab.testing import ROLE, Answer
 
 Invoke = Callable[..., Answer]
