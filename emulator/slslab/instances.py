@@ -27,6 +27,7 @@ from typing import IO, Any
 
 from slslab.billing import HOST, Book
 from slslab.environments.accounting import Sample, peak_resident_bytes, process_tree, take_sample
+from slslab.environments.groups import GroupAccounts
 from slslab.environments.output import CHUNK_BYTES, TraceFrames
 from slslab.errors import HostError, RequestError
 from slslab.metering import MB, host_delay_ns
@@ -172,7 +173,7 @@ class ProcessLauncher:
             instances.end()
 
     def _launch(self, module: str, rank: int, event: Mapping[str, Any], variables: Mapping[str, str]) -> "_Instance":
-        id_ = f"i-{secrets.token_hex(9)[:17]}"
+        id_ = instance_id()
         home = self.session.home / "instances" / id_
         home.mkdir(parents=True)
         log = self.logs / f"{id_}.log"
@@ -200,33 +201,72 @@ class ProcessLauncher:
         finally:
             os.close(writing)
         _tell(process.stdin, event)
-        return _Instance(id_, rank, self.devices[number], process, reading, log, start_ns)
+        return _Instance(
+            id=id_,
+            rank=rank,
+            device=self.devices[number],
+            start_ns=start_ns,
+            process=process,
+            trace=reading,
+            log=log,
+        )
 
 
-@dataclass
-class _Instance:
-    """One process, with what is known of it so far."""
+@dataclass(kw_only=True)
+class Meter:
+    """What is known of one instance while it runs."""
 
     id: str
     rank: int
     device: str
-    process: subprocess.Popen[bytes]
-    trace: int
-    log: Path
-    start_ns: int
+    start_ns: int = field(default_factory=time.monotonic_ns)
     started_at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="milliseconds"))
     sample: Sample | None = None
     peak_bytes: int = 0
     host_delay_ns: int = 0
 
-    def look(self) -> None:
-        """Take a sample of its accounts."""
-        pids = process_tree(self.process.pid)
-        sample = take_sample(time.monotonic_ns(), pids, None)
+    def look(self, pids: list[int], group: GroupAccounts | None = None) -> None:
+        """Take a sample of the accounts of its processes."""
+        sample = take_sample(time.monotonic_ns(), pids, group)
         if self.sample is not None:
             self.host_delay_ns += host_delay_ns(self.sample, sample)
         self.sample = sample
         self.peak_bytes = max(self.peak_bytes, sum(peak_resident_bytes(pids).values()))
+
+    def record(
+        self, module: str, instance_type: str, end_ns: int, exit_code: int, cpu_seconds: float, *, ended: bool
+    ) -> InstanceRecord:
+        """The metered record of an instance that is over; `ended` tells whether others' end or ours was the reason."""
+        return InstanceRecord(
+            id=self.id,
+            function=module,
+            type=instance_type,
+            worker=self.rank,
+            device=self.device,
+            started_at=self.started_at,
+            start_ns=self.start_ns,
+            end_ns=end_ns,
+            billed_seconds=billed_seconds(end_ns - self.start_ns),
+            peak_memory_mb=math.ceil(self.peak_bytes / MB),
+            cpu_seconds=round(cpu_seconds, 6),
+            host_delay_ms=round(self.host_delay_ns / 1e6, 3),
+            status="success" if exit_code == 0 else "ended" if ended else "error",
+            exit_code=exit_code,
+        )
+
+
+def instance_id() -> str:
+    """A new id, as EC2's look."""
+    return f"i-{secrets.token_hex(9)[:17]}"
+
+
+@dataclass(kw_only=True)
+class _Instance(Meter):
+    """One process."""
+
+    process: subprocess.Popen[bytes]
+    trace: int
+    log: Path
 
     def has_ended(self) -> bool:
         """Whether the process is over; it stays a zombie, so that its ids are nobody else's."""
@@ -312,7 +352,7 @@ class RunningInstances:
                 if time.monotonic() - looked >= SAMPLE_S:
                     looked = time.monotonic()
                     for one in self._alive:
-                        one.look()
+                        one.look(process_tree(one.process.pid))
 
     def _meter(self, one: _Instance, frames: TraceFrames) -> None:
         """An instance has ended: what is left of its trace, its record, and what follows for the others."""
@@ -325,22 +365,8 @@ class RunningInstances:
         self._alive.remove(one)
         ended = self._ending.is_set() or self._failure is not None
         launcher = self._launcher
-        record = InstanceRecord(
-            id=one.id,
-            function=self._module,
-            type=launcher.fleet.instance_type,
-            worker=one.rank,
-            device=one.device,
-            started_at=one.started_at,
-            start_ns=one.start_ns,
-            end_ns=end_ns,
-            billed_seconds=billed_seconds(end_ns - one.start_ns),
-            peak_memory_mb=math.ceil(one.peak_bytes / MB),
-            cpu_seconds=round(cpu_seconds, 6),
-            host_delay_ms=round(one.host_delay_ns / 1e6, 3),
-            status="success" if exit_code == 0 else "ended" if ended else "error",
-            exit_code=exit_code,
-        )
+        kind = launcher.fleet.instance_type
+        record = one.record(self._module, kind, end_ns, exit_code, cpu_seconds, ended=ended)
         if record.status == "error":
             self._failure = failure(one.id, one.rank, exit_code, one.log)
             self._kill()

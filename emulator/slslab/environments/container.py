@@ -91,6 +91,13 @@ class ContainerAccounts(GroupAccounts):
         """Processes that were killed for want of memory, at least."""
         return max(super().out_of_memory_kills(), self._kills)
 
+    def keep(self) -> None:
+        """Read what must be known when the group is gone: its processes have ended, and nothing will be added."""
+        self.cpu_ns()
+        self.throttled_ns()
+        self.peak_bytes()
+        self.out_of_memory_kills()
+
     def note_out_of_memory(self) -> None:
         """The engine says that a process of the container was killed for want of memory, maybe its last."""
         self._kills = 1
@@ -244,6 +251,8 @@ class Container:
         """Learn how the container ended."""
         await over.wait()
         asyncio.get_running_loop().remove_reader(self._pidfd)
+        if self._accounts is not None:
+            self._accounts.keep()
         status = -int(signal.SIGKILL)
         with suppress(NotFound, APIError):  # it has been removed: then it was killed
             await self._call(self._api.wait, self._container)

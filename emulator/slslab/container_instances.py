@@ -1,0 +1,199 @@
+"""Long-running instances as containers of the engine, metered as those that are processes (see `slslab.instances`).
+
+They run in the emulator's network on the worker's image with the code that they are launched with in /var/task; no
+limit of Lambda's holds for them. They see GPUs if the engine gives them some, and compute on the CPU otherwise.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from docker.errors import APIError
+
+from slslab.environments.container import GATE, SHARED, Container, Containers
+from slslab.environments.docker import LAMBDA_GID
+from slslab.environments.engine import FUNCTION_LABEL, reason, remove
+from slslab.environments.isolation import LAMBDA_UID, TASK_ROOT
+from slslab.environments.output import TraceFrames
+from slslab.environments.sandbox import StartFailed
+from slslab.environments.spawner import TRACE_DESCRIPTOR
+from slslab.errors import HostError
+from slslab.instances import SAMPLE_S, InstanceRecord, Meter, instance_id
+from slslab_workers.architecture import Fleet
+
+EVENT, CPU = "event", "cpu"
+GPUS = {"DeviceRequests": [{"Driver": "", "Count": -1, "Capabilities": [["gpu"]]}]}
+NO_GPU = "could not select device driver"
+# What torch in the image sees: one line for each GPU.
+LIST_GPUS = "import torch\nfor n in range(torch.cuda.device_count()): print(torch.cuda.get_device_name(n))"
+
+
+class ContainerFleet:
+    """The instances of one launch.
+
+    `home` is a directory for what they share with the emulator, `logs` where their logs go, `code` what lies in
+    /var/task; `variables` are the stack's. Trace records go to `on_event`, with the module as their function, and
+    metered records to `on_record`.
+    """
+
+    def __init__(
+        self,
+        containers: Containers,
+        fleet: Fleet,
+        *,
+        home: Path,
+        logs: Path,
+        code: Path,
+        variables: Mapping[str, str],
+        on_event: Callable[[dict[str, Any]], None],
+        on_record: Callable[[InstanceRecord], None],
+    ) -> None:
+        self._containers = containers
+        self._fleet = fleet
+        self._home = home
+        self._logs = logs
+        self._code = code
+        self._variables = variables
+        self._on_event = on_event
+        self._on_record = on_record
+        self._running: dict[str, Container] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._ending = False
+
+    async def launch(self, module: str, events: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+        """Launch one instance per event; the devices that they share in turn.
+
+        Raises HostError if CUDA is wanted and no container gets a GPU, or the engine starts none.
+        """
+        devices = await self._devices()
+        try:
+            for rank, event in enumerate(events):
+                await self._launch(module, rank, event, devices[rank % len(devices)])
+        except BaseException:
+            await self.end()
+            raise
+        return devices
+
+    async def join(self) -> None:
+        """Wait until all have ended."""
+        await asyncio.gather(*self._tasks)
+
+    async def end(self) -> None:
+        """End those that still run, and return when all are metered."""
+        self._ending = True
+        await asyncio.gather(*(container.end() for container in list(self._running.values())))
+        await asyncio.gather(*self._tasks)
+
+    async def _launch(self, module: str, rank: int, event: Mapping[str, Any], device: str) -> None:
+        id_ = instance_id()
+        home = self._home / id_
+        home.mkdir(parents=True)
+        document = home / EVENT
+        document.write_text(json.dumps(event))
+        log = (self._logs / f"{id_}.log").open("wb", buffering=0)
+
+        def write(chunk: bytes) -> None:
+            log.write(chunk)
+
+        own = {"record": "event", "function": module, "environment": id_, "invocation": id_}
+        frames = TraceFrames(id_, lambda event: self._on_event({**event, **own}))
+        configure = partial(self._configuration, module, device)
+        container = Container(self._containers, home, {EVENT: document}, configure, write, frames.feed)
+        try:
+            await container.start()
+        except StartFailed as error:
+            log.close()
+            message = f"An instance could not start: {error}."
+            raise HostError(message, "`docker info` tells what the engine has.") from error
+        self._running[id_] = container
+        meter = Meter(id=id_, rank=rank, device=device)
+        task = asyncio.ensure_future(self._attend(module, meter, container))
+        task.add_done_callback(lambda _: log.close())
+        self._tasks.append(task)
+
+    async def _attend(self, module: str, meter: Meter, container: Container) -> None:
+        """Meter one instance to its end; one that fails ends the others."""
+        while not container.exited.done():
+            meter.look(container.pids(), container.accounts)
+            await asyncio.wait([container.exited], timeout=SAMPLE_S)
+        end_ns, ended = time.monotonic_ns(), self._ending
+        used_ns = container.accounts.cpu_ns() if container.accounts is not None else None
+        await container.end()
+        await container.close()
+        del self._running[meter.id]
+        code, kind = container.exited.result(), self._fleet.instance_type
+        record = meter.record(module, kind, end_ns, code, (used_ns or 0) / 1e9, ended=ended)
+        if record.status == "error":
+            self._ending = True
+            for other in list(self._running.values()):
+                await other.end()
+        self._on_record(record)
+
+    async def _devices(self) -> tuple[str, ...]:
+        """What instances compute on: the GPUs that torch sees in a container, or the CPU."""
+        if self._fleet.device == "cpu":
+            return (CPU,)
+        names = await self._containers.call(self._gpus)
+        if not names and self._fleet.device == "cuda":
+            raise HostError(
+                "No container of this engine sees a CUDA device.",
+                "--device auto or cpu computes on the CPU, and says so; docs/compose.md tells how containers get GPUs.",
+            )
+        return tuple(f"cuda:{number} {name}" for number, name in enumerate(names)) or (CPU,)
+
+    def _gpus(self) -> list[str]:
+        """Names of the GPUs that torch sees in a container of the image; none if the engine gives it none."""
+        api = self._containers.engine.api
+        host = {**api.create_host_config(network_mode="none"), **GPUS}
+        created = api.create_container(
+            self._containers.image,
+            ["-c", LIST_GPUS],
+            entrypoint=["python3"],
+            host_config=host,
+            labels=self._containers.labels,
+        )
+        try:
+            api.start(created["Id"])
+            api.wait(created["Id"])
+            return str(api.logs(created["Id"], stdout=True, stderr=False).decode()).splitlines()
+        except APIError as error:
+            if NO_GPU not in reason(error):
+                raise HostError(f"The engine gives no GPU: {reason(error)}.", "--device cpu does without.") from error
+            return []
+        finally:
+            remove(api, created["Id"])
+
+    def _configuration(self, module: str, device: str, shared: Path) -> Mapping[str, Any]:
+        """The container's configuration for the engine."""
+        engine = self._containers.engine
+        host = engine.api.create_host_config(
+            binds=[f"{engine.host_path(shared)}:{SHARED}:ro", f"{engine.host_path(self._code)}:{TASK_ROOT}:ro"],
+            tmpfs={"/tmp": "mode=1777,nosuid,nodev,exec"},
+            read_only=True,
+            cap_drop=["ALL"],
+            security_opt=["no-new-privileges:true"],
+            init=True,
+            network_mode=engine.network(),
+            log_config={"Type": "none", "Config": {}},
+        )
+        number = "" if device == CPU else device.partition(" ")[0].removeprefix("cuda:")
+        configuration: Mapping[str, Any] = engine.api.create_container_config(
+            self._containers.image,
+            ["python3", "-m", module],
+            entrypoint=[*GATE, f"{SHARED}/{EVENT}"],
+            environment={
+                "HOME": "/tmp",
+                **self._variables,
+                "SLSLAB_TRACE_FD": str(TRACE_DESCRIPTOR),
+                "CUDA_VISIBLE_DEVICES": number,
+            },
+            user=f"{LAMBDA_UID}:{LAMBDA_GID}",
+            working_dir=TASK_ROOT,
+            host_config=host if device == CPU else {**host, **GPUS},
+            labels={**self._containers.labels, FUNCTION_LABEL: module},
+        )
+        return configuration
