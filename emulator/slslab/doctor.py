@@ -11,6 +11,7 @@ from slslab.emulator import memory_budget_mb
 from slslab.environments.accounting import peak_resident_bytes, process_tree, reset_peak_resident, take_sample
 from slslab.environments.confinement import Cgroup, GroupLimits, Hierarchy, detect
 from slslab.environments.isolation import detect as namespaces
+from slslab.errors import HostError
 from slslab.instances import cuda_devices
 from slslab.limits import lambda_limits
 from slslab.metering import MB, VCPU_MB
@@ -48,6 +49,7 @@ def examine() -> list[Finding]:
         _peaks(),
         _object_store(),
         _queue(),
+        _engine(),
         _freezing(hierarchy),
         _visible_processors(),
         _isolation(),
@@ -160,6 +162,27 @@ def _isolation() -> Finding:
     if not found.mode:
         return Finding("isolation", MISSING, found.description, "run as root, or allow user namespaces; " + hint)
     return Finding("isolation", PARTLY if found.missing else OK, found.description, "; ".join([*found.missing, hint]))
+
+
+def _engine() -> Finding:
+    subject = "containers"
+    try:
+        from slslab.environments.container import WORKER_IMAGE
+        from slslab.environments.engine import Engine
+    except ImportError:
+        return Finding(subject, MISSING, "the engine's client is not installed", "pip install 'slslab[docker]'")
+    try:
+        engine = Engine()
+    except HostError as error:
+        return Finding(subject, MISSING, error.message.rstrip("."), error.hint)
+    try:
+        image = os.environ.get("SLSLAB_WORKER_IMAGE", WORKER_IMAGE)
+        found = f"Docker {engine.version}"
+        if engine.image(image) is None:
+            return Finding(subject, PARTLY, f"{found} without the image {image}", "build it with `make images`")
+        return Finding(subject, OK, f"{found} with {image}")
+    finally:
+        engine.close()
 
 
 def _freezing(hierarchy: Hierarchy) -> Finding:
