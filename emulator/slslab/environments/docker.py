@@ -33,8 +33,11 @@ OWN_PROCESSES = 1
 class ContainerSandbox(Container):
     """A container with a function's runtime; see `Sandbox`."""
 
-    own_files = True
     freezes = True
+
+    def files_bytes(self) -> int:
+        """What is used of its /tmp, bytes: all that its processes share without a file on a disk."""
+        return self.accounts.shared_bytes() if self.accounts is not None else 0
 
 
 class ContainerSandboxes(Containers):

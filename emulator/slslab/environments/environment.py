@@ -16,7 +16,6 @@ from typing import Any
 
 from slslab.configuration import REGION, Function
 from slslab.environments.accounting import (
-    files_bytes,
     peak_resident_bytes,
     reset_peak_resident,
     resident_bytes,
@@ -192,9 +191,8 @@ class Environment:
         """
         if self.sandbox is None or not self.sandbox.freezes:
             return self.function.memory_mb
-        resident = resident_bytes(self._pids())
-        files = next((files_bytes(pid) for pid in resident), 0) if self.sandbox.own_files else 0
-        return min(math.ceil((sum(resident.values()) + files) / MB), self.function.memory_mb)
+        held = sum(resident_bytes(self._pids()).values()) + self.sandbox.files_bytes()
+        return min(math.ceil(held / MB), self.function.memory_mb)
 
     async def stop(self) -> None:
         """Kill everything in the environment and remove every trace of it."""

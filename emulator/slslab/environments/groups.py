@@ -56,10 +56,17 @@ class GroupAccounts:
 
     def anonymous_bytes(self) -> int:
         """Memory of the group's processes that no file stands behind (neither page cache nor a tmpfs), bytes."""
+        return self._memory("total_rss", "anon")
+
+    def shared_bytes(self) -> int:
+        """Memory of the group's tmpfs files and shared mappings, bytes."""
+        return self._memory("total_shmem", "shmem")
+
+    def _memory(self, first: str, second: str) -> int:
+        """A line of memory.stat, as v1 and as v2 name it."""
         if "memory" not in self.paths:
             return 0
-        key = "total_rss" if self.version == 1 else "anon"
-        return self._keyed("memory", "memory.stat").get(key, 0)
+        return self._keyed("memory", "memory.stat").get(first if self.version == 1 else second, 0)
 
     def out_of_memory_kills(self) -> int:
         """Processes that the kernel killed in this group for want of memory, since it was made."""

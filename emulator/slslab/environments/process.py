@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from slslab.configuration import Function
+from slslab.environments.accounting import files_bytes
 from slslab.environments.confinement import Cgroup, GroupLimits, detect
 from slslab.environments.groups import GroupAccounts
 from slslab.environments.isolation import TASK_ROOT, Processes, Spawner, SpawnError, environment_request
@@ -31,7 +32,7 @@ class ProcessSandbox:
     """One runtime process (`python -m awslambdaric`) with what it starts; see `Sandbox`."""
 
     def __init__(self, sandboxes: "ProcessSandboxes", setting: Setting) -> None:
-        self.own_files = bool(sandboxes.isolation.mode)
+        self._isolated = bool(sandboxes.isolation.mode)
         self._group = self._confined(sandboxes, setting)
         self._output, self._trace = Stream(setting.log), Stream(setting.trace)
         log, trace = self._output.open(), self._trace.open()
@@ -66,6 +67,10 @@ class ProcessSandbox:
     def pids(self) -> list[int]:
         """Its processes."""
         return self._group.pids() if self._group is not None else self._processes.pids()
+
+    def files_bytes(self) -> int:
+        """What is used of its /tmp, bytes."""
+        return next((files_bytes(pid) for pid in self.pids()), 0) if self._isolated else 0
 
     def drain(self) -> None:
         """Read what it has written until now."""
@@ -105,7 +110,7 @@ class ProcessSandbox:
         return Cgroup(sandboxes.hierarchy, setting.name, limits)
 
     def _request(self, sandboxes: "ProcessSandboxes", setting: Setting) -> dict[str, Any]:
-        function, isolated = setting.function, self.own_files
+        function, isolated = setting.function, self._isolated
         assert function.code.directory is not None  # images are refused
         directory = TASK_ROOT if isolated else str(function.code.directory)
         variables = {

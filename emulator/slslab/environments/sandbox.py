@@ -39,12 +39,10 @@ class Setting:
 class Sandbox(Protocol):
     """One runtime with everything that it starts, from its first instruction to its certain end.
 
-    `exited` becomes the runtime's exit code (negative for a signal); `own_files` tells whether its /tmp is a file
-    system of its own.
+    `exited` becomes the runtime's exit code (negative for a signal).
     """
 
     exited: asyncio.Future[int]
-    own_files: bool
 
     @property
     def failure(self) -> str:
@@ -60,6 +58,9 @@ class Sandbox(Protocol):
 
     def pids(self) -> list[int]:
         """Its processes, as this host numbers them."""
+
+    def files_bytes(self) -> int:
+        """What is used of a /tmp that is memory, bytes."""
 
     def drain(self) -> None:
         """Read what it has written until now."""
