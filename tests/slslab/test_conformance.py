@@ -80,10 +80,10 @@ def test_fifty_at_once_against_a_reservation_of_ten(
     assert len(invocations) == 10
 
 
-def test_the_account_and_the_scaling_rate_throttle(tmp_path: Path) -> None:
+def test_the_account_and_the_scaling_rate_throttle(tmp_path: Path, emulator_settings: dict[str, Any]) -> None:
     (tmp_path / "app.py").write_text("import time\n\ndef handler(event, context):\n    time.sleep(event)\n")
     limits = lambda_limits().changed(account_concurrency=1, scaling_environments=2, scaling_period_s=1000)
-    with Emulator(limits=limits) as emulator:
+    with Emulator(**emulator_settings | {"limits": limits}) as emulator:
         client = emulator.client("lambda")
         for name in ("one", "two"):
             create_function(client, name, tmp_path, Timeout=30)
@@ -144,9 +144,9 @@ def test_environments_are_frozen_between_invocations(
     lambda_client.delete_function(FunctionName=name)
 
 
-def test_idle_environments_end_after_their_time(tmp_path: Path) -> None:
+def test_idle_environments_end_after_their_time(tmp_path: Path, emulator_settings: dict[str, Any]) -> None:
     (tmp_path / "app.py").write_text("def handler(event, context):\n    return 1\n")
-    with Emulator(limits=lambda_limits().changed(idle_s=3)) as emulator:
+    with Emulator(**emulator_settings | {"limits": lambda_limits().changed(idle_s=3)}) as emulator:
         client = emulator.client("lambda")
         create_function(client, "f", tmp_path, MemorySize=128)
         for _ in range(3):

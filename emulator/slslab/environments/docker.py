@@ -4,6 +4,10 @@ The file system is the image's, read-only but for /tmp; no capability is left, a
 zip archive lies in /var/task of the worker's image; an image of its own is taken as it is.
 """
 
+import os
+import shutil
+import stat
+import tempfile
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -101,7 +105,8 @@ class ContainerSandboxes(Containers):
         memory = (function.memory_mb + function.ephemeral_mb) * MB
         binds = [f"{self.engine.host_path(shared)}:{SHARED}:ro"]
         if function.code.directory is not None:
-            binds.append(f"{self.engine.host_path(function.code.directory)}:{TASK_ROOT}:ro")
+            code = readable(function.code.directory, setting.home)
+            binds.append(f"{self.engine.host_path(code)}:{TASK_ROOT}:ro")
         host = api.create_host_config(
             binds=binds,
             tmpfs={"/tmp": f"size={function.ephemeral_mb}m,mode=1777,nosuid,nodev,exec"},
@@ -155,3 +160,16 @@ class ContainerSandboxes(Containers):
         if version == 1:
             parents["freezer"] = Path("/sys/fs/cgroup/freezer")
         return Hierarchy(version, parents, tuple(name for name in offered if name not in parents))
+
+
+def readable(directory: Path, home: Path) -> Path:
+    """A code directory as Lambda's user can read it: itself, or a copy in `home` if only its owner may."""
+    everybody = stat.S_IROTH | stat.S_IXOTH
+    if directory.stat().st_mode & everybody == everybody:
+        return directory
+    copy = Path(shutil.copytree(directory, Path(tempfile.mkdtemp(dir=home)) / "code", symlinks=True))
+    for top, _, files in os.walk(copy):
+        Path(top).chmod(0o755)
+        for path in (Path(top, name) for name in files if not os.path.islink(os.path.join(top, name))):
+            path.chmod(0o755 if path.stat().st_mode & stat.S_IXUSR else 0o644)
+    return copy

@@ -8,9 +8,9 @@ from typing import Any
 
 import boto3
 import botocore.config
-import docker
 import pytest
 
+import docker
 from slslab.configuration import REGION
 from slslab.emulator import CREDENTIALS, Emulator
 from slslab.environments.container import Containers
