@@ -15,7 +15,9 @@ from tests.guest import hardware_kvm, missing, run_in_guest
 
 from slslab.environments.confinement import detect
 
-CHECKS = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", str(Path(__file__).with_name("cgroup_v2.py"))]
+# An emulated processor takes half a minute to import all plugins that are installed.
+PLUGINS = ["--disable-plugin-autoload", "-p", "slslab.testing", "-p", "pytest_timeout", "-p", "no:cacheprovider"]
+CHECKS = [sys.executable, "-m", "pytest", *PLUGINS, str(Path(__file__).with_name("cgroup_v2.py"))]
 # Where the groups are is found out in all three; what is done in them is checked once.
 SELECTION = {"own": ["-k", "found or a_group or left"], "delegated": ["-k", "found or a_group"], "rootless": []}
 # Makes a group as a service manager would, for itself and a process beside it, becomes that user, and runs a command.
