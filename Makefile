@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 DEMO := --model lenet --dataset digits --workers 4 --epochs 12 --lr 0.05
 ARCHITECTURES := allreduce scatterreduce mlless spirt gpu
+# Much of the tests is waiting: whole files of them in several processes, in the order that tests/conftest.py gives.
+PYTEST := -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo test coverage mutation lint format bench clean
 
@@ -13,12 +15,12 @@ demo: $(VENV)/installed
 	$(BIN)/slslab compare last~4 last~3 last~2 last~1 last
 
 test: lint $(VENV)/redis7
-	$(BIN)/pytest
+	$(BIN)/python $(PYTEST)
 
 # The whole suite, measured in every process; fails if fewer than 90 % of the lines or of the branches are reached.
 coverage: $(VENV)/installed-dev $(VENV)/redis7
 	rm -rf .coverage && mkdir .coverage
-	$(BIN)/coverage run -m pytest
+	$(BIN)/coverage run $(PYTEST)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 	$(BIN)/coverage json --quiet -o .coverage/table.json

@@ -13,6 +13,9 @@ import pytest
 from slslab.emulator import Emulator
 from slslab.metering import InvocationRecord
 
+# These tests set how busy the host is, and leave little of it to others.
+pytestmark = pytest.mark.alone
+
 BURN = """
     import time
 
