@@ -22,13 +22,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-import boto3
-import botocore.config
 import botocore.exceptions
 import psutil
 import uvicorn
+from starlette.routing import BaseRoute
 
-from slslab.configuration import REGION
+from slslab.clients import aws_client
 from slslab.environments.confinement import Hierarchy
 from slslab.environments.environment import EnvironmentHost
 from slslab.environments.isolation import Isolation
@@ -54,6 +53,8 @@ ENDPOINT = "AWS_ENDPOINT_URL_"
 ENDPOINT_NAMES = {"sfn": "states"}
 SERVICES = {"stepfunctions": "states"}
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "slslab", "AWS_SECRET_ACCESS_KEY": "slslab-loopback-only"}
+OnEvent = Callable[[dict[str, Any]], None]
+OnRecord = Callable[[InvocationRecord], None]
 
 
 def memory_budget_mb() -> int:
@@ -65,13 +66,15 @@ class Emulator:
     """AWS Lambda on this host, as a context manager.
 
     `variables` are given to every function beside Lambda's own (endpoints of the stack); `on_event` receives trace
-    records (events and clock samples) and `on_record` metered invocations, both on the emulator's own thread;
+    records (events and clock samples) and `on_record` metered invocations, both on the emulator's own thread (`heard`
+    adds more listeners at any time);
     `logs` is where the functions' logs go (inside the session's temporary home by default). `limits` are Lambda's
     unless changed; `template` names modules for a process that imports them once and of which environments are forks
     (faster cold starts whose memory is not Lambda's: records say so); `isolate=False` leaves environments in the
     host's namespaces. `environment` is what confines environments: processes of this host, or containers
     (`docker`), of `image` ($SLSLAB_WORKER_IMAGE) for functions that bring no image of their own. An emulator without
-    a session makes one of its own.
+    a session makes one of its own. It binds the address `listen`; `advertise` is the URL by which functions find it,
+    if that is another.
 
     Raises HostError if the port is taken, a template's module cannot be imported, or no engine answers; RequestError
     for a template that cannot work.
@@ -89,9 +92,11 @@ class Emulator:
         image: str | None = None,
         isolate: bool = True,
         template: Sequence[str] = (),
+        listen: str = "127.0.0.1",
         port: int = 0,
-        on_event: Callable[[dict[str, Any]], None] | None = None,
-        on_record: Callable[[InvocationRecord], None] | None = None,
+        advertise: str | None = None,
+        on_event: OnEvent | None = None,
+        on_record: OnRecord | None = None,
     ) -> None:
         self.records: deque[InvocationRecord] = deque(maxlen=RECORDS_KEPT)
         self.endpoint = ""
@@ -105,10 +110,11 @@ class Emulator:
         self._image = image
         self._isolate = isolate
         self._template = tuple(template)
-        self._port = port
-        self._on_event = on_event
-        self._on_record = on_record
-        self._recordings: dict[int, list[InvocationRecord]] = {}
+        self._address = (listen, port)
+        self._advertise = advertise
+        self._listeners: tuple[tuple[OnEvent, OnRecord], ...] = ((on_event or _ignore, on_record or _ignore),)
+        self._listening = threading.Lock()
+        self._routes: list[BaseRoute] = []
         self._loop = asyncio.new_event_loop()
         self._ending = asyncio.Event()
         self._thread: threading.Thread | None = None
@@ -156,6 +162,24 @@ class Emulator:
         """The temporary directory that is gone with the emulator."""
         return self._session.home
 
+    @property
+    def budget_mb(self) -> int:
+        """Memory that its environments may take together, MB."""
+        return self._budget_mb
+
+    def host(self) -> dict[str, Any]:
+        """What a run's document says of the host: cores, whether the CPU share is enforced, what confines functions."""
+        return {
+            "cores": len(os.sched_getaffinity(0)),
+            "cpu_share_enforced": "cpu" in self.hierarchy.parents,
+            "confinement": f"{self.hierarchy.description}; {self.isolation.description}",
+        }
+
+    @property
+    def logs(self) -> Path:
+        """Where the functions' logs are, a file for each environment."""
+        return self._logs or self.home / "logs"
+
     def cpu_seconds(self) -> float:
         """CPU time that the emulator itself has used: its API, its clocks and its records."""
         assert self._thread is not None
@@ -171,11 +195,24 @@ class Emulator:
     def recording(self) -> Iterator[list[InvocationRecord]]:
         """The metered records of the invocations that end within the block, as they come."""
         records: list[InvocationRecord] = []
-        self._recordings[id(records)] = records
-        try:
+        with self.heard(on_record=records.append):
             yield records
+
+    @contextmanager
+    def heard(self, on_event: OnEvent | None = None, on_record: OnRecord | None = None) -> Iterator[None]:
+        """Listeners for as long as the block, called on the emulator's own thread as those given at its start are."""
+        listener = (on_event or _ignore, on_record or _ignore)
+        with self._listening:
+            self._listeners = (*self._listeners, listener)
+        try:
+            yield
         finally:
-            del self._recordings[id(records)]
+            with self._listening:
+                self._listeners = tuple(one for one in self._listeners if one is not listener)
+
+    def add_routes(self, routes: Sequence[BaseRoute]) -> None:
+        """Serve these beside Lambda's API; before the emulator is entered."""
+        self._routes += routes
 
     def package_size(self) -> dict[str, Any]:
         """Bytes of the largest package so far and of the layer that functions share, against Lambda's 250 MB."""
@@ -188,6 +225,10 @@ class Emulator:
             "limit_bytes": limit,
             "needs_container_image": unzipped + layer_bytes > limit,
         }
+
+    def reset_package_size(self) -> None:
+        """Have `package_size` tell of packages that come from now on."""
+        self._packages.largest_bytes = 0
 
     def evict(self, function: str | None = None) -> int:
         """End idle environments, of one function or all: the next invocations are cold. Returns how many ended."""
@@ -208,21 +249,7 @@ class Emulator:
         if name not in self.endpoints:
             found = ", ".join(self.endpoints)
             raise RequestError(f"This emulator knows no endpoint for {service}, only for {found}.", "give `variables`.")
-        if service == "s3":
-            settings = {"s3": {"addressing_style": "path"}, **settings}
-        # A synchronous invocation may last as long as its time-out, and a retry would run it twice.
-        config = botocore.config.Config(
-            read_timeout=3600, retries={"total_max_attempts": 1}, max_pool_connections=64, **settings
-        )
-        session: Any = boto3.session.Session()
-        return session.client(
-            service,
-            endpoint_url=self.endpoints[name],
-            region_name=REGION,
-            aws_access_key_id=CREDENTIALS["AWS_ACCESS_KEY_ID"],
-            aws_secret_access_key=CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
-            config=config,
-        )
+        return aws_client(service, self.endpoints[name], self._given, **settings)
 
     def _make_sandboxes(self) -> AbstractContextManager[Sandboxes]:
         if self._environment == "process":
@@ -238,22 +265,26 @@ class Emulator:
 
     def _listen(self) -> None:
         try:
-            listener = socket.create_server(("127.0.0.1", self._port), backlog=1024)
+            listener = socket.create_server(self._address, backlog=1024)
         except OSError as error:
-            message = f"The port {self._port} cannot be bound: {os.strerror(error.errno or 0)}."
+            address, port = self._address
+            what = f"port {port}" if address == "127.0.0.1" else f"address {address}:{port}"
+            message = f"The {what} cannot be bound: {os.strerror(error.errno or 0)}."
             raise HostError(message, "choose another with --port, or 0 for any free one.") from error
         # Accepted connections inherit it; asyncio sets it only on sockets that name their protocol.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.endpoint = "http://{}:{}".format(*listener.getsockname())
-        self._given = {**CREDENTIALS, "AWS_ENDPOINT_URL_LAMBDA": self.endpoint, **self._variables}
+        address, port = listener.getsockname()
+        self.endpoint = f"http://{'127.0.0.1' if address == '0.0.0.0' else address}:{port}"
+        advertised = self._advertise or self.endpoint
+        self._given = {**CREDENTIALS, "AWS_ENDPOINT_URL_LAMBDA": advertised, **self._variables}
         host = EnvironmentHost(
             emulator_id=self.id,
             home=self.home / "environments",
-            logs=self._logs or self.home / "logs",
+            logs=self.logs,
             limits=self.limits,
             sandboxes=self._sandboxes,
             variables=self._given,
-            record=self._on_event or _ignore,
+            record=self._happened,
         )
         self._functions = Functions(self.limits)
         self._packages = Packages(self.home / "functions", self.limits, self._fetch, self._sandboxes.find_image)
@@ -262,7 +293,7 @@ class Emulator:
         )
         api = LambdaApi(self._functions, self._packages, self.service, self.limits, self._sweep)
         config = uvicorn.Config(
-            api.application(),
+            api.application(self._routes),
             log_config=None,
             access_log=False,
             lifespan="off",
@@ -294,10 +325,12 @@ class Emulator:
 
     def _metered(self, record: InvocationRecord) -> None:
         self.records.append(record)
-        for recording in list(self._recordings.values()):
-            recording.append(record)
-        if self._on_record is not None:
-            self._on_record(record)
+        for _, on_record in self._listeners:
+            on_record(record)
+
+    def _happened(self, event: dict[str, Any]) -> None:
+        for on_event, _ in self._listeners:
+            on_event(event)
 
     async def _sweep(self) -> None:
         """Remove the packages of which no version, environment or accepted invocation has need."""
@@ -343,5 +376,5 @@ def _remove(directories: Iterable[Path]) -> None:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def _ignore(_record: dict[str, Any]) -> None:
+def _ignore(_record: object) -> None:
     return None

@@ -8,7 +8,7 @@ import asyncio
 import json
 import time
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Container
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -134,6 +134,13 @@ class InvocationService:
     async def retire_outdated(self) -> None:
         """End the environments of versions that are no more."""
         await self.pool.retire_outdated()
+
+    async def end(self, names: Container[str]) -> None:
+        """End what still runs of these functions, which have been deleted, and wait until it is metered."""
+        await self.pool.end(names)
+        ending = {task for task, function in self._accepted.items() if function.name in names}
+        if ending:
+            await asyncio.wait(ending, timeout=CLOSE_LIMIT_S)
 
     async def close(self) -> None:
         """End everything: queued events, running and idle environments."""

@@ -8,7 +8,7 @@ import base64
 import json
 import secrets
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import cache
 from typing import Any
@@ -18,7 +18,7 @@ from botocore.validate import ParamValidator
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 
 from slslab.configuration import ACCOUNT
 from slslab.functions import Functions, Target
@@ -50,8 +50,8 @@ class LambdaApi:
         self._service = service
         self._limits = limits
 
-    def application(self) -> Starlette:
-        """The ASGI application."""
+    def application(self, more: Iterable[BaseRoute] = ()) -> Starlette:
+        """The ASGI application, with `more` routes beside Lambda's."""
         functions = "/2015-03-31/functions"
         one = functions + "/{name}"
         events = "/2019-09-25/functions/{name}/event-invoke-config"
@@ -87,7 +87,7 @@ class LambdaApi:
         ]
         # Clients differ in whether they send a trailing slash.
         table += [(method, path + "/", handler) for method, path, handler in table]
-        routes = [Route(path, handler, methods=[method]) for method, path, handler in table]
+        routes = [*more, *(Route(path, handler, methods=[method]) for method, path, handler in table)]
         return Starlette(
             routes=routes,
             exception_handlers={

@@ -50,7 +50,7 @@ class Packages:
     """Unpacked packages below one directory.
 
     `fetch` gets an object's body from the stack's S3, `image` finds a container image by its name.
-    `largest_bytes` is the unzipped size of the largest package taken.
+    `largest_bytes` is the unzipped size of the largest package taken, since it was last set to 0.
     """
 
     def __init__(

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Container
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -76,9 +76,9 @@ class Pool:
         self._closing = True
         self.admission.nudge()
 
-    async def end(self) -> None:
-        """End every environment, also those that run an invocation."""
-        for environment in list(self._all):
+    async def end(self, names: Container[str] | None = None) -> None:
+        """End the environments of these functions, or all, also those that run an invocation."""
+        for environment in [e for e in self._all if names is None or e.function.name in names]:
             if timer := self._idle.pop(environment, None):
                 timer.cancel()
             await self._discard(environment)
@@ -127,6 +127,7 @@ class Pool:
                 continue
             waited = True
             await self.admission.changed()
+            self._functions.entry(function.name)  # which raises if it was deleted meanwhile
         if waited:
             self._record("host.wait", waited_ns, request_id, function.name, function.name)
         if warm is not None:

@@ -108,7 +108,7 @@ def serve(settings: Settings, ready: Callable[[dict[str, Any]], None], log: Call
                     "confinement": emulator.hierarchy.description,
                     "isolation": emulator.isolation.description,
                     "limits": dict(settings.limits),
-                    "logs": str(emulator.home / "logs"),
+                    "logs": str(emulator.logs),
                 }
                 ready(described)
                 file.write(json.dumps(described))

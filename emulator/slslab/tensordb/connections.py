@@ -169,6 +169,7 @@ def _info(session: Session, args: list[bytes]) -> Reply:
             "redis_version": REDIS_VERSION,
             "tensordb_version": __version__,
             "process_id": os.getpid(),
+            "run_id": store.id,
             "tcp_port": session.context.port,
             "uptime_in_seconds": int(time.monotonic() - STARTED),
         },

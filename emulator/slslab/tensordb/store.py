@@ -5,6 +5,7 @@ Tensors and scripts are immutable. Memory is the sum of the values' bytes and EN
 """
 
 import heapq
+import secrets
 import threading
 import time
 from collections import deque
@@ -73,6 +74,8 @@ class Store:
 
     def __init__(self, maxmemory: int = 0) -> None:
         self.maxmemory = maxmemory
+        # As Redis names a server's run, by which clients of several addresses know it again.
+        self.id = secrets.token_hex(20)
         self.table: dict[bytes, Entry] = {}
         self.used = 0
         self.peak = 0
