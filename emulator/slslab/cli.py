@@ -319,6 +319,20 @@ def _common_options() -> list[click.Parameter]:
             "long-running",
             help="One invocation per worker that re-invokes itself before its time-out, or one per minibatch.",
         ),
+        option(
+            "--stack",
+            click.Choice(["embedded", "compose"]),
+            "embedded",
+            help="embedded starts what the plan needs and ends it; compose runs on the stack that `slslab up --stack "
+            "compose` or `docker compose up` started (its emulator is $SLSLAB_EMULATOR_URL, by default "
+            "http://127.0.0.1:9001).",
+        ),
+        option(
+            "--environment",
+            click.Choice(["process", "docker"]),
+            help="What functions run in: processes of this host, or containers (by default process with the embedded "
+            "stack, docker with compose).",
+        ),
         option("--invoke", click.Choice(["sync", "event"]), "sync", help="How the driver invokes the workers."),
         option(
             "--as-released",

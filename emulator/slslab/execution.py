@@ -15,11 +15,10 @@ from typing import Any
 
 from slslab import metrics
 from slslab.billing import Book, Usage, compute_bill, load_book
-from slslab.emulator import memory_budget_mb
 from slslab.errors import HostError, RequestError
 from slslab.instances import InstanceRecord, check_fleet, notes, seconds_used
 from slslab.metering import InvocationRecord
-from slslab.running import running
+from slslab.running import EmbeddedSystem, System
 from slslab.runs import DOCUMENT, RunDirectory, list_runs, new_id, resolve, root
 from slslab.trace import Trace, TraceWriter, instances, invocations, load
 from slslab_workers.architecture import Architecture, Outcome, Progress, ResidentPhase, RunFailed
@@ -30,6 +29,8 @@ SCHEMA = 1
 DEFAULT_BOOK = "aws-us-east-1"
 BATCHES = {"digits": (64, 5)}
 USUAL_BATCHES = (512, 24)
+# What functions run in, by the stack, unless it is chosen.
+ENVIRONMENTS = {"embedded": "process", "compose": "docker"}
 
 
 def architectures() -> dict[str, Architecture]:
@@ -46,6 +47,7 @@ def make_plan(architecture: Architecture, values: Mapping[str, Any], options: Ma
     batch_size, batches = BATCHES.get(dataset, USUAL_BATCHES)
     given.setdefault("batch_size", batch_size)
     given.setdefault("batches", batches)
+    given.setdefault("environment", ENVIRONMENTS[given.get("stack", "embedded")])
     memory = given.pop("memory", None)
     if given.get("as_released"):
         released = {option.name: option.released for option in architecture.options if option.released is not None}
@@ -86,13 +88,22 @@ def run_plan(
         fleet = architecture.requirements(plan).instances
         if fleet is not None:
             check_fleet(fleet, prices)
-        # Taken once: what is admitted must also fit when the stack itself has taken its memory.
-        budget_mb = memory_budget_mb()
-        admit(plan, architecture, budget_mb)
+        system = find_system(plan, architecture)
+        admit(plan, architecture, system.budget_mb)
         directory = RunDirectory.create(out if out is not None else root() / plan.run)
-        return execute(plan, architecture, directory, progress, prices, budget_mb)
+        return execute(plan, architecture, directory, progress, prices, system)
     except PlanError as error:
         raise RequestError(error.message, error.hint) from error
+
+
+def find_system(plan: Plan, architecture: Architecture) -> System:
+    """What the plan runs on; HostError or RequestError if it cannot."""
+    requirements = architecture.requirements(plan)
+    if plan.stack == "embedded":
+        return EmbeddedSystem(plan, requirements)
+    from slslab.stack.compose import ComposeSystem
+
+    return ComposeSystem(plan, requirements)
 
 
 def admit(plan: Plan, architecture: Architecture, budget_mb: int) -> None:
@@ -160,7 +171,7 @@ def execute(
     directory: RunDirectory,
     progress: Progress,
     book: Book,
-    budget_mb: int,
+    system: System,
 ) -> dict[str, Any]:
     """Run the plan to its end and return the run's document (status `done` or `failed`)."""
     lock = directory.lock()
@@ -171,16 +182,15 @@ def execute(
         failure: RunFailed | None = None
         with TraceWriter(directory.trace_log, plan.run) as writer:
             recorder = _Recorder(writer, plan, progress)
-            requirements = architecture.requirements(plan)
-            with running(requirements, recorder, directory.logs, budget_mb) as system:
-                host = system.host
+            with system.running(recorder, directory.logs) as running:
+                host = running.host
                 try:
-                    outcome = architecture.drive(plan, system.cloud, progress)
+                    outcome = architecture.drive(plan, running.cloud, progress)
                 except RunFailed as error:
                     failure = error
                 except KeyboardInterrupt:
                     failure = RunFailed("Interrupted", "The run was interrupted; its trace up to then is kept.")
-                host |= system.used()
+                host |= running.finish()
         seconds = time.monotonic() - started
         records = [record.as_document() for record in recorder.records]
         directory.write_invocations(records)

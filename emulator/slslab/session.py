@@ -17,7 +17,7 @@ class Session:
         self.id = f"{os.getpid()}-{secrets.token_hex(4)}"
 
     def __enter__(self) -> Self:
-        self.home = Path(tempfile.mkdtemp(prefix=f"slslab-{self.id}-", dir=os.environ.get("SLSLAB_HOME")))
+        self.home = Path(tempfile.mkdtemp(prefix=f"slslab-{self.id}-"))
         self._reaper = Reaper(self.id)
         self._reaper.watch(self.home)
         return self

@@ -94,7 +94,7 @@ class TraceWriter:
         self._lock = threading.Lock()
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         started = datetime.now(UTC).isoformat(timespec="milliseconds")
-        self.write({"record": "header", "schema": SCHEMA, "run": run, "clock": _clock_domain(), "started": started})
+        self.write({"record": "header", "schema": SCHEMA, "run": run, "clock": clock_domain(), "started": started})
 
     def __enter__(self) -> Self:
         return self
@@ -374,5 +374,6 @@ def _got(event: Mapping[str, Any]) -> list[Source]:
     return [("tensor", resource, "") for resource in event.get("reads", ())] if op == "tensor.script" else []
 
 
-def _clock_domain() -> str:
+def clock_domain() -> str:
+    """Names the clock of this host since its boot; times of one domain can be compared."""
     return f"monotonic@{Path('/proc/sys/kernel/random/boot_id').read_text().strip()}"

@@ -13,9 +13,9 @@ import torch
 from tests.architectures.peers import FunctionFailed, Peers, Ran, Unheard
 
 from slslab.billing import load_book
-from slslab.emulator import memory_budget_mb
 from slslab.execution import DEFAULT_BOOK, execute
 from slslab.metrics import protocol
+from slslab.running import EmbeddedSystem
 from slslab.runs import RunDirectory
 from slslab.stack.queues import find_rabbitmq
 from slslab.statemachines import transitions
@@ -542,8 +542,8 @@ def emulated(tmp_path_factory: pytest.TempPathFactory) -> Emulated:
     def run(plan: Plan) -> tuple[dict[str, Any], Watched]:
         watched = Watched()
         directory = RunDirectory.create(tmp_path_factory.mktemp("runs") / plan.run)
-        book, budget_mb = load_book(DEFAULT_BOOK), memory_budget_mb()
-        return execute(plan, watched, directory, Unheard(), book, budget_mb), watched
+        system = EmbeddedSystem(plan, watched.requirements(plan))
+        return execute(plan, watched, directory, Unheard(), load_book(DEFAULT_BOOK), system), watched
 
     return run
 

@@ -9,6 +9,8 @@ VCPU_MB = 1769
 Value = str | int | float | bool
 MODES = ("long-running", "per-batch")
 INVOCATIONS = ("sync", "event")
+STACKS = ("embedded", "compose")
+ENVIRONMENTS = ("process", "docker")
 KINDS: Mapping[Any, tuple[type, ...]] = {int: (int,), float: (int, float), str: (str,), bool: (bool,)}
 
 
@@ -78,6 +80,11 @@ class Plan:
             raise PlanError(
                 f"There is no mode {self.mode!r} with invocation {self.invoke!r}.",
                 f"modes are {', '.join(MODES)}; invocations {', '.join(INVOCATIONS)}.",
+            )
+        if self.stack not in STACKS or self.environment not in ENVIRONMENTS:
+            raise PlanError(
+                f"There is no stack {self.stack!r} with environment {self.environment!r}.",
+                f"stacks are {', '.join(STACKS)}; environments {', '.join(ENVIRONMENTS)}.",
             )
         if self.until_accuracy is not None and not 0 < self.until_accuracy <= 1:
             raise PlanError(f"An accuracy of {self.until_accuracy} cannot be reached.", "it is a share, 0 to 1.")

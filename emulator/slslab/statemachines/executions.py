@@ -13,7 +13,7 @@ from typing import Any
 from slslab.configuration import ACCOUNT, REGION, ROLE
 from slslab.service_errors import ServiceError, constraint
 from slslab.statemachines.definitions import check
-from slslab.statemachines.history import History, Transition
+from slslab.statemachines.history import History, Transition, transition_event
 from slslab.statemachines.interpreter import Identity, Run, parse
 
 PREFIX = f"arn:aws:states:{REGION}:{ACCOUNT}"
@@ -60,11 +60,9 @@ class Execution:
         self.input = text
         self.started = datetime.now(UTC)
         document = json.loads(text)
-        labels = document if isinstance(document, dict) else {}
-        worker, epoch = (_label(labels.get(key)) for key in ("rank", "epoch"))
 
         def emit(transition: Transition) -> None:
-            record(_event(f"{name}/{transition.state}", transition, worker, epoch))
+            record(transition_event(name, document, transition))
 
         self.history = History(limits.history_events, emit, lambda: self.run.stop())
         self.run = Run(machine.program, self._identity(), document, self.history)
@@ -224,30 +222,3 @@ def _checked_role(role: str) -> str:
     if not ROLE.fullmatch(role):
         raise ServiceError(400, "InvalidArn", f"Invalid Role Arn: '{role}'")
     return role
-
-
-def _label(value: Any) -> int:
-    """A worker's or an epoch's number out of an execution's input; -1 where there is none."""
-    return value if type(value) is int else -1
-
-
-def _event(resource: str, transition: Transition, worker: int, epoch: int) -> dict[str, Any]:
-    """The trace's record of a transition (docs/trace.md)."""
-    return {
-        "op": "transition",
-        "phase": "other",
-        "start_ns": transition.start_ns,
-        "end_ns": transition.end_ns,
-        "cpu_ns": 0,
-        "bytes": 0,
-        "requests": 1,
-        "resource": resource,
-        "etag": None,
-        "overhead": False,
-        "failed": transition.failed,
-        "run": "",
-        "worker": worker,
-        "epoch": epoch,
-        "step": -1,
-        "invocation": transition.invocation,
-    }

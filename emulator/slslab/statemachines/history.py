@@ -160,3 +160,33 @@ def _without_data(event: Mapping[str, Any]) -> dict[str, Any]:
         key: {k: v for k, v in value.items() if k not in DATA} if isinstance(value, dict) else value
         for key, value in event.items()
     }
+
+
+def transition_event(execution: str, document: Any, transition: Transition) -> dict[str, Any]:
+    """The trace's record of a transition of an execution with this input (docs/trace.md)."""
+    worker, epoch = labels(document)
+    return {
+        "op": "transition",
+        "phase": "other",
+        "start_ns": transition.start_ns,
+        "end_ns": transition.end_ns,
+        "cpu_ns": 0,
+        "bytes": 0,
+        "requests": 1,
+        "resource": f"{execution}/{transition.state}",
+        "etag": None,
+        "overhead": False,
+        "failed": transition.failed,
+        "run": "",
+        "worker": worker,
+        "epoch": epoch,
+        "step": -1,
+        "invocation": transition.invocation,
+    }
+
+
+def labels(document: Any) -> tuple[int, int]:
+    """Worker and epoch out of an execution's input, -1 where there are none."""
+    found = document if isinstance(document, dict) else {}
+    worker, epoch = (value if type(value := found.get(key)) is int else -1 for key in ("rank", "epoch"))
+    return worker, epoch

@@ -1,0 +1,261 @@
+"""The emulator's own API beside Lambda's, under /slslab/: what the stack is, and recordings of what its functions do.
+
+`slslab run --stack compose` and `slslab status` are its clients (`slslab.stack.compose`). A recording is a response
+that goes on: one JSON object a line, the records of a run's trace log as they happen. It tells of the functions that
+its client named and of no others. There is one at a time, because all runs would share the stack's databases and queue.
+
+    GET    /slslab/health                      200 when everything answers
+    GET    /slslab/about                       version, limits, host, services with their addresses
+    POST   /slslab/recordings                  {"run", "by", "tensor_databases"}: begins one; 409 while there is another
+    POST   /slslab/recordings/ID/resources     {"kind": "function" | "bucket" | "machine", "name"}: belongs to the run
+    DELETE /slslab/recordings/ID               ends it; its last line comes when all that belongs to it has ended
+    GET    /slslab/logs/ENVIRONMENT            a function's log
+
+A recording also ends when its client goes away, in whatever way. What was named and is still there is removed then.
+"""
+
+import asyncio
+import json
+import logging
+import re
+import secrets
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from typing import Any
+
+import botocore.exceptions
+import redis
+from starlette.background import BackgroundTask
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import BaseRoute, Route
+
+from slslab import __version__
+from slslab.emulator import Emulator
+from slslab.metering import InvocationRecord
+from slslab.stack.network import HOST, Network
+from slslab.stack.services import ANSWER_S, Service, examine, server_information
+from slslab.trace import clock_domain
+from slslab_workers.endpoints import TENSOR_URLS
+
+SCHEMA = 1
+KINDS = ("function", "bucket", "machine")
+LOG = logging.getLogger(__name__)
+
+
+@dataclass(eq=False)
+class Recording:
+    """A recording under way; `by` says who records, `resources` are names by kind."""
+
+    run: str
+    by: str
+    cpu_seconds: float
+    id: str = field(default_factory=lambda: secrets.token_hex(8))
+    resources: dict[str, set[str]] = field(default_factory=lambda: {kind: set() for kind in KINDS})
+    records: "asyncio.Queue[dict[str, Any]]" = field(default_factory=asyncio.Queue)
+    ending: "asyncio.Task[None] | None" = None
+    listening: ExitStack = field(default_factory=ExitStack)
+
+    def event(self, record: dict[str, Any]) -> None:
+        """A trace record of the emulator: told if it is of the run."""
+        # Samples of an environment's clock name that alone: function and number.
+        function = record.get("function") or record["environment"].rpartition("-")[0]
+        if function in self.resources["function"]:
+            self.records.put_nowait(record)
+
+    def invocation(self, record: InvocationRecord) -> None:
+        """A metered invocation, likewise."""
+        if record.function in self.resources["function"]:
+            self.records.put_nowait({"record": "invocation", **record.as_document()})
+
+    async def lines(self) -> AsyncIterator[bytes]:
+        """The records as they come, until the recording's end."""
+        while True:
+            records = [await self.records.get()]
+            while not self.records.empty():
+                records.append(self.records.get_nowait())
+            yield b"".join(json.dumps(record, separators=(",", ":")).encode() + b"\n" for record in records)
+            if records[-1]["record"] == "end":
+                return
+
+
+class Control:
+    """The API over one emulator; its handlers run on the emulator's own thread."""
+
+    def __init__(self, emulator: Emulator, network: Network) -> None:
+        self._emulator = emulator
+        self._network = network
+        self._recording: Recording | None = None
+
+    def routes(self) -> list[BaseRoute]:
+        """To be served beside Lambda's API."""
+        return [
+            Route("/slslab/health", self._health, methods=["GET"]),
+            Route("/slslab/about", self._about, methods=["GET"]),
+            Route("/slslab/recordings", self._record, methods=["POST"]),
+            Route("/slslab/recordings/{id}/resources", self._name, methods=["POST"]),
+            Route("/slslab/recordings/{id}", self._finish, methods=["DELETE"]),
+            Route("/slslab/logs/{environment}", self._log, methods=["GET"]),
+        ]
+
+    async def _health(self, _request: Request) -> Response:
+        return JSONResponse({"status": "ok", "version": __version__})
+
+    async def _about(self, _request: Request) -> Response:
+        emulator, recording = self._emulator, self._recording
+        document = {
+            "schema": SCHEMA,
+            "version": __version__,
+            "emulator": emulator.id,
+            "clock": clock_domain(),
+            "environment": self._network.environment,
+            "limits": asdict(emulator.limits),
+            **emulator.host(),
+            "memory_budget_mb": emulator.budget_mb,
+            "services": [service.as_document() for service in await asyncio.to_thread(self._services)],
+            "credentials": dict(self._network.credentials),
+            "recording": None if recording is None else {"run": recording.run, "by": recording.by},
+        }
+        return JSONResponse(document)
+
+    def _services(self) -> list[Service]:
+        inside, outside = self._network.inside(), self._network.outside()
+        port = self._network.ports["lambda"][0] or int(self._emulator.endpoint.rpartition(":")[2])
+        own = Service(
+            "lambda",
+            f"slslab {__version__} with awslambdaric {version('awslambdaric')}",
+            self._network.advertise or self._emulator.endpoint,
+            f"http://{HOST}:{port}",
+        )
+        return [own, *examine(inside, outside)]
+
+    async def _record(self, request: Request) -> Response:
+        """Begin a recording: empty the databases that it uses, then tell what happens until its end."""
+        body = await _body(request)
+        run, by, wanted = body.get("run"), body.get("by"), body.get("tensor_databases")
+        if not (isinstance(run, str) and isinstance(by, str) and isinstance(wanted, int) and wanted >= 0):
+            return _refused(400, "A recording needs a run, by whom, and a number of tensor databases.")
+        while (other := self._recording) is not None:
+            if other.ending is None:
+                return _refused(409, f"The run {other.run} of {other.by} uses this stack.")
+            await asyncio.shield(other.ending)
+        recording = self._recording = Recording(run, by, self._emulator.cpu_seconds())
+        try:
+            replicas = await asyncio.to_thread(self._emptied, wanted)
+        except redis.RedisError as error:
+            self._recording = None
+            return _refused(503, f"A tensor database cannot be used: {error}.")
+        self._emulator.add_variables({TENSOR_URLS: " ".join(replicas)})
+        self._emulator.reset_package_size()
+        recording.listening.enter_context(self._emulator.heard(recording.event, recording.invocation))
+        recording.records.put_nowait({"record": "recording", "id": recording.id, "tensors": replicas})
+        ended = BackgroundTask(self._end, recording)  # also after a client that went away
+        return StreamingResponse(recording.lines(), media_type="application/x-ndjson", background=ended)
+
+    def _emptied(self, wanted: int) -> dict[str, str]:
+        """Every tensor database by its address with the id of its server's run; the first `wanted` are emptied."""
+        replicas: dict[str, str] = {}
+        for number, url in enumerate(self._network.tensor_urls()):
+            replicas[url] = server_information(url)["run_id"]
+            if number < wanted:
+                with redis.Redis.from_url(url, socket_timeout=ANSWER_S) as client:
+                    client.flushall()
+        return replicas
+
+    async def _name(self, request: Request) -> Response:
+        body = await _body(request)
+        kind, name, recording = body.get("kind"), body.get("name"), self._recording
+        if recording is None or recording.id != request.path_params["id"] or recording.ending is not None:
+            return _refused(404, "There is no such recording.")
+        if kind not in KINDS or not isinstance(name, str):
+            return _refused(400, f"A resource has a name and a kind: {', '.join(KINDS)}.")
+        recording.resources[kind].add(name)
+        return Response(status_code=204)
+
+    async def _finish(self, request: Request) -> Response:
+        recording = self._recording
+        if recording is None or recording.id != request.path_params["id"]:
+            return _refused(404, "There is no such recording.")
+        await self._end(recording)
+        return Response(status_code=204)
+
+    async def _end(self, recording: Recording) -> None:
+        """End a recording, once: whoever comes later waits for its end, too."""
+        if recording.ending is None:
+            recording.ending = asyncio.ensure_future(self._ended(recording))
+        await asyncio.shield(recording.ending)
+
+    async def _ended(self, recording: Recording) -> None:
+        resources = recording.resources
+        try:
+            # Callers before what they call, and the bucket last: functions write to it until they have ended.
+            await asyncio.to_thread(self._remove_machines, resources["machine"])
+            await asyncio.to_thread(self._remove_functions, resources["function"])
+            await self._emulator.service.end(resources["function"])
+            await asyncio.to_thread(self._remove_buckets, resources["bucket"])
+        finally:
+            recording.listening.close()
+            used = round(self._emulator.cpu_seconds() - recording.cpu_seconds, 3)
+            package = self._emulator.package_size()
+            recording.records.put_nowait({"record": "end", "cpu_seconds": used, "package": package})
+            self._recording = None
+
+    def _remove_machines(self, names: set[str]) -> None:
+        if not names:
+            return
+        with self._client("stepfunctions") as client:
+            pages = client.get_paginator("list_state_machines").paginate()
+            machines = [machine for page in pages for machine in page["stateMachines"] if machine["name"] in names]
+            for arn in (machine["stateMachineArn"] for machine in machines):
+                running = client.get_paginator("list_executions").paginate(stateMachineArn=arn, statusFilter="RUNNING")
+                for execution in [execution for page in running for execution in page["executions"]]:
+                    client.stop_execution(executionArn=execution["executionArn"])
+                client.delete_state_machine(stateMachineArn=arn)
+
+    def _remove_functions(self, names: set[str]) -> None:
+        with self._client("lambda") as client:
+            pages = client.get_paginator("list_functions").paginate()
+            for name in names & {function["FunctionName"] for page in pages for function in page["Functions"]}:
+                client.delete_function(FunctionName=name)
+
+    def _remove_buckets(self, names: set[str]) -> None:
+        if not names:
+            return
+        with self._client("s3") as client:
+            for name in names & {bucket["Name"] for bucket in client.list_buckets()["Buckets"]}:
+                for page in client.get_paginator("list_objects_v2").paginate(Bucket=name):
+                    entries = [{"Key": entry["Key"]} for entry in page.get("Contents", [])]
+                    if entries:
+                        client.delete_objects(Bucket=name, Delete={"Objects": entries, "Quiet": True})
+                client.delete_bucket(Bucket=name)
+
+    @contextmanager
+    def _client(self, service: str) -> Iterator[Any]:
+        """A client of the service; what it refuses stays there, and is logged."""
+        with closing(self._emulator.client(service)) as client:
+            try:
+                yield client
+            except (botocore.exceptions.ClientError, botocore.exceptions.BotoCoreError) as error:
+                LOG.error("what a run left at %s could not be removed: %s", service, error)
+
+    async def _log(self, request: Request) -> Response:
+        environment = request.path_params["environment"]
+        path = self._emulator.logs / f"{environment}.log"
+        if not re.fullmatch(r"[\w-]+", environment) or not path.exists():
+            return _refused(404, f"There is no log of an environment {environment!r}.")
+        return PlainTextResponse(await asyncio.to_thread(path.read_bytes))
+
+
+async def _body(request: Request) -> Mapping[str, Any]:
+    """The request's JSON object; an empty one if it is none."""
+    try:
+        body = await request.json()
+    except ValueError:
+        return {}
+    return body if isinstance(body, dict) else {}
+
+
+def _refused(status: int, message: str) -> Response:
+    return JSONResponse({"message": message}, status_code=status)

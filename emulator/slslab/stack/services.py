@@ -1,0 +1,115 @@
+"""What the services of a stack really are, found out by asking each: name, version, and whether it answers."""
+
+import http.client
+import json
+import re
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pika
+import pika.exceptions
+import redis
+
+ANSWER_S = 5.0
+UNANSWERED = (OSError, http.client.HTTPException, redis.RedisError, pika.exceptions.AMQPError, ValueError)
+
+
+@dataclass(frozen=True)
+class Service:
+    """One service of a stack.
+
+    `part` is what it is there for (`lambda`, `s3`, `states`, `tensors`, `queue`), `name` its name and version, empty
+    if it does not answer; then `trouble` says why. `inside` is its address for functions, `host` that for programs of
+    this host; of tensor databases there are several, apart by spaces.
+    """
+
+    part: str
+    name: str
+    inside: str
+    host: str
+    trouble: str = ""
+
+    @property
+    def healthy(self) -> bool:
+        """Whether it answers."""
+        return not self.trouble
+
+    def as_document(self) -> dict[str, Any]:
+        """A mapping safe for JSON."""
+        return {**asdict(self), "healthy": self.healthy}
+
+
+def examine(addresses: Mapping[str, Sequence[str]], host: Mapping[str, Sequence[str]]) -> list[Service]:
+    """Ask every service at its addresses, all at once; `host` has their other addresses, by the same parts."""
+    with ThreadPoolExecutor(len(addresses) or 1, thread_name_prefix="examine") as pool:
+        return list(pool.map(lambda part: _examined(part, addresses[part], host.get(part, ())), addresses))
+
+
+def _examined(part: str, addresses: Sequence[str], host: Sequence[str]) -> Service:
+    inside, outside = " ".join(addresses), " ".join(host)
+    try:
+        names = dict.fromkeys(ask(address) for address in addresses)
+    except UNANSWERED as error:
+        return Service(part, "", inside, outside, str(getattr(error, "reason", error)) or type(error).__name__)
+    return Service(part, ", ".join(names), inside, outside, "" if names else "there is none")
+
+
+def ask(address: str) -> str:
+    """Name and version of the service at an `http`, `redis` or `amqp` address; raises one of UNANSWERED."""
+    askers: Mapping[str, Callable[[str], str]] = {"http": _http, "redis": _redis, "amqp": _amqp}
+    scheme = address.partition("://")[0]
+    if scheme not in askers:
+        raise ValueError(f"an address begins with {', '.join(f'{name}://' for name in askers)}, not {scheme}://")
+    return askers[scheme](address)
+
+
+def server_information(address: str) -> dict[str, Any]:
+    """What INFO says of a Redis-compatible server; redis.RedisError if it does not answer."""
+    with redis.Redis.from_url(address, socket_timeout=ANSWER_S, socket_connect_timeout=ANSWER_S) as client:
+        found: dict[str, Any] = client.info("server")
+        if "tensordb_version" not in found:
+            found["modules"] = {entry["name"]: entry["ver"] for entry in client.module_list()}
+        return found
+
+
+def _http(address: str) -> str:
+    # LocalStack tells its version there; any other server answers with an error, and its name.
+    try:
+        with urllib.request.urlopen(f"{address}/_localstack/health", timeout=ANSWER_S) as answer:
+            return f"LocalStack {json.load(answer)['version']}"
+    except urllib.error.HTTPError as error:
+        with error:
+            # SeaweedFS also names the size to which its volumes may grow.
+            return re.sub(r" \d+GB\b", "", error.headers.get("Server", "a server without a name"))
+
+
+def _redis(address: str) -> str:
+    found = server_information(address)
+    if "tensordb_version" in found:
+        return f"tensordb {found['tensordb_version']}"
+    modules = "".join(f", {name} {_module_version(number)}" for name, number in found["modules"].items())
+    return f"Redis {found['redis_version']}{modules}"
+
+
+def _module_version(number: int) -> str:
+    """RedisAI counts 1.2.7 as 10207."""
+    return f"{number // 10_000}.{number // 100 % 100}.{number % 100}"
+
+
+def _amqp(address: str) -> str:
+    parameters = pika.URLParameters(address)
+    parameters.socket_timeout = parameters.blocked_connection_timeout = parameters.stack_timeout = ANSWER_S
+    connection = pika.BlockingConnection(parameters)
+    try:
+        properties = connection._impl.server_properties
+    finally:
+        connection.close()
+    return " ".join(_text(properties[name]) for name in ("product", "version"))
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
