@@ -8,7 +8,7 @@ ARCHITECTURES := allreduce scatterreduce mlless spirt gpu
 # Much of the tests is waiting: whole files of them in several processes, in the order that tests/conftest.py gives.
 PYTEST := -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test coverage mutation lint format bench clean
+.PHONY: demo test coverage mutation lint format bench images clean
 
 demo: $(VENV)/installed
 	for architecture in $(ARCHITECTURES); do $(BIN)/slslab run $$architecture $(DEMO) || exit; done
@@ -47,6 +47,10 @@ bench: $(VENV)/installed-dev
 	$(BIN)/python benchmarks/object_store.py --quick
 	$(BIN)/python benchmarks/overhead.py
 	$(BIN)/python benchmarks/in_database.py --model mobilenet --repeat 3
+
+# Everything of the compose stack, with no image registry; only what has changed is built again.
+images: $(VENV)/bin/python
+	$(BIN)/python images/build
 
 clean:
 	rm -rf $(VENV) .coverage .mutation .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

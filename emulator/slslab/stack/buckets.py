@@ -1,0 +1,76 @@
+"""`python -m slslab.stack.buckets NAME ...`: make buckets in an S3 server with MinIO's client, and check them.
+
+The server and its credentials are AWS's own variables: AWS_ENDPOINT_URL_S3, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY.
+A bucket is checked by an object that is put, read and deleted. Runs make buckets of their own; these are for users' data.
+"""
+
+import io
+import os
+import secrets
+import sys
+from collections.abc import Sequence
+from urllib.parse import urlsplit
+
+import minio
+import urllib3
+from minio.error import S3Error
+
+from slslab.configuration import REGION
+from slslab.errors import HostError, RequestError, SlslabError
+
+ALREADY_THERE = ("BucketAlreadyOwnedByYou", "BucketAlreadyExists")
+
+
+def client() -> minio.Minio:
+    """MinIO's client of the server that the variables name; raises RequestError if one is missing."""
+    try:
+        endpoint = urlsplit(os.environ["AWS_ENDPOINT_URL_S3"])
+        key, secret = os.environ["AWS_ACCESS_KEY_ID"], os.environ["AWS_SECRET_ACCESS_KEY"]
+    except KeyError as missing:
+        raise RequestError(f"The variable {missing.args[0]} is not set.", "set it as for the aws CLI.") from missing
+    return minio.Minio(endpoint.netloc, key, secret, secure=endpoint.scheme == "https", region=REGION)
+
+
+def make(server: minio.Minio, bucket: str) -> None:
+    """Make a bucket if it is not there, and put, read and delete an object in it.
+
+    Raises HostError if the server refuses or gives back something else, RequestError for a name that cannot be one.
+    """
+    try:
+        try:
+            server.make_bucket(bucket)
+        except S3Error as error:
+            if error.code not in ALREADY_THERE:
+                raise
+        key, body = f"slslab-check-{secrets.token_hex(8)}", secrets.token_bytes(64)
+        server.put_object(bucket, key, io.BytesIO(body), len(body))
+        answer = server.get_object(bucket, key)
+        try:
+            read = answer.read()
+        finally:
+            answer.close()
+            answer.release_conn()
+        server.remove_object(bucket, key)
+    except ValueError as error:
+        raise RequestError(f"{bucket!r} cannot be a bucket: {error}.", "give 3 to 63 small letters, digits, hyphens.") from error
+    except (S3Error, urllib3.exceptions.HTTPError) as error:
+        raise HostError(f"The bucket {bucket} cannot be used: {error}.", "look at the S3 server's log.") from error
+    if read != body:
+        raise HostError(f"The bucket {bucket} gave back {len(read)} other bytes.", "look at the S3 server's log.")
+
+
+def main(buckets: Sequence[str]) -> int:
+    """Make and check each bucket."""
+    try:
+        server = client()
+        for bucket in buckets:
+            make(server, bucket)
+            print(f"bucket {bucket}: ready", flush=True)
+    except SlslabError as error:
+        print(f"{error.message}\nHint: {error.hint}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
