@@ -33,10 +33,9 @@ def emulator_settings() -> dict[str, Any]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the longest files, and end with those for which all others wait; else keep the order."""
+    """Begin with the longest files, and end (each file, too) with what all others wait for; else keep the order."""
     places = {Path(__file__).parent / name: place for place, name in enumerate(LONGEST)}
-    alone = {item.path for item in items if item.get_closest_marker("alone")}
-    items.sort(key=lambda item: (item.path in alone, places.get(item.path, len(places))))
+    items.sort(key=lambda item: (bool(item.get_closest_marker("alone")), places.get(item.path, len(places))))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -70,10 +70,14 @@ class ThreadInstances:
 
 @pytest.fixture
 def launcher(store: Any) -> Iterator[ThreadInstances]:
-    """Afterwards nothing of a run may be left."""
+    """Afterwards nothing of the test's runs may be left; other tests use the same object store."""
+
+    def buckets() -> set[str]:
+        return {bucket["Name"] for bucket in store.list_buckets()["Buckets"]}
+
+    before = buckets()
     yield ThreadInstances(store)
-    buckets = [bucket["Name"] for bucket in store.list_buckets()["Buckets"]]
-    assert [name for name in buckets if name.startswith("slslab-")] == []
+    assert [name for name in buckets() - before if name.startswith("slslab-")] == []
 
 
 @pytest.fixture

@@ -46,7 +46,12 @@ def slslab(environment: dict[str, str]) -> Slslab:
     def call(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [*COMMAND, *arguments]
         process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        stdout, stderr = process.communicate(timeout=300)
+        try:
+            stdout, stderr = process.communicate(timeout=300)
+        finally:
+            # One that took too long keeps memory and processors that the next tests need.
+            process.kill()
+            process.wait()
         assert remains(process.pid) == []
         return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
 
@@ -172,6 +177,7 @@ def test_show_runs_and_compare(documents: dict[str, dict[str, Any]], slslab: Sls
     assert "S3 LIST requests" in both
 
 
+@pytest.mark.alone
 def test_watchdog_re_invokes_and_the_trajectory_is_the_same(slslab: Slslab) -> None:
     """With a time-out of 7 s, 60 epochs need several generations of every worker."""
     plan = ("run", "allreduce", "--workers", "2", "--epochs", "60", "--batches", "3", "--json")
@@ -364,6 +370,7 @@ def test_no_ending_leaves_anything_but_the_trace(
         assert metered == 2, "what was ended is metered and billed"
 
 
+@pytest.mark.alone
 def test_a_busy_host_changes_no_billed_compute(slslab: Slslab, runs: Path) -> None:
     """Two busy loops on both cores: no failure, marked oversubscribed, and compute is billed as its CPU time.
 
