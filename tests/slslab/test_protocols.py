@@ -4,6 +4,7 @@ import http.client
 import json
 import logging
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -170,10 +171,14 @@ def test_a_client_context_that_is_not_base64_is_refused(emulator: Emulator, depl
         ({}, "Code needs ZipFile, S3Bucket and S3Key"),
         ({"ZipFile": "not base64!"}, "Could not unzip uploaded file"),
         ({"S3Bucket": "hot-reload", "S3Key": "relative/path"}, "is not an absolute path of an existing directory"),
-        ({"S3Bucket": "hot-reload", "S3Key": "/usr"}, "Unzipped size must be smaller than 262144000 bytes"),
+        ({"S3Bucket": "hot-reload", "S3Key": "large"}, "Unzipped size must be smaller than 262144000 bytes"),
     ],
 )
-def test_code_that_cannot_be_is_refused(code: dict[str, str], says: str, emulator: Emulator) -> None:
+def test_code_that_cannot_be_is_refused(code: dict[str, str], says: str, emulator: Emulator, tmp_path: Path) -> None:
+    if code.get("S3Key") == "large":
+        code = code | {"S3Key": str(tmp_path)}
+        with (tmp_path / "app.py").open("wb") as file:
+            file.truncate(262_144_001)
     request = {
         "FunctionName": "f", "Runtime": "python3.11", "Handler": "app.handler", "Code": code,
         "Role": "arn:aws:iam::000000000000:role/r",
