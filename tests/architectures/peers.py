@@ -85,6 +85,10 @@ class Paginator:
 class States:
     """Step Functions' client: each execution on a thread of its own."""
 
+    class exceptions:
+        class ExecutionDoesNotExist(Exception):
+            pass
+
     def __init__(self, functions: "Functions") -> None:
         self._functions = functions
         self.machines: dict[str, Any] = {}
@@ -114,6 +118,8 @@ class States:
         thread.start()
 
     def describe_execution(self, *, executionArn: str) -> dict[str, Any]:
+        if executionArn not in self.executions:
+            raise self.exceptions.ExecutionDoesNotExist
         return self.executions[executionArn].describe()
 
     def stop_execution(self, *, executionArn: str) -> None:

@@ -339,8 +339,8 @@ def test_all_peers_stop_together_when_patience_is_over(peers: Peers, make_plan: 
     assert ran.outcome.replicas_equal
     check_counts(ran)
     for rank in range(2):
-        assert ran.executions[rank, 10].output == {"next": None}
-        assert ran.executions[rank, 9].output == {"next": 10}
+        assert ran.executions[rank, 10].output == {"next": None, "newcomers": []}
+        assert ran.executions[rank, 9].output == {"next": 10, "newcomers": []}
 
 
 @pytest.mark.parametrize(("accuracy", "epochs"), [(0.01, 1), (1.0, 2)])
@@ -453,7 +453,7 @@ def test_a_peer_that_cannot_be_born_ends_the_run(function: str, peers: Peers, ma
 def test_an_interrupt_leaves_nothing_behind(peers: Peers, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
     describe = SpirtDeployment._describe
 
-    def interrupted(deployment: SpirtDeployment, rank: int, epoch: int) -> dict[str, Any]:
+    def interrupted(deployment: SpirtDeployment, rank: int, epoch: int) -> dict[str, Any] | None:
         if epoch == 1:
             raise KeyboardInterrupt
         return describe(deployment, rank, epoch)

@@ -421,10 +421,15 @@ def _judge(model: torch.nn.Module, images: Any, labels: Any, policy: datasets.Po
 
 
 def mean_losses(results: Sequence[Mapping[str, Any]], batches: int) -> tuple[float, ...]:
-    """Mean training loss of each epoch over all workers' minibatches, of an unfinished last one over those it had."""
+    """Mean training loss of each epoch over all workers' minibatches, of an unfinished last one over those it had.
+
+    None stands for the loss of a minibatch of a worker that did not take part yet.
+    """
     epochs = math.ceil(min(len(result["losses"]) for result in results) / batches)
     return tuple(
-        statistics.fmean(loss for result in results for loss in result["losses"][e * batches : (e + 1) * batches])
+        statistics.fmean(
+            loss for result in results for loss in result["losses"][e * batches : (e + 1) * batches] if loss is not None
+        )
         for e in range(epochs)
     )
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from slslab_workers.architecture import NO_OPTIONS, Counts
 from slslab_workers.plan import Value
+from slslab_workers.spirt.roster import Roster
 
 
 def counts(
@@ -11,18 +12,22 @@ def counts(
 ) -> Counts:
     """Per epoch and peer: b gradients in, b + 1 reads of the parameters, n averages read and their aggregate written.
 
-    The average and the update happen in the database: two scripts, and nothing on the wire.
+    n counts the peers that take part in the epoch. The average and the update happen in the database: two scripts, and
+    nothing on the wire.
     """
+    roster = Roster.of(workers, options)
+    active = [len(roster.active(epoch)) for epoch in range(epochs)]
+    peers, pairs = sum(active), sum(n * n for n in active)
     size = 4 * parameters
-    stored = workers * batches + workers
-    read = workers * (batches + 1) + workers * workers
+    stored = peers * (batches + 1)
+    read = peers * (batches + 1) + pairs
     operations = {
-        "tensor.set": epochs * stored,
-        "tensor.get": epochs * read,
-        "tensor.script": epochs * 2 * workers,
-        "tensor.delete": epochs * workers,
-        "queue.publish": epochs * workers,
-        "queue.deliver": epochs * workers * workers,
-        "transition": epochs * workers * (batches + 8),
+        "tensor.set": stored,
+        "tensor.get": read,
+        "tensor.script": 2 * peers,
+        "tensor.delete": peers,
+        "queue.publish": peers,
+        "queue.deliver": pairs,
+        "transition": peers * (batches + 8),
     }
-    return Counts(operations, epochs * stored * size, epochs * read * size)
+    return Counts(operations, stored * size, read * size)

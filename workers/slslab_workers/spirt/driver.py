@@ -4,6 +4,7 @@ import json
 import secrets
 import time
 from collections.abc import Mapping
+from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import Any
@@ -29,6 +30,7 @@ from slslab_workers.plan import Plan, PlanError
 from slslab_workers.queues import QUEUE, QueueError, Queues, open_queues
 from slslab_workers.spirt.counts import counts
 from slslab_workers.spirt.machine import STATES, definition
+from slslab_workers.spirt.roster import JOIN, Roster
 from slslab_workers.spirt.settings import (
     PING_INTERVAL_S,
     PINGS,
@@ -95,6 +97,7 @@ class Spirt(Architecture):
         ),
         Option("accumulate", int, 1, "Parts of a minibatch, whose gradients are added up: less memory, more time."),
         Option("barrier-timeout", float, 500.0, "A peer that is silent at the barrier for this long, s, is left out."),
+        JOIN,
         LIGHT_MEMORY,
         QUEUE,
     )
@@ -103,7 +106,9 @@ class Spirt(Architecture):
         """A tensor database per peer, a queue and state machines."""
         if plan.mode != "long-running" or plan.invoke != "sync":
             raise PlanError("SPIRT's functions are invoked by its state machines.", "leave out --mode and --invoke.")
-        Settings.of(plan).check()
+        settings = Settings.of(plan)
+        settings.check()
+        settings.roster.check(plan.epochs)
         light_mb = int(plan.options.get(LIGHT_MEMORY.name, LIGHT_MEMORY.default))
         if light_mb and not SMALLEST_MB <= light_mb <= plan.memory_mb:
             raise PlanError(
@@ -143,6 +148,10 @@ class SpirtDeployment(Deployment):
         self._admission = secrets.token_hex(16)
         self._epoch = 0
         self._deaths: dict[int, dict[str, Any]] = {}
+        self._roster = Roster.of(plan.workers, plan.options)
+        # The first epoch of every peer that takes part, or is going to.
+        self._first_epochs = dict.fromkeys(self._roster.founders, 0)
+        self._births: dict[int, Future[dict[str, Any]]] = {}
 
     def functions(self) -> list[FunctionSpec]:
         """A function for each state, and the two by which a peer is born."""
@@ -163,7 +172,7 @@ class SpirtDeployment(Deployment):
         )
         self._machine = created["stateMachineArn"]
         with self._queues() as queues:
-            prepare_epoch(queues, self.plan.run, 0, range(self.plan.workers))
+            prepare_epoch(queues, self.plan.run, 0, self._roster.founders)
             for queue in self._own_queues():
                 queues.declare(queue)
         self._store_validation()
@@ -203,17 +212,31 @@ class SpirtDeployment(Deployment):
             self._remove_machine()
 
     def _give_birth(self) -> None:
-        """Have every peer born; the last thing that each does is to start its first execution."""
-        function = self._name("init_peers")
-        futures = []
-        for rank in range(self.plan.workers):
-            event = {
-                "init_model": self._name("init_model"),
-                "admission": self._admission,
-                "input": self._execution(rank, 0).to_input(),
-            }
-            futures.append(self._invokers.submit(self._bear, function, event, rank))
-        self._first_failure_ends(futures)
+        """Have every founder born; the last thing that each does is to start its first execution."""
+        self._bear_newcomers(0)
+        self._first_failure_ends([self._submit_birth(rank, 0) for rank in self._roster.founders])
+
+    def _bear_newcomers(self, epoch: int) -> None:
+        """Begin the births of those who are to be admitted in this epoch."""
+        for rank in sorted(self._roster.asking(epoch)):
+            self._births[rank] = self._submit_birth(rank, epoch)
+
+    def _submit_birth(self, rank: int, epoch: int) -> "Future[dict[str, Any]]":
+        event = {
+            "init_model": self._name("init_model"),
+            "admission": self._admission,
+            "input": self._execution(rank, epoch).to_input(),
+        }
+        return self._invokers.submit(self._bear, self._name("init_peers"), event, rank)
+
+    def _check_births(self) -> None:
+        """Newcomers are born while others train: a birth that failed has failed the run, but for a death."""
+        for rank in [rank for rank, birth in self._births.items() if birth.done()]:
+            error = self._births.pop(rank).exception()
+            if error is not None:
+                if self._is_alive(rank):
+                    raise error
+                self._died(rank, self._epoch, time.time())
 
     def _bear(self, function: str, event: Mapping[str, Any], rank: int) -> dict[str, Any]:
         answer = self.call(function, event, "RequestResponse", rank)
@@ -224,23 +247,37 @@ class SpirtDeployment(Deployment):
     def _follow(self, epoch: int) -> bool:
         """Wait for every living peer's execution of an epoch; whether there is another.
 
-        All are looked at in turn: while one has failed, the others wait at the barrier for their time-out.
+        All are looked at in turn: while one has failed, the others wait at the barrier for their time-out. Those who
+        are to join after the next epoch are born meanwhile, so that their requests are there when it begins.
         """
-        waiting = [rank for rank in range(self.plan.workers) if rank not in self._deaths]
+        self._bear_newcomers(epoch + 1)
+        waiting = self._living(epoch)
         following: dict[int, int | None] = {}
         while waiting:
+            self._check_births()
+            unstarted = []
             for rank in list(waiting):
                 described = self._describe(rank, epoch)
+                if described is None:
+                    unstarted.append(rank)
+                    continue
                 if described["status"] == "RUNNING":
                     continue
                 waiting.remove(rank)
                 if described["status"] == "SUCCEEDED":
-                    following[rank] = json.loads(described["output"])["next"]
+                    output = json.loads(described["output"])
+                    following[rank] = output["next"]
+                    for newcomer in output["newcomers"]:
+                        self._first_epochs.setdefault(newcomer, epoch + 1)
                 elif self._is_alive(rank):
                     raise self._failure(rank, described)
                 else:
-                    stopped = described["stopDate"].timestamp()
-                    self._deaths[rank] = {"epoch": epoch, "time": stopped, "found_by": "driver"}
+                    self._died(rank, epoch, described["stopDate"].timestamp())
+            if waiting and waiting == unstarted:
+                # All others are through, so nobody is left to start it: they have found it dead.
+                for rank in waiting:
+                    self._died(rank, epoch, time.time())
+                break
             if waiting:
                 time.sleep(DESCRIBE_INTERVAL_S)
         if not following:
@@ -249,10 +286,22 @@ class SpirtDeployment(Deployment):
             raise RunFailed("PeersDisagree", f"only some peers go on after epoch {epoch}: {following}", None, None)
         return None not in following.values()
 
-    def _describe(self, rank: int, epoch: int) -> dict[str, Any]:
+    def _living(self, epoch: int) -> list[int]:
+        """The ranks that take part in an epoch, as far as the driver knows."""
+        taking_part = (rank for rank, first in self._first_epochs.items() if first <= epoch)
+        return sorted(rank for rank in taking_part if rank not in self._deaths)
+
+    def _died(self, rank: int, epoch: int, when: float) -> None:
+        self._deaths[rank] = {"epoch": epoch, "time": when, "found_by": "driver"}
+
+    def _describe(self, rank: int, epoch: int) -> dict[str, Any] | None:
+        """A peer's execution; None if it was not started, as a newcomer's first may not be yet."""
         machine = self._machine.replace(":stateMachine:", ":execution:")
         name = execution_name(self.plan, rank, epoch)
-        return dict(self._states.describe_execution(executionArn=f"{machine}:{name}"))
+        try:
+            return dict(self._states.describe_execution(executionArn=f"{machine}:{name}"))
+        except self._states.exceptions.ExecutionDoesNotExist:
+            return None
 
     def _is_alive(self, rank: int) -> bool:
         """By the rule that peers go by, too: three pings in a row without an answer are a death."""
@@ -274,24 +323,30 @@ class SpirtDeployment(Deployment):
         return RunFailed(str(described.get("error", described["status"])), cause, rank)
 
     def _judged(self, epochs: int) -> Outcome:
-        """The outcome by the peers that live, with who died when."""
-        living = [rank for rank in range(self.plan.workers) if rank not in self._deaths]
-        results = [json.loads(self._objects.get(result_key(self.plan, rank), "other").body) for rank in living]
+        """The outcome by the peers that live, with who joined and who died when."""
+        results = [
+            json.loads(self._objects.get(result_key(self.plan, rank), "other").body)
+            for rank in self._living(epochs - 1)
+        ]
+        joined: dict[int, int] = {}
         for result in results:
             for rank, death in result["deaths"].items():
                 self._deaths.setdefault(int(rank), death)
+            for rank, epoch in result["joined"].items():
+                joined[int(rank)] = min(epoch, joined.get(int(rank), epoch))
         outcome = self.outcome(results)
         deaths = [{"worker": rank, **death} for rank, death in sorted(self._deaths.items())]
-        return replace(outcome, epochs=epochs, details={**outcome.details, "deaths": deaths})
+        joins = [{"worker": rank, "epoch": joined.get(rank)} for rank in sorted(self._roster.joins)]
+        return replace(outcome, epochs=epochs, details={**outcome.details, "deaths": deaths, "joins": joins})
 
     def _start(self, epoch: int) -> None:
-        """Start an epoch of every living peer, where the driver decides whether there is one."""
-        for rank in range(self.plan.workers):
-            if rank not in self._deaths:
-                execution = self._execution(rank, epoch)
-                self._states.start_execution(
-                    stateMachineArn=self._machine, name=execution.name, input=json.dumps(execution.to_input())
-                )
+        """Start an epoch of every living peer, where the driver decides whether there is one; newcomers' are started by
+        whoever hands them the model."""
+        for rank in self._living(epoch - 1):
+            execution = self._execution(rank, epoch)
+            self._states.start_execution(
+                stateMachineArn=self._machine, name=execution.name, input=json.dumps(execution.to_input())
+            )
 
     def _execution(self, rank: int, epoch: int) -> Execution:
         return Execution(self.plan, self.bucket, rank, epoch, self._machine)

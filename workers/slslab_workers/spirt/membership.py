@@ -1,13 +1,15 @@
 """SPIRT's membership functions: a peer's birth, its admission by the others, and the heartbeat. They need no torch."""
 
 import json
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Set
 from typing import Any
 
 import boto3
 import botocore.config
 
 from slslab_workers.lifetime import remaining_s
+from slslab_workers.spirt import joining
 from slslab_workers.spirt.peer import LOOK_S, RESERVE_S, Peer
 from slslab_workers.spirt.settings import Execution, password_queue, waiting_queue
 from slslab_workers.spirt.trust import Identity, Untrusted, encrypt, verify
@@ -32,12 +34,16 @@ def on_peer(work: Callable[[Peer, Mapping[str, Any]], dict[str, Any]]) -> Callab
 def init_peers(peer: Peer, event: Mapping[str, Any]) -> dict[str, Any]:
     """Make the peer's keys, ask all others to be admitted, and have its model made.
 
+    One that joins later is handed a model when the time has come. It has no function until then, so it admits the
+    others now: their requests have been waiting for it since their own births.
+
     If the function for the model fails, its payload is returned as `failure`, so that its error stays its own.
     """
     with peer.tracer.span("keys", "other"):
         identity = Identity.fresh()
     keys, command = peer.keys, peer.database.command
     command("DEL", keys.trusted, keys.requests, keys.seen, keys.inactive, keys.early_stop)
+    command("DEL", keys.first_epochs, keys.given)
     command("SET", keys.private_key, identity.private_pem)
     command("SET", keys.public_key, identity.public_pem)
     command("SET", keys.admission, event["admission"])
@@ -47,19 +53,44 @@ def init_peers(peer: Peer, event: Mapping[str, Any]) -> dict[str, Any]:
             # Before it is sent: the answer must name this nonce.
             command("HSET", keys.requests, other, request["nonce"])
             _send(peer, waiting_queue(peer.plan, other), request)
+    roster = peer.settings.roster
+    if peer.rank in roster.joins:
+        founders, others = set(roster.founders), set(roster.active(roster.joins[peer.rank])) - {peer.rank}
+        queue = waiting_queue(peer.plan, peer.rank)
+        _collect(peer, queue, founders, lambda body: _admit(peer, identity, body), others - founders)
+        return {"rank": peer.rank, "failure": None}
+    for founder in roster.founders:
+        peer.take_in(founder, 0)
     return {"rank": peer.rank, "failure": _invoke(peer, event["init_model"], {"input": event["input"]})}
 
 
 @on_peer
 def auth(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
-    """Authentification: admit who asks, exchange passwords; in the first epoch until all peers are known or dead.
+    """Authentification: hand the model to who takes part for the first time, admit who asks, exchange passwords.
 
-    Later epochs only throw away what strangers have sent: nobody is admitted twice.
+    A peer waits in its first epoch until it has met all others or found them dead; later, for a time, for those whom
+    the plan has join after this epoch.
     """
-    identity = peer.identity
-    others = {rank for rank in range(peer.plan.workers) if rank != peer.rank} if peer.epoch == 0 else set()
-    admitted = _collect(peer, waiting_queue(peer.plan, peer.rank), others, lambda body: _admit(peer, identity, body))
-    learnt = _collect(peer, password_queue(peer.plan, peer.rank), others, lambda body: _learn(peer, identity, body))
+    joining.hand_over(peer, joining.newcomers(peer))
+    identity, roster = peer.identity, peer.settings.roster
+    first = peer.first_epochs()[peer.rank] == peer.epoch
+    others = (peer.taking_part() | set(roster.founders if peer.epoch == 0 else ())) - {peer.rank} if first else set()
+    asking = roster.asking(peer.epoch) - peer.dead().keys()
+    admitted = _collect(
+        peer,
+        waiting_queue(peer.plan, peer.rank),
+        others - peer.trusted().keys(),
+        lambda body: _admit(peer, identity, body),
+        asking - peer.trusted().keys(),
+    )
+    unknown = peer.trusted().keys() - set(joining.reachable(peer))
+    learnt = _collect(
+        peer,
+        password_queue(peer.plan, peer.rank),
+        others & unknown,
+        lambda body: _learn(peer, identity, body),
+        asking & unknown,
+    )
     return {"admitted": admitted, "learnt": learnt}
 
 
@@ -95,15 +126,25 @@ def _send(peer: Peer, queue: str, record: Mapping[str, Any]) -> None:
     peer.queues.publish(queue, json.dumps(record).encode(), "other")
 
 
-def _collect(peer: Peer, queue: str, awaited: set[int], accept: Callable[[bytes], int]) -> list[int]:
+def _collect(
+    peer: Peer,
+    queue: str,
+    awaited: Set[int],
+    accept: Callable[[bytes], int],
+    hoped_for: Set[int] = frozenset(),
+) -> list[int]:
     """Take records until those of the awaited ranks were accepted, or what is there now; ranks that were accepted.
 
-    A record that is not to be trusted is dropped: it came from somebody else, and says so in the function's log. An
-    awaited peer that was admitted and whose database is gone has died, and is awaited no more.
+    Those that are only hoped for are waited for as long as a newcomer's peers have patience. A record that is not to be
+    trusted is dropped: it came from somebody else, and says so in the function's log. A peer that was admitted and
+    whose database is gone has died, and is awaited no more.
     """
-    awaited, accepted = set(awaited), set[int]()
+    accepted, gone = set[int](), set[int]()
+    patient_until = time.monotonic() + joining.PATIENCE_S
     while True:
-        missing = awaited - accepted
+        hoped = hoped_for if time.monotonic() < patient_until else set[int]()
+        wanted = (awaited | hoped) - gone
+        missing = wanted - accepted
         left_s = remaining_s(peer.context) - RESERVE_S if missing else 0.0
         message = peer.queues.consume(queue, min(LOOK_S, max(0.0, left_s)), "other")
         if message is not None:
@@ -112,7 +153,7 @@ def _collect(peer: Peer, queue: str, awaited: set[int], accept: Callable[[bytes]
             except Untrusted as error:
                 print(f"A record in {queue} was dropped: {error}.")
             message.ack()
-            if awaited and awaited <= accepted:
+            if wanted and wanted <= accepted:
                 return sorted(accepted)
         elif not missing:
             return sorted(accepted)
@@ -120,14 +161,14 @@ def _collect(peer: Peer, queue: str, awaited: set[int], accept: Callable[[bytes]
             raise TimeoutError(f"Peer {peer.rank} heard of peers {sorted(accepted)} only until the time was over.")
         else:
             admitted = missing & peer.trusted().keys()
-            awaited -= {rank for rank in admitted if not _is_still_there(peer, rank)} | peer.dead().keys()
+            gone |= {rank for rank in admitted if not _is_still_there(peer, rank)} | peer.dead().keys()
 
 
 def _admit(peer: Peer, identity: Identity, body: bytes) -> int:
     """Admit who signed this request, and send it the password of this peer's database."""
     request = _checked(peer, body, JOIN)
     rank = int(request["rank"])
-    if peer.epoch > 0:
+    if not joining.may_be_admitted(peer, rank):
         raise Untrusted(f"peer {rank} asks too late")
     peer.trust(rank, {**peer.trusted().get(rank, {}), **_address(request)})
     reply = {**_own_record(peer, PASSWORD, rank), "for": request["nonce"]}
@@ -144,7 +185,7 @@ def _learn(peer: Peer, identity: Identity, body: bytes) -> int:
     if asked is None or bytes(asked).decode() != reply.get("for"):
         raise Untrusted(f"peer {rank} answers a question that was not asked")
     identity.decrypt(str(reply.get("password")))
-    if peer.epoch > 0 or rank in peer.dead():
+    if not joining.may_be_admitted(peer, rank):
         raise Untrusted(f"peer {rank} answers too late")
     peer.trust(rank, {**_address(reply), "password": reply["password"]})
     return rank

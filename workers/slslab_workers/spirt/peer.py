@@ -84,6 +84,19 @@ class Peer:
         """Admit a peer, or learn more of it."""
         self.database.command("HSET", self.keys.trusted, rank, json.dumps(record))
 
+    def first_epochs(self) -> dict[int, int]:
+        """The first epoch of every peer that takes part or is going to; this one's is among them once it is known."""
+        return {rank: int(epoch) for rank, epoch in self._records(self.keys.first_epochs).items()}
+
+    def take_in(self, rank: int, epoch: int) -> None:
+        """Have a peer take part from this epoch on."""
+        self.database.command("HSET", self.keys.first_epochs, rank, epoch)
+
+    def taking_part(self) -> set[int]:
+        """The ranks that take part in this epoch: this peer, and those it trusts whose first epoch has come."""
+        first = self.first_epochs()
+        return {self.rank, *(rank for rank in self.trusted() if first.get(rank, math.inf) <= self.epoch)}
+
     def database_of(self, rank: int) -> TensorDatabase:
         """A trusted peer's database, opened with the password that the peer gave; KeyError if it is not trusted."""
         if rank == self.rank:
@@ -125,7 +138,7 @@ class Peer:
                 return False
 
     def mark_dead(self, rank: int) -> None:
-        """Remember that a peer died in this epoch; it comes back by being admitted again only."""
+        """Remember that a peer died in this epoch; it does not come back."""
         record = {"epoch": self.epoch, "time": time.time(), "found_by": self.rank}
         self.database.command("HSETNX", self.keys.inactive, rank, json.dumps(record))
         self.database.command("HDEL", self.keys.trusted, rank)
@@ -166,8 +179,8 @@ class Peer:
             )
             span.requests = 1
 
-    def _records(self, key: str) -> dict[int, dict[str, Any]]:
-        """A hash of JSON records by rank."""
+    def _records(self, key: str) -> dict[int, Any]:
+        """A hash of JSON values by rank."""
         found = self.database.command("HGETALL", key)
         pairs = zip(found[::2], found[1::2], strict=True)
         return {int(bytes(rank)): json.loads(bytes(record)) for rank, record in pairs}

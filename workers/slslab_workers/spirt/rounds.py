@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from slslab_workers.barriers import Barrier
+from slslab_workers.barriers import Barrier, prepare_epoch
 from slslab_workers.keys import result_key
 from slslab_workers.lifetime import remaining_s
 from slslab_workers.plan import thread_count
+from slslab_workers.spirt import joining
 from slslab_workers.spirt.membership import on_peer
 from slslab_workers.spirt.peer import LOOK_S, PATIENCE_EPOCHS, RESERVE_S, Peer
 from slslab_workers.tensors import NoTensor, Unreachable, Vector
@@ -110,20 +111,25 @@ def trigger_next_epoch(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
         peer.objects.put(result_key(plan, peer.rank), json.dumps(result).encode(), "other")
     else:
         peer.start(peer.execution.following())
-    return {"next": peer.epoch + 1 if more else None}
+    newcomers = sorted(rank for rank, first in peer.first_epochs().items() if first == peer.epoch + 1)
+    return {"next": peer.epoch + 1 if more else None, "newcomers": newcomers}
 
 
 def _pass_barrier(peer: Peer) -> dict[int, str]:
     """Announce this peer's average and wait for those of all others that live; by rank that is there, its lineage.
 
+    Announced is also whom this peer has admitted, so that all agree who takes part from the next epoch.
+
     A peer that is missing is looked after every second; one whose database does not answer is dead, and one that is
     silent until the barrier's time-out is left out of this epoch.
     """
     barrier = Barrier(peer.queues, peer.plan.run, peer.rank)
-    own = str(peer.lineage()["digest"])
+    expected, newcomers, reachable = peer.taking_part(), joining.newcomers(peer), joining.reachable(peer)
+    own = {"lineage": str(peer.lineage()["digest"]), "reachable": reachable}
     barrier.prepare(peer.epoch + 1)
-    barrier.announce(peer.epoch, {"lineage": own})
-    expected = {peer.rank, *peer.trusted()}
+    # For those, too, that may take part from then on: they have no function yet that could.
+    prepare_epoch(peer.queues, peer.plan.run, peer.epoch + 1, sorted(set(reachable) - expected))
+    barrier.announce(peer.epoch, own)
     patience_s = min(peer.settings.barrier_timeout, remaining_s(peer.context) - RESERVE_S)
     deadline = time.monotonic() + patience_s
     while True:
@@ -136,9 +142,11 @@ def _pass_barrier(peer: Peer) -> dict[int, str]:
             if not peer.is_alive(rank):
                 peer.mark_dead(rank)
                 expected.discard(rank)
+        joining.hand_over(peer, [rank for rank in newcomers if rank in missing])
     barrier.discard(peer.epoch)
-    announced = {rank: str(payload["lineage"]) for rank, payload in heard.items() if rank in expected}
-    return dict(sorted({**announced, peer.rank: own}.items()))
+    announced = {rank: payload for rank, payload in heard.items() if rank in expected} | {peer.rank: own}
+    joining.agree(peer, {rank: payload["reachable"] for rank, payload in announced.items()})
+    return {rank: str(payload["lineage"]) for rank, payload in sorted(announced.items())}
 
 
 def _average_of(peer: Peer, rank: int) -> Vector | None:
@@ -210,8 +218,9 @@ def _take_over(peer: Peer, rank: int) -> dict[str, Any] | None:
 
 
 def _result(peer: Peer, ended: str | None) -> dict[str, Any]:
-    losses: list[float] = []
-    for epoch in range(peer.epoch + 1):
+    first = peer.first_epochs()
+    losses: list[float | None] = [None] * (first[peer.rank] * peer.plan.batches)
+    for epoch in range(first[peer.rank], peer.epoch + 1):
         found = peer.database.command("HMGET", peer.keys.losses(epoch), *range(peer.plan.batches))
         losses += [float(bytes(loss)) for loss in found]
     parameters = peer.database.get(peer.keys.parameters, "other")
@@ -227,6 +236,7 @@ def _result(peer: Peer, ended: str | None) -> dict[str, Any]:
         "threads": thread_count(peer.plan.memory_mb),
         "torch": version("torch"),
         "deaths": peer.dead(),
+        "joined": {rank: epoch for rank, epoch in first.items() if 0 < epoch <= peer.epoch},
     }
 
 

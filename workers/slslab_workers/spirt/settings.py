@@ -6,6 +6,7 @@ from typing import Any, Self
 
 from slslab_workers.plan import Plan, PlanError
 from slslab_workers.queues import scoped
+from slslab_workers.spirt.roster import Roster
 
 # A peer is dead after three pings in a row without an answer, a second apart (protocol reference 2.6).
 PINGS = 3
@@ -16,7 +17,7 @@ PING_INTERVAL_S = 1.0
 class Settings:
     """`gradients` tensor or json; `averaging` in-database, round-trip or naive; `update` in-database or naive;
     `update_rule` sgd or sgd-momentum; `accumulate` parts of a minibatch whose gradients are added up;
-    `barrier_timeout` in s."""
+    `barrier_timeout` in s; `roster` says who joins when."""
 
     gradients: str
     averaging: str
@@ -24,6 +25,7 @@ class Settings:
     update_rule: str
     accumulate: int
     barrier_timeout: float
+    roster: Roster
 
     @classmethod
     def of(cls, plan: Plan) -> Self:
@@ -36,6 +38,7 @@ class Settings:
             update_rule=str(given.get("update-rule", "sgd")),
             accumulate=int(given.get("accumulate", 1)),
             barrier_timeout=float(given.get("barrier-timeout", 500.0)),
+            roster=Roster.of(plan.workers, given),
         )
 
     def check(self) -> None:
@@ -96,6 +99,8 @@ class Keys:
         self.private_key = f"{plan.run}:private_key"
         self.public_key = f"{plan.run}:public_key"
         self.trusted = f"{plan.run}:trusted_peers"
+        self.first_epochs = f"{plan.run}:first_epochs"
+        self.given = f"{plan.run}:given"
         self.admission = f"{plan.run}:admission"
         self.requests = f"{plan.run}:requests"
         self.seen = f"{plan.run}:nonces_seen"

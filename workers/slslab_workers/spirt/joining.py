@@ -1,0 +1,96 @@
+"""How a peer joins while others train: who is admitted, when all agree that it takes part, and what it is handed.
+
+A newcomer is born like any peer, and asks all others to be admitted. Everyone names at the barrier whom it has admitted
+and can reach. Whoever was named by all who came to the barrier of epoch e takes part from epoch e + 1: all of them have
+heard the same, so they agree without another message. In e + 1 the lowest rank that took part in e hands its model over
+and starts the newcomer's first execution. Who was named by some only is named again at the next barrier.
+"""
+
+import json
+from collections.abc import Collection, Mapping
+
+from slslab_workers.spirt.peer import Peer
+from slslab_workers.spirt.settings import Execution
+from slslab_workers.tensors import TensorError, Unreachable
+
+# How long peers wait, in s, for one that the plan has ask in this epoch. They usually find that it has asked.
+PATIENCE_S = 20.0
+
+
+def may_be_admitted(peer: Peer, rank: int) -> bool:
+    """Whether this peer may admit that rank now: everyone until it has met the others, then whom the plan lets join.
+
+    Nobody who takes part is admitted again, and nobody who died comes back.
+    """
+    first = peer.first_epochs()
+    if rank in peer.dead():
+        return False
+    has_met = first.get(peer.rank, peer.epoch) < peer.epoch
+    return not has_met or (rank in peer.settings.roster.joins and rank not in first)
+
+
+def reachable(peer: Peer) -> list[int]:
+    """The peers that this one has admitted, and whose password it knows."""
+    return sorted(rank for rank, record in peer.trusted().items() if "password" in record)
+
+
+def agree(peer: Peer, named: Mapping[int, Collection[int]]) -> None:
+    """Have take part from the next epoch who was named by all; `named` is by rank, of those who came to the barrier."""
+    taking_part = peer.taking_part()
+    for rank in reachable(peer):
+        if rank not in taking_part and all(rank in ranks for ranks in named.values()):
+            peer.take_in(rank, peer.epoch + 1)
+
+
+def newcomers(peer: Peer) -> list[int]:
+    """The other peers whose first epoch this is; nobody's is the run's first."""
+    first = peer.first_epochs()
+    return sorted(rank for rank in peer.taking_part() - {peer.rank} if 0 < first[rank] == peer.epoch)
+
+
+def hand_over(peer: Peer, ranks: Collection[int]) -> None:
+    """Give these newcomers the model and start their first executions, if that is this peer's task.
+
+    It is the task of the lowest rank that lives and took part in the epoch before. Peers ask this at the beginning of
+    the epoch and, should that one have died before it could, again while they miss a newcomer at the barrier.
+    """
+    first = peer.first_epochs()
+    before = sorted(rank for rank in peer.taking_part() if first[rank] < peer.epoch)
+    if ranks and peer.rank in before and peer.first_alive(before) == peer.rank:
+        for rank in ranks:
+            _give(peer, rank)
+
+
+def _give(peer: Peer, rank: int) -> None:
+    """Parameters, velocity, buffers, and what else a peer knows; once, whoever gives, as the newcomer's key tells."""
+    keys, own = peer.keys, peer.database
+    try:
+        theirs = peer.database_of(rank)
+        if theirs.command("EXISTS", keys.given):
+            return
+    except (KeyError, TensorError, Unreachable):
+        # It has died, or told a wrong password: the barrier will show it.
+        return
+    # All that is this peer's is read before it says that it gives: should its database die then, the rest is given.
+    vectors = [keys.parameters]
+    vectors += [name for name in (keys.velocity, keys.buffers(peer.epoch)) if own.command("EXISTS", name)]
+    tensors = {name: own.get(name, "other") for name in vectors}
+    texts = {name: own.command("GET", name) for name in (keys.lineage, keys.early_stop)}
+    first, dead = peer.first_epochs(), peer.dead()
+    living = {other: first[other] for other in sorted(peer.taking_part())}
+    try:
+        if theirs.command("SET", keys.given, peer.rank, "NX") is None:
+            return
+        for name, vector in tensors.items():
+            theirs.set(name, vector, "other")
+        for name, text in texts.items():
+            theirs.command("SET", name, text)
+        for other, record in dead.items():
+            theirs.command("HSET", keys.inactive, other, json.dumps(record))
+            theirs.command("HDEL", keys.trusted, other)
+        for other, epoch in living.items():
+            theirs.command("HSET", keys.first_epochs, other, epoch)
+    except (TensorError, Unreachable):
+        return
+    execution = peer.execution
+    peer.start(Execution(execution.plan, execution.bucket, rank, peer.epoch, execution.machine))

@@ -1,0 +1,74 @@
+"""Who takes part in which epoch by the plan: those who are there from the beginning, and those who join (`--join`)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+from slslab_workers.architecture import Option
+from slslab_workers.plan import PlanError, Value
+
+JOIN = Option(
+    "join",
+    str,
+    "none",
+    "Peers that are not there at the beginning, as RANK:EPOCHS[,RANK:EPOCHS...]: 2:1 has peer 2 join when 1 epoch has "
+    "been trained without it. A rank's samples are unused until it joins.",
+)
+
+
+@dataclass(frozen=True)
+class Roster:
+    """Ranks 0 to `workers` - 1; `joins` has the first epoch of those who join later."""
+
+    workers: int
+    joins: Mapping[int, int]
+
+    @classmethod
+    def of(cls, workers: int, options: Mapping[str, Value]) -> Self:
+        """What the options say; PlanError if they cannot be read, or name somebody twice."""
+        given = str(options.get(JOIN.name, JOIN.default))
+        joins: dict[int, int] = {}
+        for entry in given.split(",") if given != JOIN.default else ():
+            rank, _, first = (part.strip() for part in entry.partition(":"))
+            if not (_is_number(rank) and _is_number(first)):
+                raise PlanError(
+                    f"{entry!r} does not say who joins when.",
+                    "--join 2:1,3:4 has peer 2 join after 1 epoch, and peer 3 after 4.",
+                )
+            if int(rank) in joins:
+                raise PlanError(f"Peer {int(rank)} cannot join twice.", "name each rank once in --join.")
+            joins[int(rank)] = int(first)
+        return cls(workers, joins)
+
+    def check(self, epochs: int) -> None:
+        """PlanError if this cannot be in a run of so many epochs."""
+        for rank, first in self.joins.items():
+            if rank >= self.workers:
+                hint = f"with --workers {self.workers} ranks are 0 to {self.workers - 1}."
+                raise PlanError(f"There is no peer {rank} that could join.", hint)
+            if not 1 <= first < epochs:
+                raise PlanError(
+                    f"Peer {rank} cannot join after {first} of {epochs} epochs.",
+                    f"choose 1 to {epochs - 1}: an epoch without it, and one with it."
+                    if epochs > 1
+                    else "an epoch is trained without it and one with it: --epochs 2, or more.",
+                )
+        if len(self.joins) == self.workers:
+            raise PlanError("Nobody is there to begin if all peers join later.", "leave a rank out of --join.")
+
+    @property
+    def founders(self) -> list[int]:
+        """Those who are there from the beginning."""
+        return self.active(0)
+
+    def active(self, epoch: int) -> list[int]:
+        """Those who take part in an epoch, if all that join are admitted in time."""
+        return [rank for rank in range(self.workers) if self.joins.get(rank, 0) <= epoch]
+
+    def asking(self, epoch: int) -> set[int]:
+        """Those who are to be admitted in this epoch, so that they take part in the next."""
+        return {rank for rank, first in self.joins.items() if first == epoch + 1}
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal()
