@@ -1,7 +1,7 @@
 """Runs a room's real handlers in threads against a real object store, with a trace of every event."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.architectures.peers import Peers
 
 from slslab.emulator import CREDENTIALS
 from slslab.stack.embedded import EmbeddedObjectStore
@@ -93,6 +94,12 @@ def databases() -> Iterator[list[str]]:
     """Addresses of tensor databases in one process; a test takes away those that it needs, so that no two share one."""
     with EmbeddedTensorDatabases(200, password="p@ss:word/1") as server:
         yield list(server.endpoints)
+
+
+@pytest.fixture
+def peers(store: Any, databases: list[str], monkeypatch: pytest.MonkeyPatch) -> Peers:
+    """Runs SPIRT's plans in threads."""
+    return Peers(monkeypatch, store, databases)
 
 
 @pytest.fixture(scope="session")
@@ -250,13 +257,14 @@ def store_minibatches(plan: Plan, store: Any, bucket: str) -> None:
 
 
 @pytest.fixture
-def reference() -> Callable[[Plan], tuple[list[str], torch.Tensor]]:
+def reference() -> Callable[..., tuple[list[str], torch.Tensor]]:
     """One process that computes the n minibatch gradients separately and averages them in rank order.
 
+    `present` has the ranks that take part, by epoch, if not all do.
     Returns the fingerprint after every step and the final parameters.
     """
 
-    def compute(plan: Plan) -> tuple[list[str], torch.Tensor]:
+    def compute(plan: Plan, present: Sequence[Sequence[int]] | None = None) -> tuple[list[str], torch.Tensor]:
         torch.set_num_threads(thread_count(plan.memory_mb))
         dataset = datasets.load(plan.dataset, plan.workers * plan.batches * plan.batch_size, plan.seed)
         dataset = dataset.with_channels(spec(plan.model).channels)
@@ -268,7 +276,7 @@ def reference() -> Callable[[Plan], tuple[list[str], torch.Tensor]]:
             )
             for step in range(plan.batches):
                 parts = []
-                for rank in range(plan.workers):
+                for rank in range(plan.workers) if present is None else present[epoch]:
                     chosen = indices[rank, step]
                     inputs, targets = datasets.prepare(
                         dataset.train_images[chosen],
@@ -291,7 +299,7 @@ def reference() -> Callable[[Plan], tuple[list[str], torch.Tensor]]:
                 offset = 0
                 for parameter in state.model.parameters():
                     size = parameter.numel()
-                    parameter.grad = (total[offset : offset + size] / plan.workers).view_as(parameter)
+                    parameter.grad = (total[offset : offset + size] / len(parts)).view_as(parameter)
                     offset += size
                 state.optimiser.step()
                 flat = gradients.flatten(state.model.parameters())

@@ -19,14 +19,18 @@ import pytest
 import redis
 import torch
 
-from slslab_workers import events, models
+from slslab.metrics import protocol
+from slslab_workers import events, gradients, models
 from slslab_workers.architecture import Cloud, Outcome
 from slslab_workers.endpoints import QUEUE_URL, TENSOR_URLS
 from slslab_workers.plan import Plan
+from slslab_workers.queues import Queues, open_queues
 from slslab_workers.spirt import architecture, membership, peer
+from slslab_workers.spirt.roster import Roster
 from slslab_workers.spirt.settings import Keys
 from slslab_workers.tensors import TensorDatabase
 
+LENET = 61_706
 Hook = Callable[[str, int, int, Mapping[str, Any]], None]
 MACHINE = "arn:aws:states:us-east-1:000000000000:stateMachine:"
 EXECUTION = MACHINE.replace(":stateMachine:", ":execution:")
@@ -309,8 +313,16 @@ class Peers:
 
     def tensor(self, rank: int, key: str) -> torch.Tensor:
         """A tensor of a peer's database."""
-        with TensorDatabase(self.urls[rank], events.Tracer(lambda _: None)) as database:
+        with self.database(rank) as database:
             return torch.from_numpy(database.get(key, "other"))
+
+    def database(self, rank: int) -> TensorDatabase:
+        """A peer's database, unheard by the trace."""
+        return TensorDatabase(self.urls[rank], events.Tracer(lambda _: None))
+
+    def queues(self) -> Queues:
+        """The queues, unheard by the trace."""
+        return open_queues(self._queue, events.Tracer(lambda _: None))
 
     def left(self) -> list[bytes]:
         """Keys that the last run left in any database that lives, or in the queue's."""
@@ -361,3 +373,51 @@ class Unheard:
 
     def report(self, stage: str, done: int, total: int) -> None:
         """Nothing."""
+
+
+class Steps:
+    """A hook that keeps every peer's parameters after each of its updates."""
+
+    def __init__(self, peers: Peers) -> None:
+        self._peers = peers
+        self.fingerprints: dict[int, list[str]] = {}
+        self.last = torch.empty(0)
+
+    def __call__(self, name: str, rank: int, _: int, __: Any) -> None:
+        if name == "update_model":
+            parameters = self._peers.parameters(rank)
+            self.fingerprints.setdefault(rank, []).append(gradients.sha256(parameters))
+            if rank == 0:
+                self.last = parameters
+
+
+def distance(one: torch.Tensor, other: torch.Tensor) -> float:
+    """Relative to the length of the second."""
+    return float((one - other).norm() / other.norm())
+
+
+def check_counts(ran: Ran, join: str = "none") -> None:
+    """The closed form, exactly: messages and bytes by the events, transitions by the executions; `join` says who joined
+    when, in the option's words."""
+    plan, options = ran.plan, {"join": join}
+    expected = architecture.counts(plan.workers, plan.batches, ran.outcome.epochs, LENET, options)
+    roster = Roster.of(plan.workers, options)
+    active = {(rank, epoch) for epoch in range(ran.outcome.epochs) for rank in roster.active(epoch)}
+    counted = protocol(ran.events)
+    operations = {**counted["counts"], "transition": ran.transitions}
+    assert operations == dict(expected.operations)
+    assert counted["bytes"] == {"in": expected.bytes_in, "out": expected.bytes_out}
+    assert {len(execution.entered) for execution in ran.executions.values()} == {plan.batches + 8}
+    assert ran.executions.keys() == active
+    assert ran.calls.count("init_model") == len(roster.founders)
+    assert len(ran.calls) == plan.workers + len(roster.founders) + len(active) * (plan.batches + 7)
+
+
+def check_nothing_left(peers: Peers) -> None:
+    """No execution, machine, function, queue or key."""
+    assert peers.states is not None
+    assert peers.functions is not None
+    assert peers.states.machines == {}
+    assert {execution.status for execution in peers.states.executions.values()} <= {"FAILED", "ABORTED", "SUCCEEDED"}
+    assert peers.functions.handlers == {}
+    assert peers.left() == []

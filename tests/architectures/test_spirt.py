@@ -10,7 +10,16 @@ from typing import Any
 import pytest
 import redis
 import torch
-from tests.architectures.peers import FunctionFailed, Peers, Ran, Unheard
+from tests.architectures.peers import (
+    LENET,
+    FunctionFailed,
+    Peers,
+    Steps,
+    Unheard,
+    check_counts,
+    check_nothing_left,
+    distance,
+)
 
 from slslab.billing import load_book
 from slslab.execution import DEFAULT_BOOK, execute
@@ -32,25 +41,6 @@ from slslab_workers.spirt.trust import Identity
 
 MakePlan = Callable[..., Plan]
 Reference = Callable[[Plan], Any]
-LENET = 61_706
-
-
-@pytest.fixture
-def peers(store: Any, databases: list[str], monkeypatch: pytest.MonkeyPatch) -> Peers:
-    return Peers(monkeypatch, store, databases)
-
-
-def check_counts(ran: Ran) -> None:
-    """The closed form, exactly: messages and bytes by the events, transitions by the executions."""
-    plan = ran.plan
-    expected = architecture.counts(plan.workers, plan.batches, ran.outcome.epochs, LENET)
-    counted = protocol(ran.events)
-    operations = {**counted["counts"], "transition": ran.transitions}
-    assert operations == dict(expected.operations)
-    assert counted["bytes"] == {"in": expected.bytes_in, "out": expected.bytes_out}
-    assert {len(execution.entered) for execution in ran.executions.values()} == {plan.batches + 8}
-    assert len(ran.executions) == plan.workers * ran.outcome.epochs
-    assert len(ran.calls) == plan.workers * (2 + ran.outcome.epochs * (plan.batches + 7))
 
 
 @pytest.mark.parametrize(("workers", "batches", "epochs"), [(1, 1, 1), (2, 3, 2), (4, 2, 2), (8, 2, 1)])
@@ -579,27 +569,6 @@ def test_through_the_emulator_without_enough_memory(emulated: Emulated, make_pla
     assert watched.left == []
 
 
-class Steps:
-    """A hook that keeps every peer's parameters after each of its updates."""
-
-    def __init__(self, peers: Peers) -> None:
-        self._peers = peers
-        self.fingerprints: dict[int, list[str]] = {}
-        self.last = torch.empty(0)
-
-    def __call__(self, name: str, rank: int, _: int, __: Any) -> None:
-        if name == "update_model":
-            parameters = self._peers.parameters(rank)
-            self.fingerprints.setdefault(rank, []).append(gradients.sha256(parameters))
-            if rank == 0:
-                self.last = parameters
-
-
-def distance(one: torch.Tensor, other: torch.Tensor) -> float:
-    """Relative to the length of the second."""
-    return float((one - other).norm() / other.norm())
-
-
 def whole_epoch(plan: Plan, epoch: int) -> tuple[torch.Tensor, torch.Tensor]:
     """All minibatches of all workers as one."""
     dataset = datasets.load(plan.dataset, plan.workers * plan.batches * plan.batch_size, plan.seed)
@@ -620,13 +589,3 @@ def whole_epoch(plan: Plan, epoch: int) -> tuple[torch.Tensor, torch.Tensor]:
         for step in range(plan.batches)
     ]
     return torch.cat([inputs for inputs, _ in prepared]), torch.cat([targets for _, targets in prepared])
-
-
-def check_nothing_left(peers: Peers) -> None:
-    """No execution, machine, function, queue or key."""
-    assert peers.states is not None
-    assert peers.functions is not None
-    assert peers.states.machines == {}
-    assert {execution.status for execution in peers.states.executions.values()} <= {"FAILED", "ABORTED", "SUCCEEDED"}
-    assert peers.functions.handlers == {}
-    assert peers.left() == []

@@ -204,6 +204,28 @@ def test_until_accuracy_and_early_stopping(slslab: Slslab) -> None:
     assert reached["counts"] == dict(expected.operations)
 
 
+def test_a_peer_joins_a_run_of_spirts(slslab: Slslab) -> None:
+    """One peer in the first epoch, two in the second; the counts are exact, and everything else stands apart."""
+    done = slslab("run", "spirt", *SMALL, "--join", "1:1", "--json")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    expected = architectures()["spirt"].counts(2, 2, 2, 61_706, {"join": "1:1"})
+    assert document["counts"] == dict(expected.operations)
+    assert document["counts"]["transition"] == (1 + 2) * (2 + 8)
+    assert document["bytes"] == {"in": expected.bytes_in, "out": expected.bytes_out}
+    assert document["details"]["joins"] == [{"worker": 1, "epoch": 1}]
+    assert document["plan"]["options"]["join"] == "1:1"
+    assert document["replicas_equal"] is True
+    assert len(document["loss"]) == len(document["accuracy"]) == 2
+    # Initial parameters of one, the model that is handed over, and a request and an answer to and from each.
+    assert document["overheads"]["counts"]["tensor.set"] == 2
+    assert document["overheads"]["counts"]["queue.publish"] == 4
+    # Two births, one model, and the functions of three executions.
+    assert document["invocations"] == 3 + 3 * (2 + 7)
+    shown = slslab("show", document["run"]).stdout
+    assert "peer that joined" in shown
+
+
 def test_out_of_memory_ends_the_run_with_a_hint(slslab: Slslab) -> None:
     plan = ("run", "allreduce", "--model", "mobilenet", "--dataset", "synthetic", "--workers", "1", "--batches", "1")
     ended = slslab(*plan, "--batch-size", "128", "--memory", "512", "--json")
@@ -250,6 +272,8 @@ def test_the_real_job(slslab: Slslab) -> None:
     ("arguments", "code", "says"),
     [
         (("run", "spirt", "--workers", "4000"), 3, "1 environment at once: 1 × 1,024 MB + 1,076,000 MB of smaller"),
+        (("run", "spirt", "--join", "0:1"), 2, "--epochs 2, or more"),
+        (("run", "spirt", "--epochs", "3", "--join", "4:1"), 2, "There is no peer 4 that could join"),
         (("run", "allreduce", "--workers", "4000"), 3, "4000 environments at once: 4000 × 1,024 MB = 4,096,000 MB"),
         (("run", "allreduce", "--batches", "50"), 2, "= 12,800 images an epoch, and the training set holds 1,433"),
         (("run", "nothing"), 2, "There is no architecture 'nothing'"),

@@ -32,6 +32,8 @@ def summary(document: Document) -> RenderableType:
         parts.append(traffic(document))
     if document["accuracy"]:
         parts.append(learning(document))
+    if joins := document.get("details", {}).get("joins"):
+        parts.append(_joins(joins))
     if deaths := document.get("details", {}).get("deaths"):
         parts.append(_deaths(deaths))
     parts += [bill(document["cost"]), host_note(document)]
@@ -275,6 +277,14 @@ def _figures(documents: Sequence[Document]) -> Table:
     orchestration = [document.get("orchestration_seconds") for document in documents]
     if any(seconds is not None for seconds in orchestration):
         table.add_row("orchestration s", *("–" if s is None else f"{s:,.3f}" for s in orchestration))
+    return table
+
+
+def _joins(joins: Sequence[Mapping[str, Any]]) -> Table:
+    """Peers that were not there at the beginning."""
+    table = _table("peer that joined", "first epoch", title="Joins")
+    for join in joins:
+        table.add_row(str(join["worker"]), "never" if join["epoch"] is None else str(join["epoch"] + 1))
     return table
 
 

@@ -134,6 +134,15 @@ def test_learning_shows_ten_epochs_at_most_with_the_first_and_the_last() -> None
     assert row(few, "2 ") == ["2.0000", "25.00%"]
 
 
+def test_who_joined_is_told_with_its_first_epoch() -> None:
+    joins = [{"worker": 2, "epoch": 1}, {"worker": 3, "epoch": None}]
+    text = shown(tables.summary(document(details={"joins": joins})))
+    assert "peer that joined   first epoch" in text
+    assert row(text[text.index("Joins") :], "2 ") == ["2"], "as in all tables, the first is 1"
+    assert row(text[text.index("Joins") :], "3 ") == ["never"]
+    assert "Joins" not in shown(tables.summary(document(details={"joins": []})))
+
+
 def test_a_failed_run_says_where_why_and_what_to_do() -> None:
     error = {"type": "Runtime.OutOfMemory", "message": "killed", "hint": "use --memory", "worker": 1, "step": 7}
     text = shown(tables.summary(document(status="failed", error=error)))

@@ -274,9 +274,9 @@ class SpirtDeployment(Deployment):
                 else:
                     self._died(rank, epoch, described["stopDate"].timestamp())
             if waiting and waiting == unstarted:
-                # All others are through, so nobody is left to start it: they have found it dead.
+                # All others are through, so nobody is left to start them in this epoch.
                 for rank in waiting:
-                    self._died(rank, epoch, time.time())
+                    self._put_off(rank, epoch)
                 break
             if waiting:
                 time.sleep(DESCRIBE_INTERVAL_S)
@@ -285,6 +285,13 @@ class SpirtDeployment(Deployment):
         if len(set(following.values())) > 1:
             raise RunFailed("PeersDisagree", f"only some peers go on after epoch {epoch}: {following}", None, None)
         return None not in following.values()
+
+    def _put_off(self, rank: int, epoch: int) -> None:
+        """A newcomer was not started: it has died, or the others have not all known that it takes part."""
+        if self._is_alive(rank):
+            self._first_epochs[rank] = epoch + 1
+        else:
+            self._died(rank, epoch, time.time())
 
     def _living(self, epoch: int) -> list[int]:
         """The ranks that take part in an epoch, as far as the driver knows."""
@@ -333,7 +340,7 @@ class SpirtDeployment(Deployment):
             for rank, death in result["deaths"].items():
                 self._deaths.setdefault(int(rank), death)
             for rank, epoch in result["joined"].items():
-                joined[int(rank)] = min(epoch, joined.get(int(rank), epoch))
+                joined[int(rank)] = max(epoch, joined.get(int(rank), epoch))
         outcome = self.outcome(results)
         deaths = [{"worker": rank, **death} for rank, death in sorted(self._deaths.items())]
         joins = [{"worker": rank, "epoch": joined.get(rank)} for rank in sorted(self._roster.joins)]

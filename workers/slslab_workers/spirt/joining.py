@@ -14,7 +14,7 @@ from slslab_workers.spirt.settings import Execution
 from slslab_workers.tensors import TensorError, Unreachable
 
 # How long peers wait, in s, for one that the plan has ask in this epoch. They usually find that it has asked.
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 def may_be_admitted(peer: Peer, rank: int) -> bool:
@@ -35,10 +35,13 @@ def reachable(peer: Peer) -> list[int]:
 
 
 def agree(peer: Peer, named: Mapping[int, Collection[int]]) -> None:
-    """Have take part from the next epoch who was named by all; `named` is by rank, of those who came to the barrier."""
-    taking_part = peer.taking_part()
-    for rank in reachable(peer):
-        if rank not in taking_part and all(rank in ranks for ranks in named.values()):
+    """Have take part from the next epoch who was named by all; `named` is by rank, of those who came to the barrier.
+
+    Whoever asked early waits until the epoch that the plan has it join in.
+    """
+    expected = set(peer.settings.roster.active(peer.epoch + 1)) - peer.taking_part()
+    for rank in expected.intersection(reachable(peer)):
+        if all(rank in ranks for ranks in named.values()):
             peer.take_in(rank, peer.epoch + 1)
 
 
@@ -54,22 +57,48 @@ def hand_over(peer: Peer, ranks: Collection[int]) -> None:
     It is the task of the lowest rank that lives and took part in the epoch before. Peers ask this at the beginning of
     the epoch and, should that one have died before it could, again while they miss a newcomer at the barrier.
     """
-    first = peer.first_epochs()
-    before = sorted(rank for rank in peer.taking_part() if first[rank] < peer.epoch)
-    if ranks and peer.rank in before and peer.first_alive(before) == peer.rank:
+    before = [rank for rank in _earlier(peer) if rank in peer.taking_part()] if ranks else []
+    if peer.rank in before and peer.first_alive(before) == peer.rank:
         for rank in ranks:
             _give(peer, rank)
+
+
+def put_off(peer: Peer, ranks: Collection[int], heard: Collection[int]) -> set[int]:
+    """The newcomers among these that cannot come to this barrier, and may be agreed about anew.
+
+    Whose task it was has come without having handed them the model, so it has not known that they take part: it heard
+    of the death of one who had not admitted them, and this peer did not.
+    """
+    if not ranks or min(_earlier(peer)) not in heard:
+        return set()
+    put_off = {rank for rank in ranks if not _has_been_given(peer, rank)}
+    for rank in put_off:
+        peer.database.command("HDEL", peer.keys.first_epochs, rank)
+    return put_off
+
+
+def _earlier(peer: Peer) -> list[int]:
+    """Who took part in an earlier epoch and was not found dead before this one."""
+    dead = peer.dead()
+    return sorted(
+        rank
+        for rank, first in peer.first_epochs().items()
+        if first < peer.epoch and (rank not in dead or dead[rank]["epoch"] == peer.epoch)
+    )
+
+
+def _has_been_given(peer: Peer, rank: int) -> bool:
+    """Whether somebody has begun to hand this newcomer the model; True if it cannot be asked, as one that died."""
+    try:
+        return bool(peer.database_of(rank).command("EXISTS", peer.keys.given))
+    except (KeyError, TensorError, Unreachable):
+        return True
 
 
 def _give(peer: Peer, rank: int) -> None:
     """Parameters, velocity, buffers, and what else a peer knows; once, whoever gives, as the newcomer's key tells."""
     keys, own = peer.keys, peer.database
-    try:
-        theirs = peer.database_of(rank)
-        if theirs.command("EXISTS", keys.given):
-            return
-    except (KeyError, TensorError, Unreachable):
-        # It has died, or told a wrong password: the barrier will show it.
+    if _has_been_given(peer, rank):
         return
     # All that is this peer's is read before it says that it gives: should its database die then, the rest is given.
     vectors = [keys.parameters]
@@ -79,6 +108,7 @@ def _give(peer: Peer, rank: int) -> None:
     first, dead = peer.first_epochs(), peer.dead()
     living = {other: first[other] for other in sorted(peer.taking_part())}
     try:
+        theirs = peer.database_of(rank)
         if theirs.command("SET", keys.given, peer.rank, "NX") is None:
             return
         for name, vector in tensors.items():
@@ -90,7 +120,7 @@ def _give(peer: Peer, rank: int) -> None:
             theirs.command("HDEL", keys.trusted, other)
         for other, epoch in living.items():
             theirs.command("HSET", keys.first_epochs, other, epoch)
-    except (TensorError, Unreachable):
+    except (KeyError, TensorError, Unreachable):
         return
     execution = peer.execution
     peer.start(Execution(execution.plan, execution.bucket, rank, peer.epoch, execution.machine))

@@ -142,7 +142,9 @@ def _pass_barrier(peer: Peer) -> dict[int, str]:
             if not peer.is_alive(rank):
                 peer.mark_dead(rank)
                 expected.discard(rank)
-        joining.hand_over(peer, [rank for rank in newcomers if rank in missing])
+        late = [rank for rank in newcomers if rank in missing & expected]
+        joining.hand_over(peer, late)
+        expected -= joining.put_off(peer, late, heard)
     barrier.discard(peer.epoch)
     announced = {rank: payload for rank, payload in heard.items() if rank in expected} | {peer.rank: own}
     joining.agree(peer, {rank: payload["reachable"] for rank, payload in announced.items()})
