@@ -71,10 +71,10 @@ def put_off(peer: Peer, ranks: Collection[int], heard: Collection[int]) -> set[i
     """
     if not ranks or min(_earlier(peer)) not in heard:
         return set()
-    put_off = {rank for rank in ranks if not _has_been_given(peer, rank)}
-    for rank in put_off:
+    without_model = {rank for rank in ranks if not _has_been_given(peer, rank)}
+    for rank in without_model:
         peer.database.command("HDEL", peer.keys.first_epochs, rank)
-    return put_off
+    return without_model
 
 
 def _earlier(peer: Peer) -> list[int]:
