@@ -34,10 +34,9 @@ from starlette.routing import BaseRoute, Route
 
 from slslab import __version__
 from slslab.emulator import Emulator
-from slslab.metering import InvocationRecord
+from slslab.metering import InvocationRecord, clock_domain
 from slslab.stack.network import HOST, Network
 from slslab.stack.services import ANSWER_S, Service, examine, server_information
-from slslab.trace import clock_domain
 from slslab_workers.endpoints import TENSOR_URLS
 
 SCHEMA = 1

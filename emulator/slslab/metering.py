@@ -10,6 +10,7 @@ throttling that the host hid. On an idle host the kernel enforces the same quota
 
 import math
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from slslab.environments.accounting import Sample
@@ -154,3 +155,8 @@ def report_line(
         fields += ["Status: error", f"Error Type: {error_type}"]
     trailing = "\t" if status == "success" else ""
     return "\t".join(fields) + trailing + "\n"
+
+
+def clock_domain() -> str:
+    """Names the clock of this host since its boot; times of one domain can be compared."""
+    return f"monotonic@{Path('/proc/sys/kernel/random/boot_id').read_text().strip()}"

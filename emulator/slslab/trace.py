@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from slslab.errors import HostError, RunError
+from slslab.metering import clock_domain
 
 SCHEMA = 1
 LOG = "trace.jsonl"
@@ -372,8 +373,3 @@ def _got(event: Mapping[str, Any]) -> list[Source]:
     if op == "tensor.get":
         return [("tensor", event["resource"], "")]
     return [("tensor", resource, "") for resource in event.get("reads", ())] if op == "tensor.script" else []
-
-
-def clock_domain() -> str:
-    """Names the clock of this host since its boot; times of one domain can be compared."""
-    return f"monotonic@{Path('/proc/sys/kernel/random/boot_id').read_text().strip()}"

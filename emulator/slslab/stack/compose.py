@@ -26,13 +26,12 @@ import redis
 from slslab import __version__
 from slslab.clients import aws_client, settings
 from slslab.errors import HostError, RequestError, SlslabError
-from slslab.metering import InvocationRecord
+from slslab.metering import InvocationRecord, clock_domain
 from slslab.running import Recorder, Running, host_meter
 from slslab.stack import Stack
 from slslab.stack.services import server_information
 from slslab.statemachines.history import labels, transition_event
 from slslab.statemachines.told import Told, told_transitions
-from slslab.trace import clock_domain
 from slslab_workers.architecture import Cloud, Requirements
 from slslab_workers.plan import Plan
 

