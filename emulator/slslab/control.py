@@ -146,6 +146,9 @@ class Control:
         except redis.RedisError as error:
             self._recording = None
             return _refused(503, f"A tensor database cannot be used: {error}.")
+        except BaseException:
+            self._recording = None
+            raise
         self._emulator.add_variables({TENSOR_URLS: " ".join(replicas)})
         self._emulator.reset_package_size()
         recording.listening.enter_context(self._emulator.heard(recording.event, recording.invocation))
