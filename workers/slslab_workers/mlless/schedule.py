@@ -1,0 +1,93 @@
+"""Which minibatch a worker takes and when an epoch ends, while the workers become fewer; imports no torch.
+
+As in protocol reference 5.4 and 5.8: of the M = n·b minibatches of an epoch, worker i begins with number i, and each
+step takes it on by as many as took part in that step, modulo M; an epoch has ceil(M / workers) steps. Without removals
+that is minibatch (step, rank) of `batches` steps.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+Removal = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class _Segment:
+    """Steps `first` to `until` (None: without end), in which `workers` take part and an epoch has `length` steps.
+
+    It begins in step `step` of `epoch`, when `taken` minibatches have been taken by all.
+    """
+
+    first: int
+    until: int | None
+    workers: int
+    length: int
+    epoch: int
+    step: int
+    taken: int
+
+    def place(self, position: int) -> tuple[int, int]:
+        epochs, step = divmod(self.step + position - self.first, self.length)
+        return self.epoch + epochs, step
+
+
+class Schedule:
+    """The steps of a run of `workers` × `batches` minibatches an epoch, some workers of which leave.
+
+    `removals` are (position, rank): the worker has taken part in that step, counted from the beginning of the run, and
+    leaves after it. An epoch that ends with this step is as long as it was; any other one is as long as the survivors
+    need for a whole epoch.
+    """
+
+    def __init__(self, workers: int, batches: int, removals: Sequence[Sequence[int]] = ()) -> None:
+        self._minibatches = workers * batches
+        self._batches = batches
+        self.removals: tuple[Removal, ...] = tuple((int(position), int(rank)) for position, rank in removals)
+        gone = {rank for _, rank in self.removals}
+        self.ranks = tuple(rank for rank in range(workers) if rank not in gone)
+        self._segments = tuple(self._cut(workers))
+
+    def after(self, position: int, rank: int) -> "Schedule":
+        """The schedule with one more removal."""
+        workers = self._minibatches // self._batches
+        return Schedule(workers, self._batches, (*self.removals, (position, rank)))
+
+    def workers(self, position: int) -> int:
+        """How many take part in a step."""
+        return self._segment(position).workers
+
+    def place(self, position: int) -> tuple[int, int]:
+        """Epoch, and step in it, of a step of the run."""
+        return self._segment(position).place(position)
+
+    def start(self, epoch: int) -> int:
+        """The step of the run that an epoch begins with, if nobody else leaves."""
+        for segment in self._segments:
+            position = segment.first - segment.step + (epoch - segment.epoch) * segment.length
+            if segment.until is None or position <= segment.until:
+                break
+        return position
+
+    def actual(self, planned: int) -> int:
+        """The step that takes the place of one that was planned with all workers: as far into the same epoch."""
+        epoch, step = divmod(planned, self._batches)
+        return self.start(epoch) + step
+
+    def minibatch(self, rank: int, position: int) -> int:
+        """Number, 0 to M - 1, of the minibatch of its epoch that a worker takes in a step."""
+        segment = self._segment(position)
+        return (rank + segment.taken + (position - segment.first) * segment.workers) % self._minibatches
+
+    def _segment(self, position: int) -> _Segment:
+        return next(one for one in self._segments if one.until is None or position < one.until)
+
+    def _cut(self, workers: int) -> Iterator[_Segment]:
+        first, epoch, step, taken = 0, 0, 0, 0
+        for until in [*(position + 1 for position, _ in self.removals), None]:
+            segment = _Segment(first, until, workers, math.ceil(self._minibatches / workers), epoch, step, taken)
+            yield segment
+            if until is not None:
+                epoch, step = segment.place(until)
+                taken += (until - first) * workers
+                first, workers = until, workers - 1

@@ -1,0 +1,384 @@
+"""The scale-in auto-tuner's mathematics: when the loss has flattened, whether one worker less would learn about as fast.
+
+After the original MLLess (protocol reference 5.8); imports no torch and no scipy.
+"""
+
+import itertools
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+Vector = npt.NDArray[np.float64]
+Curve = Callable[[Vector, Vector], tuple[Vector, Vector]]
+
+KNEE_SPAN = 20
+KNEE_SLOPE = -0.000075
+KNEE_CHECKS = 5
+# A removal disturbs the speed for this many steps.
+SKIPPED_STEPS = 4
+OUTLIER_WINDOW = 10
+OUTLIER_SHARE = 0.05
+PROJECTION_S = 10.0
+# A curve of four coefficients needs as many points.
+MIN_POINTS = 4
+EXPONENTS = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0)
+ASYMPTOTES = (0.0, 0.25, 0.5, 0.75, 0.9, 0.99)
+POLISHED_STARTS = 3
+ITERATIONS = 300
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What was decided after a step that `workers` took part in.
+
+    The losses are those projected for 10 s later with all workers and with these; `r` is how much lower (less than
+    zero: higher) the second is, per cent of the first. All are None at the first removal, which needs no reason but the
+    knee at step `knee`. `steps_per_second` is of all workers at the first removal, and of these later.
+    """
+
+    step: int
+    workers: int
+    remove: bool
+    knee: int
+    steps_per_second: float
+    r: float | None = None
+    loss_base: float | None = None
+    loss_now: float | None = None
+
+
+class Tuner:
+    """Hears of every step, and decides whether a worker should leave.
+
+    `threshold` is in per cent, `interval_s` in s between two decisions, `clock` tells s. What it knows outlives an
+    invocation as `to_document`.
+    """
+
+    def __init__(
+        self, threshold: float, interval_s: float, workers: int, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._threshold = threshold
+        self._interval_s = interval_s
+        self._clock = clock
+        self._workers = workers
+        self._decided = clock()
+        self._knee = Knee()
+        self._skip = 0
+        # The learning curve since the last removal, and seconds per step by number of workers.
+        self._steps: list[int] = []
+        self._losses: list[float] = []
+        self._seconds: dict[int, list[float]] = {}
+        # Coefficients of the learning curve with all workers, and their steps per second.
+        self._base: tuple[list[float], float] | None = None
+
+    @classmethod
+    def from_document(
+        cls,
+        document: Mapping[str, Any],
+        threshold: float,
+        interval_s: float,
+        clock: Callable[[], float] = time.time,
+    ) -> Self:
+        """The tuner that `to_document` described."""
+        tuner = cls(threshold, interval_s, document["workers"], clock)
+        tuner._decided = document["decided"]
+        tuner._knee = Knee(**document["knee"])
+        tuner._skip = document["skip"]
+        tuner._steps, tuner._losses = list(document["steps"]), list(document["losses"])
+        tuner._seconds = {workers: list(seconds) for workers, seconds in document["seconds"]}
+        base = document["base"]
+        tuner._base = None if base is None else (list(base[0]), base[1])
+        return tuner
+
+    def to_document(self) -> dict[str, Any]:
+        """A mapping safe for JSON: some 40 bytes a step until the first removal, and 10 afterwards."""
+        return {
+            "workers": self._workers,
+            "decided": self._decided,
+            "knee": asdict(self._knee),
+            "skip": self._skip,
+            "steps": self._steps,
+            "losses": self._losses,
+            "seconds": [[workers, seconds] for workers, seconds in self._seconds.items()],
+            "base": self._base,
+        }
+
+    def record(self, step: int, loss: float, seconds: float | None) -> None:
+        """A step's mean loss, and how long it took if that is known; a loss that is no number is none."""
+        if math.isfinite(loss):
+            self._steps.append(step)
+            self._losses.append(loss)
+            if self._base is None:
+                self._knee.look(self._losses)
+        if self._skip:
+            self._skip -= 1
+        elif seconds is not None and 0 < seconds < math.inf:
+            # To the microsecond, because all of them travel from invocation to invocation.
+            self._seconds.setdefault(self._workers, []).append(round(seconds, 6))
+
+    def decide(self, step: int) -> Decision | None:
+        """What to do after the step that was recorded last; None if there is nothing to decide, or no ground for it.
+
+        There is none with one worker, before the knee, within the interval, and as long as steps or their times are too
+        few or too irregular for the curves.
+        """
+        now = self._clock()
+        early = self._knee.found is None or now - self._decided < self._interval_s
+        if self._workers < 2 or early or not self._steps or self._steps[-1] != step:
+            return None
+        decision = self._first(step) if self._base is None else self._later(step)
+        if decision is not None:
+            self._decided = now
+            if decision.remove:
+                self._workers -= 1
+                self._skip = SKIPPED_STEPS
+                self._steps, self._losses = [], []
+        return decision
+
+    def _first(self, step: int) -> Decision | None:
+        curve = fit_base(self._steps, self._losses)
+        speed = self._speed()
+        if curve is None or speed is None:
+            return None
+        self._base = (curve.tolist(), speed)
+        return Decision(step, self._workers, True, int(self._knee.found or 0), speed)
+
+    def _later(self, step: int) -> Decision | None:
+        assert self._base is not None
+        curve, speed = fit_recent(self._steps, self._losses), self._speed()
+        if curve is None or speed is None:
+            return None
+        coefficients, base_speed = self._base
+        loss_base = project(base_curve, np.array(coefficients), step, base_speed)
+        loss_now = project(recent_curve, curve, step, speed)
+        if not (0 < loss_base < math.inf and loss_now < math.inf):
+            return None
+        r = 100 * (loss_base - loss_now) / loss_base
+        remove = r > -self._threshold
+        return Decision(step, self._workers, remove, int(self._knee.found or 0), speed, r, loss_base, loss_now)
+
+    def _speed(self) -> float | None:
+        """Steps per second of the present workers."""
+        found = fit_seconds(self._seconds)
+        if found is None:
+            return None
+        seconds = found[0] + (self._workers - 1) * found[1]
+        return 1 / seconds if seconds > 0 else None
+
+
+@dataclass
+class Knee:
+    """Where a learning curve becomes flat: the first index where its smoothed slope is above -0.000075, once no later
+    one has taken its place in five looks. `found` is that index."""
+
+    candidate: int | None = None
+    looks: int = 0
+    found: int | None = None
+
+    def look(self, losses: Sequence[float]) -> None:
+        """Look at all losses so far, one more than the last time; a curve that is flat from the beginning has none."""
+        if self.found is not None or len(losses) < 3:
+            return
+        flat = np.flatnonzero(smoothed(np.diff(smoothed(losses))) > KNEE_SLOPE)
+        if not len(flat) or flat[0] == 0:
+            self.candidate = None
+        elif self.candidate is None or flat[0] > self.candidate:
+            self.candidate, self.looks = int(flat[0]), 0
+        else:
+            self.looks += 1
+            if self.looks >= KNEE_CHECKS:
+                self.found = int(flat[0])
+
+
+def smoothed(values: Sequence[float] | Vector) -> Vector:
+    """Mean of the exponentially weighted averages, span 20, from both ends: (N,) of (N,)."""
+    forth = _weighted_average(values)
+    back = _weighted_average(values[::-1])[::-1]
+    return (forth + back) / 2
+
+
+def _weighted_average(values: Sequence[float] | Vector) -> Vector:
+    """Averages with weights (1 - α)^age that add up to one, α = 2 / (span + 1)."""
+    kept = 1 - 2 / (KNEE_SPAN + 1)
+    total = weight = 0.0
+    averages = np.empty(len(values))
+    for index, value in enumerate(values):
+        total, weight = value + kept * total, 1 + kept * weight
+        averages[index] = total / weight
+    return averages
+
+
+def without_outliers(seconds: Sequence[float]) -> Vector:
+    """Those that are within 5 % of the rolling median of ten; all, if there are fewer than ten.
+
+    The first nine, of which there is no such median, are compared with the tenth's.
+    """
+    values = np.asarray(seconds, np.float64)
+    if len(values) < OUTLIER_WINDOW:
+        return values
+    medians = np.median(np.lib.stride_tricks.sliding_window_view(values, OUTLIER_WINDOW), axis=1)
+    medians = np.concatenate([np.full(OUTLIER_WINDOW - 1, medians[0]), medians])
+    return values[np.abs(values - medians) <= OUTLIER_SHARE * values]
+
+
+def fit_seconds(seconds: Mapping[int, Sequence[float]]) -> tuple[float, float] | None:
+    """The speed curve's a and b, s: a step of w workers takes a + (w - 1) b; None without a time.
+
+    The original's T(w) = a + (w - 1) b + w c has no third degree of freedom: c may always be part of the others.
+    """
+    kept = {workers: without_outliers(found) for workers, found in seconds.items()}
+    counts = np.concatenate([np.full(len(found), workers, float) for workers, found in kept.items()] or [np.empty(0)])
+    if not len(counts):
+        return None
+    columns = np.stack([np.ones(len(counts)), counts - 1], axis=1)
+    a, b = non_negative_least_squares(columns, np.concatenate(list(kept.values())))
+    return float(a), float(b)
+
+
+def base_curve(coefficients: Vector, x: Vector) -> tuple[Vector, Vector]:
+    """f(x) = 1 / (c0 x^c2 + c1) + c3 of steps (N,), and its derivatives by the coefficients (N, 4)."""
+    c0, c1, c2, c3 = coefficients
+    power = np.power(x, c2)
+    inverse = 1 / (c0 * power + c1)
+    logarithm = np.log(x, out=np.zeros_like(x), where=x > 0)
+    square = inverse**2
+    return inverse + c3, np.stack([-power * square, -square, -c0 * power * logarithm * square, np.ones_like(x)], axis=1)
+
+
+def recent_curve(coefficients: Vector, x: Vector) -> tuple[Vector, Vector]:
+    """g(x) = 1 / (c0 x² + c1 x + c2) + c3 of steps (N,), and its derivatives by the coefficients (N, 4)."""
+    c0, c1, c2, c3 = coefficients
+    inverse = 1 / (c0 * x**2 + c1 * x + c2)
+    square = inverse**2
+    return inverse + c3, np.stack([-(x**2) * square, -x * square, -square, np.ones_like(x)], axis=1)
+
+
+def fit_base(steps: Sequence[int], losses: Sequence[float]) -> Vector | None:
+    """Coefficients (4,) of `base_curve`, not negative, the later steps the more weight: the index, from one."""
+    if len(steps) < MIN_POINTS:
+        return None
+    x, scale = _scaled(steps)
+    y = np.asarray(losses, np.float64)
+    weights = np.arange(1.0, len(y) + 1)
+    starts = []
+    for exponent, share in itertools.product(EXPONENTS, ASYMPTOTES):
+        columns = np.stack([np.power(x, exponent), np.ones_like(x)], axis=1)
+        (c0, c1), c3 = _linearised(columns, y, weights, share)
+        starts.append(np.array([c0, c1, exponent, c3]))
+    found = _best(base_curve, starts, x, y, weights)
+    if found is not None:
+        found[0] /= scale ** found[2]
+    return found
+
+
+def fit_recent(steps: Sequence[int], losses: Sequence[float]) -> Vector | None:
+    """Coefficients (4,) of `recent_curve`, not negative, all steps of equal weight."""
+    if len(steps) < MIN_POINTS:
+        return None
+    x, scale = _scaled(steps)
+    y = np.asarray(losses, np.float64)
+    weights = np.ones_like(y)
+    columns = np.stack([x**2, x, np.ones_like(x)], axis=1)
+    starts = []
+    for share in ASYMPTOTES:
+        linear, c3 = _linearised(columns, y, weights, share)
+        starts.append(np.array([*linear, c3]))
+    found = _best(recent_curve, starts, x, y, weights)
+    return None if found is None else found / np.array([scale**2, scale, 1.0, 1.0])
+
+
+def project(curve: Curve, coefficients: Vector, step: int, steps_per_second: float) -> float:
+    """The loss that a curve says of the whole step that is reached ten seconds after this one."""
+    ahead = np.array([float(int(step + steps_per_second * PROJECTION_S))])
+    with np.errstate(all="ignore"):
+        return float(curve(coefficients, ahead)[0][0])
+
+
+def non_negative_least_squares(columns: Vector, y: Vector) -> Vector:
+    """Coefficients (K,), none negative, that bring columns (N, K) nearest to y (N,).
+
+    Some of them are zero and the others the ordinary solution without these; of so few, every choice is tried.
+    """
+    count = columns.shape[1]
+    best, least = np.zeros(count), float(y @ y)
+    for size in range(1, count + 1):
+        for chosen in map(list, itertools.combinations(range(count), size)):
+            part = np.linalg.lstsq(columns[:, chosen], y, rcond=None)[0]
+            residual = y - columns[:, chosen] @ part
+            if part.min() >= 0 and (error := float(residual @ residual)) < least:
+                best, least = np.zeros(count), error
+                best[chosen] = part
+    return best
+
+
+def fit_non_negative(
+    curve: Curve, start: Vector, x: Vector, y: Vector, weights: Vector, iterations: int = ITERATIONS
+) -> tuple[Vector, float]:
+    """Coefficients, none negative, near `start`, that bring a curve nearest to y (N,), and the weighted squared error.
+
+    Levenberg's and Marquardt's method, its steps cut off at zero; a coefficient at zero that wants to be less, stays.
+    """
+
+    def weighted(at: Vector) -> tuple[Vector, Vector, float]:
+        values, derivatives = curve(at, x)
+        residual = weights * (y - values)
+        error = float(residual @ residual)
+        return residual, weights[:, None] * derivatives, error if math.isfinite(error) else math.inf
+
+    with np.errstate(all="ignore"):
+        found = start
+        residual, jacobian, error = weighted(found)
+        damping = 1e-3
+        for _ in range(iterations):
+            if not math.isfinite(error) or damping > 1e12:
+                break
+            downhill = jacobian.T @ residual
+            free = np.flatnonzero((found > 0) | (downhill > 0))
+            normal = (jacobian.T @ jacobian)[np.ix_(free, free)]
+            diagonal = np.maximum(np.diag(normal), 1e-300)
+            step = np.zeros_like(found)
+            # Scaled to ones on the diagonal, so that no coefficient's unit matters.
+            unit = np.sqrt(diagonal)
+            system = normal / np.outer(unit, unit) + damping * np.eye(len(free))
+            if not len(free) or not np.isfinite(system).all():
+                break
+            step[free] = np.linalg.lstsq(system, downhill[free] / unit, rcond=None)[0] / unit
+            tried = np.maximum(found + step, 0.0)
+            new_residual, new_jacobian, new_error = weighted(tried)
+            if new_error >= error:
+                damping *= 4
+                continue
+            small = error - new_error <= 1e-13 * error
+            found, residual, jacobian, error = tried, new_residual, new_jacobian, new_error
+            damping = max(damping / 5, 1e-12)
+            if small:
+                break
+    return found, error
+
+
+def _scaled(steps: Sequence[int]) -> tuple[Vector, float]:
+    """Steps as shares of the last one, (N,), and that one: powers of large steps would swallow each other."""
+    x = np.asarray(steps, np.float64)
+    scale = max(float(x[-1]), 1.0)
+    return x / scale, scale
+
+
+def _linearised(columns: Vector, y: Vector, weights: Vector, share: float) -> tuple[Vector, float]:
+    """Coefficients of 1 / (y - c3) in columns (N, K), c3 being this share of the least y, and c3."""
+    asymptote = max(share * float(y.min()), 0.0)
+    above = np.maximum(y - asymptote, 1e-12)
+    # A small error of y is this much of one of its inverse.
+    factors = weights * above**2
+    return non_negative_least_squares(columns * factors[:, None], factors / above), asymptote
+
+
+def _best(curve: Curve, starts: Sequence[Vector], x: Vector, y: Vector, weights: Vector) -> Vector | None:
+    """The best of what the most promising starts lead to, None if none leads to a curve."""
+    promising = sorted(starts, key=lambda start: fit_non_negative(curve, start, x, y, weights, 0)[1])
+    ends = [fit_non_negative(curve, start, x, y, weights) for start in promising[:POLISHED_STARTS]]
+    found, error = min(ends, key=lambda end: end[1])
+    return found if math.isfinite(error) else None
