@@ -149,7 +149,8 @@ class _Recorder:
             with self.lock:
                 self.computed += 1
             total = self.plan.workers * self.plan.batches * self.plan.epochs
-            self.progress.report("train", self.computed, total)
+            # Where workers leave, those who are left may take a few minibatches twice.
+            self.progress.report("train", min(self.computed, total), total)
 
     def driver_event(self, record: dict[str, Any]) -> None:
         """A trace event of the driver, which is no function and runs in no environment."""

@@ -2,13 +2,14 @@
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from slslab_workers import gradients
-from slslab_workers.mlless.counts import counts
+from slslab_workers.mlless.counts import counts, removal_counts
 from slslab_workers.plan import Plan
 from slslab_workers.queues import Message, QueueError
 from slslab_workers.queues.lists import RedisLists
@@ -33,8 +34,8 @@ def make(make_plan: Callable[..., Plan]) -> Callable[..., Plan]:
 Make = Callable[..., Plan]
 
 
-def assert_exact(trained: Any, plan: Plan, updates: int | None = None, steps: int | None = None) -> None:
-    """Counts and bytes are the closed form's, given the number of significant updates if a filter is on."""
+def assert_exact(trained: Any, plan: Plan, updates: list[int] | None = None, steps: int | None = None) -> None:
+    """Counts and bytes are the closed form's, given each step's significant updates if a filter is on."""
     total = plan.batches * plan.epochs if steps is None else steps
     expected = counts(plan.workers, total, 1, P, plan.options, updates=updates)
     counted, bytes_in, bytes_out = trained.protocol()
@@ -78,7 +79,7 @@ def test_an_infinite_threshold_sends_nothing_and_ends(name: str, train: Train, m
     trained = train(plan)
     assert set(trained.fingerprints[0] + trained.fingerprints[1]) == {initial(plan)}
     assert [(r["updates"], r["ended"], r["position"]) for r in trained.results] == [(0, "epochs", 4)] * 2
-    assert_exact(trained, plan, updates=0)
+    assert_exact(trained, plan, updates=[0] * 4)
 
 
 @pytest.mark.parametrize("store_name", STORES)
@@ -103,10 +104,27 @@ def test_with_a_filter_replicas_stay_equal_and_counts_are_exact(
         assert len(announced) < 18, "some are kept back"
     assert trained.fingerprints[0] == trained.fingerprints[1] == trained.fingerprints[2]
     assert {result["updates"] for result in trained.results} == {len({step for _, step in announced})}
-    assert_exact(trained, plan, updates=len(announced))
+    sent = Counter(step for _, step in announced)
+    assert_exact(trained, plan, updates=[sent[step] for step in range(6)])
     if name == "coordinate":
         _, bytes_in, _ = trained.protocol()
         assert 0 < bytes_in < 18 * 4 * P
+
+
+def test_counts_with_removals_by_hand() -> None:
+    """Three workers of two batches, one of which leaves after step 0: a first epoch of three steps, as the second."""
+    found = counts(3, 2, 2, 10, removals=[(0, 1)])
+    present = [3, 2, 2, 2, 2, 2]
+    assert found.operations == {
+        "tensor.set": sum(present),
+        "tensor.get": sum(n * n for n in present),
+        "queue.publish": sum(2 * n + 2 for n in present),
+        "queue.deliver": sum(n * n + 2 * n + 1 for n in present),
+    }
+    assert (found.bytes_in, found.bytes_out) == (13 * 40, 29 * 40)
+    added = removal_counts(4, 2, 10, {"store": "s3"})
+    assert added.operations == {"object.put": 2, "object.get": 3 + 2, "queue.publish": 4, "queue.deliver": 2 + 3 + 2}
+    assert (added.bytes_in, added.bytes_out) == (80, 200)
 
 
 def test_adam_is_the_same_for_both_stores_and_all_workers(train: Train, make: Make) -> None:

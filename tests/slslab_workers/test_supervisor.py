@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from slslab_workers.mlless.supervisor import Supervision, Supervisor, hand_over_s
+from slslab_workers.mlless.tuner import Decision, Tuner
 from slslab_workers.plan import Plan
 
 Reports = list[dict[str, Any]]
@@ -52,7 +53,7 @@ class Memory:
         return Taken(body)
 
     def publish(self, queue: str, body: bytes, _phase: str, *, overhead: bool = True) -> None:
-        assert overhead == (json.loads(body)["type"] == "T")
+        assert overhead == (json.loads(body)["type"] in ("T", "K"))
         self.sent.append((queue.rpartition(".")[2], json.loads(body)))
 
     def fan_out(self, exchange: str, body: bytes, _phase: str, *, overhead: bool = True) -> None:
@@ -65,8 +66,8 @@ class Memory:
 
 
 def make_plan(**changes: Any) -> Plan:
-    values: dict[str, Any] = {"workers": 2, "epochs": 10, "options": {}}
-    return Plan("run", "mlless", "lenet", "digits", 16, 4, 1024, **values | changes)
+    values: dict[str, Any] = {"workers": 2, "batches": 4, "epochs": 10, "options": {}}
+    return Plan("run", "mlless", "lenet", "digits", 16, memory_mb=1024, **values | changes)
 
 
 def report(worker: int, step: int, loss: float = 1.0, *, update: bool = True, leaving: bool = False) -> dict[str, Any]:
@@ -172,3 +173,85 @@ def test_an_hour_of_silence_ends_even_a_supervisor_that_nobody_ends(monkeypatch:
 def test_a_supervisor_that_was_overtaken_says_so() -> None:
     with pytest.raises(RuntimeError, match=r"another invocation has supervised .* Run the plan again"):
         supervise(Memory([report(0, 3)]))
+
+
+@pytest.fixture
+def heard(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, float, float | None]]:
+    """A tuner that removes a worker after steps 1 and 3; what it was told: steps, losses and seconds."""
+    told: list[tuple[int, float, float | None]] = []
+
+    def decide(self: Tuner, step: int) -> Decision | None:
+        return Decision(step, self._workers, True, 0, 1.0) if step in (1, 3) else None
+
+    monkeypatch.setattr(Tuner, "record", lambda _self, *what: told.append(what))
+    monkeypatch.setattr(Tuner, "decide", decide)
+    return told
+
+
+TUNED = {"remove-threshold": 15.0, "remove-interval": 20.0}
+# Three workers of two batches: epochs of 2 steps, of 3 with two workers, of 6 with one. Worker 2 is the last in step 1,
+# which ends an epoch, and worker 0 in step 3, which ends none.
+SCRIPT = [
+    *(report(worker, 0, loss=worker) for worker in (2, 1, 0)),
+    *(report(worker, 1, leaving=worker == 2, update=worker != 1) for worker in (0, 1, 2)),
+    *(report(worker, 2) for worker in (1, 0)),
+    *(report(worker, 3) for worker in (1, 0)),
+    *(report(1, step) for step in range(4, 8)),
+]
+
+
+def test_who_completed_the_step_is_removed_and_the_others_go_on(heard: list[tuple[int, float, float | None]]) -> None:
+    queues = Memory(SCRIPT)
+    assert supervise(queues, workers=3, batches=2, epochs=2, options=TUNED) is None
+    kinds = [(address, content["type"]) for address, content in queues.sent]
+    step = [("updates", "C"), ("client", "TD")]
+    assert kinds[:5] == [*step, ("w2", "K"), *step]
+    assert kinds[5:10] == [*step, ("w0", "K"), *step]
+    assert kinds[10:] == [*step * 3, ("updates", "C"), ("updates", "F"), ("client", "T"), ("client", "TD")]
+    assert [kill["updates"] for kill in queues.told("K")] == [[0, 2], [0, 1]]
+    assert [decision["removed"] for decision in queues.told("C")] == [None, 2, None, 0, None, None, None, None]
+    assert not any(decision["leaving"] for decision in queues.told("C")), "only worker 2 was short of time"
+    assert [decision["end"] for decision in queues.told("C")] == [None] * 7 + ["epochs"]
+    assert [told["tuned"] and told["tuned"]["removed"] for told in queues.told("TD")] == [
+        *(None, 2, None, 0),
+        *[None] * 4,
+    ]
+    assert [(step, loss) for step, loss, _ in heard] == [(step, 1.0) for step in range(8)]
+    assert [seconds is None for _, _, seconds in heard] == [True] + [False] * 7, "the first step began in the dark"
+
+
+def test_nobody_is_removed_after_the_last_step(heard: list[tuple[int, float, float | None]]) -> None:
+    queues = Memory([report(worker, step) for step in range(2) for worker in (0, 1)])
+    assert supervise(queues, batches=2, epochs=1, options=TUNED) is None
+    assert (queues.told("K"), len(heard)) == ([], 2)
+
+
+def test_the_next_invocation_knows_who_is_left(heard: list[tuple[int, float, float | None]]) -> None:
+    """After one of the two reports of step 3, and again after each one that follows."""
+    queues, plan = Memory(SCRIPT), make_plan(workers=3, batches=2, epochs=2, options=TUNED)
+    rest = supervise(queues, Context(*[900] * 9, 29), Supervision(plan, 0, 4))
+    assert rest is not None
+    assert (rest.first, rest.removals, len(rest.reports)) == (3, ((1, 2),), 1)
+    assert rest.tuner is not None
+    hand_overs = 0
+    while rest is not None:
+        task = Supervision.from_event(json.loads(json.dumps(rest.to_event())))
+        assert task.removals == rest.removals
+        rest = supervise(queues, Context(900, 29), task)
+        hand_overs += 1
+    assert hand_overs == 5
+    assert [decision["removed"] for decision in queues.told("C")] == [None, 2, None, 0, None, None, None, None]
+    assert queues.told("C")[-1]["end"] == "epochs"
+    assert [step for step, _, seconds in heard if seconds is None] == [0]
+
+
+def test_a_stretch_leaves_its_tuner_to_the_next() -> None:
+    """With its last step's statistics, and with no other; without a tuner there is none to speak of."""
+    queues = Memory([report(worker, step, loss=2.0 - step) for step in range(3) for worker in (0, 1)])
+    supervise(queues, task=Supervision(make_plan(options=TUNED), 0, 3))
+    left = [told["tuner"] for told in queues.told("TD")]
+    assert left[:2] == [None, None]
+    assert (left[2]["steps"], left[2]["losses"], left[2]["workers"]) == ([0, 1, 2], [2.0, 1.0, 0.0], 2)
+    plain = Memory([report(worker, 0) for worker in (0, 1)])
+    supervise(plain, task=Supervision(make_plan(), 0, 1))
+    assert "tuner" not in plain.told("TD")[0]

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from slslab_workers.architecture import Cloud, Outcome, Progress, RunFailed
-from slslab_workers.job import Job, aws_failures, finished_epochs
+from slslab_workers.job import Job, aws_failures
 from slslab_workers.keys import result_key
 from slslab_workers.plan import Assignment, Plan, PlanError
 
@@ -86,6 +86,8 @@ class Deployment(Job):
         # The workers, and one companion at most.
         self._invokers = ThreadPoolExecutor(plan.workers + 1, thread_name_prefix="invoke")
         self.arns: dict[str, str] = {}
+        # The workers that train.
+        self.ranks = list(range(plan.workers))
 
     def create(self) -> None:
         """Bucket and function; asynchronous failures are not retried (a retried worker would overwrite its peers'
@@ -128,13 +130,14 @@ class Deployment(Job):
         if plan.gradual:
             for epoch in range(plan.epochs):
                 self.upload([epoch])
-                results = self._stretch(epoch * plan.batches, (epoch + 1) * plan.batches, keep=True)
+                first = int(results[0]["position"]) if results else 0
+                results = self._stretch(first, (epoch + 1) * plan.batches, keep=True)
                 if self.evaluate(epoch) or results[0]["ended"] is not None:
                     break
         else:
             self.upload(range(plan.epochs))
             results = self._stretch(0, plan.epochs * plan.batches, keep=False)
-            for epoch in range(finished_epochs(plan, results[0])):
+            for epoch in range(self.finished_epochs(results[0])):
                 self.evaluate(epoch)
         return self.outcome(results)
 
@@ -150,11 +153,11 @@ class Deployment(Job):
             self.remove_bucket()
 
     def _stretch(self, first: int, until: int, *, keep: bool) -> list[dict[str, Any]]:
-        """Have every worker train from one step to another, in the plan's mode; results by rank."""
+        """Have every worker train from one step to another, in the plan's mode; results of `ranks`."""
         per_batch = self.plan.mode == "per-batch"
         work = self._each_batch if per_batch else self._one_invocation
-        futures = [self._invokers.submit(work, rank, first, until, keep) for rank in range(self.plan.workers)]
-        return self._first_failure_ends(futures + self._companions(first, until))[: self.plan.workers]
+        futures = [self._invokers.submit(work, rank, first, until, keep) for rank in self.ranks]
+        return self._first_failure_ends(futures + self._companions(first, until))[: len(futures)]
 
     def _companions(self, _first: int, _until: int) -> list["Future[dict[str, Any]]"]:
         """What else of the room runs from one step to another, beside the workers."""
@@ -164,22 +167,27 @@ class Deployment(Job):
         assignment = self._assignment(rank, first, until, resume=first > 0, keep=keep)
         if self.plan.invoke == "event":
             self._invoke(assignment, "Event")
-            return self._await_result(rank, until)
+            return self._await_result(rank, first)
         answer = self._invoke(assignment, "RequestResponse")
-        return answer if answer["status"] == "finished" else self._await_result(rank, until)
+        return answer if answer["status"] == "finished" else self._await_result(rank, first)
 
     def _each_batch(self, rank: int, first: int, until: int, keep: bool) -> dict[str, Any]:
         answer: dict[str, Any] = {}
-        last = self.plan.epochs * self.plan.batches
-        for position in range(first, until):
+        position, last = first, self.plan.epochs * self.plan.batches
+        while position < self.actual(until, answer):
             if self._stopping.is_set():
                 raise RunFailed("Stopped", "another worker failed first", rank)
-            more = position + 1 < last
+            more = position + 1 < self.actual(last, answer)
             assignment = self._assignment(rank, position, position + 1, resume=position > 0, keep=more or keep)
             answer = self._invoke(assignment, "RequestResponse")
             if answer["ended"] is not None:
                 break
+            position += 1
         return answer
+
+    def actual(self, planned: int, answer: Mapping[str, Any]) -> int:  # noqa: ARG002 - where workers leave, it depends
+        """The step that takes the place of a planned one, as far as a worker's last answer tells (empty for none)."""
+        return planned
 
     def _assignment(self, rank: int, first: int, until: int, *, resume: bool, keep: bool) -> Assignment:
         return Assignment(self.plan, self.bucket, rank, first, until, resume, keep, generation=0)
@@ -201,13 +209,15 @@ class Deployment(Job):
         result: dict[str, Any] = payload
         return result
 
-    def _await_result(self, rank: int, until: int) -> dict[str, Any]:
-        """Wait for a worker that goes on in asynchronous invocations: its result, or the record of its failure."""
+    def _await_result(self, rank: int, first: int) -> dict[str, Any]:
+        """Wait for a worker that goes on in asynchronous invocations: what it left of the steps from `first`, or the
+        record of its failure."""
         wanted = result_key(self.plan, rank)
         while not self._stopping.is_set():
             if wanted in self._objects.list(wanted, "other"):
                 result: dict[str, Any] = json.loads(self._objects.get(wanted, "other").body)
-                if result["position"] == until or result["ended"] is not None:
+                # Before that it is the one of an earlier stretch.
+                if result["position"] > first:
                     return result
             self._raise_recorded(rank)
             self._stopping.wait(RESULT_POLL_S)

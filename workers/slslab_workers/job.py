@@ -123,13 +123,18 @@ class Job:
         reached = self.plan.until_accuracy is not None and accuracy >= self.plan.until_accuracy
         return reached or (self.plan.early_stopping and self._epochs_since >= PATIENCE_EPOCHS)
 
+    def finished_epochs(self, result: Mapping[str, Any]) -> int:
+        """Epochs that a worker has trained, by its result; a room may end training within the last of them."""
+        return math.ceil(int(result["position"]) / self.plan.batches)
+
     def outcome(self, results: list[dict[str, Any]]) -> Outcome:
         """What the run computed, out of the workers' results by rank."""
         from slslab_workers.training import mean_losses
 
         first = results[0]
+        steps = min(len(result["losses"]) for result in results)
         return Outcome(
-            loss=mean_losses(results, self.plan.batches),
+            loss=mean_losses(results, range(0, steps, self.plan.batches)),
             accuracy=tuple(self.accuracies),
             parameters=first["parameters"],
             parameters_sha256=first["parameters_sha256"],
@@ -161,11 +166,6 @@ class Job:
 def gradient_mb(plan: Plan) -> int:
     """Memory of one gradient of the plan's model, MB rounded up; 0 for a model that only building can count."""
     return math.ceil(4 * (models.spec(plan.model).parameters or 0) / (1 << 20))
-
-
-def finished_epochs(plan: Plan, result: Mapping[str, Any]) -> int:
-    """Epochs that a worker has trained, by its result; a room may end training within the last of them."""
-    return math.ceil(int(result["position"]) / plan.batches)
 
 
 def _load(plan: Plan, progress: Progress) -> Dataset:

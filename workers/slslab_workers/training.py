@@ -10,6 +10,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Protocol
 
 import torch
@@ -70,7 +71,7 @@ class WorkerState:
     """A worker between two steps.
 
     Model, optimiser, the position (steps done), the losses and the number of updates so far, and what else the room
-    must remember: vectors by name, of any length, float32.
+    must remember: vectors by name, of any length, float32; and notes, safe for JSON.
     """
 
     model: torch.nn.Module
@@ -79,6 +80,7 @@ class WorkerState:
     losses: list[float] = field(default_factory=list)
     updates: int = 0
     memory: dict[str, torch.Tensor] = field(default_factory=dict)
+    notes: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def fresh(cls, plan: Plan, rank: int) -> "WorkerState":
@@ -102,6 +104,7 @@ class WorkerState:
             # Adam counts its steps for each parameter, and all have the same.
             "optimiser_steps": next((float(s["step"]) for s in self.optimiser.state.values() if "step" in s), None),
             "memory": {name: vector.numel() for name, vector in self.memory.items()},
+            "notes": self.notes,
         }
         parts = [gradients.flatten(self.model.parameters()), *moments.values(), *self.memory.values()]
         text = json.dumps(header).encode()
@@ -138,6 +141,7 @@ class WorkerState:
             offset += 4 * length
         buffers_from_bytes(self.model, rest[offset:])
         self.position, self.losses, self.updates = header["position"], header["losses"], header["updates"]
+        self.notes = header["notes"]
 
     def _moments(self) -> dict[str, torch.Tensor]:
         """The moments that the optimiser has of every parameter, each as one vector (P,)."""
@@ -185,14 +189,14 @@ class Trainer:
                 torch.cuda.synchronize(self.device)
 
     def train_step(self, state: WorkerState) -> bool:
-        """Train one step; after the last one of an epoch, or of all, rank 0 stores the model.
+        """Train one step; after the last one of an epoch, or of all, one worker stores the model.
 
         Returns what `synchronise` returned.
         """
         started = time.monotonic()
-        epoch, step = divmod(state.position, self.plan.batches)
+        epoch, step = self.place(state)
         self.tracer.epoch, self.tracer.step = epoch, step
-        inputs, targets = fetch_minibatch(self.objects, self.plan, self.rank, epoch, step)
+        inputs, targets = fetch_minibatch(self.objects, self.plan, *self.minibatch(state))
         inputs, targets = inputs.to(self.device), targets.to(self.device)
         with self.tracer.span("compute", "compute"):
             loss, gradient = compute_gradient(state.model, inputs, targets)
@@ -201,9 +205,21 @@ class Trainer:
         leaving = self.synchronise(state, Step(epoch, step, loss, gradient, self._short_of_time(started)))
         state.position += 1
         self.tracer.epoch = self.tracer.step = -1
-        if self.rank == 0 and (state.position % self.plan.batches == 0 or self.ended is not None):
+        if self.stores_model(state) and (self.place(state)[1] == 0 or self.ended is not None):
             self._store_model(state, epoch)
         return leaving
+
+    def place(self, state: WorkerState) -> tuple[int, int]:
+        """Epoch, and step in it, that the state's position is at."""
+        return divmod(state.position, self.plan.batches)
+
+    def minibatch(self, state: WorkerState) -> tuple[int, int, int]:
+        """Rank, epoch and step of the stored minibatch that is to be trained next."""
+        return self.rank, *self.place(state)
+
+    def stores_model(self, state: WorkerState) -> bool:  # noqa: ARG002 - in a room whose workers leave, it depends
+        """Whether this worker stores the model for all."""
+        return self.rank == 0
 
     def _short_of_time(self, started: float) -> bool:  # noqa: ARG002 - functions have a time-out
         """This worker's vote to go on in another invocation after the step that began at `started` (monotonic, s)."""
@@ -280,18 +296,22 @@ class Worker(Trainer):
                 f"Worker {self.rank} was to go on at step {assignment.first}, and its state is at {state.position}: "
                 "another invocation has trained in its place. Run the plan again."
             )
-        while state.position < assignment.until and self.ended is None:
+        while state.position < self.until(state) and self.ended is None:
             started = time.monotonic()
             leaving = self.train_step(state)
             self.longest_step_s = max(self.longest_step_s, time.monotonic() - started)
-            if leaving and state.position < assignment.until and self.ended is None:
+            if leaving and state.position < self.until(state) and self.ended is None:
                 return self._go_on_elsewhere(state)
         if assignment.keep:
             self._save(state)
-        over = state.position == self.plan.epochs * self.plan.batches or self.ended is not None
+        over = self.place(state)[0] == self.plan.epochs or self.ended is not None
         if self.plan.mode == "long-running" or over:
             return self.publish(state)
         return self._result(state)
+
+    def until(self, state: WorkerState) -> int:  # noqa: ARG002 - in a room whose workers leave, it depends
+        """The position up to which this assignment is to train."""
+        return self.assignment.until
 
     def _resume(self) -> WorkerState:
         global _warm
@@ -420,17 +440,15 @@ def _judge(model: torch.nn.Module, images: Any, labels: Any, policy: datasets.Po
     return correct / len(labels), math.fsum(losses) / len(labels)
 
 
-def mean_losses(results: Sequence[Mapping[str, Any]], batches: int) -> tuple[float, ...]:
+def mean_losses(results: Sequence[Mapping[str, Any]], starts: Sequence[int]) -> tuple[float, ...]:
     """Mean training loss of each epoch over all workers' minibatches, of an unfinished last one over those it had.
 
-    None stands for the loss of a minibatch of a worker that did not take part yet.
+    `starts` are the positions that the epochs begin with; None stands for the loss of a minibatch of a worker that did
+    not take part yet.
     """
-    epochs = math.ceil(min(len(result["losses"]) for result in results) / batches)
     return tuple(
-        statistics.fmean(
-            loss for result in results for loss in result["losses"][e * batches : (e + 1) * batches] if loss is not None
-        )
-        for e in range(epochs)
+        statistics.fmean(loss for result in results for loss in result["losses"][first:until] if loss is not None)
+        for first, until in pairwise([*starts, None])
     )
 
 

@@ -36,6 +36,8 @@ def summary(document: Document) -> RenderableType:
         parts.append(_joins(joins))
     if deaths := document.get("details", {}).get("deaths"):
         parts.append(_deaths(deaths))
+    if decisions := document.get("details", {}).get("scale_in"):
+        parts.append(_scale_in(decisions))
     parts += [bill(document["cost"]), host_note(document)]
     return Group(*parts)
 
@@ -295,6 +297,17 @@ def _deaths(deaths: Sequence[Mapping[str, Any]]) -> Table:
         found_at = datetime.fromtimestamp(death["time"], UTC).isoformat(timespec="milliseconds")
         found_by = death["found_by"] if isinstance(death["found_by"], str) else f"peer {death['found_by']}"
         table.add_row(str(death["worker"]), str(death["epoch"] + 1), found_at, found_by)
+    return table
+
+
+def _scale_in(decisions: Sequence[Mapping[str, Any]]) -> Table:
+    """What MLLess's auto-tuner decided; the losses are those it projected for ten seconds later."""
+    table = _table("after step", "workers", "removed", "r %", "loss with all", "loss with these", title="Scale-in")
+    for one in decisions:
+        removed = "–" if one["removed"] is None else f"worker {one['removed']}"
+        figures = [one["r"], one["loss_base"], one["loss_now"]]
+        shown = [f"knee at step {one['knee']}", "", ""] if one["r"] is None else [f"{value:.4g}" for value in figures]
+        table.add_row(str(one["step"]), str(one["workers"]), removed, *shown)
     return table
 
 

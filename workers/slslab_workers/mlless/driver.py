@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from slslab_workers import endpoints
@@ -22,7 +23,9 @@ from slslab_workers.deployment import Deployment, FunctionSpec, deploy_and_train
 from slslab_workers.events import Tracer
 from slslab_workers.job import PARTITION, REPLICAS, gradient_mb
 from slslab_workers.mlless.counts import counts
+from slslab_workers.mlless.schedule import Schedule
 from slslab_workers.mlless.settings import (
+    REMOVED,
     Settings,
     acknowledge,
     client_queue,
@@ -31,7 +34,7 @@ from slslab_workers.mlless.settings import (
     worker_queue,
 )
 from slslab_workers.mlless.supervisor import Supervision
-from slslab_workers.plan import Plan
+from slslab_workers.plan import Plan, PlanError
 from slslab_workers.queues import QUEUE, QueueError, Queues, open_queues
 
 SUPERVISOR_MEMORY = Option("supervisor-memory", int, 512, "Memory size of the supervisor's function, MB.")
@@ -81,6 +84,20 @@ class MLLess(Architecture):
         Option(
             "max-time", float, 0.0, "Training ends after the step in which this many seconds are over; 0 for never."
         ),
+        Option(
+            "remove-threshold",
+            float,
+            "off",
+            "Scale in: once the loss has flattened, remove one worker, and others while the loss projected for 10 s "
+            "later is worse by less than this, in per cent of the one projected with all workers; for example 15. "
+            "Needs --remove-interval.",
+        ),
+        Option(
+            "remove-interval",
+            float,
+            "off",
+            "Scale in: at least this many seconds between two decisions; for example 20. Needs --remove-threshold.",
+        ),
         SUPERVISOR_MEMORY,
         QUEUE,
         REPLICAS,
@@ -89,15 +106,23 @@ class MLLess(Architecture):
 
     def requirements(self, plan: Plan) -> Requirements:
         """A queue, and one tensor database that all share."""
-        store = Settings.of(plan).store
+        settings = Settings.of(plan)
+        if settings.scales_in and plan.workers == 1:
+            raise PlanError(
+                "The only worker cannot be removed.",
+                "give --workers 2 or more, or neither --remove-threshold nor --remove-interval.",
+            )
         queue = str(plan.options.get("queue", "auto"))
-        return Requirements(tensor_databases=1 if store == "tensordb" else 0, queue=queue)
+        return Requirements(tensor_databases=1 if settings.store == "tensordb" else 0, queue=queue)
 
     def resident_set(self, plan: Plan) -> tuple[ResidentPhase, ...]:
-        """All workers wait for each other and for the supervisor; a database keeps two updates of each."""
+        """All workers wait for each other and for the supervisor; a database keeps two updates of each, and the models
+        of those who are removed."""
         beside_mb = int(plan.options.get(SUPERVISOR_MEMORY.name, SUPERVISOR_MEMORY.default))
-        if Settings.of(plan).store == "tensordb":
-            beside_mb += 2 * plan.workers * gradient_mb(plan)
+        settings = Settings.of(plan)
+        if settings.store == "tensordb":
+            vectors = 2 * plan.workers + (plan.workers - 1 if settings.scales_in else 0)
+            beside_mb += vectors * gradient_mb(plan)
         return (ResidentPhase(self.name, plan.workers, beside_mb),)
 
     counts = staticmethod(counts)
@@ -117,6 +142,11 @@ class MLLessDeployment(Deployment):
         self._environment: Mapping[str, str] = cloud.environment
         # What the supervisor of one stretch of steps leaves to that of the next.
         self._since, self._below = 0.0, 0
+        self._tuner: dict[str, Any] | None = None
+        # Every decision of the tuner, the steps that workers were removed after, and what these have left.
+        self._decisions: list[dict[str, Any]] = []
+        self._schedule = Schedule(plan.workers, plan.batches)
+        self._removed: list[dict[str, Any]] = []
 
     def functions(self) -> list[FunctionSpec]:
         """Workers and supervisor."""
@@ -140,29 +170,75 @@ class MLLessDeployment(Deployment):
             with self._queues() as queues:
                 delete_queues(queues, self.plan)
 
+    def finished_epochs(self, result: Mapping[str, Any]) -> int:
+        """Epochs that a worker has trained, which become longer when workers leave."""
+        epoch, step = self._schedule.place(int(result["position"]))
+        return epoch + (step > 0)
+
+    def actual(self, planned: int, answer: Mapping[str, Any]) -> int:
+        """The step that takes the place of a planned one, as far as a worker's last answer tells."""
+        removals = answer.get("removals", self._schedule.removals)
+        return Schedule(self.plan.workers, self.plan.batches, removals).actual(planned)
+
+    def outcome(self, results: list[dict[str, Any]]) -> Outcome:
+        """What those who are left computed; the losses are of all, and the details tell who was removed and why."""
+        from slslab_workers.training import mean_losses
+
+        outcome = super().outcome(results)
+        if not Settings.of(self.plan).scales_in:
+            return outcome
+        starts = [self._schedule.start(epoch) for epoch in range(self.finished_epochs(results[0]))]
+        losses = mean_losses([*results, *self._removed], starts)
+        return replace(outcome, loss=losses, details={**outcome.details, "scale_in": self._decisions})
+
+    def _stretch(self, first: int, until: int, *, keep: bool) -> list[dict[str, Any]]:
+        """Results of those who are left."""
+        results = super()._stretch(first, until, keep=keep)
+        self._removed += [result for result in results if result["ended"] == REMOVED]
+        left = [result for result in results if result["ended"] != REMOVED]
+        self.ranks = [int(result["rank"]) for result in left]
+        return left
+
     def _companions(self, first: int, until: int) -> list["Future[dict[str, Any]]"]:
         self._since = self._since or time.time()
         return [self._invokers.submit(self._supervise, first, until)]
 
     def _supervise(self, first: int, until: int) -> dict[str, Any]:
         """Have steps supervised, and hear of each of them; what was said of the last one."""
-        supervision = Supervision(self.plan, first, until, self._below, self._since)
+        supervision = Supervision(
+            self.plan,
+            first,
+            until,
+            self._below,
+            self._since,
+            removals=self._schedule.removals,
+            tuner=self._tuner,
+        )
         kind = "Event" if self.plan.invoke == "event" else "RequestResponse"
         answer = self.call(self.supervisor, supervision.to_event(), kind, None)
         with self._queues() as queues:
             statistics: dict[str, Any] = {"step": first - 1, "end": None}
-            while statistics["step"] + 1 < until and statistics["end"] is None:
+            while statistics["step"] + 1 < self._schedule.actual(until) and statistics["end"] is None:
                 heard = hear_statistics(queues, self.plan, statistics["step"] + 1)
                 if heard is not None:
                     statistics = heard
+                    self._note(heard.get("tuned"))
                 elif self._stopping.is_set():
                     raise RunFailed("Stopped", "a worker failed first")
                 elif answer.get("status") == "finished":
                     raise RunFailed("SupervisorSilent", f"the supervisor left nothing of step {statistics['step'] + 1}")
                 else:
                     self._raise_recorded(None)
-        self._below = statistics["below"]
+        self._below, self._tuner = statistics["below"], statistics.get("tuner")
         return statistics
+
+    def _note(self, decision: dict[str, Any] | None) -> None:
+        """Keep what the tuner decided after a step, if it did."""
+        if decision is None:
+            return
+        self._decisions.append(decision)
+        if decision["removed"] is not None:
+            self._schedule = self._schedule.after(decision["step"], decision["removed"])
 
     @contextmanager
     def _queues(self) -> Iterator[Queues]:

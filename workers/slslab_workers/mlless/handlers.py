@@ -1,4 +1,7 @@
-"""MLLess's worker: filter, announce, wait for the supervisor's word, apply what was announced."""
+"""MLLess's worker: filter, announce, wait for the supervisor's word, apply what was announced.
+
+Who is removed leaves its model to the others and goes.
+"""
 
 import json
 from collections.abc import Mapping
@@ -9,11 +12,14 @@ import torch
 from slslab_workers import endpoints, gradients
 from slslab_workers.lifetime import remaining_s
 from slslab_workers.mlless.filters import make_filter
+from slslab_workers.mlless.schedule import Schedule
 from slslab_workers.mlless.settings import (
+    REMOVED,
     SUPERVISOR,
     Settings,
     acknowledge,
     exchange_name,
+    removed_model_key,
     supervisor_queue,
     update_key,
     worker_queue,
@@ -25,6 +31,10 @@ from slslab_workers.tensors import TensorDatabase
 from slslab_workers.training import Step, Worker, WorkerState, handle
 
 PROTOCOL = ("U", "C")
+# Beside it, what removes a worker.
+REMOVAL = ("K", "D")
+# Steps and ranks of those who have left, in a worker's state.
+REMOVALS = "removals"
 
 
 class MLLessWorker(Worker):
@@ -38,8 +48,8 @@ class MLLessWorker(Worker):
         self._filter = make_filter(self.plan, self._settings)
         self._queue = worker_queue(self.plan, self.rank)
         self._exchange = exchange_name(self.plan)
-        # What was heard of the present step and later ones, by step and sender.
-        self._heard: dict[int, dict[int, dict[str, Any]]] = {}
+        # What was heard of the present step and later ones, by step, and by type and sender.
+        self._heard: dict[int, dict[tuple[str, int], dict[str, Any]]] = {}
         # Messages of later steps, which the broker keeps for another invocation until this one needs them.
         self._early: list[tuple[int, Message]] = []
         if queues is None:
@@ -65,18 +75,71 @@ class MLLessWorker(Worker):
         with self.tracer.span("filter", "synchronise"):
             update = self._filter.significant(state, step.gradient, position)
         if update is not None:
-            self._put(position, update)
+            self._store(update_key(self.plan, self.rank, position), update, overhead=False)
             self._announce(position)
         self._report(position, step, update is not None)
-        decision = self._await_decision(position)
-        received = [self._get(rank, position) for rank in decision["updates"]]
+        decision = self._await(position, {("C", SUPERVISOR)})["C", SUPERVISOR]
+        self._await(position, {("U", rank) for rank in decision["updates"]})
+        received = [self._fetch(update_key(self.plan, rank, position), overhead=False) for rank in decision["updates"]]
         if received:
             with self.tracer.span("reduce", "synchronise"):
                 parts = [self._filter.decode(stored, step.gradient.numel()) for stored in received]
                 mean = gradients.sum_in_rank_order(parts).div_(len(parts))
             self.update(state, mean)
         self.ended = decision["end"]
+        if decision["removed"] is not None:
+            self._remove(state, int(decision["removed"]))
+        del self._heard[position]
         return bool(decision["leaving"])
+
+    def place(self, state: WorkerState) -> tuple[int, int]:
+        """Epoch, and step in it; epochs become longer when workers leave."""
+        return self._schedule(state).place(state.position)
+
+    def minibatch(self, state: WorkerState) -> tuple[int, int, int]:
+        """Rank, epoch and step of the stored minibatch that falls to this worker."""
+        schedule = self._schedule(state)
+        step, rank = divmod(schedule.minibatch(self.rank, state.position), self.plan.workers)
+        return rank, schedule.place(state.position)[0], step
+
+    def stores_model(self, state: WorkerState) -> bool:
+        """The first of those who are left."""
+        return self.rank == self._schedule(state).ranks[0]
+
+    def until(self, state: WorkerState) -> int:
+        """The end of the assignment's last epoch, wherever it is by now; of its batch, if it has but one."""
+        until = self.assignment.until
+        return until if self.plan.mode == "per-batch" else self._schedule(state).actual(until)
+
+    def _schedule(self, state: WorkerState) -> Schedule:
+        return Schedule(self.plan.workers, self.plan.batches, state.notes.get(REMOVALS, ()))
+
+    def _result(self, state: WorkerState) -> dict[str, Any]:
+        return {**super()._result(state), REMOVALS: state.notes.get(REMOVALS, [])}
+
+    def _remove(self, state: WorkerState, removed: int) -> None:
+        """Somebody leaves after this step: its model is averaged into that of each who is left."""
+        position = state.position
+        state.notes.setdefault(REMOVALS, []).append([position, removed])
+        own = gradients.flatten(state.model.parameters())
+        if removed == self.rank:
+            self._await(position, {("K", SUPERVISOR)})
+            self._leave(position, own)
+            return
+        key = self._await(position, {("D", removed)})["D", removed]["key"]
+        model = self._fetch(key, overhead=True)
+        with self.tracer.span("reduce", "synchronise"):
+            gradients.write_parameters(state.model, own.add_(model).div_(2))
+
+    def _leave(self, position: int, model: torch.Tensor) -> None:
+        """Leave the model (P,) to the others, and take away the queue, which nobody empties any more."""
+        key = removed_model_key(self.plan, self.rank)
+        self._store(key, model, overhead=True)
+        updates = self._heard[position]["K", SUPERVISOR]["updates"]
+        message = {"type": "D", "worker": self.rank, "step": position, "key": key, "updates": updates}
+        self._queues.fan_out(self._exchange, json.dumps(message).encode(), "synchronise")
+        self._queues.delete(self._queue)
+        self.ended = REMOVED
 
     def _announce(self, position: int) -> None:
         message = {
@@ -99,29 +162,33 @@ class MLLessWorker(Worker):
         queue = supervisor_queue(self.plan)
         self._queues.publish(queue, json.dumps(message).encode(), "synchronise", overhead=False)
 
-    def _await_decision(self, position: int) -> dict[str, Any]:
-        """The supervisor's C of this step, once every update that it names has been announced here.
+    def _await(self, position: int, expected: set[tuple[str, int]]) -> dict[tuple[str, int], dict[str, Any]]:
+        """What was heard of this step, once these messages (type and sender) are among it.
 
         Who waits for somebody dead is ended by the driver, who deletes the queues (NoQueue).
         """
         heard = self._heard.setdefault(position, {})
         while self._early and self._early[0][0] <= position:
             acknowledge(self._early.pop(0)[1])
-        while SUPERVISOR not in heard or not heard.keys() >= set(heard[SUPERVISOR]["updates"]):
+        while not heard.keys() >= expected:
             patience_s = remaining_s(self.context)
             if patience_s <= 0:
-                raise TimeoutError(f"Nothing was heard of the supervisor in step {position} until the time was over.")
+                missing = ", ".join(
+                    f"{kind} of {'the supervisor' if sender == SUPERVISOR else f'worker {sender}'}"
+                    for kind, sender in sorted(expected - heard.keys())
+                )
+                raise TimeoutError(f"Step {position} waited for {missing} until the time was over.")
             message = self._queues.consume(self._queue, patience_s, "synchronise", overhead=self._is_repeated)
             if message is not None:
                 self._note(message, position)
-        return self._heard.pop(position)[SUPERVISOR]
+        return heard
 
     def _note(self, message: Message, position: int) -> None:
-        """Keep what a message says of this step or a later one, the first one of each sender."""
+        """Keep what a message says of this step or a later one, the first one of each type and sender."""
         content = json.loads(message.body)
         step = content["step"]
-        if content["type"] in PROTOCOL and step >= position:
-            self._heard.setdefault(step, {}).setdefault(content["worker"], content)
+        if content["type"] in PROTOCOL + REMOVAL and step >= position:
+            self._heard.setdefault(step, {}).setdefault((content["type"], content["worker"]), content)
         if step > position:
             self._early.append((step, message))
             self._early.sort(key=lambda early: early[0])
@@ -129,26 +196,26 @@ class MLLessWorker(Worker):
             acknowledge(message)
 
     def _is_repeated(self, body: bytes) -> bool:
-        """Whether a message is no part of the protocol: it was delivered before, or it ends the training."""
+        """Whether a message is no part of the protocol: it was delivered before, or it ends training or a worker."""
         content = json.loads(body)
         known = self._heard.get(content["step"])
         if content["type"] not in PROTOCOL or content["step"] < min(self._heard):
             return True
-        return known is not None and content["worker"] in known
+        return known is not None and (content["type"], content["worker"]) in known
 
-    def _put(self, position: int, update: torch.Tensor) -> None:
-        key = update_key(self.plan, self.rank, position)
+    def _store(self, key: str, vector: torch.Tensor, *, overhead: bool) -> None:
+        """Put a vector where the plan keeps updates."""
         if self._tensors is not None:
-            self._tensors.set(key, update.numpy(), "synchronise", overhead=False)
+            self._tensors.set(key, vector.numpy(), "synchronise", overhead=overhead)
         else:
-            body = gradients.as_bytes(update)
-            self.objects.put(key, body, "synchronise", overhead=False, metadata={"dtype": "float32"})
+            body = gradients.as_bytes(vector)
+            self.objects.put(key, body, "synchronise", overhead=overhead, metadata={"dtype": "float32"})
 
-    def _get(self, rank: int, position: int) -> torch.Tensor:
-        key = update_key(self.plan, rank, position)
+    def _fetch(self, key: str, *, overhead: bool) -> torch.Tensor:
+        """A vector from where the plan keeps updates."""
         if self._tensors is not None:
-            return torch.from_numpy(self._tensors.get(key, "synchronise", overhead=False))
-        return gradients.from_bytes(self.objects.get(key, "synchronise", overhead=False).body)
+            return torch.from_numpy(self._tensors.get(key, "synchronise", overhead=overhead))
+        return gradients.from_bytes(self.objects.get(key, "synchronise", overhead=overhead).body)
 
 
 def handler(event: Mapping[str, Any], context: Any) -> dict[str, Any]:

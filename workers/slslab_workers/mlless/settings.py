@@ -8,6 +8,8 @@ from slslab_workers.plan import Plan, PlanError
 from slslab_workers.queues import Message, QueueError, scoped
 
 END_STEPS = 10
+# Why training ended for a worker that the tuner removed.
+REMOVED = "removed"
 # The supervisor as the sender of a message, among ranks.
 SUPERVISOR = -1
 
@@ -15,40 +17,57 @@ SUPERVISOR = -1
 @dataclass(frozen=True)
 class Settings:
     """`filter` none, norm-ratio or coordinate, with its `threshold`; `store` tensordb or s3; `end_threshold` is the
-    loss at or below which training ends after ten steps in a row; `max_time` (s, 0 for none)."""
+    loss at or below which training ends after ten steps in a row; `max_time` (s, 0 for none). Workers are removed only
+    with `remove_threshold` (per cent) and `remove_interval` (s), both None or neither."""
 
     filter: str
     threshold: float
     store: str
     end_threshold: float
     max_time: float
+    remove_threshold: float | None
+    remove_interval: float | None
 
     def __post_init__(self) -> None:
-        for name in ("threshold", "end_threshold", "max_time"):
+        for name in ("threshold", "end_threshold", "max_time", "remove_threshold", "remove_interval"):
             value = getattr(self, name)
-            if not value >= 0:
+            if value is not None and not value >= 0:
                 raise PlanError(f"{name.replace('_', '-')} is {value}.", "it is not negative.")
+        if (self.remove_threshold is None) != (self.remove_interval is None):
+            given, missing = ("threshold", "interval") if self.remove_interval is None else ("interval", "threshold")
+            raise PlanError(
+                f"remove-{given} is given without remove-{missing}.",
+                "give both or neither, such as --remove-threshold 15 --remove-interval 20.",
+            )
+
+    @property
+    def scales_in(self) -> bool:
+        """Whether workers may be removed."""
+        return self.remove_threshold is not None
 
     @classmethod
     def of(cls, plan: Plan) -> Self:
         """What the plan's options say, or the defaults; PlanError for what cannot be."""
         given = plan.options
+        threshold, interval = (given.get(f"remove-{name}") for name in ("threshold", "interval"))
         return cls(
             filter=str(given.get("filter", "norm-ratio")),
             threshold=float(given.get("threshold", 1.0)),
             store=str(given.get("store", "tensordb")),
             end_threshold=float(given.get("end-threshold", 0.0)),
             max_time=float(given.get("max-time", 0.0)),
+            remove_threshold=None if threshold is None else float(threshold),
+            remove_interval=None if interval is None else float(interval),
         )
 
 
 def exchange_name(plan: Plan) -> str:
-    """The fan-out to all workers: updates (U), continue (C), finish (F)."""
+    """The fan-out to all workers: updates (U), continue (C), a removed worker's model (D), finish (F)."""
     return scoped(plan.run, "updates")
 
 
 def worker_queue(plan: Plan, rank: int) -> str:
-    """A worker's queue, bound to the fan-out."""
+    """A worker's queue, bound to the fan-out; the supervisor tells it here that it is removed (K)."""
     return scoped(plan.run, f"w{rank}")
 
 
@@ -70,6 +89,11 @@ def update_key(plan: Plan, rank: int, step: int) -> str:
     """
     turn = step if Settings.of(plan).store == "s3" else step % 2
     return f"{plan.run}/mlless/up_w{rank}_i{turn}"
+
+
+def removed_model_key(plan: Plan, rank: int) -> str:
+    """Key of the model that a removed worker leaves, in the store of the updates."""
+    return f"{plan.run}/mlless/model_w{rank}"
 
 
 def acknowledge(message: Message) -> None:

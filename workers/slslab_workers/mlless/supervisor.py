@@ -1,6 +1,7 @@
 """MLLess's supervisor: hears of every worker in every step, and says whose updates to expect and whether to go on.
 
-It imports no torch, so that a small function does.
+With the scale-in auto-tuner it also says who leaves: the worker whose report completed the step. It imports no torch,
+so that a small function does.
 """
 
 import json
@@ -12,6 +13,7 @@ from typing import Any, Self
 from slslab_workers import endpoints
 from slslab_workers.events import Tracer
 from slslab_workers.lifetime import invoke_again, remaining_s, self_client
+from slslab_workers.mlless.schedule import Removal, Schedule
 from slslab_workers.mlless.settings import (
     END_STEPS,
     SUPERVISOR,
@@ -20,7 +22,9 @@ from slslab_workers.mlless.settings import (
     client_queue,
     exchange_name,
     supervisor_queue,
+    worker_queue,
 )
+from slslab_workers.mlless.tuner import Decision, Tuner
 from slslab_workers.plan import Plan
 from slslab_workers.queues import Queues, open_queues
 
@@ -31,11 +35,12 @@ PATIENCE_S = 3600.0
 
 @dataclass(frozen=True)
 class Supervision:
-    """What one invocation is asked to do: steps `first` to `until` of the run.
+    """What one invocation is asked to do: steps `first` to `until` of the run, the latter as if nobody ever left.
 
     `below` counts the steps in a row at or below the end threshold so far, and `reports` are what workers have told of
     step `first` already. Wall times, s: the run began at `since`, the first of these reports came at `began`, the last
-    report of any step at `heard` (0 if there is none).
+    report of any step at `heard`, and the step before `first` was `decided` (0 if there is none). `removals` are the
+    steps and ranks of those who have left, `tuner` is what the tuner knows.
     """
 
     plan: Plan
@@ -46,11 +51,16 @@ class Supervision:
     reports: tuple[Mapping[str, Any], ...] = ()
     began: float = 0.0
     heard: float = 0.0
+    decided: float = 0.0
+    removals: tuple[Removal, ...] = ()
+    tuner: Mapping[str, Any] | None = None
 
     @classmethod
     def from_event(cls, event: Mapping[str, Any]) -> Self:
         """Read a Lambda event."""
-        return cls(**{**event, "plan": Plan.from_document(event["plan"]), "reports": tuple(event["reports"])})
+        removals = tuple((position, rank) for position, rank in event["removals"])
+        plan, reports = Plan.from_document(event["plan"]), tuple(event["reports"])
+        return cls(**{**event, "plan": plan, "reports": reports, "removals": removals})
 
     def to_event(self) -> dict[str, Any]:
         """The Lambda event."""
@@ -71,6 +81,9 @@ class Supervisor:
         self._reports = {int(report["worker"]): report for report in supervision.reports}
         self._began = supervision.began
         self._heard = supervision.heard or time.time()
+        self._decided = supervision.decided
+        self._schedule = Schedule(self._plan.workers, self._plan.batches, supervision.removals)
+        self._tuner = _make_tuner(self._settings, supervision)
 
     def run(self) -> Supervision | None:
         """Supervise to the end: None; or until time is short: what is left to the next invocation.
@@ -78,7 +91,7 @@ class Supervisor:
         The workers need not know when that is: whatever they tell in between waits in the queue.
         """
         end = None
-        while self._position < self._task.until and end is None:
+        while self._position < self._schedule.actual(self._task.until) and end is None:
             if not self._hear():
                 return replace(
                     self._task,
@@ -87,6 +100,9 @@ class Supervisor:
                     reports=tuple(self._reports.values()),
                     began=self._began,
                     heard=self._heard,
+                    decided=self._decided,
+                    removals=self._schedule.removals,
+                    tuner=self._tuner.to_document() if self._tuner else None,
                 )
             end = self._conclude()
         return None
@@ -96,13 +112,13 @@ class Supervisor:
 
         TimeoutError if nobody has said a word for an hour.
         """
-        while len(self._reports) < self._plan.workers:
+        while len(self._reports) < len(self._schedule.ranks):
             left_s = remaining_s(self._context) - hand_over_s(self._plan.timeout)
             if left_s <= 0:
                 return False
             silent_s = time.time() - self._heard
             if silent_s > PATIENCE_S:
-                missing = sorted(set(range(self._plan.workers)) - self._reports.keys())
+                missing = sorted(set(self._schedule.ranks) - self._reports.keys())
                 raise TimeoutError(f"Workers {missing} said nothing in step {self._position} for {silent_s:.0f} s.")
             queue = supervisor_queue(self._plan)
             patience_s = min(left_s, PATIENCE_S - silent_s + 1)
@@ -133,35 +149,61 @@ class Supervisor:
     def _conclude(self) -> str | None:
         """Decide this step and go on to the next; why training ends, if it does."""
         position, reports = self._position, [self._reports[rank] for rank in sorted(self._reports)]
-        end = self._judge(reports)
-        self._decide(reports, end)
+        loss = sum(report["loss"] for report in reports) / len(reports)
+        end = self._judge(loss)
+        last = end is not None or position + 1 == self._schedule.actual(self._task.until)
+        tuned = self._tune(loss, end)
+        removed = None
+        if tuned is not None and tuned.remove:
+            # The dictionary remembers who came last.
+            removed = int(next(reversed(self._reports)))
+            self._schedule = self._schedule.after(position, removed)
+        self._decide(reports, end, last, removed)
         if end is not None:
             self._finish(end)
         # The last word of a step: after it the driver may take down the queues.
-        statistics = {"step": position, "seconds": self._heard - self._began, "below": self._below, "end": end}
+        seconds = self._heard - self._began
+        statistics: dict[str, Any] = {"step": position, "seconds": seconds, "below": self._below, "end": end}
+        if self._tuner is not None:
+            statistics["tuned"] = None if tuned is None else {**asdict(tuned), "removed": removed}
+            # What the next stretch's supervisor must know; of every step it would be a message that grows and grows.
+            statistics["tuner"] = self._tuner.to_document() if last and end is None else None
         self._tell_client({"type": "TD", **statistics}, overhead=False)
         self._position, self._reports = position + 1, {}
         return end
 
-    def _judge(self, reports: list[Mapping[str, Any]]) -> str | None:
-        """Why training ends after this step, if it does."""
-        loss = sum(report["loss"] for report in reports) / len(reports)
+    def _tune(self, loss: float, end: str | None) -> Decision | None:
+        """What the tuner decides after this step; nobody is removed after the last."""
+        before, self._decided = self._decided, time.time()
+        if self._tuner is None:
+            return None
+        # How long a stretch's first step took is not known: its workers were started in it.
+        self._tuner.record(self._position, loss, self._decided - before if before else None)
+        return self._tuner.decide(self._position) if end is None else None
+
+    def _judge(self, loss: float) -> str | None:
+        """Why training ends after this step, with this mean loss, if it does."""
         self._below = self._below + 1 if loss <= self._settings.end_threshold else 0
         if self._below >= END_STEPS:
             return "loss"
         if self._settings.max_time and time.time() - self._task.since >= self._settings.max_time:
             return "time"
-        return "epochs" if self._position + 1 == self._plan.epochs * self._plan.batches else None
+        return "epochs" if self._position + 1 == self._schedule.start(self._plan.epochs) else None
 
-    def _decide(self, reports: list[Mapping[str, Any]], end: str | None) -> None:
-        last = end is not None or self._position + 1 == self._task.until
+    def _decide(self, reports: list[Mapping[str, Any]], end: str | None, last: bool, removed: int | None) -> None:
+        """Tell who is removed (K), then all whose updates to expect, and whose model (C)."""
+        updates = [report["worker"] for report in reports if report["update"]]
+        if removed is not None:
+            kill = {"type": "K", "worker": SUPERVISOR, "step": self._position, "updates": updates}
+            self._queues.publish(worker_queue(self._plan, removed), json.dumps(kill).encode(), "synchronise")
         decision = {
             "type": "C",
             "worker": SUPERVISOR,
             "step": self._position,
-            "updates": [report["worker"] for report in reports if report["update"]],
+            "updates": updates,
             "end": end,
-            "leaving": not last and any(report["leaving"] for report in reports),
+            "leaving": not last and any(report["leaving"] for report in reports if report["worker"] != removed),
+            "removed": removed,
         }
         exchange = exchange_name(self._plan)
         self._queues.fan_out(exchange, json.dumps(decision).encode(), "synchronise", overhead=False)
@@ -174,6 +216,16 @@ class Supervisor:
 
     def _tell_client(self, content: dict[str, Any], *, overhead: bool) -> None:
         self._queues.publish(client_queue(self._plan), json.dumps(content).encode(), "other", overhead=overhead)
+
+
+def _make_tuner(settings: Settings, supervision: Supervision) -> Tuner | None:
+    """The tuner with what it knows already, if the plan has one."""
+    threshold, interval_s = settings.remove_threshold, settings.remove_interval
+    if threshold is None or interval_s is None:
+        return None
+    if supervision.tuner is None:
+        return Tuner(threshold, interval_s, supervision.plan.workers)
+    return Tuner.from_document(supervision.tuner, threshold, interval_s)
 
 
 def hand_over_s(timeout_s: int) -> float:

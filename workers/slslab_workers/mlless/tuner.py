@@ -1,4 +1,4 @@
-"""The scale-in auto-tuner's mathematics: when the loss has flattened, whether one worker less would learn about as fast.
+"""The scale-in auto-tuner's mathematics: has the loss flattened, and would one worker less learn about as fast?
 
 After the original MLLess (protocol reference 5.8); imports no torch and no scipy.
 """
@@ -27,8 +27,8 @@ PROJECTION_S = 10.0
 # A curve of four coefficients needs as many points.
 MIN_POINTS = 4
 EXPONENTS = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0)
-ASYMPTOTES = (0.0, 0.25, 0.5, 0.75, 0.9, 0.99)
-POLISHED_STARTS = 3
+ASYMPTOTES = (0.0, 0.5, 0.75, 0.9, 0.97, 0.99, 0.997, 0.999, 0.9999)
+POLISHED_STARTS = 4
 ITERATIONS = 300
 
 
@@ -203,12 +203,11 @@ def smoothed(values: Sequence[float] | Vector) -> Vector:
 
 def _weighted_average(values: Sequence[float] | Vector) -> Vector:
     """Averages with weights (1 - α)^age that add up to one, α = 2 / (span + 1)."""
-    kept = 1 - 2 / (KNEE_SPAN + 1)
-    total = weight = 0.0
-    averages = np.empty(len(values))
-    for index, value in enumerate(values):
-        total, weight = value + kept * total, 1 + kept * weight
-        averages[index] = total / weight
+    count = len(values)
+    # What is older than 400 has less weight than the last bit of a sum.
+    weights = (1 - 2 / (KNEE_SPAN + 1)) ** np.arange(min(count, 400))
+    totals = np.cumsum(weights)[np.minimum(np.arange(count), len(weights) - 1)]
+    averages: Vector = np.convolve(values, weights)[:count] / totals
     return averages
 
 
@@ -270,9 +269,12 @@ def fit_base(steps: Sequence[int], losses: Sequence[float]) -> Vector | None:
         (c0, c1), c3 = _linearised(columns, y, weights, share)
         starts.append(np.array([c0, c1, exponent, c3]))
     found = _best(base_curve, starts, x, y, weights)
-    if found is not None:
-        found[0] /= scale ** found[2]
-    return found
+    if found is None:
+        return None
+    with np.errstate(over="ignore"):
+        unit = scale ** found[2]
+    # An exponent beyond all numbers says that there is no such curve.
+    return found / np.array([unit, 1.0, 1.0, 1.0]) if math.isfinite(unit) else None
 
 
 def fit_recent(steps: Sequence[int], losses: Sequence[float]) -> Vector | None:
