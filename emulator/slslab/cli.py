@@ -6,12 +6,14 @@ Exit codes: 0 done, 1 the run failed, 2 the request was wrong, 3 the host cannot
 import json
 import signal
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar
 
 import click
+from click.core import ParameterSource
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -122,7 +124,26 @@ def limits(json_: bool) -> None:
     _print({"version": values["version"], "limits": rows}, lambda: tables.limits(values["version"], rows), json_)
 
 
+def _stack_option(default: str | None, text: str) -> Callable[[Any], Any]:
+    return click.option(
+        "--stack",
+        type=click.Choice(["embedded", "compose"]),
+        default=default,
+        show_default=default is not None,
+        help=text,
+    )
+
+
 @root.command()
+@_stack_option("embedded", "Processes of this host, or the services of docker-compose.yml in containers.")
+@click.option("--offline", is_flag=True, help="Compose: from images built here (`make images`), without a registry.")
+@click.option(
+    "--file",
+    "files",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Compose: another file than this checkout's docker-compose.yml; several are merged.",
+)
 @click.option("--detach", "-d", is_flag=True, help="Return when everything answers; `slslab down` ends it.")
 @click.option("--port", default=4600, show_default=True, help="Port of the Lambda endpoint; 0 for any free one.")
 @click.option("--s3-port", default=4601, show_default=True, help="Port of the S3 endpoint; 0 for any free one.")
@@ -149,10 +170,12 @@ def limits(json_: bool) -> None:
 )
 @click.option(
     "--tensor-databases",
+    "--workers",
+    "tensor_databases",
     type=click.IntRange(0, 1000),
     default=1,
     show_default=True,
-    help="RedisAI-compatible databases, each with a port of its own.",
+    help="RedisAI-compatible databases, each with a port of its own: one per peer of SPIRT.",
 )
 @click.option(
     "--queue",
@@ -162,7 +185,12 @@ def limits(json_: bool) -> None:
     help="Lists of a tensor database, or RabbitMQ where its server is installed.",
 )
 @json_option
+@click.pass_context
 def up(
+    context: click.Context,
+    stack: str,
+    offline: bool,
+    files: tuple[Path, ...],
     detach: bool,
     port: int,
     s3_port: int,
@@ -181,10 +209,24 @@ def up(
     export AWS_ACCESS_KEY_ID=slslab AWS_SECRET_ACCESS_KEY=slslab-loopback-only AWS_DEFAULT_REGION=us-east-1
     aws lambda list-functions
     slslab down
+
+    \b
+    slslab up --stack compose --workers 4 --detach
+    slslab run spirt --stack compose --workers 4
+    slslab status
+    slslab down
+
+    With --stack compose, `docker compose` starts the services, and the command waits until all are healthy; --workers
+    again changes the number of databases of a running stack.
     """
     from slslab import service
     from slslab.reports import tables
 
+    given = [name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
+    _refuse_options(stack, given)
+    if stack == "compose":
+        _up_compose(files, offline, tensor_databases if "tensor_databases" in given else None, detach, json_)
+        return
     modules = [module for module in template.split(",") if module]
     settings = service.Settings(port, s3_port, _limits(limits), modules, budget_mb, tensor_databases, queue)
     if detach:
@@ -202,22 +244,65 @@ def up(
     )
 
 
-@root.command()
-def down() -> None:
-    """End what `slslab up` started; its functions and objects are gone with it."""
-    from slslab import service
-
-    click.echo("slslab is down." if service.stop() else "slslab was not up.", err=True)
+# Options of `up` that one kind of stack alone has.
+OF_EMBEDDED = ("port", "s3_port", "limits", "template", "budget_mb", "queue")
+OF_COMPOSE = ("offline", "files")
 
 
-@root.command()
-@json_option
-def status(json_: bool) -> None:
-    """Tell whether `slslab up` runs, and its endpoints; exit code 1 if it does not run."""
-    from slslab import service
+def _refuse_options(stack: str, given: Sequence[str]) -> None:
+    for name in OF_EMBEDDED if stack == "compose" else OF_COMPOSE:
+        if name in given:
+            option = {"limits": "limit", "budget_mb": "memory-budget", "files": "file"}.get(
+                name, name.replace("_", "-")
+            )
+            raise RequestError(f"--{option} is no option of --stack {stack}.", "`slslab up --help` tells whose it is.")
+
+
+def _up_compose(files: Sequence[Path], offline: bool, tensor_databases: int | None, detach: bool, json_: bool) -> None:
+    from slslab import composing
     from slslab.reports import tables
 
-    found = service.status()
+    found = composing.compose_files(files, offline=offline)
+    try:
+        described = composing.start(found, tensor_databases, lambda line: click.echo(line, err=True))
+        _print(described, lambda: tables.service(described), json_)
+        if not detach:
+            threading.Event().wait()
+    except KeyboardInterrupt:
+        composing.stop()
+        if detach:
+            raise
+
+
+@root.command()
+@_stack_option(None, "End this one alone (by default whatever `slslab up` started).")
+def down(stack: str | None) -> None:
+    """End what `slslab up` started; its functions and objects are gone with it."""
+    from slslab import composing, service
+
+    ended = [
+        stop() for kind, stop in (("embedded", service.stop), ("compose", composing.stop)) if stack in (None, kind)
+    ]
+    click.echo("slslab is down." if any(ended) else "slslab was not up.", err=True)
+
+
+@root.command()
+@_stack_option(None, "Tell of this one (by default of the embedded one, if it runs, else of the other).")
+@json_option
+def status(stack: str | None, json_: bool) -> None:
+    """Tell whether a stack runs: its endpoints, and each service with its version, health and address.
+
+    Exit code 1 if none runs. A compose stack is found by its emulator, at $SLSLAB_EMULATOR_URL or http://127.0.0.1:9001,
+    whoever started it.
+    """
+    from slslab import composing, service
+    from slslab.reports import tables
+
+    found = service.status() if stack != "compose" else None
+    if found is not None:
+        found = {**found, "services": service.examine_services(found)}
+    elif stack != "embedded":
+        found = composing.status()
     if found is None:
         if json_:
             print(json.dumps({"up": False, "endpoints": {}}))

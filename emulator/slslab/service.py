@@ -60,6 +60,20 @@ def status() -> dict[str, Any] | None:
     return None  # a service that was killed has left its file
 
 
+def examine_services(running: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The services of the running stack: which still answer."""
+    from slslab.stack import services
+
+    endpoints = {
+        part: found.split() if isinstance(found, str) else found for part, found in running["endpoints"].items()
+    }
+    # Step Functions would start by being asked.
+    asked = {part: urls for part, urls in endpoints.items() if urls and part != "states"}
+    found = [services.Service("states", "", endpoints["states"][0], endpoints["states"][0])]
+    found += services.examine(asked, asked)
+    return [one.as_document() | {"name": running["stack"][one.part]} for one in found]
+
+
 def serve(settings: Settings, ready: Callable[[dict[str, Any]], None], log: Callable[[str], None]) -> None:
     """Run the service until SIGINT or SIGTERM.
 
@@ -95,6 +109,7 @@ def serve(settings: Settings, ready: Callable[[dict[str, Any]], None], log: Call
                 running.enter_context(states)
                 emulator.add_variables(states.client_environment())
                 described = {
+                    "kind": "embedded",
                     "pid": os.getpid(),
                     "version": __version__,
                     "started_at": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -73,7 +73,13 @@ def test_up_status_down(state: dict[str, str]) -> None:
     assert started.returncode == 0, started.stderr
     try:
         described = json.loads(slslab(state, "status", "--json").stdout)
+        services = {one["part"]: one for one in described.pop("services")}
         assert described == {"up": True} | json.loads(started.stdout)
+        assert {part: one["name"] for part, one in services.items()} == described["stack"]
+        assert all(one["healthy"] for one in services.values())
+        assert services["s3"]["host"] == described["endpoints"]["s3"]
+        table = slslab(state, "status").stdout
+        assert table.count("healthy") == len(services) == 5
         assert described["limits"] == {"account_concurrency": 7}
         lambda_client = client(described, "lambda")
         assert lambda_client.get_account_settings()["AccountLimit"]["ConcurrentExecutions"] == 7

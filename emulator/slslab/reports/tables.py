@@ -85,8 +85,21 @@ def limits(version: str, rows: Mapping[str, Mapping[str, Any]]) -> Table:
     return table
 
 
-def service(described: Mapping[str, Any]) -> Table:
-    """Endpoints of a running service and how to use them."""
+def service(described: Mapping[str, Any]) -> RenderableType:
+    """Endpoints of a running service and how to use them; its services, if they were examined."""
+    endpoints = _endpoints(described)
+    return Group(endpoints, _services(described["services"])) if "services" in described else endpoints
+
+
+def _services(found: Sequence[Mapping[str, Any]]) -> Table:
+    table = _table("service", "version", "health", "address", words=True)
+    for one in found:
+        health = "healthy" if one["healthy"] else one["trouble"]
+        table.add_row(one["part"], one["name"], health, "\n".join(one["host"].split()))
+    return table
+
+
+def _endpoints(described: Mapping[str, Any]) -> Table:
     table = _table("slslab is up", "", words=True)
     for name, endpoint in described["endpoints"].items():
         if name == "tensors":
@@ -97,8 +110,9 @@ def service(described: Mapping[str, Any]) -> Table:
             table.add_row(f"AWS_ENDPOINT_URL_{VARIABLES.get(name, name).upper()}", endpoint)
     for name, value in described["credentials"].items():
         table.add_row(name, value)
-    for name in ("confinement", "isolation", "logs", "pid"):
-        table.add_row(name, str(described[name]))
+    for name in ("confinement", "isolation", "logs", "pid", "environment"):
+        if name in described:
+            table.add_row(name, str(described[name]))
     return table
 
 

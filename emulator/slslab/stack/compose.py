@@ -343,7 +343,7 @@ class _Clients:
 
 
 class _Heard:
-    """Hands a recording's records to the run's recorder; keeps what tells which transition made which invocation."""
+    """Hands a recording's records to the run's recorder, and keeps what tells which invocation a transition made."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
