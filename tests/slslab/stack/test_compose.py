@@ -23,9 +23,10 @@ import redis
 
 from slslab.cli import main
 from slslab.clients import aws_client
-from slslab.emulator import CREDENTIALS, Emulator, Session
+from slslab.emulator import CREDENTIALS, Emulator
 from slslab.errors import HostError, RequestError
 from slslab.reaper import marked_processes
+from slslab.session import Session
 from slslab.stack.compose import RemoteEmulator
 from slslab.stack.embedded import EmbeddedObjectStore
 from slslab.stack.network import Network
