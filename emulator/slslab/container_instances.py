@@ -94,6 +94,7 @@ class ContainerFleet:
         home.mkdir(parents=True)
         document = home / EVENT
         document.write_text(json.dumps(event))
+        self._logs.mkdir(parents=True, exist_ok=True)
         log = (self._logs / f"{id_}.log").open("wb", buffering=0)
 
         def write(chunk: bytes) -> None:

@@ -8,6 +8,8 @@ its client named and of no others. There is one at a time, because all runs woul
     GET    /slslab/about                       version, limits, host, services with their addresses
     POST   /slslab/recordings                  {"run", "by", "tensor_databases"}: begins one; 409 while there is another
     POST   /slslab/recordings/ID/resources     {"kind": "function" | "bucket" | "machine", "name"}: belongs to the run
+    POST   /slslab/recordings/ID/instances     {"module", "code", "events", "variables", "fleet"}: launches instances
+    DELETE /slslab/recordings/ID/instances     ends those that still run
     DELETE /slslab/recordings/ID               ends it; its last line comes when all that belongs to it has ended
     GET    /slslab/logs/ENVIRONMENT            a function's log
 
@@ -15,6 +17,7 @@ A recording also ends when its client goes away, in whatever way. What was named
 """
 
 import asyncio
+import base64
 import json
 import logging
 import re
@@ -23,7 +26,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import botocore.exceptions
 import redis
@@ -33,11 +36,19 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.routing import BaseRoute, Route
 
 from slslab import __version__
+from slslab.configuration import REGION
 from slslab.emulator import Emulator
+from slslab.errors import HostError
+from slslab.instances import InstanceRecord
 from slslab.metering import InvocationRecord, clock_domain
+from slslab.packages import unpacked
 from slslab.stack.network import HOST, Network
 from slslab.stack.services import ANSWER_S, Service, examine, server_information
+from slslab_workers.architecture import Fleet
 from slslab_workers.endpoints import TENSOR_URLS
+
+if TYPE_CHECKING:  # the engine's client is needed only where there are containers
+    from slslab.container_instances import ContainerFleet
 
 SCHEMA = 1
 KINDS = ("function", "bucket", "machine")
@@ -56,6 +67,7 @@ class Recording:
     records: "asyncio.Queue[dict[str, Any]]" = field(default_factory=asyncio.Queue)
     ending: "asyncio.Task[None] | None" = None
     listening: ExitStack = field(default_factory=ExitStack)
+    fleet: "ContainerFleet | None" = None
 
     def event(self, record: dict[str, Any]) -> None:
         """A trace record of the emulator: told if it is of the run."""
@@ -68,6 +80,10 @@ class Recording:
         """A metered invocation, likewise."""
         if record.function in self.resources["function"]:
             self.records.put_nowait({"record": "invocation", **record.as_document()})
+
+    def instance(self, record: InstanceRecord) -> None:
+        """A metered instance of the run."""
+        self.records.put_nowait({"record": "instance", **record.as_document()})
 
     async def lines(self) -> AsyncIterator[bytes]:
         """The records as they come, until the recording's end."""
@@ -95,6 +111,8 @@ class Control:
             Route("/slslab/about", self._about, methods=["GET"]),
             Route("/slslab/recordings", self._record, methods=["POST"]),
             Route("/slslab/recordings/{id}/resources", self._name, methods=["POST"]),
+            Route("/slslab/recordings/{id}/instances", self._launch, methods=["POST"]),
+            Route("/slslab/recordings/{id}/instances", self._end_instances, methods=["DELETE"]),
             Route("/slslab/recordings/{id}", self._finish, methods=["DELETE"]),
             Route("/slslab/logs/{environment}", self._log, methods=["GET"]),
         ]
@@ -110,6 +128,7 @@ class Control:
             "emulator": emulator.id,
             "clock": clock_domain(),
             "environment": self._network.environment,
+            "image": None if emulator.containers is None else emulator.containers.image,
             "limits": asdict(emulator.limits),
             **emulator.host(),
             "memory_budget_mb": emulator.budget_mb,
@@ -176,6 +195,45 @@ class Control:
         recording.resources[kind].add(name)
         return Response(status_code=204)
 
+    async def _launch(self, request: Request) -> Response:
+        body, recording = await _body(request), self._recording
+        if recording is None or recording.id != request.path_params["id"] or recording.ending is not None:
+            return _refused(404, "There is no such recording.")
+        containers = self._emulator.containers
+        if containers is None or recording.fleet is not None:
+            return _refused(409, "This emulator launches no instances.")
+        from slslab.container_instances import ContainerFleet
+
+        home = self._emulator.home / "instances" / recording.id
+        code = await asyncio.to_thread(unpacked, base64.b64decode(body["code"]), home / "code")
+        recording.fleet = ContainerFleet(
+            containers,
+            Fleet(**body["fleet"]),
+            home=home,
+            logs=self._emulator.logs,
+            code=code,
+            variables={**self._network.client_environment(), "AWS_REGION": REGION, **body["variables"]},
+            on_event=recording.records.put_nowait,
+            on_record=recording.instance,
+        )
+        try:
+            devices = await recording.fleet.launch(body["module"], body["events"])
+        except HostError as error:
+            return JSONResponse({"message": error.message, "hint": error.hint}, status_code=409)
+        return JSONResponse({"devices": devices})
+
+    async def _end_instances(self, request: Request) -> Response:
+        recording = self._recording
+        if recording is None or recording.id != request.path_params["id"]:
+            return _refused(404, "There is no such recording.")
+        await self._end_fleet(recording)
+        return Response(status_code=204)
+
+    async def _end_fleet(self, recording: Recording) -> None:
+        if recording.fleet is not None:
+            await recording.fleet.end()
+            recording.fleet = None
+
     async def _finish(self, request: Request) -> Response:
         recording = self._recording
         if recording is None or recording.id != request.path_params["id"]:
@@ -192,6 +250,7 @@ class Control:
     async def _ended(self, recording: Recording) -> None:
         resources = recording.resources
         try:
+            await self._end_fleet(recording)
             # Callers before what they call, and the bucket last: functions write to it until they have ended.
             await asyncio.to_thread(self._remove_machines, resources["machine"])
             await asyncio.to_thread(self._remove_functions, resources["function"])

@@ -20,7 +20,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Se
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import botocore.exceptions
 import psutil
@@ -42,6 +42,9 @@ from slslab.metering import MB, InvocationRecord
 from slslab.packages import Packages, layer_size
 from slslab.service_errors import invalid
 from slslab.session import Session
+
+if TYPE_CHECKING:  # the engine's client is needed only where there are containers
+    from slslab.environments.container import Containers
 
 BUDGET_FRACTION = 0.9
 RECORDS_KEPT = 1_000
@@ -145,6 +148,11 @@ class Emulator:
     def isolation(self) -> Isolation:
         """What separates environments from each other and from the host."""
         return self._sandboxes.isolation
+
+    @property
+    def containers(self) -> "Containers | None":
+        """What its containers share; None if its environments are processes."""
+        return self._sandboxes if self._environment == "docker" else None  # type: ignore[return-value]
 
     @property
     def id(self) -> str:

@@ -103,14 +103,13 @@ def choose_devices(wanted: str) -> tuple[str, ...]:
 
 
 def check_fleet(fleet: Fleet, book: Book) -> None:
-    """RequestError for an instance type that the book cannot bill; HostError for a device that is not there."""
+    """RequestError for an instance type that the book cannot bill."""
     if HOST + fleet.instance_type not in book.prices:
         hosts = [meter.removeprefix(HOST) for meter in book.prices if meter.startswith(HOST)]
         raise RequestError(
             f"The price book {book.name} has no instance type {fleet.instance_type!r}.",
             f"it has {', '.join(hosts) or 'none'}.",
         )
-    choose_devices(fleet.device)
 
 
 def notes(instances: Sequence[Mapping[str, Any]]) -> list[str]:

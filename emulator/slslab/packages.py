@@ -110,12 +110,7 @@ class Packages:
                 self._check_size(sum(entry.file_size for entry in package.infolist()))
                 self._held.add(directory)
                 self._known.add(directory)
-                directory.mkdir(parents=True)
-                for entry in package.infolist():
-                    path = Path(package.extract(entry, directory))
-                    # The environment's user must be able to read it; an executable file stays one.
-                    executable = path.is_dir() or entry.external_attr >> 16 & stat.S_IXUSR
-                    path.chmod(0o755 if executable else 0o644)
+                _extract(package, directory)
         except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, OSError, RuntimeError) as error:
             self._held.discard(directory)
             self._known.discard(directory)
@@ -136,6 +131,22 @@ class Packages:
         if unzipped_bytes > limit:
             raise invalid(f"Unzipped size must be smaller than {limit} bytes")
         self.largest_bytes = max(self.largest_bytes, unzipped_bytes)
+
+
+def unpacked(archive: bytes, directory: Path) -> Path:
+    """Unpack an archive of our own making into a new directory."""
+    with zipfile.ZipFile(io.BytesIO(archive)) as package:
+        _extract(package, directory)
+    return directory
+
+
+def _extract(package: zipfile.ZipFile, directory: Path) -> None:
+    directory.mkdir(parents=True)
+    for entry in package.infolist():
+        path = Path(package.extract(entry, directory))
+        # The environment's user must be able to read it; an executable file stays one.
+        executable = path.is_dir() or entry.external_attr >> 16 & stat.S_IXUSR
+        path.chmod(0o755 if executable else 0o644)
 
 
 def layer_size() -> tuple[str, int] | None:

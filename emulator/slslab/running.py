@@ -12,7 +12,7 @@ import psutil
 
 from slslab.configuration import REGION
 from slslab.emulator import Emulator, memory_budget_mb
-from slslab.instances import InstanceRecord, ProcessLauncher
+from slslab.instances import InstanceRecord, ProcessLauncher, choose_devices
 from slslab.metering import InvocationRecord
 from slslab.pool import own_event
 from slslab.session import Session
@@ -70,6 +70,8 @@ class EmbeddedSystem:
     def __init__(self, plan: Plan, requirements: Requirements) -> None:
         self._environment = plan.environment
         self._requirements = requirements
+        if requirements.instances is not None:
+            choose_devices(requirements.instances.device)
         # Taken once: what is admitted must also fit when the stack itself has taken its memory.
         self.budget_mb = memory_budget_mb()
 

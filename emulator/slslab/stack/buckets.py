@@ -52,7 +52,9 @@ def make(server: minio.Minio, bucket: str) -> None:
             answer.release_conn()
         server.remove_object(bucket, key)
     except ValueError as error:
-        raise RequestError(f"{bucket!r} cannot be a bucket: {error}.", "give 3 to 63 small letters, digits, hyphens.") from error
+        raise RequestError(
+            f"{bucket!r} cannot be a bucket: {error}.", "give 3 to 63 small letters, digits, hyphens."
+        ) from error
     except (S3Error, urllib3.exceptions.HTTPError) as error:
         raise HostError(f"The bucket {bucket} cannot be used: {error}.", "look at the S3 server's log.") from error
     if read != body:

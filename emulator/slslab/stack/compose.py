@@ -26,9 +26,11 @@ import redis
 from slslab import __version__
 from slslab.clients import aws_client, settings
 from slslab.errors import HostError, RequestError, SlslabError
+from slslab.instances import InstanceRecord
 from slslab.metering import InvocationRecord, clock_domain
 from slslab.running import Recorder, Running, host_meter
 from slslab.stack import Stack
+from slslab.stack.remote_instances import RemoteLauncher
 from slslab.stack.services import server_information
 from slslab.statemachines.history import labels, transition_event
 from slslab.statemachines.told import Told, told_transitions
@@ -115,7 +117,8 @@ class RemoteEmulator:
 class RemoteRecording:
     """A recording under way, as a context manager: left without its `finish` it is broken off.
 
-    `tensors` has the id of every tensor database's server by its address inside the network.
+    `path` is its own in the control API; `tensors` has the id of every tensor database's server by its address inside
+    the network.
     """
 
     def __init__(
@@ -128,7 +131,7 @@ class RemoteRecording:
         self._connection = connection
         first = json.loads(answer.readline())
         self.tensors: dict[str, str] = first["tensors"]
-        self._path = f"/slslab/recordings/{first['id']}"
+        self.path = f"/slslab/recordings/{first['id']}"
         # From now on there is silence for as long as nothing happens.
         self._socket.settimeout(None)
         self._end: dict[str, Any] | None = None
@@ -155,14 +158,14 @@ class RemoteRecording:
 
     def name(self, kind: str, name: str) -> None:
         """Say what belongs to the run: its records are told from now on, and it goes with the recording."""
-        status, body = self._emulator.ask("POST", f"{self._path}/resources", {"kind": kind, "name": name})
+        status, body = self._emulator.ask("POST", f"{self.path}/resources", {"kind": kind, "name": name})
         if status != 204:
             raise HostError(f"The stack's emulator has ended the recording: {body.decode()}.", START)
 
     def finish(self) -> dict[str, Any]:
         """End it, and wait until everything has arrived; the recording's last record."""
         assert self._reader is not None
-        self._emulator.ask("DELETE", self._path)
+        self._emulator.ask("DELETE", self.path)
         self._reader.join()
         if self._failure is not None:
             raise self._failure
@@ -204,7 +207,10 @@ class ComposeSystem:
         began = time.process_time()
         with self._emulator.record(self._plan.run, requirements.tensor_databases) as recording:
             _check_replicas(requirements.tensor_databases, len(recording.tensors))
-            heard = _Heard(recorder)
+            launcher: RemoteLauncher | None = None
+            if requirements.instances is not None:
+                launcher = RemoteLauncher(requirements.instances, self._emulator.ask, recording.path)
+            heard = _Heard(recorder, launcher)
             recording.listen(heard.record)
             clients = _Clients(self._services, about["credentials"], recording)
             tell_hosts = host_meter(requirements, recorder)
@@ -226,7 +232,10 @@ class ComposeSystem:
             stack = Stack(self._services["s3"]["host"], about["credentials"], {}, tensors, queue)
             host = {name: about[name] for name in ("cores", "cpu_share_enforced", "confinement")}
             host["stack"] = {part: self._services[part]["name"] for part in self._parts()}
-            yield Running(Cloud(clients.client, recorder.driver_event, stack.worker_environment()), host, finish)
+            if launcher is not None:
+                host["stack"]["instances"] = f"containers of {self._about['image']}"
+            cloud = Cloud(clients.client, recorder.driver_event, stack.worker_environment(), launcher)
+            yield Running(cloud, host, finish)
 
     def _parts(self) -> list[str]:
         """The services that the plan needs."""
@@ -236,8 +245,8 @@ class ComposeSystem:
 
     def _check(self) -> None:
         about, wanted = self._about, self._requirements
-        if wanted.instances is not None:
-            message = f"A compose stack has no instances, and {self._plan.architecture} computes on them."
+        if wanted.instances is not None and about["environment"] != "docker":
+            message = f"The emulator at {self._emulator.url} runs no containers, and so launches no instances."
             raise HostError(message, "--stack embedded launches them as processes of this host.")
         if about["environment"] != self._plan.environment:
             message = f"The emulator at {self._emulator.url} runs functions as {about['environment']}"
@@ -345,8 +354,9 @@ class _Clients:
 class _Heard:
     """Hands a recording's records to the run's recorder, and keeps what tells which invocation a transition made."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: Recorder, launcher: RemoteLauncher | None) -> None:
         self._recorder = recorder
+        self._launcher = launcher
         self._environments: dict[str, None] = {}
         self._workers: dict[str, int] = {}
         self._invocations: list[dict[str, Any]] = []
@@ -356,6 +366,13 @@ class _Heard:
         if record["record"] == "invocation":
             self._environments[record["environment"]] = None
             self._recorder.invocation(InvocationRecord(**{k: v for k, v in record.items() if k != "record"}))
+            return
+        if record["record"] == "instance":
+            assert self._launcher is not None
+            instance = InstanceRecord(**{k: v for k, v in record.items() if k != "record"})
+            self._environments[instance.id] = None
+            self._recorder.instance(instance)
+            self._launcher.heard(instance)
             return
         self._recorder.event(record)
         if record["record"] != "event":
