@@ -40,7 +40,9 @@ def services(file: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("version", COMPOSES or [None])
-@pytest.mark.parametrize("overrides", COMBINATIONS, ids=lambda files: "+".join(Path(file).stem for file in files) or "main")
+@pytest.mark.parametrize(
+    "overrides", COMBINATIONS, ids=lambda files: "+".join(Path(file).stem for file in files) or "main"
+)
 def test_every_compose_reads_every_combination(version: str | None, overrides: tuple[str, ...], tmp_path: Path) -> None:
     if version is None:
         pytest.skip("no Compose is installed: images/install-engine installs one")

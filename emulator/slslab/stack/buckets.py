@@ -1,7 +1,8 @@
 """`python -m slslab.stack.buckets NAME ...`: make buckets in an S3 server with MinIO's client, and check them.
 
 The server and its credentials are AWS's own variables: AWS_ENDPOINT_URL_S3, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY.
-A bucket is checked by an object that is put, read and deleted. Runs make buckets of their own; these are for users' data.
+A bucket is checked by an object that is put, read and deleted. Runs make buckets of their own; these are for users'
+data.
 """
 
 import io
