@@ -88,15 +88,21 @@ def _earlier(peer: Peer) -> list[int]:
 
 
 def _has_been_given(peer: Peer, rank: int) -> bool:
-    """Whether somebody has begun to hand this newcomer the model; True if it cannot be asked, as one that died."""
+    """Whether somebody has begun to hand this newcomer the model for this epoch; True if it cannot be asked, as one
+    that died.
+
+    Others may be an epoch ahead already: what they gave for theirs does not bring the newcomer to this one.
+    """
     try:
-        return bool(peer.database_of(rank).command("EXISTS", peer.keys.given))
+        given = peer.database_of(rank).command("GET", peer.keys.given)
     except (KeyError, TensorError, Unreachable):
         return True
+    return given is not None and int(given) <= peer.epoch
 
 
 def _give(peer: Peer, rank: int) -> None:
-    """Parameters, velocity, buffers, and what else a peer knows; once, whoever gives, as the newcomer's key tells."""
+    """Parameters, velocity, buffers, and what else a peer knows; once, whoever gives, as the newcomer's key tells: it
+    has the epoch that they are for."""
     keys, own = peer.keys, peer.database
     if _has_been_given(peer, rank):
         return
@@ -109,7 +115,7 @@ def _give(peer: Peer, rank: int) -> None:
     living = {other: first[other] for other in sorted(peer.taking_part())}
     try:
         theirs = peer.database_of(rank)
-        if theirs.command("SET", keys.given, peer.rank, "NX") is None:
+        if theirs.command("SET", keys.given, peer.epoch, "NX") is None:
             return
         for name, vector in tensors.items():
             theirs.set(name, vector, "other")
