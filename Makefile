@@ -8,7 +8,7 @@ ARCHITECTURES := allreduce scatterreduce mlless spirt gpu
 # Much of the tests is waiting: whole files of them in several processes, in the order that tests/conftest.py gives.
 PYTEST := -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test coverage mutation lint format bench images clean
+.PHONY: demo test compose-test coverage mutation lint format bench images clean
 
 demo: $(VENV)/installed
 	for architecture in $(ARCHITECTURES); do $(BIN)/slslab run $$architecture $(DEMO) || exit; done
@@ -16,6 +16,11 @@ demo: $(VENV)/installed
 
 test: lint $(VENV)/redis7
 	$(BIN)/python $(PYTEST)
+
+# What runs in containers alone: environments, images, and whole stacks that are brought up and taken down. `make test`
+# has it, too, and skips it where no engine answers or no images are built.
+compose-test: $(VENV)/installed-dev images
+	$(BIN)/pytest tests/docker tests/compose
 
 # The whole suite, measured in every process; fails if fewer than 90 % of the lines or of the branches are reached.
 coverage: $(VENV)/installed-dev $(VENV)/redis7
@@ -47,6 +52,7 @@ bench: $(VENV)/installed-dev
 	$(BIN)/python benchmarks/object_store.py --quick
 	$(BIN)/python benchmarks/overhead.py
 	$(BIN)/python benchmarks/in_database.py --model mobilenet --repeat 3
+	$(BIN)/python benchmarks/environments.py --quick
 
 # Everything of the compose stack, with no image registry; only what has changed is built again.
 images: $(VENV)/bin/python

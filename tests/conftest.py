@@ -16,7 +16,10 @@ from slslab.limits import lambda_limits
 
 # What takes longest begins first, so that in the end no process works on while all others have nothing left to do.
 LONGEST = (
+    "compose/test_stack.py",
     "slslab/environments/test_cgroup_v2.py",
+    "docker/test_conformance.py",
+    "docker/localstack/test_conformance.py",
     "slslab/test_cli.py",
     "architectures/test_registered.py",
     "architectures/test_mlless_drivers.py",

@@ -1,11 +1,12 @@
 """Long-running instances as containers of the engine, metered as those that are processes (see `slslab.instances`).
 
-They run in the emulator's network on the worker's image with the code that they are launched with in /var/task; no
-limit of Lambda's holds for them. They see GPUs if the engine gives them some, and compute on the CPU otherwise.
+They run in the emulator's network, on the worker's image or that of SLSLAB_INSTANCE_IMAGE, with the code that they are
+launched with in /var/task; no limit of Lambda's holds for them. They see GPUs if the engine gives them some, and compute on the CPU otherwise.
 """
 
 import asyncio
 import json
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -53,6 +54,7 @@ class ContainerFleet:
         on_record: Callable[[InstanceRecord], None],
     ) -> None:
         self._containers = containers
+        self._image = os.environ.get("SLSLAB_INSTANCE_IMAGE", containers.image)
         self._fleet = fleet
         self._home = home
         self._logs = logs
@@ -69,6 +71,11 @@ class ContainerFleet:
 
         Raises HostError if CUDA is wanted and no container gets a GPU, or the engine starts none.
         """
+        if await self._containers.call(self._containers.engine.image, self._image) is None:
+            raise HostError(
+                f"The engine has no image {self._image}.",
+                "build it, or name another in SLSLAB_INSTANCE_IMAGE; docs/compose.md tells how.",
+            )
         devices = await self._devices()
         try:
             for rank, event in enumerate(events):
@@ -151,7 +158,7 @@ class ContainerFleet:
         api = self._containers.engine.api
         host = {**api.create_host_config(network_mode="none"), **GPUS}
         created = api.create_container(
-            self._containers.image,
+            self._image,
             ["-c", LIST_GPUS],
             entrypoint=["python3"],
             host_config=host,
@@ -183,7 +190,7 @@ class ContainerFleet:
         )
         number = "" if device == CPU else device.partition(" ")[0].removeprefix("cuda:")
         configuration: Mapping[str, Any] = engine.api.create_container_config(
-            self._containers.image,
+            self._image,
             ["python3", "-m", module],
             entrypoint=[*GATE, f"{SHARED}/{EVENT}"],
             environment={

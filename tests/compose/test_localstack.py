@@ -6,12 +6,8 @@ LocalStack runs in its container, in the host's network, in front of the suite's
 import base64
 import io
 import json
-import os
-import shutil
 import socket
-import subprocess
 import time
-import urllib.request
 import zipfile
 from collections.abc import Iterator
 from typing import Any
@@ -20,13 +16,12 @@ import boto3
 import botocore.config
 import pytest
 from botocore.exceptions import ClientError
+from tests.compose.localstack import running_localstack
 
 from slslab.configuration import REGION
 from slslab.emulator import Emulator
 from slslab.testing import ROLE
 
-IMAGE = f"slslab/localstack:{os.environ.get('SLSLAB_TAG', 'local')}"
-READY_LIMIT_S = 120.0
 HANDLER = """
 import os
 
@@ -71,37 +66,10 @@ def package() -> bytes:
     return buffer.getvalue()
 
 
-def started(lambda_url: str) -> Iterator[str]:
-    """LocalStack in front of an emulator: its address, once it is ready."""
-    if shutil.which("docker") is None or subprocess.run(["docker", "info"], capture_output=True).returncode:
-        pytest.skip("no Docker engine answers: images/install-engine starts one")
-    if subprocess.run(["docker", "image", "inspect", IMAGE], capture_output=True).returncode:
-        pytest.skip("the images are not built: `make images` builds them")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    address = f"127.0.0.1:{port}"
-    settings = {"GATEWAY_LISTEN": address, "LOCALSTACK_HOST": address, "SLSLAB_LAMBDA_URL": lambda_url}
-    variables = [f"--env={name}={value}" for name, value in settings.items()]
-    command = ["docker", "run", "--detach", "--rm", "--network=host", *variables, IMAGE]
-    container = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
-    try:
-        deadline = time.monotonic() + READY_LIMIT_S
-        while True:
-            try:
-                with urllib.request.urlopen(f"http://{address}/_localstack/init/ready", timeout=5) as answer:
-                    if json.load(answer)["completed"]:
-                        break
-            except OSError:
-                assert time.monotonic() < deadline, "LocalStack did not become ready"
-            time.sleep(0.2)  # a server that is not there yet can only be asked again
-        yield f"http://{address}"
-    finally:
-        subprocess.run(["docker", "rm", "--force", container], check=True, capture_output=True)
-
-
 @pytest.fixture(scope="module")
 def localstack(emulator: Emulator) -> Iterator[str]:
-    yield from started(emulator.endpoint)
+    with running_localstack(emulator.endpoint) as address:
+        yield address
 
 
 def client(service: str, endpoint: str) -> Any:
@@ -208,7 +176,7 @@ def test_a_state_machine_runs_functions_with_retry_and_catch(
 def test_an_emulator_that_is_not_there_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         nobody = f"http://127.0.0.1:{free.getsockname()[1]}"
-    for address in started(nobody):
+    with running_localstack(nobody) as address:
         with pytest.raises(ClientError) as refused:
             client("lambda", address).list_functions()
         assert refused.value.response["Error"]["Code"] == "ServiceUnavailableException"
