@@ -312,12 +312,11 @@ def test_an_emulator_that_ends_is_told(composed: Composed, tmp_path: Path) -> No
     [
         (("spirt", "--workers", "3", *COMPOSE), 3, "needs 3 tensor databases, and the stack has 2: 1 are missing",
          "docker compose up -d --scale tensors=3"),
-        (("gpu", *COMPOSE), 3, "A compose stack has no instances", "--stack embedded"),
+        (("gpu", *COMPOSE), 3, "runs no containers, and so launches no instances", "--stack embedded"),
         (("allreduce", "--stack", "compose"), 2, "runs functions as process, and the plan wants docker",
          "--environment process"),
         (("mlless", "--queue", "rabbitmq", *COMPOSE), 2, "the plan wants rabbitmq", "--queue auto"),
         (("allreduce", "--memory", "10240", "--workers", "50", *COMPOSE), 3, "50 × 10,240 MB", "smaller --memory"),
-        (("allreduce", "--environment", "docker"), 2, "The embedded stack is on loopback", "--stack compose"),
     ],
 )  # fmt: skip
 def test_what_the_stack_cannot_do_is_refused(
