@@ -85,11 +85,15 @@ class GroupAccounts:
             return None
 
     def reset_peak(self) -> None:
-        """Start a new peak at the present usage (v2: from Linux 6.12; before, the peak is that of the whole life)."""
+        """Start a new peak at the present usage.
+
+        Where the file cannot be written (v2 before Linux 6.12, control groups that are mounted read-only) the peak
+        remains that of the whole life.
+        """
         if "memory" in self.paths:
             # v2 starts the peak anew for one open file alone: the one that is kept.
             with contextlib.suppress(OSError):
-                descriptor = self._descriptor("memory", self._peak_file, os.O_RDWR)
+                descriptor = self._descriptor("memory", self._peak_file)
                 os.pwrite(descriptor, b"0" if self.version == 1 else b"reset", 0)
 
     def cpu_ns(self) -> int | None:
@@ -97,7 +101,7 @@ class GroupAccounts:
         if self.version == 1 and "cpuacct" in self.paths:
             return int(self._read("cpuacct", "cpuacct.usage"))
         if self.version == 2:  # every group has it, with the controller or without
-            return self._keyed(next(iter(self.paths)), "cpu.stat")["usage_usec"] * 1000
+            return self._keyed(next(iter(self.paths)), "cpu.stat").get("usage_usec", 0) * 1000
         return None
 
     def throttled_ns(self) -> int:
@@ -112,11 +116,14 @@ class GroupAccounts:
         while self._open:
             os.close(self._open.popitem()[1])
 
-    def _descriptor(self, controller: str, name: str, access: int = os.O_RDONLY) -> int:
-        """An account, kept open: they are read several times in every invocation."""
+    def _descriptor(self, controller: str, name: str) -> int:
+        """An account, kept open: they are read several times in every invocation, and the peak is written, too."""
         path = self.paths[controller] / name
+        if path not in self._open and name == self._peak_file:
+            with contextlib.suppress(OSError):
+                self._open[path] = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         if path not in self._open:
-            self._open[path] = os.open(path, access | os.O_CLOEXEC)
+            self._open[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         return self._open[path]
 
     def _read(self, controller: str, name: str) -> bytes:
