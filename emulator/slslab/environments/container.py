@@ -16,9 +16,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from docker.errors import APIError, ImageNotFound, NotFound
+from docker.errors import APIError, ImageNotFound
 
-from slslab.environments.engine import CONNECTIONS, MARK_LABEL, OWNER_LABEL, Engine, owner, reason, remove
+from slslab.environments.engine import CONNECTIONS, HINT, MARK_LABEL, OWNER_LABEL, Engine, owner, reason, remove
 from slslab.environments.groups import GroupAccounts, cgroup_mounts, cgroups_of
 from slslab.environments.output import Stream
 from slslab.environments.sandbox import StartFailed
@@ -53,10 +53,15 @@ class Containers:
                     f"The engine has no image {self.image}.",
                     "build it with `make images`, or name another in SLSLAB_WORKER_IMAGE.",
                 )
-            self.engine.remove_orphans()
-            self._threads = stack.enter_context(ThreadPoolExecutor(CONNECTIONS, "slslab-engine"))
+            try:
+                self.engine.remove_orphans()
+            except OSError as error:
+                raise HostError(f"The engine does not show its containers: {reason(error)}.", HINT) from error
             self._session.watch_containers()
+            # Twice: what a thread waits for ends with its container, and one that a thread still makes ends after it.
             stack.callback(self._end)
+            self._threads = stack.enter_context(ThreadPoolExecutor(CONNECTIONS, "slslab-engine"))
+            stack.callback(self._remove)
             self._exit = stack.pop_all()
         return self
 
@@ -74,8 +79,15 @@ class Containers:
         """Ask the engine, whose client blocks, on a thread."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, method, *arguments)
 
+    def _remove(self) -> None:
+        try:
+            self.engine.remove_marked(self._session.id)
+        except OSError as error:
+            message = f"The engine does not remove this command's containers: {reason(error)}."
+            raise HostError(message, "the next command that uses containers removes them.") from error
+
     def _end(self) -> None:
-        self.engine.remove_marked(self._session.id)
+        self._remove()
         self._session.forget_containers()
 
 
@@ -148,21 +160,23 @@ class Container:
         return self._accounts
 
     async def start(self) -> None:
-        """Start the container, up to its runtime's first instruction; StartFailed if the engine does not."""
-        shared = await asyncio.to_thread(self._prepare)
+        """Start the container, up to its program's first instruction; StartFailed if engine or host does not."""
         try:
+            shared = await asyncio.to_thread(self._prepare)
             await self._create(shared)
-            try:
-                await self._call(self._api.start, self._container)
-            except APIError as error:
-                raise StartFailed(reason(error)) from error
+            await self._call(self._api.start, self._container)
             await self._adopt()
-        except BaseException:
-            await self.end()
-            await self.close()
+            # Opened last: the program starts now. They are gone if its home was removed while the container started.
+            self._output.open_named(shared / "log")
+            self._trace.open_named(shared / "trace")
+        except BaseException as error:
+            try:
+                await self.end()
+            finally:
+                await self.close()
+            if isinstance(error, OSError):  # also what the engine refuses
+                raise StartFailed(reason(error)) from error
             raise
-        self._output.open_named(shared / "log")
-        self._trace.open_named(shared / "trace")
 
     def pids(self) -> list[int]:
         """Its processes, as this host numbers them."""
@@ -174,20 +188,20 @@ class Container:
         self._trace.drain()
 
     async def freeze(self) -> None:
-        """Pause the container."""
-        with suppress(APIError):  # it ended meanwhile, which is seen as its exit
+        """Pause the container, if the engine does it; one that has ended is seen by its exit."""
+        self._paused = True
+        with suppress(OSError):
             await self._call(self._api.pause, self._container)
-            self._paused = True
 
     async def thaw(self) -> None:
-        """Let the container go on."""
+        """Let the container go on; OSError if the engine does not answer."""
         if self._paused:
             self._paused = False
-            with suppress(APIError):
+            with suppress(APIError):  # it has ended, or was not paused
                 await self._call(self._api.unpause, self._container)
 
     async def end(self) -> None:
-        """Kill and remove the container."""
+        """Kill and remove the container; OSError if the engine cannot, which then is asked again in the end."""
         if self._container:
             await self._call(remove, self._api, self._container)
         if self._watching is not None:
@@ -197,7 +211,11 @@ class Container:
 
     async def close(self) -> None:
         """Close its streams and accounts."""
+        if self._watching is not None and not self._watching.done():  # it could not be removed
+            self._watching.cancel()
+            await asyncio.wait([self._watching])
         if self._pidfd >= 0:
+            asyncio.get_running_loop().remove_reader(self._pidfd)
             os.close(self._pidfd)
             self._pidfd = -1
         if self._accounts is not None:
@@ -230,8 +248,6 @@ class Container:
             created = await self._call(self._api.create_container_from_config, configuration)
         except ImageNotFound as error:
             raise StartFailed(f"the engine has no such image any more ({reason(error)})") from error
-        except APIError as error:
-            raise StartFailed(reason(error)) from error
         self._container = created["Id"]
 
     async def _adopt(self) -> None:
@@ -254,7 +270,7 @@ class Container:
         if self._accounts is not None:
             self._accounts.keep()
         status = -int(signal.SIGKILL)
-        with suppress(NotFound, APIError):  # it has been removed: then it was killed
+        with suppress(OSError):  # it has been removed: then it was killed; or nobody can tell
             await self._call(self._api.wait, self._container)
             state = (await self._call(self._api.inspect_container, self._container))["State"]
             status = state["ExitCode"]

@@ -9,6 +9,7 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Mapping
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -58,9 +59,12 @@ class ContainerSandboxes(Containers):
 
     def __enter__(self) -> Self:
         super().__enter__()
-        self.address = self.engine.address()
-        self.hierarchy = self._hierarchy()
-        self.isolation = Isolation("docker", True, engine=f"Docker {self.engine.version}")
+        with ExitStack() as stack:
+            stack.push(self)
+            self.address = self.engine.address()
+            self.hierarchy = self._hierarchy()
+            self.isolation = Isolation("docker", True, engine=f"Docker {self.engine.version}")
+            stack.pop_all()
         return self
 
     def runtime(self, function: Function) -> str:

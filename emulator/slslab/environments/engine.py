@@ -9,7 +9,7 @@ import os
 import socket
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ import docker
 from slslab.errors import HostError
 
 MARK_LABEL, OWNER_LABEL, FUNCTION_LABEL = "slslab.emulator", "slslab.owner", "slslab.function"
+LOOPBACK = "127.0.0.1"
 CONNECTIONS = 64
 # A start waits for the engine's other starts; on a busy host a hundred at once take minutes.
 ANSWER_LIMIT_S = 600
@@ -31,14 +32,17 @@ class Engine:
     """A connection to the engine that DOCKER_HOST names, or the local one. HostError if none answers."""
 
     def __init__(self) -> None:
-        try:
-            self.api = docker.APIClient(
-                **docker.utils.kwargs_from_env(), version="auto", timeout=ANSWER_LIMIT_S, max_pool_size=CONNECTIONS
-            )
-            self.version: str = self.api.version()["Version"]
-        except DockerException as error:
-            raise HostError(f"No Docker engine answers: {reason(error)}.", HINT) from error
-        self.own = self._own_container()
+        with ExitStack() as stack:
+            try:
+                self.api = docker.APIClient(
+                    **docker.utils.kwargs_from_env(), version="auto", timeout=ANSWER_LIMIT_S, max_pool_size=CONNECTIONS
+                )
+                stack.callback(self.api.close)
+                self.version: str = self.api.version()["Version"]
+                self.own = self._own_container()
+            except (DockerException, OSError) as error:
+                raise HostError(f"No Docker engine answers: {reason(error)}.", HINT) from error
+            stack.pop_all()
 
     @property
     def in_container(self) -> bool:
@@ -54,8 +58,9 @@ class Engine:
     def address(self) -> str:
         """Where containers in that network reach this process."""
         if self.own is None:
-            return "127.0.0.1"
-        return str(self.own["NetworkSettings"]["Networks"][self.network()]["IPAddress"])
+            return LOOPBACK
+        # The host's network, which a container may be in, has no address of its own.
+        return str(self.own["NetworkSettings"]["Networks"][self.network()]["IPAddress"]) or LOOPBACK
 
     def host_path(self, path: Path) -> str:
         """The host's name of a path, the only one that the engine knows; HostError for one of this container alone."""

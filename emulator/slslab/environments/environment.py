@@ -1,6 +1,7 @@
 """An execution environment: its phases, metered on the Lambda clock, whatever kind of sandbox confines it."""
 
 import asyncio
+import contextlib
 import math
 import os
 import shutil
@@ -197,12 +198,14 @@ class Environment:
     async def stop(self) -> None:
         """Kill everything in the environment and remove every trace of it."""
         self.state = State.STOPPED
-        await self._end_sandbox()
-        self.log.close()
-        if self._clock is not None:
-            self._clock.close()
-            self._clock = None
-        await asyncio.to_thread(shutil.rmtree, self._home, ignore_errors=True)
+        try:
+            await self._end_sandbox()
+        finally:
+            self.log.close()
+            if self._clock is not None:
+                self._clock.close()
+                self._clock = None
+            await asyncio.to_thread(shutil.rmtree, self._home, ignore_errors=True)
 
     async def restart(self) -> None:
         """Back to before `start`: the runtime is killed, so that its initialisation can be repeated."""
@@ -230,12 +233,15 @@ class Environment:
 
     async def _end_sandbox(self) -> None:
         await self._runtime.stop()
-        await self._thaw()
+        with contextlib.suppress(OSError):  # its end does without
+            await self._thaw()
         if self.sandbox is not None:
-            await self.sandbox.end()
-            # Whoever watches the phase that this ended still reads the accounts that are closed next.
-            await self._metered.wait()
-            await self.sandbox.close()
+            try:
+                await self.sandbox.end()
+                # Whoever watches the phase that this ended still reads the accounts that are closed next.
+                await self._metered.wait()
+            finally:
+                await self.sandbox.close()
 
     def _setting(self, address: str) -> Setting:
         function, host = self.function, self._host
