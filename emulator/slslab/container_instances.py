@@ -9,6 +9,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,9 +37,9 @@ LIST_GPUS = "import torch\nfor n in range(torch.cuda.device_count()): print(torc
 class ContainerFleet:
     """The instances of one launch.
 
-    `home` is a directory for what they share with the emulator, `logs` where their logs go, `code` what lies in
-    /var/task; `variables` are the stack's. Trace records go to `on_event`, with the module as their function, and
-    metered records to `on_record`.
+    `home` is a directory of their own, for what they share with the emulator; `logs` where their logs go, `code` what
+    lies in /var/task; `variables` are the stack's. Trace records go to `on_event`, with the module as their function,
+    and metered records to `on_record`.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class ContainerFleet:
         self._containers = containers
         self._image = os.environ.get("SLSLAB_INSTANCE_IMAGE", containers.image)
         self._fleet = fleet
-        self._home = home
+        self.home = home
         self._logs = logs
         self._code = code
         self._variables = variables
@@ -65,24 +66,28 @@ class ContainerFleet:
         self._running: dict[str, Container] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._ending = False
+        self._over = False
+        self._launching = asyncio.Lock()
 
     async def launch(self, module: str, events: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
         """Launch one instance per event; the devices that they share in turn.
 
-        Raises HostError if CUDA is wanted and no container gets a GPU, or the engine starts none.
+        Raises HostError if CUDA is wanted and no container gets a GPU, or the engine does not start all, or `end` was
+        called meanwhile; then none is left.
         """
         if await self._containers.call(self._containers.engine.image, self._image) is None:
             raise HostError(
                 f"The engine has no image {self._image}.",
                 "build it, or name another in SLSLAB_INSTANCE_IMAGE; docs/compose.md tells how.",
             )
-        devices = await self._devices()
-        try:
-            for rank, event in enumerate(events):
-                await self._launch(module, rank, event, devices[rank % len(devices)])
-        except BaseException:
-            await self.end()
-            raise
+        async with self._launching:
+            try:
+                devices = await self._devices()
+                for rank, event in enumerate(events):
+                    await self._launch(module, rank, event, devices[rank % len(devices)])
+            except BaseException:
+                await self._end_launched()
+                raise
         return devices
 
     async def join(self) -> None:
@@ -90,14 +95,21 @@ class ContainerFleet:
         await asyncio.gather(*self._tasks)
 
     async def end(self) -> None:
-        """End those that still run, and return when all are metered."""
+        """End those that still run, and return when all are metered; a launch under way is broken off."""
+        self._over = True
+        async with self._launching:
+            await self._end_launched()
+
+    async def _end_launched(self) -> None:
         self._ending = True
         await asyncio.gather(*(container.end() for container in list(self._running.values())))
         await asyncio.gather(*self._tasks)
 
     async def _launch(self, module: str, rank: int, event: Mapping[str, Any], device: str) -> None:
+        if self._over:
+            raise HostError("The instances were ended before all of them had started.", "launch them again.")
         id_ = instance_id()
-        home = self._home / id_
+        home = self.home / id_
         home.mkdir(parents=True)
         document = home / EVENT
         document.write_text(json.dumps(event))
@@ -113,15 +125,19 @@ class ContainerFleet:
         container = Container(self._containers, home, {EVENT: document}, configure, write, frames.feed)
         try:
             await container.start()
-        except StartFailed as error:
+        except BaseException as error:
             log.close()
-            message = f"An instance could not start: {error}."
-            raise HostError(message, "`docker info` tells what the engine has.") from error
+            if isinstance(error, StartFailed | OSError):
+                message = f"An instance could not start: {error}."
+                raise HostError(message, "`docker info` tells what the engine has.") from error
+            raise
         self._running[id_] = container
         meter = Meter(id=id_, rank=rank, device=device)
         task = asyncio.ensure_future(self._attend(module, meter, container))
         task.add_done_callback(lambda _: log.close())
         self._tasks.append(task)
+        if self._ending:  # one that started before it has failed
+            await container.end()
 
     async def _attend(self, module: str, meter: Meter, container: Container) -> None:
         """Meter one instance to its end; one that fails ends the others."""
@@ -130,7 +146,8 @@ class ContainerFleet:
             await asyncio.wait([container.exited], timeout=SAMPLE_S)
         end_ns, ended = time.monotonic_ns(), self._ending
         used_ns = container.accounts.cpu_ns() if container.accounts is not None else None
-        await container.end()
+        with suppress(OSError):  # it has ended; what the engine keeps of it goes with the emulator
+            await container.end()
         await container.close()
         del self._running[meter.id]
         code, kind = container.exited.result(), self._fleet.instance_type
@@ -138,7 +155,8 @@ class ContainerFleet:
         if record.status == "error":
             self._ending = True
             for other in list(self._running.values()):
-                await other.end()
+                with suppress(OSError):  # whoever launched them ends them, too
+                    await other.end()
         self._on_record(record)
 
     async def _devices(self) -> tuple[str, ...]:

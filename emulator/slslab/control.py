@@ -22,6 +22,7 @@ import json
 import logging
 import re
 import secrets
+import shutil
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass, field
@@ -41,7 +42,7 @@ from slslab.emulator import Emulator
 from slslab.errors import HostError
 from slslab.instances import InstanceRecord
 from slslab.metering import InvocationRecord, clock_domain
-from slslab.packages import unpacked
+from slslab.packages import NO_ARCHIVE, unpacked
 from slslab.stack.network import HOST, Network
 from slslab.stack.services import ANSWER_S, Service, examine, server_information
 from slslab_workers.architecture import Fleet
@@ -200,15 +201,28 @@ class Control:
         if recording is None or recording.id != request.path_params["id"] or recording.ending is not None:
             return _refused(404, "There is no such recording.")
         containers = self._emulator.containers
-        if containers is None or recording.fleet is not None:
+        if containers is None:
             return _refused(409, "This emulator launches no instances.")
+        wanted = _launch_wanted(body)
+        if wanted is None:
+            return _refused(
+                400, "A launch has a module, code, events, variables (texts), an instance_type and a device."
+            )
         from slslab.container_instances import ContainerFleet
 
-        home = self._emulator.home / "instances" / recording.id
-        code = await asyncio.to_thread(unpacked, base64.b64decode(body["code"]), home / "code")
+        home = self._emulator.home / "instances" / secrets.token_hex(8)
+        try:
+            archive = base64.b64decode(body["code"], validate=True)
+            code = await asyncio.to_thread(unpacked, archive, home / "code")
+        except NO_ARCHIVE:
+            await asyncio.to_thread(shutil.rmtree, home, ignore_errors=True)
+            return _refused(400, "The code of a launch is no zip archive in Base64.")
+        if recording.fleet is not None or recording.ending is not None:  # also meanwhile
+            await asyncio.to_thread(shutil.rmtree, home, ignore_errors=True)
+            return _refused(409, "The recording has instances already, or has ended.")
         recording.fleet = ContainerFleet(
             containers,
-            Fleet(**body["fleet"]),
+            wanted,
             home=home,
             logs=self._emulator.logs,
             code=code,
@@ -219,6 +233,7 @@ class Control:
         try:
             devices = await recording.fleet.launch(body["module"], body["events"])
         except HostError as error:
+            await self._end_fleet(recording)
             return JSONResponse({"message": error.message, "hint": error.hint}, status_code=409)
         return JSONResponse({"devices": devices})
 
@@ -230,9 +245,15 @@ class Control:
         return Response(status_code=204)
 
     async def _end_fleet(self, recording: Recording) -> None:
-        if recording.fleet is not None:
-            await recording.fleet.end()
-            recording.fleet = None
+        fleet = recording.fleet
+        if fleet is None:
+            return
+        try:
+            await fleet.end()
+        finally:
+            await asyncio.to_thread(shutil.rmtree, fleet.home, ignore_errors=True)
+            if recording.fleet is fleet:  # others may have waited for the same end
+                recording.fleet = None
 
     async def _finish(self, request: Request) -> Response:
         recording = self._recording
@@ -250,7 +271,10 @@ class Control:
     async def _ended(self, recording: Recording) -> None:
         resources = recording.resources
         try:
-            await self._end_fleet(recording)
+            try:
+                await self._end_fleet(recording)
+            except OSError as error:  # the engine's; what it keeps goes with the emulator
+                LOG.error("the instances of a run could not be ended: %s", error)
             # Callers before what they call, and the bucket last: functions write to it until they have ended.
             await asyncio.to_thread(self._remove_machines, resources["machine"])
             await asyncio.to_thread(self._remove_functions, resources["function"])
@@ -307,6 +331,22 @@ class Control:
         if not re.fullmatch(r"[\w-]+", environment) or not path.exists():
             return _refused(404, f"There is no log of an environment {environment!r}.")
         return PlainTextResponse(await asyncio.to_thread(path.read_bytes))
+
+
+def _launch_wanted(body: Mapping[str, Any]) -> Fleet | None:
+    """The fleet of a launch; None if the launch is none."""
+    module, code, events = body.get("module"), body.get("code"), body.get("events")
+    variables, fleet = body.get("variables"), body.get("fleet")
+    if not (isinstance(module, str) and isinstance(code, str) and isinstance(events, list)):
+        return None
+    if not (all(isinstance(event, dict) for event in events) and _texts(variables) and _texts(fleet)):
+        return None
+    assert fleet is not None
+    return Fleet(**fleet) if fleet.keys() == {"instance_type", "device"} else None
+
+
+def _texts(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(text, str) for text in value.values())
 
 
 async def _body(request: Request) -> Mapping[str, Any]:

@@ -22,6 +22,8 @@ from slslab.service_errors import invalid
 
 HOT_RELOAD_BUCKET = "hot-reload"
 LAYER = "torch"
+# What unpacking raises for bytes that are no archive, or a broken one.
+NO_ARCHIVE = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, OSError, RuntimeError)
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,7 @@ class Packages:
                 self._held.add(directory)
                 self._known.add(directory)
                 _extract(package, directory)
-        except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, OSError, RuntimeError) as error:
+        except NO_ARCHIVE as error:
             self._held.discard(directory)
             self._known.discard(directory)
             shutil.rmtree(directory, ignore_errors=True)
@@ -134,7 +136,7 @@ class Packages:
 
 
 def unpacked(archive: bytes, directory: Path) -> Path:
-    """Unpack an archive of our own making into a new directory."""
+    """Unpack an archive of our own making into a new directory; one of NO_ARCHIVE if it is none."""
     with zipfile.ZipFile(io.BytesIO(archive)) as package:
         _extract(package, directory)
     return directory

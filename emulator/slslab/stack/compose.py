@@ -12,8 +12,9 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -38,6 +39,8 @@ from slslab_workers.architecture import Cloud, Requirements
 from slslab_workers.plan import Plan
 
 ANSWER_S = 60.0
+# Containers, objects and functions of a whole run are started and removed one by one.
+WORK_S = 600.0
 START = "start it with `slslab up --stack compose`, or name another in SLSLAB_EMULATOR_URL."
 OWNER = {"record": "event", "function": "states", "environment": "states"}
 # The operations by which something is made, and the parameter that names it.
@@ -79,9 +82,9 @@ class RemoteEmulator:
             pass
         raise HostError(f"What answers at {self.url} is no emulator of a compose stack.", START)
 
-    def ask(self, method: str, path: str, body: Any = None) -> tuple[int, bytes]:
-        """One request: status and body of the answer. Raises HostError if there is none."""
-        with closing(self._connection()) as connection:
+    def ask(self, method: str, path: str, body: Any = None, limit_s: float | None = None) -> tuple[int, bytes]:
+        """One request: status and body of the answer. Raises HostError if none comes within the limit (ANSWER_S)."""
+        with closing(self._connection(limit_s)) as connection:
             answer = self._answer(connection, method, path, body)
             return answer.status, answer.read()
 
@@ -100,8 +103,8 @@ class RemoteEmulator:
             connection.close()
             raise
 
-    def _connection(self) -> http.client.HTTPConnection:
-        return http.client.HTTPConnection(*self._address, timeout=ANSWER_S)
+    def _connection(self, limit_s: float | None = None) -> http.client.HTTPConnection:
+        return http.client.HTTPConnection(*self._address, timeout=ANSWER_S if limit_s is None else limit_s)
 
     def _answer(
         self, connection: http.client.HTTPConnection, method: str, path: str, body: Any
@@ -151,9 +154,9 @@ class RemoteRecording:
         self._answer.close()
         self._connection.close()
 
-    def listen(self, hear: Callable[[dict[str, Any]], None]) -> None:
-        """Hand on every record from now on, on a thread of its own."""
-        self._reader = threading.Thread(target=self._read, args=(hear,), name="recording", daemon=True)
+    def listen(self, hear: Callable[[dict[str, Any]], None], ended: Callable[[], None] = lambda: None) -> None:
+        """Hand on every record from now on, on a thread of its own; then say that no more will come."""
+        self._reader = threading.Thread(target=self._read, args=(hear, ended), name="recording", daemon=True)
         self._reader.start()
 
     def name(self, kind: str, name: str) -> None:
@@ -165,7 +168,7 @@ class RemoteRecording:
     def finish(self) -> dict[str, Any]:
         """End it, and wait until everything has arrived; the recording's last record."""
         assert self._reader is not None
-        self._emulator.ask("DELETE", self.path)
+        self._emulator.ask("DELETE", self.path, limit_s=WORK_S)
         self._reader.join()
         if self._failure is not None:
             raise self._failure
@@ -173,9 +176,10 @@ class RemoteRecording:
             raise HostError(f"The emulator at {self._emulator.url} ended before the run's recording did.", START)
         return self._end
 
-    def _read(self, hear: Callable[[dict[str, Any]], None]) -> None:
+    def _read(self, hear: Callable[[dict[str, Any]], None], ended: Callable[[], None]) -> None:
         # A connection that breaks off leaves no end; `finish` says so.
-        with suppress(OSError, http.client.HTTPException, ValueError):
+        with ExitStack() as stack, suppress(OSError, http.client.HTTPException, ValueError):
+            stack.callback(ended)
             for line in self._answer:
                 record = json.loads(line)
                 if record["record"] == "end":
@@ -209,9 +213,10 @@ class ComposeSystem:
             _check_replicas(requirements.tensor_databases, len(recording.tensors))
             launcher: RemoteLauncher | None = None
             if requirements.instances is not None:
-                launcher = RemoteLauncher(requirements.instances, self._emulator.ask, recording.path)
+                ask = partial(self._emulator.ask, limit_s=WORK_S)
+                launcher = RemoteLauncher(requirements.instances, ask, recording.path)
             heard = _Heard(recorder, launcher)
-            recording.listen(heard.record)
+            recording.listen(heard.record, launcher.broken if launcher is not None else lambda: None)
             clients = _Clients(self._services, about["credentials"], recording)
             tell_hosts = host_meter(requirements, recorder)
 

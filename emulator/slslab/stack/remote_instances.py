@@ -55,6 +55,11 @@ class RemoteLauncher:
         assert self._launched is not None
         self._launched.heard(record)
 
+    def broken(self) -> None:
+        """No record will come any more."""
+        if self._launched is not None:
+            self._launched.broken()
+
 
 class RemoteInstances:
     """The instances of one launch; their metered records tell of their ends."""
@@ -63,12 +68,15 @@ class RemoteInstances:
         self._left = count
         self._ask = ask
         self._failed: InstanceRecord | None = None
+        self._broken = False
         self._changed = threading.Condition()
 
     def check(self) -> None:
         """Raise the first failure, as RunFailed with the worker's rank; the other instances are ended then."""
         failed = self._failed
         if failed is None:
+            if self._broken and self._left:
+                raise HostError("The recording of the run ended before its instances did.", "`docker compose logs`.")
             return
         status, body = self._ask("GET", f"/slslab/logs/{quote(failed.id)}", None)
         with tempfile.NamedTemporaryFile() as log:
@@ -79,14 +87,14 @@ class RemoteInstances:
         """Wait until all instances have ended well; RunFailed as soon as one of them fails."""
         with self._changed:
             # Bounded waits, so that Ctrl-C is heard.
-            while self._left and self._failed is None:
+            while self._left and self._failed is None and not self._broken:
                 self._changed.wait(0.5)
         self.check()
 
     def wait(self) -> None:
-        """Wait until all have ended, in whatever way."""
+        """Wait until all have ended, in whatever way, or nobody tells."""
         with self._changed:
-            while self._left:
+            while self._left and not self._broken:
                 self._changed.wait(0.5)
 
     def heard(self, record: InstanceRecord) -> None:
@@ -95,4 +103,10 @@ class RemoteInstances:
             self._left -= 1
             if record.status == "error" and self._failed is None:
                 self._failed = record
+            self._changed.notify_all()
+
+    def broken(self) -> None:
+        """No record will come any more."""
+        with self._changed:
+            self._broken = True
             self._changed.notify_all()
