@@ -154,14 +154,23 @@ def _packaging(request: Mapping[str, Any]) -> dict[str, Any]:
             raise invalid("Please do not provide ImageUri when creating a function with packageType Zip.")
         for name in ("Handler", "Runtime"):
             required(request, name)
+        check_kind(request, of_image=False)
         return {}
     if not of_image:
         raise invalid("Please provide ImageUri when creating a function with packageType Image.")
-    if any(request.get(name) for name in ("Handler", "Runtime", "Layers")):
+    check_kind(request, of_image=True)
+    return {"handler": "", "runtime": ""}
+
+
+def check_kind(request: Mapping[str, Any], *, of_image: bool) -> None:
+    """InvalidParameterValueException for a setting that only functions of the other kind of package have."""
+    if of_image and any(request.get(name) for name in ("Handler", "Runtime", "Layers")):
         raise invalid(
             "Please don't provide Handler or Runtime or Layer when the intended function PackageType is Image."
         )
-    return {"handler": "", "runtime": ""}
+    if not of_image and request.get("ImageConfig"):
+        # assumed: the sentence is made after AWS's other one.
+        raise invalid("Please don't provide ImageConfig when the intended function PackageType is Zip.")
 
 
 def _image_config(given: Mapping[str, Any]) -> ImageConfig:

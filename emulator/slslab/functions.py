@@ -11,7 +11,18 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from slslab.configuration import ACCOUNT, LATEST, NAME, REGION, Function, bounded, function_arn, required, settings
+from slslab.configuration import (
+    ACCOUNT,
+    LATEST,
+    NAME,
+    REGION,
+    Function,
+    bounded,
+    check_kind,
+    function_arn,
+    required,
+    settings,
+)
 from slslab.limits import Limits
 from slslab.packages import Code
 from slslab.service_errors import ServiceError, conflict, constraint, invalid, missing
@@ -171,6 +182,7 @@ class Functions:
         """UpdateFunctionConfiguration: environments started from now on have the new configuration."""
         entry = self._unqualified(reference)
         _check_revision(request, entry.latest.revision)
+        check_kind(request, of_image=entry.latest.code.image is not None)
         entry.latest = _stamped(replace(entry.latest, **settings(request, self._limits)))
         return Target(entry.latest, None)
 
@@ -179,8 +191,8 @@ class Functions:
         entry = self._unqualified(reference)
         _check_revision(request, entry.latest.revision)
         if (code.image is None) != (entry.latest.code.image is None):
-            kind, wanted = ("Zip", "a zip archive") if code.image is not None else ("Image", "ImageUri")
-            raise invalid(f"Please provide {wanted} when updating a function with packageType {kind}.")
+            kind, ask = ("Zip", "don't provide") if code.image is not None else ("Image", "provide")
+            raise invalid(f"Please {ask} ImageUri when updating a function with packageType {kind}.")
         chosen = {key: value for key, value in request.items() if key == "Architectures"}
         updated = _stamped(replace(entry.latest, code=code, **settings(chosen, self._limits)))
         if request.get("DryRun"):

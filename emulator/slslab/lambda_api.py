@@ -327,7 +327,10 @@ def _location(code: Code) -> dict[str, str]:
     if code.directory is not None:
         return {"RepositoryType": "Local", "Location": code.directory.as_uri()}
     assert code.image is not None
-    resolved = f"{code.image.uri.partition('@')[0]}@{code.image.id}"
+    # The repository without its tag; a colon before the last slash is a registry's port. An image that is only here has
+    # no digest of a registry, so the engine's id stands for it.
+    head, slash, tail = code.image.uri.partition("@")[0].rpartition("/")
+    resolved = f"{head}{slash}{tail.partition(':')[0]}@{code.image.id}"
     return {"RepositoryType": "ECR", "ImageUri": code.image.uri, "ResolvedImageUri": resolved}
 
 

@@ -63,7 +63,8 @@ def test_an_image_is_a_function(lambda_client: Any, image: str, invoke: Invoke) 
     assert not {"Runtime", "Handler"} & created.keys()
     found = lambda_client.get_function(FunctionName="f")
     assert found["Code"]["ImageUri"] == image
-    assert found["Code"]["ResolvedImageUri"].endswith(f"@sha256:{created['CodeSha256']}")
+    # A digest stands in the tag's place.
+    assert found["Code"]["ResolvedImageUri"] == f"{image.partition(':')[0]}@sha256:{created['CodeSha256']}"
     assert invoke("f").payload == {
         "environment": "AWS_Lambda_Image",
         "handler": "app.handler",
@@ -87,22 +88,46 @@ def test_the_image_config_replaces_what_the_image_says(lambda_client: Any, image
         FunctionName="f", ImageConfig={"Command": ["app.handler"], "WorkingDirectory": "/tmp"}
     )
     assert changed["ImageConfigResponse"]["ImageConfig"] == {"Command": ["app.handler"], "WorkingDirectory": "/tmp"}
-    # The runtime client looks for the handler where it is started, unless it is in its path.
-    lambda_client.update_function_configuration(
-        FunctionName="f", Environment={"Variables": {"PYTHONPATH": "/var/task"}}
-    )
+    # The image's PYTHONPATH names /var/task, so the handler is found from there, too.
     assert invoke("f").payload["cwd"] == "/tmp"
 
 
-def test_an_image_that_is_not_there_is_refused(lambda_client: Any) -> None:
-    with pytest.raises(ClientError, match="Source image slslab/none:1 does not exist") as caught:
-        lambda_client.create_function(
-            FunctionName="f", PackageType="Image", Code={"ImageUri": "slslab/none:1"}, Role=ROLE
-        )
+@pytest.mark.parametrize("uri", ["slslab/none:1", "No Image", "../containers/{container}"])
+def test_an_image_that_is_not_there_is_refused(uri: str, lambda_client: Any, emulator: Emulator) -> None:
+    assert emulator.containers is not None
+    api = emulator.containers.engine.api
+    made = api.create_container(emulator.containers.image, labels=emulator.containers.labels)["Id"]
+    try:
+        with pytest.raises(
+            ClientError, match=r"Source image .* does not exist\. Provide a valid source image"
+        ) as caught:
+            lambda_client.create_function(
+                FunctionName="f", PackageType="Image", Code={"ImageUri": uri.format(container=made)}, Role=ROLE
+            )
+    finally:
+        api.remove_container(made)
     assert caught.value.response["Error"]["Code"] == "InvalidParameterValueException"
 
 
 def test_a_kind_of_package_cannot_be_changed(lambda_client: Any, image: str, deploy: Callable[..., str]) -> None:
     name = deploy("def handler(event, context):\n    return 1\n")
-    with pytest.raises(ClientError, match="packageType Zip"):
+    with pytest.raises(
+        ClientError, match="Please don't provide ImageUri when updating a function with packageType Zip"
+    ):
         lambda_client.update_function_code(FunctionName=name, ImageUri=image)
+
+
+def test_what_only_the_other_kind_has_is_refused(
+    lambda_client: Any, image: str, deploy: Callable[..., str], invoke: Invoke
+) -> None:
+    name = deploy("def handler(event, context):\n    return 1\n")
+    config = {"Command": ["app.other"]}
+    with pytest.raises(ClientError, match="Please don't provide ImageConfig"):
+        lambda_client.update_function_configuration(FunctionName=name, ImageConfig=config)
+    with pytest.raises(ClientError, match="Please don't provide ImageConfig"):
+        deploy("def handler(event, context):\n    return 1\n", ImageConfig=config)
+    lambda_client.create_function(FunctionName="f", PackageType="Image", Code={"ImageUri": image}, Role=ROLE)
+    for changed in ({"Handler": "app.other"}, {"Runtime": "python3.11"}):
+        with pytest.raises(ClientError, match="Please don't provide Handler or Runtime or Layer"):
+            lambda_client.update_function_configuration(FunctionName="f", **changed)
+    assert invoke("f").payload["environment"] == "AWS_Lambda_Image"

@@ -99,12 +99,12 @@ class ContainerSandboxes(Containers):
         image = self.engine.image(name)
         if image is None:
             raise ImageNotFound(name)
-        own, chosen = image["Config"], function.image_config
+        own, chosen = image["Config"], function.image_config  # newer engines leave out what is empty
         if function.code.image is None:
             command, directory = [function.handler], TASK_ROOT
         else:
-            command = [*(chosen.command or own["Cmd"] or ())]
-            directory = chosen.working_directory or own["WorkingDir"]
+            command = [*(chosen.command or own.get("Cmd") or ())]
+            directory = chosen.working_directory or own.get("WorkingDir") or "/"
         # The kernel counts /tmp's files as memory, Lambda does not; the resident set is held to the limit itself.
         memory = (function.memory_mb + function.ephemeral_mb) * MB
         binds = [f"{self.engine.host_path(shared)}:{SHARED}:ro"]
@@ -144,7 +144,7 @@ class ContainerSandboxes(Containers):
         }
         configuration: Mapping[str, Any] = api.create_container_config(
             name,
-            [*(chosen.entry_point or own["Entrypoint"] or []), *command],
+            [*(chosen.entry_point or own.get("Entrypoint") or []), *command],
             entrypoint=[*GATE, "/dev/null"],
             environment=variables,
             user=f"{LAMBDA_UID}:{LAMBDA_GID}",

@@ -76,9 +76,13 @@ class Engine:
 
     def image(self, name: str) -> Mapping[str, Any] | None:
         """The image as `docker inspect` has it; None if the engine does not have it."""
+        if ".." in name:  # no image's name, but a way to something else of the engine's
+            return None
         try:
             found: Mapping[str, Any] = self.api.inspect_image(name)
-        except NotFound:
+        except APIError as error:
+            if error.status_code not in (400, 404):  # it cannot be a name, or is none
+                raise
             return None
         return found
 
