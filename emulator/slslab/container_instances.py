@@ -144,7 +144,7 @@ class ContainerFleet:
         while not container.exited.done():
             meter.look(container.pids(), container.accounts)
             await asyncio.wait([container.exited], timeout=SAMPLE_S)
-        end_ns, ended = time.monotonic_ns(), self._ending
+        end_ns, ended = container.ended_ns or time.monotonic_ns(), self._ending
         used_ns = container.accounts.cpu_ns() if container.accounts is not None else None
         with suppress(OSError):  # it has ended; what the engine keeps of it goes with the emulator
             await container.end()

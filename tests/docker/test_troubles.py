@@ -178,6 +178,27 @@ def test_an_environment_that_could_not_be_paused_is_of_use_and_ends(
         client.close()
 
 
+def test_what_the_engine_takes_to_tell_of_an_end_is_not_the_functions(
+    emulator_settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Emulator(**emulator_settings) as emulator:
+        client = emulator.client("lambda")
+        create_function(client, "f", "import os\n\ndef handler(event, context):\n    os._exit(3)\n", Timeout=1)
+        assert emulator.containers is not None
+        wait = emulator.containers.engine.api.wait
+
+        def waiting(container: str) -> Any:
+            time.sleep(2)
+            return wait(container)
+
+        monkeypatch.setattr(emulator.containers.engine.api, "wait", waiting)
+        answer = client.invoke(FunctionName="f", Payload=b"1")
+        assert b"exit status 3" in answer["Payload"].read()
+        assert emulator.records[0].duration_ms < 900
+        assert emulator.records[0].host_delay_ms < 1900
+        client.close()
+
+
 def test_sandboxes_that_cannot_be_had_leave_no_connection(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     closed: list[Engine] = []
     close = Engine.close

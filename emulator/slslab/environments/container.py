@@ -9,6 +9,7 @@ import asyncio
 import os
 import signal
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
@@ -128,7 +129,8 @@ class Container:
 
     `configure` gets the directory that it shares with this process, in which it finds `files`, and returns the
     engine's configuration of it; `home` is where that directory is made. What the container writes goes to `log` and,
-    to descriptor 3, to `trace`. `exited` becomes its exit code, negative for a signal.
+    to descriptor 3, to `trace`. `exited` becomes its exit code, negative for a signal, once the engine has told it;
+    `ended_ns` is when it ended (CLOCK_MONOTONIC).
     """
 
     failure = ""
@@ -153,6 +155,7 @@ class Container:
         self._paused = False
         self._accounts: ContainerAccounts | None = None
         self.exited: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self.ended_ns: int | None = None
 
     @property
     def accounts(self) -> GroupAccounts | None:
@@ -259,14 +262,17 @@ class Container:
         except OSError as error:
             raise StartFailed(f"the container ended at once, or this process cannot see it ({error})") from error
         over = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        loop.add_reader(self._pidfd, over.set)
+        asyncio.get_running_loop().add_reader(self._pidfd, self._has_ended, over)
         self._watching = asyncio.ensure_future(self._watch(over))
+
+    def _has_ended(self, over: asyncio.Event) -> None:
+        asyncio.get_running_loop().remove_reader(self._pidfd)
+        self.ended_ns = time.monotonic_ns()
+        over.set()
 
     async def _watch(self, over: asyncio.Event) -> None:
         """Learn how the container ended."""
         await over.wait()
-        asyncio.get_running_loop().remove_reader(self._pidfd)
         if self._accounts is not None:
             self._accounts.keep()
         status = -int(signal.SIGKILL)

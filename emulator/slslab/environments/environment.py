@@ -321,7 +321,8 @@ class Environment:
                 over, held_ns = await _wait(waiting, min(tick_s, remaining_s))
                 now = time.monotonic_ns()
                 if over or now >= next_tick_ns or now - begin >= limit_ns:
-                    self._advance(clock, now, held_ns)
+                    # What it takes to learn how the runtime ended is not the function's.
+                    self._advance(clock, now if sandbox.ended_ns is None else min(now, sandbox.ended_ns), held_ns)
                     next_tick_ns = now + round(TICK_S * 1e9)
                 if self._memory_exceeded():
                     killed_by = Ending.OUT_OF_MEMORY

@@ -31,6 +31,8 @@ CLOCK_FILE = "/run/slslab-clock"
 class ProcessSandbox:
     """One runtime process (`python -m awslambdaric`) with what it starts; see `Sandbox`."""
 
+    ended_ns: int | None = None
+
     def __init__(self, sandboxes: "ProcessSandboxes", setting: Setting) -> None:
         self._isolated = bool(sandboxes.isolation.mode)
         self._group = self._confined(sandboxes, setting)

@@ -39,10 +39,12 @@ class Setting:
 class Sandbox(Protocol):
     """One runtime with everything that it starts, from its first instruction to its certain end.
 
-    `exited` becomes the runtime's exit code (negative for a signal).
+    `exited` becomes the runtime's exit code (negative for a signal); `ended_ns` is when it ended (CLOCK_MONOTONIC), if
+    that is known earlier than how.
     """
 
     exited: asyncio.Future[int]
+    ended_ns: int | None
 
     @property
     def failure(self) -> str:
