@@ -75,18 +75,21 @@ class ContainerFleet:
         Raises HostError if CUDA is wanted and no container gets a GPU, or the engine does not start all, or `end` was
         called meanwhile; then none is left.
         """
-        if await self._containers.call(self._containers.engine.image, self._image) is None:
-            raise HostError(
-                f"The engine has no image {self._image}.",
-                "build it, or name another in SLSLAB_INSTANCE_IMAGE; docs/compose.md tells how.",
-            )
         async with self._launching:
             try:
+                if await self._containers.call(self._containers.engine.image, self._image) is None:
+                    raise HostError(
+                        f"The engine has no image {self._image}.",
+                        "build it, or name another in SLSLAB_INSTANCE_IMAGE; docs/compose.md tells how.",
+                    )
                 devices = await self._devices()
                 for rank, event in enumerate(events):
                     await self._launch(module, rank, event, devices[rank % len(devices)])
-            except BaseException:
+            except BaseException as error:
                 await self._end_launched()
+                if isinstance(error, OSError):
+                    message = f"The engine launches no instances: {reason(error)}."
+                    raise HostError(message, "`docker info` tells whether it answers.") from error
                 raise
         return devices
 

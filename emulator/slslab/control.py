@@ -232,9 +232,11 @@ class Control:
         )
         try:
             devices = await recording.fleet.launch(body["module"], body["events"])
-        except HostError as error:
+        except BaseException as error:
             await self._end_fleet(recording)
-            return JSONResponse({"message": error.message, "hint": error.hint}, status_code=409)
+            if isinstance(error, HostError):
+                return JSONResponse({"message": error.message, "hint": error.hint}, status_code=409)
+            raise
         return JSONResponse({"devices": devices})
 
     async def _end_instances(self, request: Request) -> Response:

@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 import requests
+from botocore.exceptions import ClientError
 
 from slslab.emulator import Emulator
+from slslab.environments import container as container_module
 from slslab.environments.container import GATE, SHARED, Container, ContainerAccounts, Containers
 from slslab.environments.docker import ContainerSandboxes
 from slslab.environments.engine import MARK_LABEL, Engine
@@ -20,7 +22,7 @@ from slslab.environments.sandbox import StartFailed
 from slslab.errors import HostError
 from slslab.limits import lambda_limits
 from slslab.session import Session
-from slslab.testing import create_function
+from slslab.testing import ROLE, create_function
 
 HANDLER = "def handler(event, context):\n    return event\n"
 
@@ -227,3 +229,59 @@ def test_a_group_that_was_gone_before_it_was_read_used_nothing(tmp_path: Path) -
     accounts = ContainerAccounts(2, {"memory": tmp_path / "gone", "cpu": tmp_path / "gone"})
     assert (accounts.cpu_ns(), accounts.throttled_ns(), accounts.peak_bytes()) == (0, 0, 0)
     accounts.keep()
+
+
+def test_a_group_is_found_from_another_namespace_while_others_come_and_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There its path leads out of the mount (`/../docker-ID.scope`)."""
+    for number in range(20):  # whatever the order in which they are looked at
+        (tmp_path / f"{number}-gone.slice").mkdir()
+    group = tmp_path / "system.slice" / "docker-abc123.scope"
+    group.mkdir(parents=True)
+    (group / "cgroup.controllers").write_text("cpuset cpu io memory pids\n")
+    monkeypatch.setattr(container_module, "cgroups_of", lambda _pid: {"": "/../docker-abc123.scope"})
+    monkeypatch.setattr(container_module, "cgroup_mounts", lambda: iter([(tmp_path, {"cgroup2"})]))
+    scandir = os.scandir
+
+    def scanning(path: Any) -> Any:
+        if str(path).endswith("gone.slice"):
+            raise FileNotFoundError(path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", scanning)
+    accounts = container_module.container_accounts(1, "abc123")
+    assert (accounts.version, accounts.paths) == (2, dict.fromkeys(("cpu", "memory", "pids"), group))
+
+
+def test_in_the_hosts_network_the_runtime_api_is_on_loopback(session: Session) -> None:
+    with Containers(session) as containers:
+        containers.engine.own = {"NetworkSettings": {"Networks": {"host": {"IPAddress": ""}}}}
+        assert (containers.engine.network(), containers.engine.address()) == ("host", "127.0.0.1")
+
+
+def test_code_that_no_other_container_can_see_is_told(
+    emulator_settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "app.py").write_text(HANDLER)
+    host_path = Engine.host_path
+
+    def visible(engine: Engine, path: Path) -> str:
+        if path == tmp_path:
+            raise HostError("It lies in the emulator's own container.", "mount a volume there.")
+        return host_path(engine, path)
+
+    tmp_path.chmod(0o755)
+    monkeypatch.setattr(Engine, "host_path", visible)
+    with Emulator(**emulator_settings) as emulator:
+        client = emulator.client("lambda")
+        client.create_function(
+            FunctionName="f",
+            Runtime="python3.11",
+            Handler="app.handler",
+            Role=ROLE,
+            Code={"S3Bucket": "hot-reload", "S3Key": str(tmp_path)},
+        )
+        with pytest.raises(ClientError, match="could not start: It lies in the emulator's own container"):
+            client.invoke(FunctionName="f", Payload=b"1")
+        client.close()

@@ -251,6 +251,8 @@ class Container:
             created = await self._call(self._api.create_container_from_config, configuration)
         except ImageNotFound as error:
             raise StartFailed(f"the engine has no such image any more ({reason(error)})") from error
+        except HostError as error:
+            raise StartFailed(f"{error.message} ({error.hint})") from error
         self._container = created["Id"]
 
     async def _adopt(self) -> None:
@@ -258,7 +260,7 @@ class Container:
         state = (await self._call(self._api.inspect_container, self._container))["State"]
         try:
             self._pidfd = os.pidfd_open(state["Pid"])
-            self._accounts = container_accounts(state["Pid"], self._container)
+            self._accounts = await asyncio.to_thread(container_accounts, state["Pid"], self._container)
         except OSError as error:
             raise StartFailed(f"the container ended at once, or this process cannot see it ({error})") from error
         over = asyncio.Event()
@@ -297,9 +299,7 @@ def container_accounts(pid: int, container: str) -> ContainerAccounts:
             group = groups.get("" if version == 2 else controller)
             if group is None or controller.startswith("name="):
                 continue
-            path = mount / group.lstrip("/")
-            # Seen from another control group namespace the group has another name, which ends in the container's.
-            found = path if container in path.name and path.exists() else next(mount.rglob(f"*{container}*"), None)
+            found = _group(mount, group, container)
             if found is not None and version == 1:
                 paths[controller] = found
             elif found is not None:
@@ -308,3 +308,16 @@ def container_accounts(pid: int, container: str) -> ContainerAccounts:
     if not paths:
         raise FileNotFoundError(f"no control group of container {container[:12]} below /sys/fs/cgroup")
     return ContainerAccounts(1 if "cpuacct" in paths else 2, paths)
+
+
+def _group(mount: Path, group: str, container: str) -> Path | None:
+    """A container's group below a mount.
+
+    Seen from another control group namespace the group has another path, whose last name is the container's all the
+    same. It is looked for by os.walk, because other groups come and go meanwhile.
+    """
+    path = mount / group.lstrip("/")
+    if container in path.name and path.exists():
+        return path
+    found = (Path(top, name) for top, names, _ in os.walk(mount) for name in names if container in name)
+    return next(found, None)
