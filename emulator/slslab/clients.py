@@ -10,14 +10,12 @@ from slslab.configuration import REGION
 
 
 def settings(service: str, **more: Any) -> dict[str, Any]:
-    """Arguments of `Session.client` that suit a service of this host; `more` are botocore's, beside them."""
+    """Arguments of `Session.client` that suit a service of this host; `more` are botocore's, beside or in place of ours."""
     if service == "s3":
         more = {"s3": {"addressing_style": "path"}, **more}
     # A synchronous invocation may last as long as its time-out, and a retry would run it twice.
-    config = botocore.config.Config(
-        read_timeout=3600, retries={"total_max_attempts": 1}, max_pool_connections=64, **more
-    )
-    return {"region_name": REGION, "config": config}
+    chosen = {"read_timeout": 3600, "retries": {"total_max_attempts": 1}, "max_pool_connections": 64, **more}
+    return {"region_name": REGION, "config": botocore.config.Config(**chosen)}
 
 
 def aws_client(service: str, endpoint: str, credentials: Mapping[str, str], **more: Any) -> Any:

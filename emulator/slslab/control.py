@@ -53,6 +53,8 @@ if TYPE_CHECKING:  # the engine's client is needed only where there are containe
 
 SCHEMA = 1
 KINDS = ("function", "bucket", "machine")
+# A service that hangs must not keep the stack from the next run.
+REMOVAL_ANSWER_S = 60.0
 LOG = logging.getLogger(__name__)
 
 
@@ -321,7 +323,7 @@ class Control:
     @contextmanager
     def _client(self, service: str) -> Iterator[Any]:
         """A client of the service; what it refuses stays there, and is logged."""
-        with closing(self._emulator.client(service)) as client:
+        with closing(self._emulator.client(service, read_timeout=REMOVAL_ANSWER_S)) as client:
             try:
                 yield client
             except (botocore.exceptions.ClientError, botocore.exceptions.BotoCoreError) as error:

@@ -3,6 +3,7 @@
 import base64
 import io
 import json
+import socket
 import threading
 import time
 import zipfile
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from slslab import control as control_module
 from slslab.control import Control
 from slslab.emulator import CREDENTIALS, Emulator
 from slslab.environments.engine import MARK_LABEL
@@ -189,6 +191,21 @@ def test_an_end_may_take_longer_than_an_answer(composed: Emulator, monkeypatch: 
         monkeypatch.setattr(api, "remove_container", slow)
         monkeypatch.setattr(compose, "ANSWER_S", 1.0)
         recording.finish()
+
+
+def test_a_service_that_hangs_does_not_hold_the_stack(
+    control: Control, composed: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control_module, "REMOVAL_ANSWER_S", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        monkeypatch.setitem(composed._variables, "AWS_ENDPOINT_URL_SFN", url)
+        with RemoteEmulator(composed.endpoint).record("run", 0) as recording:
+            recording.listen(lambda _record: None)
+            recording.name("machine", "m")
+            monkeypatch.setattr(compose, "WORK_S", 20.0)
+            recording.finish()
+    assert control._recording is None
 
 
 def test_instances_of_an_emulator_that_died_are_waited_for_no_longer() -> None:
