@@ -4,6 +4,7 @@ How the stack was started stands in `compose.json` in the state directory, for `
 """
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -13,9 +14,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import redis
+
 from slslab.errors import HostError, RequestError
 from slslab.service import state_directory
 from slslab.stack.compose import RemoteEmulator, emulator_url
+from slslab.stack.services import server_information
 
 HEALTHY_LIMIT_S = 180.0
 ASK_S = 0.5
@@ -35,18 +39,21 @@ def compose_command() -> list[str]:
 
 
 def compose_files(named: Sequence[Path], *, offline: bool) -> list[Path]:
-    """The named files, or those of this source checkout; `offline` adds the images that are built here.
+    """The named files, or those of $COMPOSE_FILE, which is Compose's own variable, or the one of this source checkout;
+    `offline` adds the images that are built here.
 
     Raises RequestError if one is not there.
     """
+    separator = os.environ.get("COMPOSE_PATH_SEPARATOR", os.pathsep)
+    chosen = [Path(name) for name in os.environ.get("COMPOSE_FILE", "").split(separator) if name]
     # emulator/slslab/composing.py of a checkout; an installed package has no compose file.
-    files = list(named) or [Path(__file__).resolve().parents[2] / FILE]
-    if offline:
+    files = list(named) or chosen or [Path(__file__).resolve().parents[2] / FILE]
+    if offline and files[0].parent / OFFLINE not in files:
         files.append(files[0].parent / OFFLINE)
     for file in files:
         if not file.is_file():
             raise RequestError(f"There is no file {file}.", f"run it in a checkout, or name one: --file {FILE}.")
-    return [file.resolve() for file in files]
+    return [file.absolute() for file in files]
 
 
 def start(
@@ -95,8 +102,9 @@ def status() -> dict[str, Any] | None:
 
 def describe(about: dict[str, Any]) -> dict[str, Any]:
     """The document that `up` and `status` print, as the embedded stack's service has it."""
-    services = {service["part"]: service for service in about["services"]}
-    several = {"tensors": services["tensors"]["host"].split()}
+    services = {service["part"]: dict(service) for service in about["services"]}
+    several = {"tensors": _answering(services["tensors"]["host"].split())}
+    services["tensors"]["host"] = " ".join(several["tensors"])
     return {
         "kind": "compose",
         "version": about["version"],
@@ -105,7 +113,7 @@ def describe(about: dict[str, Any]) -> dict[str, Any]:
         "stack": {part: service["name"] for part, service in services.items()},
         "environment": about["environment"],
         "confinement": about["confinement"],
-        "services": about["services"],
+        "services": list(services.values()),
         "recording": about["recording"],
     }
 
@@ -131,6 +139,16 @@ def _wait_healthy(say: Callable[[str], None], limit_s: float) -> dict[str, Any]:
         time.sleep(ASK_S)  # a service that is not there yet can only be asked again
     message = f"The stack is not healthy after {limit_s:.0f} s: {ill}."
     raise HostError(message, "`docker compose ps` and `logs` tell more; `slslab down` ends it.")
+
+
+def _answering(addresses: Sequence[str]) -> list[str]:
+    """Those of the tensor databases' ports on this host that are in use: more are kept for a larger stack."""
+    found = []
+    for address in addresses:
+        with suppress(redis.RedisError):
+            server_information(address)
+            found.append(address)
+    return found
 
 
 def _succeeds(*command: str) -> bool:

@@ -64,18 +64,22 @@ class Network:
         if environment == "docker":
             _needed(variables, "SLSLAB_WORKER_IMAGE")
         everywhere = f"http://{SERVICE}:{port}" if host == "0.0.0.0" else None
+        s3, states = addresses["AWS_ENDPOINT_URL_S3"][0], addresses["AWS_ENDPOINT_URL_SFN"][0]
         return cls(
             listen=(host, port),
             advertise=variables.get("AWS_ENDPOINT_URL_LAMBDA", "") or everywhere,
             environment=environment,
-            s3=addresses["AWS_ENDPOINT_URL_S3"][0],
-            states=addresses["AWS_ENDPOINT_URL_SFN"][0],
+            s3=s3,
+            states=states,
             queue=addresses["SLSLAB_QUEUE_URL"][0],
             tensors=addresses["SLSLAB_TENSORS"],
             credentials={name: _needed(variables, name) for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")},
             ports={
                 "lambda": ports["SLSLAB_EMULATOR_PORT"] if variables.get("SLSLAB_EMULATOR_PORT") else (port,),
-                "s3": ports["SLSLAB_S3_PORT"],
+                # LocalStack may be the object store, too.
+                "s3": ports[
+                    "SLSLAB_LOCALSTACK_PORT" if urlsplit(s3).netloc == urlsplit(states).netloc else "SLSLAB_S3_PORT"
+                ],
                 "states": ports["SLSLAB_LOCALSTACK_PORT"],
                 "queue": ports["SLSLAB_QUEUE_PORT"],
                 "tensors": ports["SLSLAB_TENSORS_PORTS"],

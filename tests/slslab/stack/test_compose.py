@@ -116,7 +116,10 @@ def composed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Composed]:
             "SLSLAB_S3_PORT": port_of(store.endpoint),
             "SLSLAB_LOCALSTACK_PORT": port_of(states.endpoint),
             "SLSLAB_QUEUE_PORT": port_of(tensors.endpoints[2]),
-            "SLSLAB_TENSORS_PORTS": ",".join(port_of(url) for url in reversed(tensors.endpoints[:2])),
+            # One more than there are databases.
+            "SLSLAB_TENSORS_PORTS": ",".join(
+                [*(port_of(url) for url in reversed(tensors.endpoints[:2])), str(free_port())]
+            ),
         }
         process = start(variables, directory / "log")
         stack = Composed(f"http://127.0.0.1:{port}", process, directory / "log", variables, directory / "home")
@@ -400,6 +403,9 @@ def test_a_services_name_stands_for_all_its_replicas(monkeypatch: pytest.MonkeyP
     assert outside["s3"] == ("http://127.0.0.1:9000",)
     assert outside["queue"] == ("amqp://user:password@127.0.0.1:5672/%2F",)
     assert outside["tensors"] == tuple(f"redis://:p%40ss@127.0.0.1:{port}" for port in (7000, 7001, 7005))
+    assert Network.from_variables({**variables, "AWS_ENDPOINT_URL_S3": "http://localstack:4566"}).outside()["s3"] == (
+        "http://127.0.0.1:4566",
+    )
     there.append("172.20.0.1")
     assert len(network.tensor_urls()) == 3
     there.clear()
@@ -510,11 +516,17 @@ def test_up_status_and_down_of_a_compose_stack(composed: Composed, slslab: Comma
     assert slslab(composed.url, "down", PATH=path)[2].endswith("slslab is down.\n")
     assert slslab(composed.url, "down", PATH=path)[2] == "slslab was not up.\n"
     files = f"-f {file} -f {tmp_path}/compose/offline.yml"
-    assert (programs / "calls").read_text().splitlines() == [
+    calls = [
         "compose version",
         f"compose {files} up -d --scale tensors=2",
         f"compose {files} down --volumes --remove-orphans",
     ]
+    assert (programs / "calls").read_text().splitlines() == calls
+    # Compose's own variable says the same, the offline images already among its files or not.
+    named = f"{file}:{tmp_path}/compose/offline.yml"
+    assert slslab(composed.url, "up", *options[:-1], COMPOSE_FILE=named, PATH=path)[0] == 0
+    assert slslab(composed.url, "down", PATH=path)[0] == 0
+    assert (programs / "calls").read_text().splitlines() == [*calls, *calls]
 
 
 def test_up_without_compose_or_with_one_that_fails(composed: Composed, slslab: Command, tmp_path: Path) -> None:
