@@ -10,7 +10,7 @@ from slslab.configuration import REGION
 
 
 def settings(service: str, **more: Any) -> dict[str, Any]:
-    """Arguments of `Session.client` that suit a service of this host; `more` are botocore's, beside or in place of ours."""
+    """Arguments of `Session.client` that suit a service of this host; `more` are botocore's, or replace ours."""
     if service == "s3":
         more = {"s3": {"addressing_style": "path"}, **more}
     # A synchronous invocation may last as long as its time-out, and a retry would run it twice.

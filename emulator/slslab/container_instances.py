@@ -1,7 +1,8 @@
 """Long-running instances as containers of the engine, metered as those that are processes (see `slslab.instances`).
 
 They run in the emulator's network, on the worker's image or that of SLSLAB_INSTANCE_IMAGE, with the code that they are
-launched with in /var/task; no limit of Lambda's holds for them. They see GPUs if the engine gives them some, and compute on the CPU otherwise.
+launched with in /var/task; no limit of Lambda's holds for them. They see GPUs if the engine gives them some, and
+compute on the CPU otherwise.
 """
 
 import asyncio

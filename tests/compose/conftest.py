@@ -130,4 +130,4 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackCommands]:
         made.up()
         yield made
     finally:
-        made.compose("down", "--volumes", "--remove-orphans", "--timeout", "20")
+        made.compose("down", "--volumes", "--remove-orphans")

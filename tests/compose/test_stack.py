@@ -216,4 +216,4 @@ def test_ctrl_c_ends_a_stack_in_the_foreground(tmp_path: Path) -> None:
         process.stdout.close()
         assert made.left() == []
     finally:
-        made.compose("down", "--volumes", "--timeout", "20")
+        made.compose("down", "--volumes")
