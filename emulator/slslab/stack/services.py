@@ -80,7 +80,10 @@ def _http(address: str) -> str:
     # LocalStack tells its version there; any other server answers with an error, and its name.
     try:
         with urllib.request.urlopen(f"{address}/_localstack/health", timeout=ANSWER_S) as answer:
-            return f"LocalStack {json.load(answer)['version']}"
+            found = json.load(answer)
+            if not isinstance(found, dict) or "version" not in found:
+                raise ValueError("what answers is no LocalStack")
+            return f"LocalStack {found['version']}"
     except urllib.error.HTTPError as error:
         with error:
             # SeaweedFS also names the size to which its volumes may grow.

@@ -1,5 +1,6 @@
 """Runs on a compose stack: its emulator as a process of this host, with the embedded stack's parts as its services."""
 
+import http.server
 import json
 import os
 import re
@@ -7,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import tomllib
 from collections.abc import Callable, Iterator
@@ -30,6 +32,7 @@ from slslab.session import Session
 from slslab.stack.compose import RemoteEmulator
 from slslab.stack.embedded import EmbeddedObjectStore
 from slslab.stack.network import Network
+from slslab.stack.services import examine
 from slslab.stack.states import EmbeddedStateMachines
 from slslab.stack.tensors import EmbeddedTensorDatabases
 from slslab.statemachines import transitions
@@ -549,3 +552,19 @@ def test_up_without_compose_or_with_one_that_fails(composed: Composed, slslab: C
 def test_addresses_that_are_none_are_refused() -> None:
     with pytest.raises(RequestError, match="is no address of an emulator"):
         RemoteEmulator("http://127.0.0.1:port")
+
+
+def test_a_server_that_is_something_else_is_in_trouble_and_no_error() -> None:
+    class Other(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b'{"services": {}}')
+
+        def log_message(self, *_: Any) -> None:
+            return
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Other) as server:
+        threading.Thread(target=server.handle_request, daemon=True).start()
+        (found,) = examine({"s3": [f"http://127.0.0.1:{server.server_port}"]}, {})
+    assert not found.healthy
