@@ -131,3 +131,12 @@ def test_what_only_the_other_kind_has_is_refused(
         with pytest.raises(ClientError, match="Please don't provide Handler or Runtime or Layer"):
             lambda_client.update_function_configuration(FunctionName="f", **changed)
     assert invoke("f").payload["environment"] == "AWS_Lambda_Image"
+
+
+def test_a_functions_python_path_does_not_hide_the_runtime(deploy: Callable[..., str], invoke: Invoke) -> None:
+    """In the worker's image the runtime client is found by this variable."""
+    source = "import os, sys\n\ndef handler(event, context):\n    return sys.path, os.environ['HOME']\n"
+    name = deploy(source, Environment={"Variables": {"PYTHONPATH": "/var/task/vendor", "HOME": "/tmp/home"}})
+    path, home = invoke(name).payload
+    assert path.index("/var/task/vendor") < path.index("/opt/python")
+    assert home == "/tmp/home"

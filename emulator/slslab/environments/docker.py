@@ -142,6 +142,9 @@ class ContainerSandboxes(Containers):
             "SLSLAB_TRACE_FD": str(TRACE_DESCRIPTOR),
             "SLSLAB_CLOCK_FILE": f"{SHARED}/clock",
         }
+        if function.code.image is None and (named := variables.get("PYTHONPATH")):
+            # The worker's image finds the runtime client by it; Lambda's runtimes find theirs without.
+            variables["PYTHONPATH"] = os.pathsep.join([named, *_variable(own, "PYTHONPATH")])
         configuration: Mapping[str, Any] = api.create_container_config(
             name,
             [*(chosen.entry_point or own.get("Entrypoint") or []), *command],
@@ -164,6 +167,12 @@ class ContainerSandboxes(Containers):
         if version == 1:
             parents["freezer"] = Path("/sys/fs/cgroup/freezer")
         return Hierarchy(version, parents, tuple(name for name in offered if name not in parents))
+
+
+def _variable(own: Mapping[str, Any], name: str) -> list[str]:
+    """The value that an image's configuration gives a variable, if it does."""
+    entries = (entry.partition("=") for entry in own.get("Env") or ())
+    return [value for key, _, value in entries if key == name]
 
 
 def readable(directory: Path, home: Path) -> Path:
