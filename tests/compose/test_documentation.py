@@ -56,9 +56,9 @@ def steps() -> list[Step]:
 
 def validation(command: str) -> str:
     """The command of Compose that only reads what this one would do."""
-    if command.endswith("build") or " build " in command:
+    if " build " in command:
         return f"{command} --dry-run"
-    dry, replaced = re.subn(r" up .*", " config --quiet", command)
+    dry, replaced = re.subn(r" (up|run) .*", " config --quiet", command)
     assert replaced == 1, f"how can `{command}` be validated?"
     return dry
 
