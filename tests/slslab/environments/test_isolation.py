@@ -9,8 +9,8 @@ from typing import Any
 import psutil
 import pytest
 
-import slslab.emulator
 from slslab.emulator import Emulator
+from slslab.environments import process
 from slslab.environments.isolation import Isolation, Spawner, SpawnError, detect, visible_paths
 from slslab.testing import create_function
 
@@ -67,7 +67,7 @@ def test_a_user_namespace_gives_all_but_an_own_user_id(tmp_path: Path, monkeypat
         Spawner(wanted).close()
     except SpawnError as error:
         pytest.skip(f"no user namespaces here: {error}")
-    monkeypatch.setattr(slslab.emulator, "namespaces", lambda _isolate: wanted)
+    monkeypatch.setattr(process, "namespaces", lambda _isolate: wanted)
     with Emulator() as emulator:
         client = emulator.client("lambda")
         create(client, tmp_path)
