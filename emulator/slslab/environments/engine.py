@@ -21,6 +21,7 @@ from slslab.errors import HostError
 MARK_LABEL, OWNER_LABEL, FUNCTION_LABEL = "slslab.emulator", "slslab.owner", "slslab.function"
 LOOPBACK = "127.0.0.1"
 CONNECTIONS = 64
+LOCAL = "unix:///var/run/docker.sock"
 # A start waits for the engine's other starts; on a busy host a hundred at once take minutes.
 ANSWER_LIMIT_S = 600
 HINT = (
@@ -34,6 +35,7 @@ class Engine:
     def __init__(self) -> None:
         with ExitStack() as stack:
             try:
+                _knock(os.environ.get("DOCKER_HOST") or LOCAL)
                 self.api = docker.APIClient(
                     **docker.utils.kwargs_from_env(), version="auto", timeout=ANSWER_LIMIT_S, max_pool_size=CONNECTIONS
                 )
@@ -136,6 +138,17 @@ def remove(api: docker.APIClient, container: str) -> None:
             raise
         with suppress(NotFound):
             api.wait(container, condition="removed")
+
+
+def _knock(address: str) -> None:
+    """OSError if nobody listens at an engine's Unix socket; its client would find that out with a socket left open."""
+    scheme, _, path = address.partition("://")
+    if scheme == "unix":
+        with socket.socket(socket.AF_UNIX) as knocking:
+            try:
+                knocking.connect(path)
+            except OSError as error:
+                raise OSError(f"{error.strerror} at {path}") from error
 
 
 def owner() -> str:
