@@ -242,8 +242,7 @@ class Control:
         return JSONResponse({"devices": devices})
 
     async def _end_instances(self, request: Request) -> Response:
-        recording = self._recording
-        if recording is None or recording.id != request.path_params["id"]:
+        if (recording := self._recorded(request)) is None:
             return _refused(404, "There is no such recording.")
         await self._end_fleet(recording)
         return Response(status_code=204)
@@ -260,11 +259,15 @@ class Control:
                 recording.fleet = None
 
     async def _finish(self, request: Request) -> Response:
-        recording = self._recording
-        if recording is None or recording.id != request.path_params["id"]:
+        if (recording := self._recorded(request)) is None:
             return _refused(404, "There is no such recording.")
         await self._end(recording)
         return Response(status_code=204)
+
+    def _recorded(self, request: Request) -> Recording | None:
+        """The recording that a request names, if it is the present one."""
+        recording = self._recording
+        return recording if recording is not None and recording.id == request.path_params["id"] else None
 
     async def _end(self, recording: Recording) -> None:
         """End a recording, once: whoever comes later waits for its end, too."""

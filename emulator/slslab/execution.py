@@ -176,6 +176,7 @@ def execute(
 ) -> dict[str, Any]:
     """Run the plan to its end and return the run's document (status `done` or `failed`)."""
     lock = directory.lock()
+    began = False
     try:
         directory.write_plan(plan.to_document())
         started = time.monotonic()
@@ -184,7 +185,7 @@ def execute(
         with TraceWriter(directory.trace_log, plan.run) as writer:
             recorder = _Recorder(writer, plan, progress)
             with system.running(recorder, directory.logs) as running:
-                host = running.host
+                began, host = True, running.host
                 try:
                     outcome = architecture.drive(plan, running.cloud, progress)
                 except RunFailed as error:
@@ -201,9 +202,10 @@ def execute(
         directory.write("metrics.json", {key: document[key] for key in METRICS})
         directory.write(DOCUMENT, document)
         return document
-    except PlanError:
-        # A plan that turned out wrong before it began leaves no run behind.
-        shutil.rmtree(directory.path, ignore_errors=True)
+    except (PlanError, HostError) as error:
+        # A plan that turned out wrong, or a system that did not start, leaves no run behind.
+        if isinstance(error, PlanError) or not began:
+            shutil.rmtree(directory.path, ignore_errors=True)
         raise
     finally:
         directory.unlock(lock)

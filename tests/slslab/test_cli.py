@@ -268,6 +268,17 @@ def test_the_real_job(slslab: Slslab) -> None:
     )
 
 
+def test_a_run_that_its_host_cannot_begin_leaves_nothing(environment: dict[str, str], tmp_path: Path) -> None:
+    nowhere = {**environment, "DOCKER_HOST": f"unix://{tmp_path}/nobody.sock"}
+    command = [*COMMAND, "run", "allreduce", "--environment", "docker", "--out", str(tmp_path / "run")]
+    done = subprocess.run(command, env=nowhere, capture_output=True, text=True)
+    assert done.returncode == 3
+    error, hint = done.stderr.strip().splitlines()[-2:]
+    assert error == f"Error: No Docker engine answers: No such file or directory at {tmp_path}/nobody.sock."
+    assert hint.startswith("Hint: start Docker")
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
