@@ -20,7 +20,7 @@ test: lint $(VENV)/redis7
 # What runs in containers alone: environments, images, and whole stacks that are brought up and taken down. `make test`
 # has it, too, and skips it where no engine answers or no images are built.
 compose-test: $(VENV)/installed-dev images
-	$(BIN)/pytest tests/docker tests/compose
+	SLSLAB_CONTAINERS=required $(BIN)/pytest tests/docker tests/compose
 
 # The whole suite, measured in every process; fails if fewer than 90 % of the lines or of the branches are reached.
 coverage: $(VENV)/installed-dev $(VENV)/redis7

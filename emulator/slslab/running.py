@@ -12,6 +12,7 @@ import psutil
 
 from slslab.configuration import REGION
 from slslab.emulator import Emulator, memory_budget_mb
+from slslab.errors import RequestError
 from slslab.instances import InstanceRecord, ProcessLauncher, choose_devices
 from slslab.metering import InvocationRecord
 from slslab.pool import own_event
@@ -71,6 +72,9 @@ class EmbeddedSystem:
         self._environment = plan.environment
         self._requirements = requirements
         if requirements.instances is not None:
+            if plan.environment != "process":
+                message = "Instances are processes of this host with the embedded stack."
+                raise RequestError(message, "--stack compose launches them as containers.")
             choose_devices(requirements.instances.device)
         # Taken once: what is admitted must also fit when the stack itself has taken its memory.
         self.budget_mb = memory_budget_mb()

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -13,21 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.containers import need_containers
 
 ROOT = Path(__file__).resolve().parents[2]
 SERVICE_PORTS = ("EMULATOR", "LOCALSTACK", "S3", "QUEUE", "QUEUE_UI")
 REPLICAS = 8
-
-
-def unavailable() -> str:
-    """Why no stack can be started here; empty if it can."""
-    if shutil.which("docker") is None or subprocess.run(["docker", "info"], capture_output=True).returncode:
-        return "no Docker engine answers: images/install-engine starts one"
-    if subprocess.run(["docker", "compose", "version"], capture_output=True).returncode:
-        return "Docker has no Compose: images/install-engine installs it"
-    if subprocess.run(["docker", "image", "inspect", "slslab/base-bookworm:local"], capture_output=True).returncode:
-        return "the images are not built: `make images` builds them"
-    return ""
 
 
 @dataclass
@@ -89,8 +78,7 @@ class StackCommands:
 
 def make_stack(project: str, state: Path) -> StackCommands:
     """A stack that is not up yet. Skips where none can be; brings stale images up to date."""
-    if why := unavailable():
-        pytest.skip(why)
+    need_containers(compose=True)
     subprocess.run([sys.executable, ROOT / "images" / "build"], check=True, capture_output=True)
     first = free_ports(len(SERVICE_PORTS) + REPLICAS)
     ports = {f"SLSLAB_{name}_PORT": str(first + number) for number, name in enumerate(SERVICE_PORTS)}

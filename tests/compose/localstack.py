@@ -1,7 +1,6 @@
 """LocalStack's container in the host's network, in front of an emulator of this host."""
 
 import json
-import shutil
 import socket
 import subprocess
 import time
@@ -9,10 +8,9 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import pytest
+from tests.containers import need_containers
 
 from slslab.environments.container import Containers
-from slslab.errors import HostError
 from slslab.session import Session
 
 IMAGE = "slslab/localstack:local"
@@ -22,25 +20,17 @@ READY_LIMIT_S = 120.0
 @contextmanager
 def running_localstack(lambda_url: str) -> Iterator[str]:
     """Its address, once it is ready; gone after the block, and by a reaper if the block is killed. Skips without it."""
-    if (
-        shutil.which("docker") is None
-        or subprocess.run(["docker", "image", "inspect", IMAGE], capture_output=True).returncode
-    ):
-        pytest.skip(f"the engine has no image {IMAGE}, or there is none: `make images` builds it")
+    need_containers()
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"127.0.0.1:{free.getsockname()[1]}"
     settings = {"GATEWAY_LISTEN": address, "LOCALSTACK_HOST": address, "SLSLAB_LAMBDA_URL": lambda_url}
-    try:
-        with Session() as session, Containers(session) as containers:
-            words = [f"--env={name}={value}" for name, value in settings.items()]
-            words += [f"--label={name}={value}" for name, value in containers.labels.items()]
-            subprocess.run(
-                ["docker", "run", "--detach", "--network=host", *words, IMAGE], check=True, capture_output=True
-            )
-            _await(f"http://{address}/_localstack/init/ready")
-            yield f"http://{address}"
-    except HostError as error:
-        pytest.skip(f"no containers here: {error}")
+    with Session() as session, Containers(session) as containers:
+        words = [f"--env={name}={value}" for name, value in settings.items()]
+        words += [f"--label={name}={value}" for name, value in containers.labels.items()]
+        command = ["docker", "run", "--detach", "--network=host", *words, IMAGE]
+        subprocess.run(command, check=True, capture_output=True)
+        _await(f"http://{address}/_localstack/init/ready")
+        yield f"http://{address}"
 
 
 def _await(ready: str) -> None:

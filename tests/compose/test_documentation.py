@@ -7,7 +7,6 @@ import doctest
 import os
 import re
 import secrets
-import shutil
 import signal
 import socket
 import subprocess
@@ -17,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.containers import need_containers
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "compose.md"
-IMAGES = [f"slslab/{name}:local" for name in "emulator worker tensordb localstack rabbitmq seaweedfs".split()]
 BUILT = "slslab-hello:1"
 FUNCTIONS = "label=slslab.emulator"
 PORTS = (9001, 4566, 9000, 9010, 5672, 15672)
@@ -113,13 +112,7 @@ def left(project: str) -> list[str]:
 @pytest.fixture
 def project() -> Iterator[str]:
     """The name of a project for the default ports; whatever of it is still there afterwards is removed."""
-    for command, reason in (
-        (["docker", "info"], "no Docker engine answers: images/install-engine starts one"),
-        (["docker", "compose", "version"], "no `docker compose` is installed: images/install-engine installs it"),
-        (["docker", "image", "inspect", *IMAGES], "the images are not built: `make images` builds them"),
-    ):
-        if shutil.which("docker") is None or subprocess.run(command, capture_output=True).returncode:
-            pytest.skip(reason)
+    need_containers(compose=True)
     for port in PORTS:
         try:
             with socket.create_server(("127.0.0.1", port)):

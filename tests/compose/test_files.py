@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.containers import lack
 
 ROOT = Path(__file__).parents[2]
 MAIN = "docker-compose.yml"
@@ -45,7 +46,7 @@ def services(file: str) -> dict[str, Any]:
 )
 def test_every_compose_reads_every_combination(version: str | None, overrides: tuple[str, ...], tmp_path: Path) -> None:
     if version is None:
-        pytest.skip("no Compose is installed: images/install-engine installs one")
+        lack("no Compose is installed: images/install-engine installs one")
     files = [word for file in (MAIN, *overrides) for word in ("-f", str(ROOT / file))]
     # From elsewhere: paths are relative to the first file, whoever calls from wherever.
     command = [*COMPOSES[version], *files, "config"]

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 from collections.abc import Iterator
 from typing import Any
@@ -13,6 +12,7 @@ import redis
 import redis.backoff
 import redis.exceptions
 import redis.retry
+from tests.containers import need_containers
 
 TAG = os.environ.get("SLSLAB_TAG", "local")
 WORKER, TENSORDB, EMULATOR = (f"slslab/{name}:{TAG}" for name in ("worker", "tensordb", "emulator"))
@@ -67,10 +67,7 @@ def inspected(image: str) -> dict[str, Any]:
 @pytest.fixture(scope="module", autouse=True)
 def images() -> None:
     """Skips where there are none."""
-    if shutil.which("docker") is None or subprocess.run(["docker", "info"], capture_output=True).returncode:
-        pytest.skip("no Docker engine answers: images/install-engine starts one")
-    if subprocess.run(["docker", "image", "inspect", WORKER, TENSORDB, EMULATOR], capture_output=True).returncode:
-        pytest.skip("the images are not built: `make images` builds them")
+    need_containers()
 
 
 @pytest.fixture

@@ -4,22 +4,16 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.containers import need_containers
 
 from slslab.emulator import Emulator
-from slslab.environments.docker import ContainerSandboxes
-from slslab.errors import HostError
 from slslab.limits import lambda_limits
-from slslab.session import Session
 
 
 @pytest.fixture(scope="session")
 def emulator_settings() -> dict[str, Any]:
     """Containers; retries within moments instead of minutes."""
-    try:
-        with Session() as session, ContainerSandboxes(session, lambda_limits()):
-            pass
-    except HostError as error:
-        pytest.skip(f"no containers here: {error}")
+    need_containers()
     return {
         "environment": "docker",
         "limits": lambda_limits().changed(event_retry_base_s=0.01, event_throttle_s=0.01),

@@ -268,6 +268,16 @@ def test_the_real_job(slslab: Slslab) -> None:
     )
 
 
+def test_instances_are_no_containers_with_the_embedded_stack(environment: dict[str, str], tmp_path: Path) -> None:
+    command = [*COMMAND, "run", "gpu", "--environment", "docker", "--out", str(tmp_path / "run")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 2
+    error, hint = done.stderr.strip().splitlines()[-2:]
+    assert error == "Error: Instances are processes of this host with the embedded stack."
+    assert hint == "Hint: --stack compose launches them as containers."
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_run_that_its_host_cannot_begin_leaves_nothing(environment: dict[str, str], tmp_path: Path) -> None:
     nowhere = {**environment, "DOCKER_HOST": f"unix://{tmp_path}/nobody.sock"}
     command = [*COMMAND, "run", "allreduce", "--environment", "docker", "--out", str(tmp_path / "run")]
