@@ -67,6 +67,40 @@ class Hurried(MLLessWorker):
         return super()._short_of_time(started) or (self.rank == 1 and self.asked == 2)
 
 
+def handed_over(
+    plan: Plan, kind: type[MLLessWorker], store: Any, bucket: str, queue_url: str, monkeypatch: pytest.MonkeyPatch
+) -> tuple[list[tuple[str, dict[str, Any]]], list[dict[str, Any]]]:
+    """Run three workers of this kind and a supervisor with little time: what every invocation returned, and events."""
+    events: list[dict[str, Any]] = []
+    monkeypatch.setattr("slslab_workers.events.environment_sink", lambda: events.append)
+
+    def work(function: str, event: dict[str, Any]) -> dict[str, Any]:
+        if function == "supervisor":
+            context = Context(5)
+            context.function_name = "supervisor"
+            return supervisor.handler(event, context)
+        assignment = Assignment.from_event(event)
+        tracer = Tracer(events.append, plan.run, assignment.rank, f"{assignment.rank}/{assignment.generation}")
+        return kind(assignment, Context(1_000), Objects(store, bucket, tracer)).run()
+
+    server = Functions(work)
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_LAMBDA", f"http://127.0.0.1:{server.server_address[1]}")
+    try:
+        with open_queues(queue_url, Tracer(events.append, plan.run)) as queues:
+            create_queues(queues, plan)
+            server.invoke("supervisor", Supervision(plan, 0, 6).to_event())
+            for rank in range(3):
+                server.invoke("worker", Assignment(plan, bucket, rank, 0, 6, False, False, 0).to_event())
+            try:
+                answers = server.answers()
+            finally:
+                delete_queues(queues, plan)
+    finally:
+        server.stop()
+    return answers, events
+
+
 def test_hand_overs_in_the_middle_of_epochs_and_steps_change_nothing(
     store: Any,
     tensors_and_queue: tuple[str, str],
@@ -78,34 +112,7 @@ def test_hand_overs_in_the_middle_of_epochs_and_steps_change_nothing(
     """All workers leave after the steps in which worker 1 is short of time. The supervisor leaves by itself after every
     fourth report, in the middle of a step, and what it has heard goes on with it."""
     plan = make_plan("mlless", workers=3, batches=3, epochs=2, options={"filter": "none"})
-    bucket = upload(plan)
-    events: list[dict[str, Any]] = []
-    monkeypatch.setattr("slslab_workers.events.environment_sink", lambda: events.append)
-
-    def work(function: str, event: dict[str, Any]) -> dict[str, Any]:
-        if function == "supervisor":
-            context = Context(5)
-            context.function_name = "supervisor"
-            return supervisor.handler(event, context)
-        assignment = Assignment.from_event(event)
-        tracer = Tracer(events.append, plan.run, assignment.rank, f"{assignment.rank}/{assignment.generation}")
-        return Hurried(assignment, Context(1_000), Objects(store, bucket, tracer)).run()
-
-    server = Functions(work)
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    monkeypatch.setenv("AWS_ENDPOINT_URL_LAMBDA", f"http://127.0.0.1:{server.server_address[1]}")
-    try:
-        with open_queues(tensors_and_queue[1], Tracer(events.append, plan.run)) as queues:
-            create_queues(queues, plan)
-            server.invoke("supervisor", Supervision(plan, 0, 6).to_event())
-            for rank in range(3):
-                server.invoke("worker", Assignment(plan, bucket, rank, 0, 6, False, False, 0).to_event())
-            try:
-                answers = server.answers()
-            finally:
-                delete_queues(queues, plan)
-    finally:
-        server.stop()
+    answers, events = handed_over(plan, Hurried, store, upload(plan), tensors_and_queue[1], monkeypatch)
     results = [answer for name, answer in answers if name == "worker"]
     left = sorted((answer["position"], answer["rank"]) for answer in results if answer["status"] == "continued")
     assert left == [(position, rank) for position in (2, 4) for rank in range(3)]

@@ -15,31 +15,27 @@ import torch
 from rich.console import Console
 from tests.architectures.test_mlless_drivers import (
     Driven,
-    Functions,
     Hurried,
     aws,
     drive,
+    handed_over,
     slslab,
 )
-from tests.architectures.test_resumption import Context
 
 from slslab.execution import architectures
 from slslab.reports.tables import summary
 from slslab_workers import datasets, endpoints, gradients
 from slslab_workers.architecture import RunFailed
 from slslab_workers.events import Tracer
-from slslab_workers.mlless import supervisor
 from slslab_workers.mlless.counts import counts, removal_counts
-from slslab_workers.mlless.driver import MLLessDeployment, create_queues, delete_queues
+from slslab_workers.mlless.driver import MLLessDeployment
 from slslab_workers.mlless.filters import make_filter
 from slslab_workers.mlless.handlers import MLLessWorker
 from slslab_workers.mlless.settings import Settings
-from slslab_workers.mlless.supervisor import Supervision
 from slslab_workers.mlless.tuner import Decision, Tuner
 from slslab_workers.models import spec
 from slslab_workers.objects import Objects
 from slslab_workers.plan import Assignment, Plan, PlanError, thread_count
-from slslab_workers.queues import open_queues
 from slslab_workers.training import WorkerState
 
 __all__ = ["aws", "drive"]
@@ -255,35 +251,8 @@ def test_hand_overs_of_workers_and_supervisor_keep_who_is_left(
 ) -> None:
     """Worker 2 leaves in the step that the others hand over after; the supervisor hands over in the middle of steps."""
     plan = make(workers=3, batches=3, epochs=2)
-    bucket = upload(plan)
-    events: list[dict[str, Any]] = []
-    monkeypatch.setattr("slslab_workers.events.environment_sink", lambda: events.append)
     script(1, 4)
-
-    def work(function: str, event: dict[str, Any]) -> dict[str, Any]:
-        if function == "supervisor":
-            context = Context(5)
-            context.function_name = "supervisor"
-            return supervisor.handler(event, context)
-        assignment = Assignment.from_event(event)
-        tracer = Tracer(events.append, plan.run, assignment.rank, f"{assignment.rank}/{assignment.generation}")
-        return HurriedAndLate(assignment, Context(1_000), Objects(store, bucket, tracer)).run()
-
-    server = Functions(work)
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    monkeypatch.setenv("AWS_ENDPOINT_URL_LAMBDA", f"http://127.0.0.1:{server.server_address[1]}")
-    try:
-        with open_queues(tensors_and_queue[1], Tracer(events.append, plan.run)) as queues:
-            create_queues(queues, plan)
-            server.invoke("supervisor", Supervision(plan, 0, 6).to_event())
-            for rank in range(3):
-                server.invoke("worker", Assignment(plan, bucket, rank, 0, 6, False, False, 0).to_event())
-            try:
-                answers = server.answers()
-            finally:
-                delete_queues(queues, plan)
-    finally:
-        server.stop()
+    answers, events = handed_over(plan, HurriedAndLate, store, upload(plan), tensors_and_queue[1], monkeypatch)
     prints, losses, _ = reference(plan, [(1, 2), (4, 0)])
     results = {
         answer["rank"]: answer for name, answer in answers if answer["status"] == "finished" and name == "worker"
