@@ -143,6 +143,8 @@ def test_what_is_absent_says_so(objects: Objects, events: list[dict[str, Any]]) 
     missing_bucket = Objects(objects._client, "elsewhere", objects.tracer)
     with pytest.raises(botocore.exceptions.ClientError, match="NoSuchBucket"):
         missing_bucket.get("nothing", "fetch")
+    with pytest.raises(botocore.exceptions.ClientError, match="NoSuchBucket"):
+        missing_bucket.put("something", b"1", "fetch")
 
 
 class Scripted(ThreadingHTTPServer):

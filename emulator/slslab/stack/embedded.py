@@ -121,6 +121,8 @@ class EmbeddedObjectStore:
             "-s3",
             "-s3.port.iceberg=0",
             "-s3.port.lance=0",
+            # As S3: what is put into a bucket that is gone (by a function that ends after its run) is refused.
+            "-s3.autoCreateBucket=false",
             # Pieces of 4 MB and a bound on what is in flight (more waits, nothing is refused): a server of 1 GB even
             # under 16 clients with 45 MB each, where it would take 3 GB. Small objects stand beside their names.
             "-filer.maxMB=4",
