@@ -1,0 +1,447 @@
+"""The kernel: plays a program on a profile, event by event, and writes down when each step began, started and ended.
+
+It is deterministic: times are whole nanoseconds, made of them by products and quotients of IEEE numbers that are
+rounded at once, and of events at the same time the track with the lower number comes first. So the same program and
+profile give the same timeline on every machine."""
+
+import math
+from array import array
+from collections import deque
+from dataclasses import dataclass, field
+from heapq import heappop, heappush, heapreplace
+
+from slslab.replay.profiles import Profile, ProfileError
+from slslab.replay.program import Gathering, Program, Step, Track
+from slslab_workers.plan import thread_count
+
+NS = 1_000_000_000
+TRANSITION = "transition"
+NEVER = -1
+
+
+class ReplayError(RuntimeError):
+    """A program that cannot be played to its end: its steps wait for each other."""
+
+
+@dataclass(slots=True)
+class Call:
+    """When a track was accepted, began (its handler, after init) and ended, ns; -1: never. `init_ns` of a cold
+    start."""
+
+    accepted: int = NEVER
+    began: int = NEVER
+    ended: int = NEVER
+    init_ns: int = 0
+    cold: bool = False
+
+
+@dataclass
+class Timeline:
+    """What was played: columns with one entry per step, in the order in which they were played, and one call per track.
+
+    `begin` is when the track came to the step, `start` when what it waited for was there, `end` its end, all ns.
+    `polls` counts requests that found nothing. `after` is the entry whose end the step had to wait for longest, -1 if
+    it was the first."""
+
+    program: Program
+    profile: Profile
+    calls: list[Call]
+    track: array[int] = field(default_factory=lambda: array("q"))
+    steps: list[Step] = field(default_factory=list)
+    begin: array[int] = field(default_factory=lambda: array("q"))
+    start: array[int] = field(default_factory=lambda: array("q"))
+    end: array[int] = field(default_factory=lambda: array("q"))
+    polls: array[int] = field(default_factory=lambda: array("q"))
+    after: array[int] = field(default_factory=lambda: array("q"))
+
+    @property
+    def end_ns(self) -> int:
+        """When the last track ended."""
+        return max((call.ended for call in self.calls), default=0)
+
+
+def play(program: Program, profile: Profile) -> Timeline:
+    """The timeline of a program on a profile; ReplayError if it comes to a halt before its end."""
+    return _Player(program, profile).play()
+
+
+class _Cost:
+    """What one operation takes, in ns."""
+
+    __slots__ = ("channel", "latency", "per_byte", "per_worker", "server", "service", "service_per_byte")
+
+    def __init__(self, profile: Profile, op: str) -> None:
+        found = profile.operation(op)
+        self.channel = op.partition(".")[0]
+        channel = profile.channels[self.channel]
+        self.latency = round(found.latency_ms.value * 1e6)
+        self.per_byte = 1e3 / found.bandwidth_mb_s.value if found.bandwidth_mb_s else 0.0
+        self.per_worker = channel.per_worker
+        self.server, self.service, self.service_per_byte = 0, 0, 0.0
+        if channel.server is not None:
+            self.server = int(channel.server.servers.value)
+            self.service = round(channel.server.service_ms.value * 1e6)
+            bandwidth = channel.server.bandwidth_mb_s
+            self.service_per_byte = 1e3 / bandwidth.value if bandwidth else 0.0
+
+
+class _Processors:
+    """The CPU share of one environment: so many CPU nanoseconds in each period, and no more."""
+
+    __slots__ = ("period", "period_ns", "quota", "serial", "speed", "threads", "used")
+
+    def __init__(self, share: float, memory_mb: int, profile: Profile, speeds: tuple[float, ...]) -> None:
+        """`speeds` are those of ordinary and of parallel work; an infinite share is that of a machine of its own."""
+        self.period_ns = round(profile.compute.period_ms.value * 1e6)
+        self.quota = round(share * self.period_ns) if math.isfinite(share) else 0
+        self.threads = thread_count(memory_mb)
+        self.speed = speeds
+        self.serial = 1.0 - profile.compute.parallel.value
+        self.period = 0
+        self.used = 0
+
+    def burn(self, now: int, cpu_ns: int, parallel: bool) -> int:
+        """When so much work, begun now, is done."""
+        work = round(cpu_ns / self.speed[parallel])
+        if not parallel or self.threads == 1:
+            return self._spend(now, work, 1)
+        serial = round(work * self.serial)
+        return self._spend(self._spend(now, serial, 1), work - serial, self.threads)
+
+    def _spend(self, now: int, work: int, rate: int) -> int:
+        if not self.quota or self.quota >= rate * self.period_ns:
+            return now + -(-work // rate)
+        while work > 0:
+            period = now // self.period_ns
+            if period != self.period:
+                self.period, self.used = period, 0
+                # Whole periods in one go.
+                if whole := (work - 1) // self.quota if now == period * self.period_ns else 0:
+                    now += whole * self.period_ns
+                    work -= whole * self.quota
+                    self.period += whole
+            end = (self.period + 1) * self.period_ns
+            able = min(self.quota - self.used, (end - now) * rate)
+            if work <= able:
+                self.used += work
+                return now + -(-work // rate)
+            self.used += able
+            work -= able
+            now = end
+        return now
+
+
+class _Playing:
+    """A track under way."""
+
+    __slots__ = (
+        "begin",
+        "due",
+        "group",
+        "index",
+        "last",
+        "listed",
+        "pending",
+        "position",
+        "processors",
+        "ready",
+        "track",
+    )
+
+    def __init__(self, index: int, track: Track, before: int = NEVER) -> None:
+        self.index = index
+        self.track = track
+        self.position = 0
+        # What is left of the item at hand.
+        self.pending: deque[Step] = deque()
+        # Groups of a gathering that are left, and of these, by the time of their gate's opening, those that may run.
+        self.group: dict[int, tuple[Step, ...]] = {}
+        self.ready: list[tuple[int, int]] = []
+        self.begin = NEVER
+        self.listed = NEVER
+        self.last = before
+        # When it goes on; NEVER while it waits. Of several entries in the heap only that one counts.
+        self.due = 0
+        self.processors: _Processors | None = None
+
+
+class _Player:
+    def __init__(self, program: Program, profile: Profile) -> None:
+        self.program = program
+        self.profile = profile
+        self.timeline = Timeline(program, profile, [Call() for _ in program.tracks])
+        self.tracks = [_Playing(index, track) for index, track in enumerate(program.tracks)]
+        self.missing = list(program.gates)
+        self.opened = [0] * len(program.gates)
+        self.opener = [NEVER] * len(program.gates)
+        # Who waits for a gate: a track, and of a gathering the group.
+        self.waiting: dict[int, list[tuple[int, int]]] = {}
+        self.costs: dict[str, _Cost | None] = {}
+        self.queues: dict[tuple[str, int], list[int]] = {}
+        self.idle: dict[str, list[tuple[int, _Processors]]] = {}
+        self.held: deque[int] = deque()
+        functions = profile.functions
+        self.warm_ns = round(functions.warm_ms.value * 1e6)
+        self.cold_ns = {
+            "zip": round(functions.cold_zip_ms.value * 1e6),
+            "image": round(functions.cold_image_ms.value * 1e6),
+        }
+        self.free = int(functions.concurrency.value)
+        # Environments that may start: they grow with time, in ns of the rate, so that they are whole numbers.
+        self.ramp_ns = math.ceil(NS / functions.ramp_per_s.value)
+        self.burst_ns = int(functions.burst.value) * self.ramp_ns
+        self.started_until = -self.burst_ns
+        self.transition_ns = round(profile.transition_ms.value * 1e6)
+        self.heap: list[tuple[int, int]] = [(0, index) for index in range(len(self.tracks))]
+
+    def play(self) -> Timeline:
+        while self.heap:
+            now, index = heappop(self.heap)
+            if index < 0:
+                self._release(now)
+            elif self.tracks[index].due == now:
+                self.tracks[index].due = NEVER
+                self._advance(self.tracks[index], now)
+        stuck = [track for track, call in zip(self.program.tracks, self.timeline.calls, strict=True) if call.ended < 0]
+        if stuck:
+            raise ReplayError(
+                f"{len(stuck)} of {len(self.tracks)} tracks never end, the first being {stuck[0].name} of worker "
+                f"{stuck[0].worker}: the trace lacks what it waits for."
+            )
+        return self.timeline
+
+    def _wake(self, playing: _Playing, time: int) -> None:
+        playing.due = time
+        heappush(self.heap, (time, playing.index))
+
+    def _advance(self, playing: _Playing, now: int) -> None:
+        """Play a track from here to where it waits for others, or asks for what others ask for, too."""
+        call = self.timeline.calls[playing.index]
+        if call.began < 0:
+            if not self._start(playing, call, now):
+                return
+            now = call.began
+        while True:
+            step = self._next(playing, now)
+            if step is None:
+                if not playing.group:
+                    self._finish(playing, call, now)
+                elif playing.ready:
+                    self._wake(playing, playing.ready[0][0])
+                return
+            if playing.begin < 0:
+                playing.begin = now
+            opened = self._when_open(step.awaits, playing.index)
+            if opened is None:
+                return
+            cost = self._cost(step.op)
+            if opened > now or (cost is not None and cost.server and self.heap and self.heap[0][0] < now):
+                # What is shared is asked for in the order of time.
+                self._wake(playing, max(opened, now))
+                return
+            now = self._play(playing, step, cost, opened)
+            playing.pending.popleft()
+            playing.begin = NEVER
+
+    def _next(self, playing: _Playing, now: int) -> Step | None:
+        """The step that a track is at; None at its end, or while it gathers and nothing has come."""
+        if not playing.pending:
+            if not playing.group:
+                if playing.position == len(playing.track.steps):
+                    return None
+                item = playing.track.steps[playing.position]
+                playing.position += 1
+                if isinstance(item, Step):
+                    playing.pending.append(item)
+                    return item
+                self._gather(playing, item)
+            if playing.begin < 0:
+                playing.begin = now
+            if not playing.ready or playing.ready[0][0] > now:
+                return None
+            playing.pending.extend(playing.group.pop(heappop(playing.ready)[1]))
+        return playing.pending[0]
+
+    def _gather(self, playing: _Playing, gathering: Gathering) -> None:
+        playing.group = dict(enumerate(gathering.groups))
+        playing.listed = NEVER
+        for number, group in enumerate(gathering.groups):
+            (gate,) = group[0].awaits
+            if self.missing[gate]:
+                self.waiting.setdefault(gate, []).append((playing.index, number))
+            else:
+                heappush(playing.ready, (self.opened[gate], number))
+
+    def _when_open(self, gates: tuple[int, ...], index: int) -> int | None:
+        """When the last of these gates opened; None if one is closed, which will wake the track."""
+        latest = 0
+        for gate in gates:
+            if self.missing[gate]:
+                self.waiting.setdefault(gate, []).append((index, NEVER))
+                return None
+            latest = max(latest, self.opened[gate])
+        return latest
+
+    def _arrive(self, gates: tuple[int, ...], now: int, entry: int) -> None:
+        for gate in gates:
+            self.missing[gate] -= 1
+            if now >= self.opened[gate]:
+                self.opened[gate], self.opener[gate] = now, entry
+            if not self.missing[gate]:
+                opened = self.opened[gate]
+                for index, number in self.waiting.pop(gate, ()):
+                    playing = self.tracks[index]
+                    if number >= 0:
+                        heappush(playing.ready, (opened, number))
+                        # It goes on by itself if it is busy with another group.
+                        if playing.pending or 0 <= playing.due <= opened:
+                            continue
+                    self._wake(playing, opened)
+
+    def _start(self, playing: _Playing, call: Call, now: int) -> bool:
+        """Whether a track could begin: what it waits for is there, and an environment, if it needs one."""
+        track = playing.track
+        if call.accepted < 0:
+            opened = self._when_open(track.awaits, playing.index)
+            if opened is None:
+                return False
+            if opened > now:
+                self._wake(playing, opened)
+                return False
+            call.accepted = now
+            playing.last = self._opener(track.awaits)
+        if track.kind == "execution":
+            call.began = now
+            return True
+        if track.kind == "instance":
+            known = self.profile.instances.get(track.name)
+            if known is None:
+                raise ProfileError(
+                    f"The profile {self.profile.name} does not know the instance type {track.name}.",
+                    f'add [instances."{track.name}"] to it.',
+                )
+            speeds = (known.host_speed.value, known.compute_speed.value)
+            playing.processors = _Processors(math.inf, track.memory_mb, self.profile, speeds)
+            call.began = now + round(known.boot_s.value * NS)
+            return True
+        return self._take_environment(playing, call, now)
+
+    def _take_environment(self, playing: _Playing, call: Call, now: int) -> bool:
+        track = playing.track
+        if not self.free:
+            self.held.append(playing.index)
+            return False
+        pool = self.idle.setdefault(track.name, [])
+        # The one that was used last; what ends later than now is still busy.
+        place = next((place for place in range(len(pool) - 1, -1, -1) if pool[place][0] <= now), None)
+        if place is not None:
+            playing.processors = pool.pop(place)[1]
+            call.began = now + self.warm_ns
+        else:
+            allowed = self.started_until + self.ramp_ns
+            if allowed > now:
+                self._wake(playing, allowed)
+                return False
+            self.started_until = max(allowed, now - self.burst_ns)
+            compute = self.profile.compute
+            share = track.memory_mb / compute.vcpu_mb.value
+            playing.processors = _Processors(share, track.memory_mb, self.profile, (compute.speed.value,) * 2)
+            ready = now + self.cold_ns[track.package]
+            call.init_ns = playing.processors.burn(ready, track.init_cpu_ns, False) - ready
+            call.cold = True
+            call.began = ready + call.init_ns + self.warm_ns
+        self.free -= 1
+        return True
+
+    def _finish(self, playing: _Playing, call: Call, now: int) -> None:
+        call.ended = now
+        if playing.track.kind == "invocation":
+            assert playing.processors is not None
+            self.idle[playing.track.name].append((now, playing.processors))
+            heappush(self.heap, (now, NEVER))
+        self._arrive(playing.track.opens, now, playing.last)
+
+    def _release(self, now: int) -> None:
+        """An environment is free again, and with it some concurrency."""
+        self.free += 1
+        if self.held:
+            self._wake(self.tracks[self.held.popleft()], now)
+
+    def _cost(self, op: str) -> _Cost | None:
+        if op not in self.costs:
+            self.costs[op] = _Cost(self.profile, op) if "." in op else None
+        return self.costs[op]
+
+    def _play(self, playing: _Playing, step: Step, cost: _Cost | None, opened: int) -> int:
+        """Play a step whose gates are open; returns its end."""
+        timeline, begin, polls = self.timeline, playing.begin, 0
+        start = max(begin, opened)
+        if step.polling and cost is not None:
+            start, polls = self._poll(playing, step, begin, opened)
+        if step.op == TRANSITION:
+            end = start + self.transition_ns
+        elif cost is None:
+            end = self._burn(playing, start, step.cpu_ns, step.parallel)
+        elif step.requests <= 1 or opened <= begin:
+            end = self._transfer(playing, step, cost, start)
+        else:
+            # Those before the last one need not wait for all.
+            whole = self._transfer(playing, step, cost, begin) - begin
+            end = max(begin + whole, start + -(-whole // step.requests))
+        last = self._opener(step.awaits) if opened > begin else playing.last
+        playing.last = len(timeline.steps)
+        timeline.steps.append(step)
+        for column, value in (
+            (timeline.track, playing.index),
+            (timeline.begin, begin),
+            (timeline.start, start),
+            (timeline.end, end),
+            (timeline.polls, polls),
+            (timeline.after, last),
+        ):
+            column.append(value)
+        self._arrive(step.opens, end, playing.last)
+        return end
+
+    def _opener(self, gates: tuple[int, ...]) -> int:
+        """The entry that opened the last one of these gates."""
+        return self.opener[max(gates, key=lambda gate: self.opened[gate])] if gates else NEVER
+
+    def _burn(self, playing: _Playing, now: int, cpu_ns: int, parallel: bool = False) -> int:
+        return now if playing.processors is None else playing.processors.burn(now, cpu_ns, parallel)
+
+    def _transfer(self, playing: _Playing, step: Step, cost: _Cost, now: int) -> int:
+        requests = max(1, step.requests)
+        delay = 0
+        if cost.server:
+            owner = (playing.track.worker if step.at < 0 else step.at) if cost.per_worker else -1
+            queue = self.queues.setdefault((cost.channel, owner), [0] * cost.server)
+            served = max(now, queue[0])
+            busy = cost.service * requests + round(cost.service_per_byte * step.bytes) + step.server_cpu_ns
+            heapreplace(queue, served + busy)
+            delay = served - now
+        computed = self._burn(playing, now + delay, step.cpu_ns) - now - delay
+        moved = max(computed, round(cost.per_byte * step.bytes))
+        return now + delay + cost.latency * requests + step.server_cpu_ns + moved
+
+    def _poll(self, playing: _Playing, step: Step, begin: int, opened: int) -> tuple[int, int]:
+        """When the request that succeeds starts, and how many polls before it found nothing, each with its pause."""
+        now, polls = begin, 0
+        listing = step.polling == "list"
+        if listing and opened <= playing.listed:
+            return begin, 0
+        cost = self._cost(f"object.{step.polling}")
+        assert cost is not None
+        cpu_ns = self.program.poll_cpu_ns.get(step.polling, 0)
+        first, factor, limit = self.program.polls
+        pause = first
+        while now < opened:
+            now = self._burn(playing, now, cpu_ns) + cost.latency + round(pause * NS)
+            pause = min(pause * factor, limit)
+            polls += 1
+        if listing:
+            # One that finds something, too.
+            playing.listed = now
+            now = self._burn(playing, now, cpu_ns) + cost.latency
+            polls += 1
+        return now, polls
