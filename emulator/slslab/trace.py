@@ -1,6 +1,6 @@
 """The trace of a run: appended while it goes on, compacted into Parquet at its end or after a crash.
 
-Schema 1 is documented in docs/trace.md. Times are nanoseconds of CLOCK_MONOTONIC, one clock domain per host and boot.
+Schema 2 is documented in docs/trace.md. Times are nanoseconds of CLOCK_MONOTONIC, one clock domain per host and boot.
 """
 
 import fcntl
@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from slslab.errors import HostError, RunError
 from slslab.metering import clock_domain
 
-SCHEMA = 1
+SCHEMA = 2
 LOG = "trace.jsonl"
 TABLE = "trace.parquet"
 INVOCATIONS = "invocations.jsonl"
@@ -46,6 +46,7 @@ COLUMNS = pa.schema(
         ("clock", pa.string()),
         ("host_delay_ns", pa.int64()),
         ("cpu_ns", pa.int64()),
+        ("cpu_before_ns", pa.int64()),
         ("bytes", pa.int64()),
         ("requests", pa.int64()),
         ("resource", pa.string()),
@@ -264,6 +265,8 @@ def _table(records: Sequence[Mapping[str, Any]]) -> pa.Table:
     # Equal starts are told apart by the end and then by the order of arrival, so that the numbering is reproducible.
     events.sort(key=lambda event: (event["start_ns"], event["end_ns"]))
     columns: dict[str, Any] = {name: [event[name] for event in events] for name in _EVENT}
+    # Only workers' processes have any.
+    columns["cpu_before_ns"] = [event.get("cpu_before_ns", 0) for event in events]
     columns["event"] = range(len(events))
     columns["run"] = [header["run"]] * len(events)
     columns["clock"] = [header["clock"]] * len(events)

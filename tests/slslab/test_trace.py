@@ -47,7 +47,7 @@ def test_events_are_numbered_by_their_start_and_carry_the_schema(tmp_path: Path)
     assert trace.events.column("event").to_pylist() == [0, 1, 2]
     stored = pq.read_table(tmp_path / TABLE)
     assert stored.schema.names == COLUMNS.names
-    assert stored.schema.metadata[b"slslab.schema"] == b"1"
+    assert stored.schema.metadata[b"slslab.schema"] == b"2"
     assert not (tmp_path / LOG).exists()
     assert load(tmp_path).events.to_pylist() == trace.events.to_pylist()
     assert not trace.torn
@@ -315,9 +315,9 @@ def test_a_broken_line_in_the_middle_is_named(tmp_path: Path, line: str, says: s
 def test_other_schemas_and_missing_traces_are_refused(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="has no trace"):
         load(tmp_path)
-    header = {"record": "header", "schema": 2, "run": "r", "clock": "c", "started": ""}
+    header = {"record": "header", "schema": 1, "run": "r", "clock": "c", "started": ""}
     (tmp_path / LOG).write_text(json.dumps(header) + "\n")
-    with pytest.raises(RunError, match="schema 2"):
+    with pytest.raises(RunError, match="schema 1"):
         load(tmp_path)
     (tmp_path / LOG).write_text("")
     with pytest.raises(RunError, match="no header"):
@@ -347,9 +347,9 @@ def test_a_record_after_the_end_is_dropped(tmp_path: Path) -> None:
 def test_a_table_of_another_schema_is_refused(tmp_path: Path) -> None:
     write(tmp_path, [event("compute", 0, 1)])
     table = compact(tmp_path).events
-    for metadata in (None, {b"slslab.schema": b"2"}):
+    for metadata in (None, {b"slslab.schema": b"1"}):
         pq.write_table(table.replace_schema_metadata(metadata), tmp_path / TABLE)
-        with pytest.raises(RunError, match="is not of trace schema 1"):
+        with pytest.raises(RunError, match="is not of trace schema 2"):
             load(tmp_path)
 
 

@@ -40,6 +40,8 @@ class Tracer:
         self.invocation = invocation
         self.epoch = -1
         self.step = -1
+        # CPU time of the process at the end of the event before.
+        self._cpu_ns = time.process_time_ns()
         self._sink = sink if sink is not None else environment_sink()
 
     @contextmanager
@@ -61,14 +63,16 @@ class Tracer:
         try:
             yield span
         finally:
-            end = time.monotonic_ns()
+            end, cpu_end = time.monotonic_ns(), time.process_time_ns()
+            before, self._cpu_ns = max(0, cpu - self._cpu_ns), cpu_end
             self._sink(
                 {
                     "op": span.op,
                     "phase": span.phase,
                     "start_ns": start,
                     "end_ns": end,
-                    "cpu_ns": time.process_time_ns() - cpu,
+                    "cpu_ns": cpu_end - cpu,
+                    "cpu_before_ns": before,
                     "bytes": span.bytes,
                     "requests": span.requests,
                     "resource": span.resource,

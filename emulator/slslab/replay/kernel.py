@@ -46,13 +46,13 @@ class Timeline:
     program: Program
     profile: Profile
     calls: list[Call]
-    track: array[int] = field(default_factory=lambda: array("q"))
+    track: "array[int]" = field(default_factory=lambda: array("q"))
     steps: list[Step] = field(default_factory=list)
-    begin: array[int] = field(default_factory=lambda: array("q"))
-    start: array[int] = field(default_factory=lambda: array("q"))
-    end: array[int] = field(default_factory=lambda: array("q"))
-    polls: array[int] = field(default_factory=lambda: array("q"))
-    after: array[int] = field(default_factory=lambda: array("q"))
+    begin: "array[int]" = field(default_factory=lambda: array("q"))
+    start: "array[int]" = field(default_factory=lambda: array("q"))
+    end: "array[int]" = field(default_factory=lambda: array("q"))
+    polls: "array[int]" = field(default_factory=lambda: array("q"))
+    after: "array[int]" = field(default_factory=lambda: array("q"))
 
     @property
     def end_ns(self) -> int:

@@ -179,7 +179,7 @@ def test_the_embedded_databases_tell_of_every_execution(tmp_path: Any) -> None:
         ("tensor.script.run", "s/average avg:0", 1, 12_000)
     ] * 2
     assert all(event["cpu_ns"] > 0 and event["overhead"] for event in events)
-    header = {"record": "header", "schema": 1, "run": "r", "clock": "c"}
+    header = {"record": "header", "schema": 2, "run": "r", "clock": "c"}
     log = tmp_path / "trace.jsonl"
     log.write_text("".join(json.dumps(record) + "\n" for record in [header, *events]))
     assert len(read_log(log)[0]) == 3
