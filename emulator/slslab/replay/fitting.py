@@ -6,9 +6,10 @@ up and take longer by that; the kernel has its own account of the share, so the 
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import date
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
 
 import numpy as np
@@ -17,16 +18,17 @@ import numpy.typing as npt
 from slslab.errors import RequestError
 from slslab.replay.kernel import TRANSITION
 from slslab.replay.profiles import Channel, Compute, Figure, Functions, Instances, Operation, Profile
-from slslab.replay.recorded import BESIDE, NAMES, Event, Recording, find_calls
+from slslab.replay.recorded import BESIDE, Event, Recording, find_calls, operation
 from slslab_workers.plan import VCPU_MB
 
+Sample = tuple[int, float, float]
 NAME = "this-host"
+PERIOD_MS = 100.0
 KEPT = 0.9
 # Candidates of a bandwidth, 10⁶ bytes a second: from a slow disk's to memory's.
 BANDWIDTHS = np.geomspace(10, 20_000, 153)
 # Of a channel's operations those that move bytes.
 MOVING = ("put", "get", "set")
-Samples = list[tuple[int, float, float]]
 
 
 def fit(recordings: Sequence[Recording], epochs: int, on: date, parallel: Figure | None = None) -> Profile:
@@ -45,7 +47,8 @@ def fit(recordings: Sequence[Recording], epochs: int, on: date, parallel: Figure
 
     events = [event for recording in recordings for event in recording.events]
     # What the first epochs did not ask for (an update, while none is significant) is fitted to all that did.
-    samples = _samples(events) | _samples(event for event in events if event["epoch"] < epochs)
+    shares = {one["request_id"]: one["cpu_share"] for recording in recordings for one in recording.invocations}
+    samples = _samples(events, shares) | _samples((e for e in events if e["epoch"] < epochs), shares)
     if not samples:
         raise RequestError("There is no request to fit a profile to.", "fit it to a run with at least one epoch.")
     around = _around(recordings, epochs)
@@ -60,7 +63,9 @@ def fit(recordings: Sequence[Recording], epochs: int, on: date, parallel: Figure
         compute=Compute(
             speed=figure(1.0),
             parallel=parallel or given(1.0, "nothing was measured at two memory sizes"),
-            period_ms=Figure(value=100, status="documented", source="the emulator's own CPU quota (docs/design.md)"),
+            period_ms=Figure(
+                value=PERIOD_MS, status="documented", source="the emulator's own CPU quota (docs/design.md)"
+            ),
             vcpu_mb=Figure(value=VCPU_MB, status="documented", source="AWS Lambda developer guide, memory"),
         ),
         functions=Functions(
@@ -81,16 +86,36 @@ def fit(recordings: Sequence[Recording], epochs: int, on: date, parallel: Figure
     )
 
 
-def _samples(events: Iterable[Event]) -> dict[str, Samples]:
-    """Of each operation bytes, wall ms on the Lambda clock, and CPU ms of its successful requests."""
-    found: dict[str, Samples] = defaultdict(list)
+@dataclass
+class Samples:
+    """Bytes, wall ms on the Lambda clock, and those of the CPU time, of an operation's requests.
+
+    `first` are each environment's first ones, `later` the rest.
+    """
+
+    first: list[Sample] = field(default_factory=list)
+    later: list[Sample] = field(default_factory=list)
+
+    @property
+    def usual(self) -> list[Sample]:
+        """Those that tell what the operation usually takes."""
+        return self.later or self.first
+
+
+def _samples(events: Iterable[Event], shares: Mapping[str, float]) -> dict[str, Samples]:
+    """Of each operation its requests that succeeded."""
+    found: dict[str, Samples] = defaultdict(Samples)
+    seen = set()
     for event in events:
-        op = str(NAMES.get(event["op"], event["op"]))
-        if event["worker"] >= 0 and "." in op and not event["failed"] and op not in BESIDE:
-            wall_ns = event["end_ns"] - event["start_ns"] - event["host_delay_ns"]
-            found[op].append((event["bytes"], wall_ns / 1e6, event["cpu_ns"] / 1e6))
-    # A call that waits for the answer lasts as long as what it calls.
-    found.pop("lambda.invoke", None)
+        op = operation(event)
+        # A call that waits for the answer lasts as long as what it calls.
+        if event["worker"] >= 0 and "." in op and not event["failed"] and op not in (*BESIDE, "lambda.invoke"):
+            wall_ms = (event["end_ns"] - event["start_ns"] - event["host_delay_ns"]) / 1e6
+            cpu_ms = _busy_ms(event["cpu_ns"], shares.get(event["invocation"], 1.0))
+            known = (op, event["environment"]) in seen
+            seen.add((op, event["environment"]))
+            kept = found[op].later if known else found[op].first
+            kept.append((event["bytes"], wall_ms, cpu_ms))
     return found
 
 
@@ -99,12 +124,14 @@ def _channels(samples: Mapping[str, Samples], figure: Any) -> dict[str, Channel]
     for channel in sorted({op.partition(".")[0] for op in samples}):
         own = {op.partition(".")[2]: found for op, found in samples.items() if op.startswith(f"{channel}.")}
         # Operations of one size only say nothing of bandwidth; they share that of the others.
-        bandwidth = _bandwidth([found for name, found in own.items() if name in MOVING])
+        bandwidth = _bandwidth([found.usual for name, found in own.items() if name in MOVING])
         for name, found in own.items():
             per_byte = 1e3 / bandwidth if bandwidth and name in MOVING else 0.0
-            latency = _trimmed_mean([wall - max(cpu, size * per_byte / 1e6) for size, wall, cpu in found])
+            latency = _beyond_cpu(found.usual, per_byte, _trimmed_mean)
             channels[channel][name] = Operation(
-                latency_ms=figure(latency), bandwidth_mb_s=figure(bandwidth) if per_byte else None
+                latency_ms=figure(latency),
+                first_ms=figure(_beyond_cpu(found.first, per_byte, median) - latency),
+                bandwidth_mb_s=figure(bandwidth) if per_byte else None,
             )
     return {
         name: Channel(description=f"{name} on this host", operations=operations, per_worker=name == "tensor")
@@ -112,7 +139,18 @@ def _channels(samples: Mapping[str, Samples], figure: Any) -> dict[str, Channel]
     }
 
 
-def _bandwidth(samples: Sequence[Samples]) -> float | None:
+def _beyond_cpu(samples: Sequence[Sample], per_byte: float, typical: Callable[[list[float]], float]) -> float:
+    return typical([wall - max(cpu, size * per_byte / 1e6) for size, wall, cpu in samples])
+
+
+def _busy_ms(cpu_ns: int, share: float) -> float:
+    """Wall ms of so much CPU time begun at the beginning of a period, with this share of one processor."""
+    quota_ns = min(1.0, share) * PERIOD_MS * 1e6
+    periods, rest = divmod(cpu_ns, quota_ns)
+    return periods * PERIOD_MS + rest / 1e6
+
+
+def _bandwidth(samples: Sequence[Sequence[Sample]]) -> float | None:
     """The bandwidth, MB/s, with which the walls of all these requests differ least from latency + max(CPU, bytes ÷ it).
 
     Each operation has its own latency. None if no operation moved different sizes.
@@ -154,8 +192,8 @@ def _around(recordings: Sequence[Recording], epochs: int) -> dict[str, float]:
         for number, invocation in find_calls(recording.events).items():
             event, inside = recording.events[number], spans[invocation]
             # A call that is answered at once (an event) does not span what it calls.
-            took = event["end_ns"] - event["start_ns"] - event["cpu_ns"]
-            found["invoke"].append((took - max(0, min(event["end_ns"], inside["end_ns"]) - inside["start_ns"])) / 1e6)
+            took = event["end_ns"] - event["start_ns"] - (min(event["end_ns"], inside["end_ns"]) - inside["start_ns"])
+            found["invoke"].append(took / 1e6 - _busy_ms(event["cpu_ns"], records[event["invocation"]]["cpu_share"]))
         for event in recording.events:
             if event["op"] == TRANSITION and event["invocation"] in spans and 0 <= event["epoch"] < epochs:
                 inside = spans[event["invocation"]]

@@ -4,131 +4,25 @@ It is deterministic: times are whole nanoseconds, made of them by products and q
 rounded at once, and of events at the same time the track with the lower number comes first. So the same program and
 profile give the same timeline on every machine."""
 
-import math
-from array import array
 from collections import deque
-from dataclasses import dataclass, field
 from heapq import heappop, heappush, heapreplace
 
-from slslab.replay.profiles import Profile, ProfileError
+from slslab.replay.costs import Cost
+from slslab.replay.environment import NS, Environment, Lease, Pool
+from slslab.replay.profiles import Profile
 from slslab.replay.program import Gathering, Program, Step, Track
-from slslab_workers.plan import thread_count
+from slslab.replay.timeline import NEVER, Call, Timeline
 
-NS = 1_000_000_000
 TRANSITION = "transition"
-NEVER = -1
 
 
 class ReplayError(RuntimeError):
     """A program that cannot be played to its end: its steps wait for each other."""
 
 
-@dataclass(slots=True)
-class Call:
-    """When a track was accepted, began (its handler, after init) and ended, ns; -1: never. `init_ns` of a cold
-    start."""
-
-    accepted: int = NEVER
-    began: int = NEVER
-    ended: int = NEVER
-    init_ns: int = 0
-    cold: bool = False
-
-
-@dataclass
-class Timeline:
-    """What was played: columns with one entry per step, in the order in which they were played, and one call per track.
-
-    `begin` is when the track came to the step, `start` when what it waited for was there, `end` its end, all ns.
-    `polls` counts requests that found nothing. `after` is the entry whose end the step had to wait for longest, -1 if
-    it was the first."""
-
-    program: Program
-    profile: Profile
-    calls: list[Call]
-    track: "array[int]" = field(default_factory=lambda: array("q"))
-    steps: list[Step] = field(default_factory=list)
-    begin: "array[int]" = field(default_factory=lambda: array("q"))
-    start: "array[int]" = field(default_factory=lambda: array("q"))
-    end: "array[int]" = field(default_factory=lambda: array("q"))
-    polls: "array[int]" = field(default_factory=lambda: array("q"))
-    after: "array[int]" = field(default_factory=lambda: array("q"))
-
-    @property
-    def end_ns(self) -> int:
-        """When the last track ended."""
-        return max((call.ended for call in self.calls), default=0)
-
-
 def play(program: Program, profile: Profile) -> Timeline:
     """The timeline of a program on a profile; ReplayError if it comes to a halt before its end."""
     return _Player(program, profile).play()
-
-
-class _Cost:
-    """What one operation takes, in ns."""
-
-    __slots__ = ("channel", "latency", "per_byte", "per_worker", "server", "service", "service_per_byte")
-
-    def __init__(self, profile: Profile, op: str) -> None:
-        found = profile.operation(op)
-        self.channel = op.partition(".")[0]
-        channel = profile.channels[self.channel]
-        self.latency = round(found.latency_ms.value * 1e6)
-        self.per_byte = 1e3 / found.bandwidth_mb_s.value if found.bandwidth_mb_s else 0.0
-        self.per_worker = channel.per_worker
-        self.server, self.service, self.service_per_byte = 0, 0, 0.0
-        if channel.server is not None:
-            self.server = int(channel.server.servers.value)
-            self.service = round(channel.server.service_ms.value * 1e6)
-            bandwidth = channel.server.bandwidth_mb_s
-            self.service_per_byte = 1e3 / bandwidth.value if bandwidth else 0.0
-
-
-class _Processors:
-    """The CPU share of one environment: so many CPU nanoseconds in each period, and no more."""
-
-    __slots__ = ("period", "period_ns", "quota", "serial", "speed", "threads", "used")
-
-    def __init__(self, share: float, memory_mb: int, profile: Profile, speeds: tuple[float, ...]) -> None:
-        """`speeds` are those of ordinary and of parallel work; an infinite share is that of a machine of its own."""
-        self.period_ns = round(profile.compute.period_ms.value * 1e6)
-        self.quota = round(share * self.period_ns) if math.isfinite(share) else 0
-        self.threads = thread_count(memory_mb)
-        self.speed = speeds
-        self.serial = 1.0 - profile.compute.parallel.value
-        self.period = 0
-        self.used = 0
-
-    def burn(self, now: int, cpu_ns: int, parallel: bool) -> int:
-        """When so much work, begun now, is done."""
-        work = round(cpu_ns / self.speed[parallel])
-        if not parallel or self.threads == 1:
-            return self._spend(now, work, 1)
-        serial = round(work * self.serial)
-        return self._spend(self._spend(now, serial, 1), work - serial, self.threads)
-
-    def _spend(self, now: int, work: int, rate: int) -> int:
-        if not self.quota or self.quota >= rate * self.period_ns:
-            return now + -(-work // rate)
-        while work > 0:
-            period = now // self.period_ns
-            if period != self.period:
-                self.period, self.used = period, 0
-                # Whole periods in one go.
-                if whole := (work - 1) // self.quota if now == period * self.period_ns else 0:
-                    now += whole * self.period_ns
-                    work -= whole * self.quota
-                    self.period += whole
-            end = (self.period + 1) * self.period_ns
-            able = min(self.quota - self.used, (end - now) * rate)
-            if work <= able:
-                self.used += work
-                return now + -(-work // rate)
-            self.used += able
-            work -= able
-            now = end
-        return now
 
 
 class _Playing:
@@ -137,13 +31,13 @@ class _Playing:
     __slots__ = (
         "begin",
         "due",
+        "environment",
         "group",
         "index",
         "last",
         "listed",
         "pending",
         "position",
-        "processors",
         "ready",
         "track",
     )
@@ -162,7 +56,7 @@ class _Playing:
         self.last = before
         # When it goes on; NEVER while it waits. Of several entries in the heap only that one counts.
         self.due = 0
-        self.processors: _Processors | None = None
+        self.environment: Environment | None = None
 
 
 class _Player:
@@ -176,21 +70,11 @@ class _Player:
         self.opener = [NEVER] * len(program.gates)
         # Who waits for a gate: a track, and of a gathering the group.
         self.waiting: dict[int, list[tuple[int, int]]] = {}
-        self.costs: dict[str, _Cost | None] = {}
+        self.costs: dict[str, Cost | None] = {}
         self.queues: dict[tuple[str, int], list[int]] = {}
-        self.idle: dict[str, list[tuple[int, _Processors]]] = {}
+        self.pool = Pool(profile)
+        # Tracks that wait for concurrency, in the order in which they came.
         self.held: deque[int] = deque()
-        functions = profile.functions
-        self.warm_ns = round(functions.warm_ms.value * 1e6)
-        self.cold_ns = {
-            "zip": round(functions.cold_zip_ms.value * 1e6),
-            "image": round(functions.cold_image_ms.value * 1e6),
-        }
-        self.free = int(functions.concurrency.value)
-        # Environments that may start: they grow with time, in ns of the rate, so that they are whole numbers.
-        self.ramp_ns = math.ceil(NS / functions.ramp_per_s.value)
-        self.burst_ns = int(functions.burst.value) * self.ramp_ns
-        self.started_until = -self.burst_ns
         self.transition_ns = round(profile.transition_ms.value * 1e6)
         self.heap: list[tuple[int, int]] = [(0, index) for index in range(len(self.tracks))]
 
@@ -314,65 +198,41 @@ class _Player:
             call.began = now
             return True
         if track.kind == "instance":
-            known = self.profile.instances.get(track.name)
-            if known is None:
-                raise ProfileError(
-                    f"The profile {self.profile.name} does not know the instance type {track.name}.",
-                    f'add [instances."{track.name}"] to it.',
-                )
-            speeds = (known.host_speed.value, known.compute_speed.value)
-            playing.processors = _Processors(math.inf, track.memory_mb, self.profile, speeds)
+            known = self.profile.instance(track.name)
+            playing.environment = Environment.of_instance(known, track.memory_mb, self.profile)
             call.began = now + round(known.boot_s.value * NS)
             return True
-        return self._take_environment(playing, call, now)
-
-    def _take_environment(self, playing: _Playing, call: Call, now: int) -> bool:
-        track = playing.track
-        if not self.free:
+        taken = self.pool.take(track, now)
+        if isinstance(taken, Lease):
+            playing.environment = taken.environment
+            call.began, call.init_ns, call.cold = taken.began, taken.init_ns, taken.cold
+            return True
+        if taken is None:
             self.held.append(playing.index)
-            return False
-        pool = self.idle.setdefault(track.name, [])
-        # The one that was used last; what ends later than now is still busy.
-        place = next((place for place in range(len(pool) - 1, -1, -1) if pool[place][0] <= now), None)
-        if place is not None:
-            playing.processors = pool.pop(place)[1]
-            call.began = now + self.warm_ns
         else:
-            allowed = self.started_until + self.ramp_ns
-            if allowed > now:
-                self._wake(playing, allowed)
-                return False
-            self.started_until = max(allowed, now - self.burst_ns)
-            compute = self.profile.compute
-            share = track.memory_mb / compute.vcpu_mb.value
-            playing.processors = _Processors(share, track.memory_mb, self.profile, (compute.speed.value,) * 2)
-            ready = now + self.cold_ns[track.package]
-            call.init_ns = playing.processors.burn(ready, track.init_cpu_ns, False) - ready
-            call.cold = True
-            call.began = ready + call.init_ns + self.warm_ns
-        self.free -= 1
-        return True
+            self._wake(playing, taken)
+        return False
 
     def _finish(self, playing: _Playing, call: Call, now: int) -> None:
         call.ended = now
         if playing.track.kind == "invocation":
-            assert playing.processors is not None
-            self.idle[playing.track.name].append((now, playing.processors))
+            assert playing.environment is not None
+            self.pool.give_back(playing.track.name, now, playing.environment)
             heappush(self.heap, (now, NEVER))
         self._arrive(playing.track.opens, now, playing.last)
 
     def _release(self, now: int) -> None:
         """An environment is free again, and with it some concurrency."""
-        self.free += 1
+        self.pool.release()
         if self.held:
             self._wake(self.tracks[self.held.popleft()], now)
 
-    def _cost(self, op: str) -> _Cost | None:
+    def _cost(self, op: str) -> Cost | None:
         if op not in self.costs:
-            self.costs[op] = _Cost(self.profile, op) if "." in op else None
+            self.costs[op] = Cost(self.profile, op) if "." in op else None
         return self.costs[op]
 
-    def _play(self, playing: _Playing, step: Step, cost: _Cost | None, opened: int) -> int:
+    def _play(self, playing: _Playing, step: Step, cost: Cost | None, opened: int) -> int:
         """Play a step whose gates are open; returns its end."""
         timeline, begin, polls = self.timeline, playing.begin, 0
         start = max(begin, opened)
@@ -390,16 +250,7 @@ class _Player:
             end = max(begin + whole, start + -(-whole // step.requests))
         last = self._opener(step.awaits) if opened > begin else playing.last
         playing.last = len(timeline.steps)
-        timeline.steps.append(step)
-        for column, value in (
-            (timeline.track, playing.index),
-            (timeline.begin, begin),
-            (timeline.start, start),
-            (timeline.end, end),
-            (timeline.polls, polls),
-            (timeline.after, last),
-        ):
-            column.append(value)
+        timeline.add(playing.index, step, (begin, start, end, polls, last))
         self._arrive(step.opens, end, playing.last)
         return end
 
@@ -408,9 +259,9 @@ class _Player:
         return self.opener[max(gates, key=lambda gate: self.opened[gate])] if gates else NEVER
 
     def _burn(self, playing: _Playing, now: int, cpu_ns: int, parallel: bool = False) -> int:
-        return now if playing.processors is None else playing.processors.burn(now, cpu_ns, parallel)
+        return now if playing.environment is None else playing.environment.burn(now, cpu_ns, parallel)
 
-    def _transfer(self, playing: _Playing, step: Step, cost: _Cost, now: int) -> int:
+    def _transfer(self, playing: _Playing, step: Step, cost: Cost, now: int) -> int:
         requests = max(1, step.requests)
         delay = 0
         if cost.server:
@@ -422,7 +273,11 @@ class _Player:
             delay = served - now
         computed = self._burn(playing, now + delay, step.cpu_ns) - now - delay
         moved = max(computed, round(cost.per_byte * step.bytes))
-        return now + delay + cost.latency * requests + step.server_cpu_ns + moved
+        first = 0
+        if cost.first and playing.environment is not None and step.op not in playing.environment.seen:
+            playing.environment.seen.add(step.op)
+            first = cost.first
+        return now + delay + first + cost.latency * requests + step.server_cpu_ns + moved
 
     def _poll(self, playing: _Playing, step: Step, begin: int, opened: int) -> tuple[int, int]:
         """When the request that succeeds starts, and how many polls before it found nothing, each with its pause."""

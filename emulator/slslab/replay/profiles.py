@@ -36,11 +36,13 @@ class Figure(_Entry):
 class Operation(_Entry):
     """What one request takes beyond the client's own CPU time.
 
-    `latency_ms` is what an empty one takes; bytes come on top, at `bandwidth_mb_s` (10⁶ bytes a second) of one client,
+    `latency_ms` is what an empty one takes, an environment's first one `first_ms` more (a connection is made, a script
+    compiled); bytes come on top, at `bandwidth_mb_s` (10⁶ bytes a second) of one client,
     while the client's CPU time overlaps with them: latency + max(CPU, bytes ÷ bandwidth).
     """
 
     latency_ms: Figure
+    first_ms: Figure | None = None
     bandwidth_mb_s: Figure | None = None
 
 
@@ -135,6 +137,15 @@ class Profile(_Entry):
                 f"add [channels.{channel}.operations.{name}] to it.",
             )
         return known.operations[name]
+
+    def instance(self, type_: str) -> Instances:
+        """An EC2 instance type; ProfileError if the profile does not know it."""
+        if type_ not in self.instances:
+            raise ProfileError(
+                f"The profile {self.name} does not know the instance type {type_}.",
+                f'add [instances."{type_}"] to it.',
+            )
+        return self.instances[type_]
 
 
 def profile_names() -> tuple[str, ...]:

@@ -70,6 +70,13 @@ def make_program(recording: Recording) -> Program:
     return _Reader(recording).program()
 
 
+def operation(event: Event) -> str:
+    """What a profile knows an event's operation as; a script is stored by the same call that runs it."""
+    if event["op"] == "tensor.script" and event["overhead"]:
+        return "tensor.compile"
+    return str(NAMES.get(event["op"], event["op"]))
+
+
 def find_calls(events: Sequence[Event]) -> dict[int, str]:
     """Which invocation each worker's `invoke` made, by the event: the one of that function accepted meanwhile."""
     accepted: dict[str, list[tuple[int, str]]] = defaultdict(list)
@@ -302,7 +309,7 @@ class _Reader:
         at = self.servers.get(address, -1)
         scripts = self.scripts.get((at, key)) if op == "tensor.script" else None
         step = Step(
-            str(NAMES.get(op, op)),
+            operation(event),
             event["phase"],
             cpu_ns,
             op in PARALLEL,

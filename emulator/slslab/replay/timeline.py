@@ -1,0 +1,53 @@
+"""What was played: when each step and each track began and ended."""
+
+from array import array
+from dataclasses import dataclass, field
+
+from slslab.replay.profiles import Profile
+from slslab.replay.program import Program, Step
+
+NEVER = -1
+
+
+@dataclass(slots=True)
+class Call:
+    """When a track was accepted, began (its handler, after init) and ended, ns; -1: never. `init_ns` of a cold
+    start."""
+
+    accepted: int = NEVER
+    began: int = NEVER
+    ended: int = NEVER
+    init_ns: int = 0
+    cold: bool = False
+
+
+@dataclass
+class Timeline:
+    """What was played: columns with one entry per step, in the order in which they were played, and one call per track.
+
+    `begin` is when the track came to the step, `start` when what it waited for was there, `end` its end, all ns.
+    `polls` counts requests that found nothing. `after` is the entry whose end the step had to wait for longest, -1 if
+    it was the first."""
+
+    program: Program
+    profile: Profile
+    calls: list[Call]
+    track: "array[int]" = field(default_factory=lambda: array("q"))
+    steps: list[Step] = field(default_factory=list)
+    begin: "array[int]" = field(default_factory=lambda: array("q"))
+    start: "array[int]" = field(default_factory=lambda: array("q"))
+    end: "array[int]" = field(default_factory=lambda: array("q"))
+    polls: "array[int]" = field(default_factory=lambda: array("q"))
+    after: "array[int]" = field(default_factory=lambda: array("q"))
+
+    def add(self, track: int, step: Step, values: tuple[int, int, int, int, int]) -> None:
+        """One more entry: begin, start, end, polls, after."""
+        self.steps.append(step)
+        self.track.append(track)
+        for column, value in zip((self.begin, self.start, self.end, self.polls, self.after), values, strict=True):
+            column.append(value)
+
+    @property
+    def end_ns(self) -> int:
+        """When the last track ended."""
+        return max((call.ended for call in self.calls), default=0)
