@@ -251,7 +251,8 @@ class _Player:
         last = self._opener(step.awaits) if opened > begin else playing.last
         playing.last = len(timeline.steps)
         timeline.add(playing.index, step, (begin, start, end, polls, last))
-        self._arrive(step.opens, end, playing.last)
+        # A request takes effect half-way: its answer is on the way back when others see what it did.
+        self._arrive(step.opens, end - cost.half if cost is not None else end, playing.last)
         return end
 
     def _opener(self, gates: tuple[int, ...]) -> int:
@@ -259,7 +260,7 @@ class _Player:
         return self.opener[max(gates, key=lambda gate: self.opened[gate])] if gates else NEVER
 
     def _burn(self, playing: _Playing, now: int, cpu_ns: int, parallel: bool = False) -> int:
-        return now if playing.environment is None else playing.environment.burn(now, cpu_ns, parallel)
+        return playing.environment.burn(now, cpu_ns, parallel) if playing.environment else now
 
     def _transfer(self, playing: _Playing, step: Step, cost: Cost, now: int) -> int:
         requests = max(1, step.requests)
@@ -290,7 +291,7 @@ class _Player:
         cpu_ns = self.program.poll_cpu_ns.get(step.polling, 0)
         first, factor, limit = self.program.polls
         pause = first
-        while now < opened:
+        while now + cpu_ns + cost.half < opened:
             now = self._burn(playing, now, cpu_ns) + cost.latency + round(pause * NS)
             pause = min(pause * factor, limit)
             polls += 1
