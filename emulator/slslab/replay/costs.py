@@ -1,49 +1,48 @@
 """What the operations of a profile take, in whole nanoseconds."""
 
+from dataclasses import dataclass
+from typing import Self
+
 from slslab.replay.profiles import Profile
 
 
+@dataclass(frozen=True, slots=True)
 class Cost:
-    """What one operation takes.
+    """What one operation takes: ns, and ns per byte.
 
-    Latency, half of it, and what an environment's first one takes beyond it, ns; ns per byte; of its channel how many requests are
-    served at once (0: all), whether each worker has a server of its own, and how long a request occupies one.
+    `first` is what an environment's first one takes beyond `latency`. `servers` counts how many requests the channel
+    serves at once (0: all of them), of which each occupies one for `service`; `per_worker` says whether each worker has
+    such servers of its own.
     """
 
-    __slots__ = (
-        "channel",
-        "first",
-        "half",
-        "latency",
-        "per_byte",
-        "per_worker",
-        "server",
-        "service",
-        "service_per_byte",
-    )
-        "channel",
-        "first",
-        "half",
-        "latency",
-        "per_byte",
-        "per_worker",
-        "server",
-        "service",
-        "service_per_byte",
-    )
+    channel: str
+    latency: int
+    first: int
+    per_byte: float
+    servers: int = 0
+    per_worker: bool = False
+    service: int = 0
+    service_per_byte: float = 0.0
 
-    def __init__(self, profile: Profile, op: str) -> None:
+    @classmethod
+    def of(cls, profile: Profile, op: str) -> Self:
+        """That of an operation such as `object.put`; ProfileError if the profile does not know it."""
         found = profile.operation(op)
-        self.channel = op.partition(".")[0]
-        channel = profile.channels[self.channel]
-        self.latency = round(found.latency_ms.value * 1e6)
-        self.half = self.latency // 2
-        self.first = round(found.first_ms.value * 1e6) if found.first_ms else 0
-        self.per_byte = 1e3 / found.bandwidth_mb_s.value if found.bandwidth_mb_s else 0.0
-        self.per_worker = channel.per_worker
-        self.server, self.service, self.service_per_byte = 0, 0, 0.0
-        if channel.server is not None:
-            self.server = int(channel.server.servers.value)
-            self.service = round(channel.server.service_ms.value * 1e6)
-            bandwidth = channel.server.bandwidth_mb_s
-            self.service_per_byte = 1e3 / bandwidth.value if bandwidth else 0.0
+        name = op.partition(".")[0]
+        channel = profile.channels[name]
+        own = (
+            name,
+            round(found.latency_ms.value * 1e6),
+            round(found.first_ms.value * 1e6) if found.first_ms else 0,
+            1e3 / found.bandwidth_mb_s.value if found.bandwidth_mb_s else 0.0,
+        )
+        server = channel.server
+        if server is None:
+            return cls(*own)
+        per_byte = 1e3 / server.bandwidth_mb_s.value if server.bandwidth_mb_s else 0.0
+        return cls(*own, int(server.servers.value), channel.per_worker, round(server.service_ms.value * 1e6), per_byte)
+
+    @property
+    def half(self) -> int:
+        """When a request takes effect, before its end."""
+        return self.latency // 2

@@ -5,6 +5,7 @@ rounded at once, and of events at the same time the track with the lower number 
 profile give the same timeline on every machine."""
 
 from collections import deque
+from dataclasses import dataclass, field
 from heapq import heappop, heappush, heapreplace
 
 from slslab.replay.costs import Cost
@@ -25,38 +26,27 @@ def play(program: Program, profile: Profile) -> Timeline:
     return _Player(program, profile).play()
 
 
+@dataclass(slots=True)
 class _Playing:
-    """A track under way."""
+    """A track under way.
 
-    __slots__ = (
-        "begin",
-        "due",
-        "environment",
-        "group",
-        "index",
-        "last",
-        "listed",
-        "pending",
-        "position",
-        "ready",
-        "track",
-    )
+    `pending` is what is left of the item at hand; `group` holds the groups of a gathering that are left, `ready` those
+    that may run, by the time at which their gate opened. `begin` is when it came to the present step, `listed` when it
+    listed last, `last` its latest entry. It goes on at `due`, NEVER while it waits: of several entries in the heap only
+    that one counts.
+    """
 
-    def __init__(self, index: int, track: Track, before: int = NEVER) -> None:
-        self.index = index
-        self.track = track
-        self.position = 0
-        # What is left of the item at hand.
-        self.pending: deque[Step] = deque()
-        # Groups of a gathering that are left, and of these, by the time of their gate's opening, those that may run.
-        self.group: dict[int, tuple[Step, ...]] = {}
-        self.ready: list[tuple[int, int]] = []
-        self.begin = NEVER
-        self.listed = NEVER
-        self.last = before
-        # When it goes on; NEVER while it waits. Of several entries in the heap only that one counts.
-        self.due = 0
-        self.environment: Environment | None = None
+    index: int
+    track: Track
+    position: int = 0
+    pending: deque[Step] = field(default_factory=deque)
+    group: dict[int, tuple[Step, ...]] = field(default_factory=dict)
+    ready: list[tuple[int, int]] = field(default_factory=list)
+    begin: int = NEVER
+    listed: int = NEVER
+    last: int = NEVER
+    due: int = 0
+    environment: Environment | None = None
 
 
 class _Player:
@@ -119,7 +109,7 @@ class _Player:
             if opened is None:
                 return
             cost = self._cost(step.op)
-            if opened > now or (cost is not None and cost.server and self.heap and self.heap[0][0] < now):
+            if opened > now or (cost is not None and cost.servers and self.heap and self.heap[0][0] < now):
                 # What is shared is asked for in the order of time.
                 self._wake(playing, max(opened, now))
                 return
@@ -229,7 +219,7 @@ class _Player:
 
     def _cost(self, op: str) -> Cost | None:
         if op not in self.costs:
-            self.costs[op] = Cost(self.profile, op) if "." in op else None
+            self.costs[op] = Cost.of(self.profile, op) if "." in op else None
         return self.costs[op]
 
     def _play(self, playing: _Playing, step: Step, cost: Cost | None, opened: int) -> int:
@@ -265,9 +255,9 @@ class _Player:
     def _transfer(self, playing: _Playing, step: Step, cost: Cost, now: int) -> int:
         requests = max(1, step.requests)
         delay = 0
-        if cost.server:
+        if cost.servers:
             owner = (playing.track.worker if step.at < 0 else step.at) if cost.per_worker else -1
-            queue = self.queues.setdefault((cost.channel, owner), [0] * cost.server)
+            queue = self.queues.setdefault((cost.channel, owner), [0] * cost.servers)
             served = max(now, queue[0])
             busy = cost.service * requests + round(cost.service_per_byte * step.bytes) + step.server_cpu_ns
             heapreplace(queue, served + busy)
