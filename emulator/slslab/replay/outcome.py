@@ -1,0 +1,254 @@
+"""What a played timeline adds up to: durations, billed time, requests, and the usage that a book prices.
+
+Every figure is modelled, by the timeline's profile; counts, rounding and prices are exact."""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slslab.billing import Usage
+from slslab.instances import billed_seconds
+from slslab.metering import billed_ms
+from slslab.replay.kernel import NS, TRANSITION, Timeline
+
+MS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """One invocation as its REPORT line would tell it; ms with two decimals, MB as Lambda counts.
+
+    `track` is its number in the program; `init_ms` is None unless it met a cold start."""
+
+    track: int
+    worker: int
+    function: str
+    memory_mb: int
+    ephemeral_mb: int
+    init_ms: float | None
+    duration_ms: float
+    billed_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """One instance, from its launch to its end, its boot included."""
+
+    track: int
+    worker: int
+    type: str
+    boot_ns: int
+    lasted_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerFigures:
+    """Seconds of one worker's invocations and instances; of its executions nothing, for nobody bills their time.
+
+    `duration` is waiting + transfer + compute. `waiting` is time blocked on what others do, polls and their pauses
+    included; `transfer` is requests to stores, databases and queues, waiting for their servers included. `init` is a
+    cold start's billed part, or an instance's boot, and no part of `duration`."""
+
+    worker: int
+    invocations: int
+    duration: float
+    billed: float
+    waiting: float
+    transfer: float
+    compute: float
+    init: float
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a timeline adds up to.
+
+    `makespan_ns` is from the first acceptance to the last end. `gb_seconds` (1 GB = 1,024 MB) are those of
+    functions. `requests` counts by op what stores, databases and queues were asked, polls that found nothing included.
+    `waiting_gb_seconds` is waiting × memory of the functions, before rounding."""
+
+    makespan_ns: int
+    billed_seconds: float
+    gb_seconds: Decimal
+    waiting_gb_seconds: float
+    cold_starts: int
+    workers: tuple[WorkerFigures, ...]
+    requests: Mapping[str, int]
+    transitions: int
+    architecture: str
+    invocations: tuple[Invocation, ...]
+    instances: tuple[Instance, ...]
+
+    @property
+    def seconds(self) -> float:
+        """The makespan."""
+        return self.makespan_ns / NS
+
+    @property
+    def waiting_seconds(self) -> float:
+        """What all workers waited."""
+        return sum(worker.waiting for worker in self.workers)
+
+    @property
+    def waiting_share(self) -> float:
+        """The share of the billed time in which workers waited for others; 0 if nothing is billed."""
+        return self.waiting_seconds / self.billed_seconds if self.billed_seconds else 0.0
+
+    def over_timeout(self, timeout_s: float) -> tuple[Invocation, ...]:
+        """The invocations that last longer than this, init not counted: Lambda would have ended them."""
+        return tuple(one for one in self.invocations if one.duration_ms > timeout_s * 1000)
+
+    def usage(self, hosts: Sequence[str] = ()) -> Usage:
+        """What a book prices. `hosts` are the instance types of the databases and queue, each of which runs for the
+        makespan; a begun millisecond counts whole."""
+        records = [
+            {
+                "request_id": f"{one.function} of worker {one.worker}",
+                "memory_mb": one.memory_mb,
+                "billed_ms": one.billed_ms,
+                "architecture": self.architecture,
+                "ephemeral_mb": one.ephemeral_mb,
+            }
+            for one in self.invocations
+        ]
+        launched = [(one.type, _milliseconds(one.lasted_ns)) for one in self.instances]
+        span = _milliseconds(self.makespan_ns)
+        objects = {op: number for op, number in self.requests.items() if op.startswith("object.")}
+        return Usage(records, objects, self.transitions, hosts=(*((host, span) for host in hosts), *launched))
+
+
+def outcome(timeline: Timeline, architecture: str = "x86_64") -> Outcome:
+    """What a timeline adds up to, its functions being those of one processor architecture."""
+    invocations, instances = _invocations(timeline), _instances(timeline)
+    accepted = min((call.accepted for call in timeline.calls), default=0)
+    spent = _spend(timeline)
+    waiting = spent[0]
+    return Outcome(
+        makespan_ns=timeline.end_ns - accepted,
+        billed_seconds=sum(one.billed_ms for one in invocations) / 1000
+        + sum(billed_seconds(one.lasted_ns) for one in instances),
+        gb_seconds=Decimal(sum(one.memory_mb * one.billed_ms for one in invocations)) / (1024 * 1000),
+        waiting_gb_seconds=sum(waiting[one.track] * one.memory_mb for one in invocations) / (1024 * NS),
+        cold_starts=sum(one.init_ms is not None for one in invocations),
+        workers=_workers(spent, invocations, instances, timeline),
+        requests=_requests(timeline),
+        transitions=sum(max(1, step.requests) for step in timeline.steps if step.op == TRANSITION),
+        architecture=architecture,
+        invocations=invocations,
+        instances=instances,
+    )
+
+
+def waits(timeline: Timeline) -> NDArray[np.int64]:
+    """Of each entry, the ns of it in which its track waited.
+
+    Of a step of several requests those before the last one were made meanwhile; as they take as long as that one each,
+    what they took is no wait."""
+    begin, start, end = (np.array(column, np.int64) for column in (timeline.begin, timeline.start, timeline.end))
+    waited: NDArray[np.int64] = start - begin
+    after = np.array(timeline.after, np.int64)
+    several = np.array([step.requests > 1 and "." in step.op for step in timeline.steps], bool)
+    # One that waited comes after another track's entry; a list that found all at once is a request of its own.
+    several &= (waited > 0) & (after != _before(timeline))
+    meanwhile = (end - start) * (np.array([step.requests for step in timeline.steps], np.int64) - 1)
+    return np.where(several, np.maximum(0, waited - meanwhile), waited)
+
+
+def _before(timeline: Timeline) -> NDArray[np.int64]:
+    """Of each entry the one before it on its track, -1 if it is the first."""
+    track = np.array(timeline.track, np.int64)
+    order = np.argsort(track, kind="stable")
+    before = np.full(len(track), -1, np.int64)
+    same = track[order[1:]] == track[order[:-1]]
+    before[order[1:][same]] = order[:-1][same]
+    return before
+
+
+def _spend(timeline: Timeline) -> NDArray[np.float64]:
+    """Nanoseconds of each track, in three rows: waiting, transfer, compute. Whole numbers below 2⁵³, and so exact."""
+    track = np.array(timeline.track, np.int64)
+    waited = waits(timeline)
+    busy = np.array(timeline.end, np.int64) - np.array(timeline.begin, np.int64) - waited
+    moving = np.array(["." in step.op for step in timeline.steps], bool)
+    parts = (waited, np.where(moving, busy, 0), np.where(moving, 0, busy))
+    return np.array([np.bincount(track, part, minlength=len(timeline.calls)) for part in parts])
+
+
+def _workers(
+    spent: NDArray[np.float64],
+    invocations: Sequence[Invocation],
+    instances: Sequence[Instance],
+    timeline: Timeline,
+) -> tuple[WorkerFigures, ...]:
+    number: Counter[int] = Counter(one.worker for one in invocations)
+    tracks: dict[int, list[int]] = defaultdict(list)
+    init: Counter[int] = Counter()
+    billed: Counter[int] = Counter()
+    for one in invocations:
+        tracks[one.worker].append(one.track)
+        init[one.worker] += timeline.calls[one.track].init_ns
+        billed[one.worker] += one.billed_ms
+    for launched in instances:
+        tracks[launched.worker].append(launched.track)
+        init[launched.worker] += launched.boot_ns
+        billed[launched.worker] += billed_seconds(launched.lasted_ns) * 1000
+    found = []
+    for worker, own in sorted(tracks.items()):
+        waiting, transfer, compute = (float(part) / NS for part in spent[:, own].sum(axis=1))
+        duration = float(spent[:, own].sum()) / NS
+        found.append(
+            WorkerFigures(
+                worker=worker,
+                invocations=number[worker],
+                duration=duration,
+                billed=billed[worker] / 1000,
+                waiting=waiting,
+                transfer=transfer,
+                compute=compute,
+                init=init[worker] / NS,
+            )
+        )
+    return tuple(found)
+
+
+def _invocations(timeline: Timeline) -> tuple[Invocation, ...]:
+    found = []
+    for index, (track, call) in enumerate(zip(timeline.program.tracks, timeline.calls, strict=True)):
+        if track.kind == "invocation":
+            duration_ms = round((call.ended - call.began) / MS, 2)
+            init_ms = round(call.init_ns / MS, 2) if call.cold else None
+            billed = billed_ms(duration_ms, init_ms)
+            found.append(
+                Invocation(
+                    index, track.worker, track.name, track.memory_mb, track.ephemeral_mb, init_ms, duration_ms, billed
+                )
+            )
+    return tuple(found)
+
+
+def _instances(timeline: Timeline) -> tuple[Instance, ...]:
+    return tuple(
+        Instance(index, track.worker, track.name, call.began - call.accepted, call.ended - call.accepted)
+        for index, (track, call) in enumerate(zip(timeline.program.tracks, timeline.calls, strict=True))
+        if track.kind == "instance"
+    )
+
+
+def _requests(timeline: Timeline) -> dict[str, int]:
+    requests: Counter[str] = Counter()
+    for step in timeline.steps:
+        if "." in step.op:
+            requests[step.op] += step.requests
+    polls = np.array(timeline.polls, np.int64)
+    for entry in np.flatnonzero(polls):
+        requests[f"object.{timeline.steps[entry].polling}"] += int(polls[entry])
+    return dict(sorted(requests.items()))
+
+
+def _milliseconds(nanoseconds: int) -> Decimal:
+    """Seconds, a begun millisecond counting whole."""
+    return Decimal(-(-nanoseconds // MS)) / 1000
