@@ -49,7 +49,7 @@ def comparison(documents: Sequence[Document]) -> RenderableType:
 
 def runs(documents: Sequence[Document]) -> Table:
     """One line per run."""
-    table = _table(
+    table = plain_table(
         "run", "status", "architecture", "model", "dataset", "workers", "epochs", "billed s", "USD", "accuracy"
     )
     for document in documents:
@@ -71,7 +71,9 @@ def runs(documents: Sequence[Document]) -> Table:
 
 def limits(version: str, rows: Mapping[str, Mapping[str, Any]]) -> Table:
     """Lambda's limits with their bases."""
-    table = _table("limit", "value", "basis", "source", title=f"Limits of AWS Lambda, version {version}", words=True)
+    table = plain_table(
+        "limit", "value", "basis", "source", title=f"Limits of AWS Lambda, version {version}", words=True
+    )
     for name, row in rows.items():
         value = row["value"]
         if isinstance(value, Mapping):
@@ -92,7 +94,7 @@ def service(described: Mapping[str, Any]) -> RenderableType:
 
 
 def _services(found: Sequence[Mapping[str, Any]]) -> Table:
-    table = _table("service", "version", "health", "address", words=True)
+    table = plain_table("service", "version", "health", "address", words=True)
     for one in found:
         health = "healthy" if one["healthy"] else one["trouble"]
         table.add_row(one["part"], one["name"], health, "\n".join(one["host"].split()))
@@ -100,7 +102,7 @@ def _services(found: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _endpoints(described: Mapping[str, Any]) -> Table:
-    table = _table("slslab is up", "", words=True)
+    table = plain_table("slslab is up", "", words=True)
     for name, endpoint in described["endpoints"].items():
         if name == "tensors":
             table.add_row(TENSOR_URLS, " ".join(endpoint))
@@ -118,7 +120,9 @@ def _endpoints(described: Mapping[str, Any]) -> Table:
 
 def phases(document: Document) -> Table:
     """Seconds per worker and phase, on the Lambda clock (of instances: wall), with what each worker used."""
-    table = _table("worker", *(f"{phase} s" for phase in PHASES), "billed s", "invocations", "peak MB", title="Phases")
+    table = plain_table(
+        "worker", *(f"{phase} s" for phase in PHASES), "billed s", "invocations", "peak MB", title="Phases"
+    )
     for worker in document["per_worker"]:
         rank = "?" if worker["worker"] < 0 else str(worker["worker"])
         table.add_row(
@@ -144,7 +148,7 @@ def reports(document: Document) -> Table:
     """The invocations' REPORT lines in short."""
     found = document["reports"]
     endings = ", ".join(f"{number} {ending}" for ending, number in found["endings"].items())
-    table = _table("", "least", "median", "greatest", title=f"REPORT lines: {endings}")
+    table = plain_table("", "least", "median", "greatest", title=f"REPORT lines: {endings}")
     figures = (
         ("Duration, ms", "duration_ms"),
         ("Init Duration, ms", "init_ms"),
@@ -159,7 +163,7 @@ def reports(document: Document) -> Table:
 
 def traffic(document: Document) -> Table:
     """Messages and bytes of the training protocol, and of everything beside it."""
-    table = _table("operation", "protocol", "overheads", title="Messages and bytes")
+    table = plain_table("operation", "protocol", "overheads", title="Messages and bytes")
     counts, beside = document["counts"], document["overheads"]["counts"]
     for operation in sorted(set(counts) | set(beside)):
         table.add_row(operation, f"{counts.get(operation, 0):,}", f"{beside.get(operation, 0):,}")
@@ -171,7 +175,7 @@ def traffic(document: Document) -> Table:
 
 def learning(document: Document) -> Table:
     """Training loss and test accuracy of up to ten epochs, spread over the run, the last among them."""
-    table = _table("epoch", "loss", "test accuracy", title="Learning")
+    table = plain_table("epoch", "loss", "test accuracy", title="Learning")
     epochs = len(document["loss"])
     shown = sorted({round(i * (epochs - 1) / 9) for i in range(10)}) if epochs > 10 else range(epochs)
     accuracy = document["accuracy"]
@@ -183,7 +187,9 @@ def learning(document: Document) -> Table:
 
 def bill(cost: Mapping[str, Any]) -> Table:
     """The bill, line by line; the lines add up to the total exactly. What must be known of it stands below."""
-    table = _table("item", "quantity", "unit", f"price {cost['currency']}", f"amount {cost['currency']}", title="Bill")
+    table = plain_table(
+        "item", "quantity", "unit", f"price {cost['currency']}", f"amount {cost['currency']}", title="Bill"
+    )
     for line in cost["lines"]:
         table.add_row(
             line["item"], _quantity(line["quantity"]), line["unit"], line["price"], f"{Decimal(line['amount']):.8f}"
@@ -272,7 +278,7 @@ def _failure(document: Document) -> Text:
 
 def _figures(documents: Sequence[Document]) -> Table:
     headings = [f"{d['architecture']} ({d['run']})" if len(documents) > 1 else "measured" for d in documents]
-    table = _table("", *headings, title="Run")
+    table = plain_table("", *headings, title="Run")
     rows: tuple[tuple[str, Callable[[Document], str]], ...] = (
         ("time, wall s", lambda d: f"{d['seconds']['measured']:,.1f}"),
         ("billed s", lambda d: f"{d['billed_seconds']:,.3f}"),
@@ -298,7 +304,7 @@ def _figures(documents: Sequence[Document]) -> Table:
 
 def _joins(joins: Sequence[Mapping[str, Any]]) -> Table:
     """Peers that were not there at the beginning."""
-    table = _table("peer that joined", "first epoch", title="Joins")
+    table = plain_table("peer that joined", "first epoch", title="Joins")
     for join in joins:
         table.add_row(str(join["worker"]), "never" if join["epoch"] is None else str(join["epoch"] + 1))
     return table
@@ -306,7 +312,7 @@ def _joins(joins: Sequence[Mapping[str, Any]]) -> Table:
 
 def _deaths(deaths: Sequence[Mapping[str, Any]]) -> Table:
     """Peers that died while the others went on."""
-    table = _table("peer that died", "epoch", "found at", "found by", title="Deaths", words=True)
+    table = plain_table("peer that died", "epoch", "found at", "found by", title="Deaths", words=True)
     for death in deaths:
         found_at = datetime.fromtimestamp(death["time"], UTC).isoformat(timespec="milliseconds")
         found_by = death["found_by"] if isinstance(death["found_by"], str) else f"peer {death['found_by']}"
@@ -316,7 +322,7 @@ def _deaths(deaths: Sequence[Mapping[str, Any]]) -> Table:
 
 def _scale_in(decisions: Sequence[Mapping[str, Any]]) -> Table:
     """What MLLess's auto-tuner decided; the losses are those it projected for ten seconds later."""
-    table = _table("after step", "workers", "removed", "r %", "loss with all", "loss with these", title="Scale-in")
+    table = plain_table("after step", "workers", "removed", "r %", "loss with all", "loss with these", title="Scale-in")
     for one in decisions:
         removed = "–" if one["removed"] is None else f"worker {one['removed']}"
         figures = [one["r"], one["loss_base"], one["loss_now"]]
@@ -331,7 +337,7 @@ def _peak_memory(document: Document) -> str:
 
 
 def _bills(documents: Sequence[Document]) -> Table:
-    table = _table("cost by line, USD", *(document["architecture"] for document in documents), title="Bill")
+    table = plain_table("cost by line, USD", *(document["architecture"] for document in documents), title="Bill")
     items = list(dict.fromkeys(line["item"] for document in documents for line in document["cost"]["lines"]))
     for item in items:
         amounts = [
@@ -344,7 +350,7 @@ def _bills(documents: Sequence[Document]) -> Table:
     return table
 
 
-def _table(first: str, *others: str, title: str | None = None, words: bool = False) -> Table:
+def plain_table(first: str, *others: str, title: str | None = None, words: bool = False) -> Table:
     """A table whose further columns hold numbers, or words."""
     table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold")
     table.add_column(first, no_wrap=True)

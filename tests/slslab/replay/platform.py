@@ -14,7 +14,7 @@ def operation(latency_ms: float, bandwidth_mb_s: float | None = None) -> dict[st
     return found if bandwidth_mb_s is None else found | {"bandwidth_mb_s": figure(bandwidth_mb_s)}
 
 
-def platform(**channels: Any) -> Profile:
+def platform(concurrency: float = 10_000, warm_ms: float = 0) -> Profile:
     """Processors as fast as the host; cold starts of 100 ms before init, warm ones of none; objects put in 10 ms, got
     in 5 ms, listed in 20 ms, each with 100 MB/s; messages published in 1 ms; transitions of 30 ms."""
     objects = {
@@ -30,8 +30,8 @@ def platform(**channels: Any) -> Profile:
             "functions": {
                 "cold_zip_ms": figure(100),
                 "cold_image_ms": figure(500),
-                "warm_ms": figure(0),
-                "concurrency": figure(10_000),
+                "warm_ms": figure(warm_ms),
+                "concurrency": figure(concurrency),
                 "burst": figure(10_000),
                 "ramp_per_s": figure(100),
             },
@@ -42,11 +42,9 @@ def platform(**channels: Any) -> Profile:
                     "description": "RabbitMQ",
                     "operations": {"publish": operation(1), "deliver": operation(1)},
                 },
-                **channels,
             },
             "instances": {
                 "g4dn.xlarge": {"boot_s": figure(30), "compute_speed": figure(10), "host_speed": figure(1)},
             },
-        },
-        strict=False,
+        }
     )

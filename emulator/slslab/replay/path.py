@@ -1,0 +1,161 @@
+"""The critical path of a timeline: the entries that the makespan is made of, each of which the next one waited for.
+
+Whatever shortens one of them shortens the run, until another path is the longest; whatever shortens others does not."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from rich.table import Table
+
+from slslab.replay.kernel import NEVER, NS, Timeline
+from slslab.reports.tables import plain_table
+
+NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A part of the critical path, in ns, on which one thing went on at one worker.
+
+    `entry` is the timeline's, -1 for what lies before a track's first step: `held` (no environment may start yet),
+    `cold start` (up to init), `init`, `accept` (up to the handler), `boot` of an instance, and `other`, an invocation
+    that has no steps. `poll` is what polling adds between the opening of a gate and the request that finds it."""
+
+    worker: int
+    phase: str
+    op: str
+    start: int
+    end: int
+    entry: int = NEVER
+
+    @property
+    def ns(self) -> int:
+        return self.end - self.start
+
+
+@dataclass(frozen=True)
+class Part:
+    """One operation's part of the critical path: ns in all, and by worker those with the most first."""
+
+    phase: str
+    op: str
+    ns: int
+    stretches: int
+    workers: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class CriticalPath:
+    """Stretches from the first acceptance to the last end, without gaps: together they are the makespan."""
+
+    stretches: tuple[Stretch, ...]
+
+    @property
+    def ns(self) -> int:
+        return sum(stretch.ns for stretch in self.stretches)
+
+    def parts(self) -> tuple[Part, ...]:
+        """The stretches added up by phase and operation, the longest first."""
+        spent: dict[tuple[str, str], Counter[int]] = defaultdict(Counter)
+        number: Counter[tuple[str, str]] = Counter()
+        for stretch in self.stretches:
+            key = (stretch.phase, stretch.op)
+            spent[key][stretch.worker] += stretch.ns
+            number[key] += 1
+        parts = (
+            Part(*key, sum(workers.values()), number[key], tuple(sorted(workers.items(), key=lambda one: -one[1])))
+            for key, workers in spent.items()
+        )
+        return tuple(sorted(parts, key=lambda part: (-part.ns, part.phase, part.op)))
+
+    def describe(self) -> str:
+        """The longest parts in one sentence, each by its worker if one has more than half of it."""
+        if not self.ns:
+            return "The run takes no time."
+        told = []
+        for part in self.parts()[:NAMED]:
+            worker, most = part.workers[0]
+            whose = _name(worker) if 2 * most > part.ns else f"{len(part.workers)} workers"
+            told.append(f"{part.ns / self.ns:.0%} {part.op} of {whose}")
+        return f"The run's {self.ns / NS:,.3f} s are {', '.join(told)}."
+
+
+def critical_path(timeline: Timeline) -> CriticalPath:
+    """Follow from the track that ends last, to the first acceptance, what each entry had to wait for longest."""
+    stretches = list(_follow(timeline))
+    stretches.reverse()
+    return CriticalPath(tuple(stretch for stretch in stretches if stretch.ns))
+
+
+def critical_path_table(timeline: Timeline) -> Table:
+    """The critical path by operation: seconds, share of the run, and the workers with the most of it."""
+    path = critical_path(timeline)
+    title = f"Critical path, modelled on {timeline.profile.name}: {path.ns / NS:,.3f} s"
+    table = plain_table("operation", "phase", "seconds", "share", "stretches", "of", title=title)
+    for part in path.parts():
+        shares = [f"{_name(worker)} ({ns / part.ns:.0%})" for worker, ns in part.workers[:NAMED]]
+        if len(part.workers) > NAMED:
+            shares.append(f"{len(part.workers) - NAMED:,} more")
+        table.add_row(
+            part.op,
+            part.phase,
+            f"{part.ns / NS:,.3f}",
+            f"{part.ns / path.ns:.1%}",
+            f"{part.stretches:,}",
+            ", ".join(shares),
+        )
+    return table
+
+
+def _name(worker: int) -> str:
+    return "no worker" if worker < 0 else f"worker {worker}"
+
+
+def _follow(timeline: Timeline) -> Iterator[Stretch]:
+    """The path's stretches from its end to its beginning."""
+    if not timeline.calls:
+        return
+    first = set(np.unique(np.array(timeline.track, np.int64), return_index=True)[1].tolist())
+    last = {index: entry for entry, index in enumerate(timeline.track)}
+    index = max(range(len(timeline.calls)), key=lambda number: timeline.calls[number].ended)
+    entry, end = last.get(index, NEVER), timeline.calls[index].ended
+    if entry == NEVER:
+        yield from _before(timeline, index, end)
+        end = timeline.calls[index].accepted
+    while entry >= 0:
+        index = timeline.track[entry]
+        worker, step = timeline.program.tracks[index].worker, timeline.steps[entry]
+        before = timeline.after[entry]
+        ended = timeline.end[before] if before >= 0 else 0
+        begin, start = timeline.begin[entry], timeline.start[entry]
+        yield Stretch(worker, "other", "other", timeline.end[entry], end)
+        came = max(begin, ended)
+        yield Stretch(worker, step.phase, step.op, max(came, start), timeline.end[entry], entry)
+        yield Stretch(worker, "wait", "poll", came, max(came, start), entry)
+        end = came
+        if entry in first and ended <= begin:
+            yield from _before(timeline, index, end)
+            end = timeline.calls[index].accepted
+        entry = before
+    # What was opened by a track without steps has no entry.
+    yield Stretch(NEVER, "other", "other", min(call.accepted for call in timeline.calls), end)
+
+
+def _before(timeline: Timeline, index: int, end: int) -> Iterator[Stretch]:
+    """What lies between a track's acceptance and its first step, or its end if it has none, backwards."""
+    track, call = timeline.program.tracks[index], timeline.calls[index]
+    yield Stretch(track.worker, "other", "other", call.began, end)
+    if track.kind == "instance":
+        yield Stretch(track.worker, "init", "boot", call.accepted, call.began)
+    elif track.kind == "invocation":
+        functions = timeline.profile.functions
+        cold_ms = {"zip": functions.cold_zip_ms, "image": functions.cold_image_ms}[track.package].value
+        handler = call.began - round(functions.warm_ms.value * 1e6)
+        init = handler - call.init_ns
+        cold = init - (round(cold_ms * 1e6) if call.cold else 0)
+        yield Stretch(track.worker, "other", "accept", handler, call.began)
+        yield Stretch(track.worker, "init", "init", init, handler)
+        yield Stretch(track.worker, "init", "cold start", cold, init)
+        yield Stretch(track.worker, "wait", "held", call.accepted, cold)
