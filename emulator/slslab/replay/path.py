@@ -113,6 +113,12 @@ def _name(worker: int) -> str:
     return "no worker" if worker < 0 else f"worker {worker}"
 
 
+def _before(timeline: Timeline, index: int, end: int) -> Iterator[Stretch]:
+    """What lies between a track's acceptance and its first step, or its end if it has none, backwards."""
+    yield Stretch(timeline.program.tracks[index].worker, "other", "other", timeline.calls[index].began, end)
+    yield from reversed(head(timeline, index))
+
+
 def _follow(timeline: Timeline) -> Iterator[Stretch]:
     """The path's stretches from its end to its beginning."""
     if not timeline.calls:
@@ -143,19 +149,21 @@ def _follow(timeline: Timeline) -> Iterator[Stretch]:
     yield Stretch(NEVER, "other", "other", min(call.accepted for call in timeline.calls), end)
 
 
-def _before(timeline: Timeline, index: int, end: int) -> Iterator[Stretch]:
-    """What lies between a track's acceptance and its first step, or its end if it has none, backwards."""
+def head(timeline: Timeline, index: int) -> tuple[Stretch, ...]:
+    """What lies between a track's acceptance and its first step."""
     track, call = timeline.program.tracks[index], timeline.calls[index]
-    yield Stretch(track.worker, "other", "other", call.began, end)
     if track.kind == "instance":
-        yield Stretch(track.worker, "init", "boot", call.accepted, call.began)
-    elif track.kind == "invocation":
-        functions = timeline.profile.functions
-        cold_ms = {"zip": functions.cold_zip_ms, "image": functions.cold_image_ms}[track.package].value
-        handler = call.began - round(functions.warm_ms.value * 1e6)
-        init = handler - call.init_ns
-        cold = init - (round(cold_ms * 1e6) if call.cold else 0)
-        yield Stretch(track.worker, "other", "accept", handler, call.began)
-        yield Stretch(track.worker, "init", "init", init, handler)
-        yield Stretch(track.worker, "init", "cold start", cold, init)
-        yield Stretch(track.worker, "wait", "held", call.accepted, cold)
+        return (Stretch(track.worker, "init", "boot", call.accepted, call.began),)
+    if track.kind == "execution":
+        return ()
+    functions = timeline.profile.functions
+    cold_ms = {"zip": functions.cold_zip_ms, "image": functions.cold_image_ms}[track.package].value
+    handler = call.began - round(functions.warm_ms.value * 1e6)
+    init = handler - call.init_ns
+    cold = init - (round(cold_ms * 1e6) if call.cold else 0)
+    return (
+        Stretch(track.worker, "wait", "held", call.accepted, cold),
+        Stretch(track.worker, "init", "cold start", cold, init),
+        Stretch(track.worker, "init", "init", init, handler),
+        Stretch(track.worker, "other", "accept", handler, call.began),
+    )
