@@ -18,12 +18,12 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import numpy as np
-
 from slslab.errors import RequestError
-from slslab.replay.kernel import TRANSITION, Timeline
-from slslab.replay.path import head
+from slslab.replay.kernel import TRANSITION
+from slslab.replay.openings import Openings
+from slslab.replay.path import Stretch, head
 from slslab.replay.recorded import BESIDE, Recording
+from slslab.replay.timeline import Timeline
 from slslab.trace import replacing
 
 Event = dict[str, Any]
@@ -99,60 +99,60 @@ def _flow(kind: str, place: Place, number: int, time: int) -> Event:
     return event | {"bp": "e"} if kind == "f" else event
 
 
+# What stands in a modelled timeline, in the order in which it is written where it begins at the same time.
+WHOLE, CALLED, HEAD, WAIT, STEP, LEAVES, COMES = range(7)
+# A time; of equal ones first whole tracks, what led to them and what lies before their first steps, then entry by
+# entry; a number (of a track, a head or an entry); what it is; an arrow.
+Row = tuple[int, int, int, int, int]
+
+
 def _modelled(timeline: Timeline, places: Sequence[Place]) -> Iterator[Event]:
-    """The slices of a timeline in order of time, each followed by the arrows that begin or end in it."""
+    """The slices of a timeline in order of time, and the arrows that begin and end in them."""
     heads = [(index, part) for index in range(len(places)) for part in head(timeline, index) if part.ns]
-    number = len(timeline.steps)
-    begin, start, end, after = (
-        np.array(column, np.int64) for column in (timeline.begin, timeline.start, timeline.end, timeline.after)
-    )
-    waits = np.flatnonzero(start > begin)
-    # Kinds: whole tracks, what lies before their first steps, waits and steps. Of one entry its wait comes first.
-    counts = (len(places), len(heads), len(waits), number)
-    kinds = np.repeat(np.arange(4), counts)
-    which = np.concatenate([np.arange(counts[0]), np.arange(counts[1]), waits, np.arange(number)])
-    accepted = np.array([call.accepted for call in timeline.calls], np.int64)
-    begun = np.array([part.start for _, part in heads], np.int64)
-    order = np.lexsort((kinds, which, np.minimum(kinds, 2), np.concatenate([accepted, begun, begin[waits], start])))
-    waited = (after >= 0) & (end[after] > begin) if number else np.zeros(0, bool)
-    leaving: dict[int, list[int]] = defaultdict(list)
-    for entry in np.flatnonzero(waited).tolist():
-        leaving[timeline.after[entry]].append(entry)
-    called = _called(timeline, waited.tolist())
-    for index, entry in called.items():
-        leaving[entry].append(number + index)
-    for kind, one in zip(kinds[order].tolist(), which[order].tolist(), strict=True):
-        if kind == 0:
-            call, track = timeline.calls[one], timeline.program.tracks[one]
-            args = {"track": track.kind, "memory_mb": track.memory_mb, "cold": call.cold, "epoch": track.epoch}
-            yield _slice(places[one], track.name, track.kind, call.accepted, call.ended, args)
-            if one in called:
-                yield _flow("f", places[one], number + one, call.accepted)
-        elif kind == 1:
-            index, part = heads[one]
-            yield _slice(places[index], part.op, part.phase, part.start, part.end, {})
-        else:
-            place = places[timeline.track[one]]
-            step, first = timeline.steps[one], timeline.start[one]
-            if kind == 2:
-                args = {"for": step.op, "polls": timeline.polls[one]}
-                yield _slice(place, "wait", "wait", timeline.begin[one], first, args)
+    for time, _, one, kind, flow in sorted(_rows(timeline, heads)):
+        if kind in (WHOLE, CALLED):
+            place, call, track = places[one], timeline.calls[one], timeline.program.tracks[one]
+            if kind == CALLED:
+                yield _flow("f", place, flow, time)
                 continue
-            args = {name: getattr(step, name) for name in ("epoch", "step", "bytes", "requests", "event")}
-            yield _slice(place, step.op, step.phase, first, timeline.end[one], args | {"polls": timeline.polls[one]})
-            if waited[one]:
-                yield _flow("f", place, one, first)
-            for flow in leaving.get(one, ()):
-                yield _flow("s", place, flow, first)
+            about = {"memory_mb": track.memory_mb, "cold": call.cold, "epoch": track.epoch}
+            yield _slice(place, track.name, track.kind, time, call.ended, about)
+        elif kind == HEAD:
+            index, part = heads[one]
+            yield _slice(places[index], part.op, part.phase, time, part.end, {})
+        else:
+            place, step = places[timeline.track[one]], timeline.steps[one]
+            if kind in (LEAVES, COMES):
+                yield _flow("s" if kind == LEAVES else "f", place, flow, time)
+            elif kind == WAIT:
+                waited = {"for": step.op, "polls": timeline.polls[one]}
+                yield _slice(place, "wait", "wait", time, timeline.start[one], waited)
+            else:
+                args = {name: getattr(step, name) for name in ("epoch", "step", "bytes", "requests", "event")}
+                yield _slice(place, step.op, step.phase, time, timeline.end[one], args)
 
 
-def _called(timeline: Timeline, waited: Sequence[bool]) -> dict[int, int]:
-    """Of each track that another one's entry brought about, that entry."""
-    firsts: dict[int, int] = {}
-    for entry, index in enumerate(timeline.track):
-        firsts.setdefault(index, entry)
-    opened = {index: timeline.after[entry] for index, entry in firsts.items() if not waited[entry]}
-    return {index: entry for index, entry in opened.items() if entry >= 0}
+def _rows(timeline: Timeline, heads: Sequence[tuple[int, Stretch]]) -> Iterator[Row]:
+    number, openings = len(timeline.steps), Openings(timeline)
+    for index, call in enumerate(timeline.calls):
+        yield call.accepted, 0, index, WHOLE, 0
+    for place, (_, part) in enumerate(heads):
+        yield part.start, 2, place, HEAD, 0
+    begun: set[int] = set()
+    for entry, (index, begin, start, after) in enumerate(
+        zip(timeline.track, timeline.begin, timeline.start, timeline.after, strict=True)
+    ):
+        if start > begin:
+            yield begin, 3, entry, WAIT, 0
+        yield start, 3, entry, STEP, 0
+        if openings.of(entry) is not None:
+            # What polls may have asked before it was there.
+            yield timeline.start[after], 3, after, LEAVES, entry
+            yield max(start, timeline.start[after]), 3, entry, COMES, entry
+        elif index not in begun and after >= 0:
+            yield timeline.start[after], 3, after, LEAVES, number + index
+            yield timeline.calls[index].accepted, 1, index, CALLED, number + index
+        begun.add(index)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 from slslab.billing import Usage
 from slslab.instances import billed_seconds
 from slslab.metering import billed_ms
-from slslab.replay.kernel import NS, TRANSITION, Timeline
+from slslab.replay.environment import NS
+from slslab.replay.kernel import TRANSITION
+from slslab.replay.timeline import Timeline
 
 MS = 1_000_000
 
@@ -153,12 +155,12 @@ def waits(timeline: Timeline) -> NDArray[np.int64]:
     after = np.array(timeline.after, np.int64)
     several = np.array([step.requests > 1 and "." in step.op for step in timeline.steps], bool)
     # One that waited comes after another track's entry; a list that found all at once is a request of its own.
-    several &= (waited > 0) & (after != _before(timeline))
+    several &= (waited > 0) & (after != predecessors(timeline))
     meanwhile = (end - start) * (np.array([step.requests for step in timeline.steps], np.int64) - 1)
     return np.where(several, np.maximum(0, waited - meanwhile), waited)
 
 
-def _before(timeline: Timeline) -> NDArray[np.int64]:
+def predecessors(timeline: Timeline) -> NDArray[np.int64]:
     """Of each entry the one before it on its track, -1 if it is the first."""
     track = np.array(timeline.track, np.int64)
     order = np.argsort(track, kind="stable")

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from rich.table import Table
 
-from slslab.replay.kernel import NEVER, NS, Timeline
+from slslab.replay.environment import NS
+from slslab.replay.openings import Openings
+from slslab.replay.timeline import NEVER, Timeline
 from slslab.reports.tables import plain_table
 
 NAMED = 3
@@ -86,7 +88,7 @@ def critical_path(timeline: Timeline) -> CriticalPath:
     """Follow from the track that ends last, to the first acceptance, what each entry had to wait for longest."""
     stretches = list(_follow(timeline))
     stretches.reverse()
-    return CriticalPath(tuple(stretch for stretch in stretches if stretch.ns))
+    return CriticalPath(tuple(stretch for stretch in stretches if stretch.ns > 0))
 
 
 def critical_path_table(timeline: Timeline) -> Table:
@@ -123,6 +125,7 @@ def _follow(timeline: Timeline) -> Iterator[Stretch]:
     """The path's stretches from its end to its beginning."""
     if not timeline.calls:
         return
+    openings = Openings(timeline)
     first = set(np.unique(np.array(timeline.track, np.int64), return_index=True)[1].tolist())
     last = {index: entry for entry, index in enumerate(timeline.track)}
     index = max(range(len(timeline.calls)), key=lambda number: timeline.calls[number].ended)
@@ -132,16 +135,16 @@ def _follow(timeline: Timeline) -> Iterator[Stretch]:
         end = timeline.calls[index].accepted
     while entry >= 0:
         index = timeline.track[entry]
-        worker, step = timeline.program.tracks[index].worker, timeline.steps[entry]
-        before = timeline.after[entry]
-        ended = timeline.end[before] if before >= 0 else 0
-        begin, start = timeline.begin[entry], timeline.start[entry]
+        worker, step, before = timeline.program.tracks[index].worker, timeline.steps[entry], timeline.after[entry]
         yield Stretch(worker, "other", "other", timeline.end[entry], end)
-        came = max(begin, ended)
-        yield Stretch(worker, step.phase, step.op, max(came, start), timeline.end[entry], entry)
-        yield Stretch(worker, "wait", "poll", came, max(came, start), entry)
+        end = min(end, timeline.end[entry])
+        opened = openings.of(entry)
+        came = timeline.begin[entry] if opened is None else opened
+        asked = max(came, timeline.start[entry])
+        yield Stretch(worker, step.phase, step.op, asked, end, entry)
+        yield Stretch(worker, "wait", "poll", came, asked, entry)
         end = came
-        if entry in first and ended <= begin:
+        if opened is None and entry in first:
             yield from _before(timeline, index, end)
             end = timeline.calls[index].accepted
         entry = before
