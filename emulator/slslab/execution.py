@@ -18,6 +18,8 @@ from slslab.billing import Book, Usage, compute_bill, load_book
 from slslab.errors import HostError, RequestError
 from slslab.instances import InstanceRecord, check_fleet, notes, seconds_used
 from slslab.metering import InvocationRecord
+from slslab.replay.modelled import model, not_modelled
+from slslab.replay.recorded import Recording
 from slslab.running import EmbeddedSystem, System
 from slslab.runs import DOCUMENT, RunDirectory, list_runs, new_id, resolve, root
 from slslab.trace import Trace, TraceWriter, instances, invocations, load
@@ -228,6 +230,10 @@ def _document(
     events = metrics.rows(trace.events)
     totals = metrics.totals(events, records, launched)
     delay, oversubscribed = totals.pop("host_delay_seconds"), totals.pop("oversubscribed")
+    if failure is not None or trace.torn:
+        modelled = not_modelled("The run did not come to its end, and so its trace has none.")
+    else:
+        modelled = model(Recording(plan, events, records, launched), book)
     described = plan.to_document()
     names = ("architecture", "model", "dataset", "workers", "batch_size", "batches", "epochs", "memory_mb", "seed")
     parameters = outcome.parameters if outcome else spec(plan.model).parameters
@@ -260,8 +266,13 @@ def _document(
         "environment": plan.environment,
         "confinement": host["confinement"],
         "package": host["package"],
-        "seconds": {"measured": round(seconds, 3), "modelled": None},
+        "seconds": {
+            "measured": round(seconds, 3),
+            "span": round(metrics.span_seconds(events, launched), 3),
+            "modelled": modelled.get("seconds"),
+        },
         **totals,
+        "modelled": modelled,
         "cost": _bill(events, records, launched, book),
         "trace_torn": trace.torn,
     }

@@ -151,6 +151,15 @@ def totals(events: Rows, records: Records, instances: Records = ()) -> dict[str,
     }
 
 
+def span_seconds(events: Rows, instances: Records = ()) -> float:
+    """Seconds from when the first invocation was accepted, or what runs them was launched, to the last one's end: wall
+    time, without what the emulator and the driver did before and after it."""
+    # The emulator's own `invoke` spans an invocation from its acceptance on.
+    own = [e for e in events if e["op"] == "transition" or (e["op"] == "invoke" and e["worker"] < 0)]
+    spans = [(e["start_ns"], e["end_ns"]) for e in (*own, *instances)]
+    return (max(end for _, end in spans) - min(start for start, _ in spans)) / 1e9 if spans else 0.0
+
+
 def orchestration_seconds(events: Rows) -> float | None:
     """Seconds that executions of state machines lasted, less those in which one of their own invocations was under way.
 

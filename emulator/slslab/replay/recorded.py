@@ -56,7 +56,7 @@ def read_recording(directory: Path) -> Recording:
         trace.invocations(directory),
         trace.instances(directory),
     )
-    _check(recording, run.id)
+    check(recording)
     return recording
 
 
@@ -93,7 +93,9 @@ def find_calls(events: Sequence[Event]) -> dict[int, str]:
     return calls
 
 
-def _check(recording: Recording, run: str) -> None:
+def check(recording: Recording) -> None:
+    """RunError, naming the event, if a recording is incomplete or contradicts itself."""
+    run = recording.plan.run
     hint = "the trace was changed, or recorded by a defect; run the plan again."
     known = {record["request_id"] for record in recording.invocations} | {one["id"] for one in recording.instances}
     for event in recording.events:

@@ -24,6 +24,8 @@ def summary(document: Document) -> RenderableType:
     parts: list[RenderableType] = [_headline(document), _figures([document])]
     if document["status"] == "failed":
         parts.append(_failure(document))
+    if document.get("modelled"):
+        parts.append(modelled(document))
     if document["per_worker"]:
         parts.append(phases(document))
     if document["invocations"]:
@@ -142,6 +144,44 @@ def phases(document: Document) -> Table:
         f"{document['peak_memory_mb']:,}",
     )
     return table
+
+
+def modelled(document: Document) -> RenderableType:
+    """Per worker what was measured on this host beside what the replayed trace would have taken on Lambda."""
+    found = document["modelled"]
+    if found["status"] != "modelled":
+        return Text(f"Not modelled. {found['reason']}", style="yellow")
+    profile = found["profile"]
+    table = plain_table(
+        "worker",
+        *(f"{kind} {figure}" for figure in ("s", "billed s") for kind in ("measured", "modelled")),
+        title=f"Measured here, and modelled on {profile['name']} of {profile['date']}",
+    )
+    theirs = {worker["worker"]: worker for worker in found["per_worker"]}
+    duration = {worker["worker"]: _duration(worker) for worker in document["per_worker"]}
+    for worker in document["per_worker"]:
+        rank, other = worker["worker"], theirs.get(worker["worker"], {"seconds": None, "billed_seconds": None})
+        figures = (duration[rank], other["seconds"], worker["billed_seconds"], other["billed_seconds"])
+        table.add_row("?" if rank < 0 else str(rank), *map(_seconds, figures))
+    table.add_section()
+    both = sum(duration.values()), sum(worker["seconds"] for worker in found["per_worker"])
+    table.add_row("all", *map(_seconds, (*both, document["billed_seconds"], found["billed_seconds"])))
+    table.add_row("from first to last", *map(_seconds, (document["seconds"]["span"], found["seconds"])), "", "")
+    currency = document["cost"]["currency"]
+    table.add_row(f"bill {currency}", "", "", _money(document["cost"]["total"]), _money(found["cost"]["total"]))
+    note = Text(f"{found['critical_path']} Of the billed time {found['waiting_share']:.0%} is waiting (modelled).")
+    if document["host"]["oversubscribed"]:
+        note.append("\nThe host was oversubscribed: measured waits are this host's, not Lambda's.", style="yellow")
+    return Group(table, note)
+
+
+def _duration(worker: Mapping[str, Any]) -> float:
+    """Seconds of a worker's handlers: what init takes comes before them."""
+    return float(sum(worker["phases"].values()) - worker["phases"]["init"])
+
+
+def _seconds(value: float | None) -> str:
+    return "–" if value is None else f"{value:,.3f}"
 
 
 def reports(document: Document) -> Table:
