@@ -87,6 +87,7 @@ class Pool:
             "zip": round(functions.cold_zip_ms.value * 1e6),
             "image": round(functions.cold_image_ms.value * 1e6),
         }
+        self._init_wait_ns = round(functions.init_wait_ms.value * 1e6) if functions.init_wait_ms else 0
         self._free = int(functions.concurrency.value)
         self._idle: dict[str, list[tuple[int, Environment]]] = {}
         # Environments that may start grow with time, up to the burst: kept as a time that each start puts forward.
@@ -113,7 +114,7 @@ class Pool:
         share = track.memory_mb / compute.vcpu_mb.value
         environment = Environment(share, track.memory_mb, self._profile, (compute.speed.value,) * 2)
         ready = now + self._cold_ns[track.package]
-        inited = environment.burn(ready, track.init_cpu_ns, False)
+        inited = environment.burn(ready, track.init_cpu_ns, False) + self._init_wait_ns
         return Lease(environment, inited + self._warm_ns, inited - ready, True)
 
     def give_back(self, function: str, when: int, environment: Environment) -> None:

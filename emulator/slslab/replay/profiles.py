@@ -5,15 +5,18 @@ operation that a profile does not know is an error that names the operation.
 """
 
 import tomllib
+from collections.abc import Iterator, Mapping
 from datetime import date
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+import tomli_w
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from slslab.errors import RequestError
 
 PROFILES = Path(__file__).parent / "profiles"
+SCHEMA = 1
 Status = Literal["documented", "measured", "assumed"]
 
 
@@ -33,17 +36,40 @@ class Figure(_Entry):
     source: Annotated[str, Field(min_length=1)]
 
 
+def _positive(figure: Figure) -> Figure:
+    if figure.value == 0:
+        raise ValueError("it is 0, and must be more")
+    return figure
+
+
+def _countable(figure: Figure) -> Figure:
+    if figure.value < 1 or figure.value != int(figure.value):
+        raise ValueError(f"it is {figure.value:g}, and must be a whole number from 1 on")
+    return figure
+
+
+def _share(figure: Figure) -> Figure:
+    if figure.value > 1:
+        raise ValueError(f"it is {figure.value:g}, and is a share of 1")
+    return figure
+
+
+Positive = Annotated[Figure, AfterValidator(_positive)]
+Count = Annotated[Figure, AfterValidator(_countable)]
+Share = Annotated[Figure, AfterValidator(_share)]
+
+
 class Operation(_Entry):
     """What one request takes beyond the client's own CPU time.
 
     `latency_ms` is what an empty one takes, an environment's first one `first_ms` more (a connection is made, a script
-    compiled); bytes come on top, at `bandwidth_mb_s` (10⁶ bytes a second) of one client,
-    while the client's CPU time overlaps with them: latency + max(CPU, bytes ÷ bandwidth).
+    compiled); bytes come on top, at `bandwidth_mb_s` (10⁶ bytes a second) of one client, while the client's CPU time
+    overlaps with them: latency + max(CPU, bytes ÷ bandwidth).
     """
 
     latency_ms: Figure
     first_ms: Figure | None = None
-    bandwidth_mb_s: Figure | None = None
+    bandwidth_mb_s: Positive | None = None
 
 
 class Server(_Entry):
@@ -52,9 +78,9 @@ class Server(_Entry):
     A request occupies one for `service_ms` plus its bytes ÷ `bandwidth_mb_s`; that is a part of the operation's
     latency, and only waiting for a server comes on top. Without a server nobody waits for others."""
 
-    servers: Figure
+    servers: Count
     service_ms: Figure
-    bandwidth_mb_s: Figure | None = None
+    bandwidth_mb_s: Positive | None = None
 
 
 class Channel(_Entry):
@@ -75,27 +101,31 @@ class Compute(_Entry):
     `speed` is how fast they are, as a multiple of the recording host's: CPU seconds are divided by it. `parallel` is
     the share of a training step that runs on several threads at once (Amdahl's law), by `period_ms` the CPU share is
     enforced: a function that has used its share of a period waits for the next one. `vcpu_mb` is the memory size of one
-    vCPU."""
+    vCPU. `arm_speed` is how fast arm64 is, as a multiple of x86-64 at the same memory size; a profile without it cannot
+    tell."""
 
-    speed: Figure
-    parallel: Figure
-    period_ms: Figure
-    vcpu_mb: Figure
+    speed: Positive
+    parallel: Share
+    period_ms: Positive
+    vcpu_mb: Positive
+    arm_speed: Positive | None = None
 
 
 class Functions(_Entry):
     """Lambda: what lies around a handler.
 
     A cold start takes `cold_zip_ms` or `cold_image_ms` before init, which is not billed, and then init's own CPU
-    seconds. `warm_ms` is from acceptance to the handler. `concurrency` environments may be busy at once; of them
-    `burst` may start at once and `ramp_per_s` more each second."""
+    seconds and `init_wait_ms`, which is what init waits for beside them: its code is read from a store. A profile
+    without it adds nothing. `warm_ms` is from acceptance to the handler. `concurrency` environments may be busy at
+    once; of each function `burst` may start at once and `ramp_per_s` more each second."""
 
     cold_zip_ms: Figure
     cold_image_ms: Figure
+    init_wait_ms: Figure | None = None
     warm_ms: Figure
-    concurrency: Figure
-    burst: Figure
-    ramp_per_s: Figure
+    concurrency: Count
+    burst: Count
+    ramp_per_s: Positive
 
 
 class Instances(_Entry):
@@ -111,7 +141,7 @@ class Instances(_Entry):
 class Profile(_Entry):
     """A platform."""
 
-    schema_version: Annotated[int, Field(alias="schema")] = 1
+    schema_version: Annotated[Literal[1], Field(alias="schema")] = 1
     name: str
     date: date
     description: str
@@ -120,12 +150,6 @@ class Profile(_Entry):
     transition_ms: Figure
     channels: dict[str, Channel]
     instances: dict[str, Instances] = {}
-
-    @model_validator(mode="after")
-    def _known(self) -> Self:
-        if self.schema_version != 1:
-            raise ValueError(f"it has schema {self.schema_version}, and this version reads 1")
-        return self
 
     def operation(self, op: str) -> Operation:
         """What an `op` of the trace such as `object.put` takes; ProfileError if the profile does not say."""
@@ -148,29 +172,83 @@ class Profile(_Entry):
         return self.instances[type_]
 
 
+def figures(profile: Profile) -> Iterator[tuple[str, Figure]]:
+    """Every figure with its entry, for instance `channels.object.operations.put.latency_ms`, in the file's order."""
+    yield from _figures("", profile)
+
+
+def _figures(entry: str, value: Any) -> Iterator[tuple[str, Figure]]:
+    if isinstance(value, Figure):
+        yield entry, value
+    elif isinstance(value, BaseModel | Mapping):
+        for name, inner in value.items() if isinstance(value, Mapping) else value:
+            yield from _figures(f"{entry}.{name}" if entry else name, inner)
+
+
 def profile_names() -> tuple[str, ...]:
     """The names of the built-in profiles."""
     return tuple(sorted(path.stem for path in PROFILES.glob("*.toml")))
 
 
 def load_profile(name: str | Path) -> Profile:
-    """The built-in profile of this name, or else the one in the TOML file at this path; ProfileError names the
-    entry."""
+    """The built-in profile of this name, or else the one in the TOML file at this path; ProfileError names the entry.
+
+    A file whose `base` names a built-in profile holds only what differs from it.
+    """
     path = PROFILES / f"{name}.toml" if str(name) in profile_names() else Path(name)
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ProfileError(
-            f"There is no profile {str(name)!r}: {error.strerror}.",
-            f"name one of {', '.join(profile_names())}, or give the path of a TOML file.",
-        ) from error
-    except ValueError as error:
-        raise ProfileError(f"The profile {path} is not TOML: {error}.", "correct the file.") from error
-    try:
-        return Profile.model_validate(document)
+        return Profile.model_validate(_read(path))
     except ValidationError as error:
         first = error.errors()[0]
         entry = ".".join(str(part) for part in first["loc"]) or "its top"
         raise ProfileError(
             f"The profile {path} is wrong at {entry}: {first['msg'].removeprefix('Value error, ')}.", "correct it."
         ) from error
+
+
+def save_profile(profile: Profile, path: Path) -> None:
+    """Write the profile as a TOML file that `load_profile` reads; RequestError if it cannot be written."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(tomli_w.dumps(profile.model_dump(by_alias=True, exclude_none=True)), encoding="utf-8")
+    except OSError as error:
+        raise RequestError(f"{path} cannot be written: {error.strerror}.", "choose another --out.") from error
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ProfileError(
+            f"There is no profile {str(path)!r}: {error.strerror}.",
+            f"name one of {', '.join(profile_names())}, or give the path of a TOML file.",
+        ) from error
+    except ValueError as error:
+        raise ProfileError(f"The profile {path} is not TOML: {error}.", "correct the file.") from error
+    # Looked at first: another version's entries are not wrong, they are unknown.
+    if document.get("schema") != SCHEMA:
+        found = f"has schema {document['schema']!r}" if "schema" in document else "does not say its schema"
+        raise ProfileError(
+            f"The profile {path} {found}, and this version reads {SCHEMA}.", f"write it as schema = {SCHEMA}."
+        )
+    base = document.pop("base", None)
+    if base is None:
+        return document
+    if base not in profile_names():
+        raise ProfileError(
+            f"The profile {path} is wrong at base: there is no built-in profile {base!r}.",
+            f"name one of {', '.join(profile_names())}.",
+        )
+    return _laid_over(_read(PROFILES / f"{base}.toml"), document)
+
+
+def _laid_over(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """The base's entries with one's own in their place; a figure is replaced as a whole, with its source."""
+    merged = dict(base)
+    for name, value in own.items():
+        below = merged.get(name)
+        if isinstance(value, dict) and isinstance(below, dict) and "source" not in value:
+            merged[name] = _laid_over(below, value)
+        else:
+            merged[name] = value
+    return merged
