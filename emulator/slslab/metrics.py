@@ -1,7 +1,7 @@
 """What a run's trace and metered invocations add up to; nothing here talks to a running system."""
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from statistics import median
 from typing import Any
@@ -186,7 +186,7 @@ def orchestration_seconds(events: Rows) -> float | None:
     return round(total / 1e9, 6)
 
 
-def hosts(events: Rows) -> list[tuple[str, Decimal]]:
+def hosts(events: Iterable[Mapping[str, Any]]) -> list[tuple[str, Decimal]]:
     """Instance type and seconds, in whole ms, of each host of a database or queue: wall time of the run."""
     runs = [event for event in events if event["op"] == "host.run"]
     return [(run["resource"], Decimal(round((run["end_ns"] - run["start_ns"]) / 1e6)) / 1000) for run in runs]

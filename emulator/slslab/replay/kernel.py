@@ -32,8 +32,8 @@ class _Playing:
 
     `pending` is what is left of the item at hand; `group` holds the groups of a gathering that are left, `ready` those
     that may run, by the time at which their gate opened. `begin` is when it came to the present step, `listed` when it
-    listed last, `last` its latest entry. It goes on at `due`, NEVER while it waits: of several entries in the heap only
-    that one counts.
+    listed last, `pause` how long it pauses after its next poll (s), `last` its latest entry. It goes on at `due`, NEVER
+    while it waits: of several entries in the heap only that one counts.
     """
 
     index: int
@@ -44,6 +44,7 @@ class _Playing:
     ready: list[tuple[int, int]] = field(default_factory=list)
     begin: int = NEVER
     listed: int = NEVER
+    pause: float = 0.0
     last: int = NEVER
     due: int = 0
     environment: Environment | None = None
@@ -109,7 +110,9 @@ class _Player:
             if opened is None:
                 return
             cost = self._cost(step.op)
-            if opened > now or (cost is not None and cost.servers and self.heap and self.heap[0][0] < now):
+            if opened > now or (
+                cost is not None and cost.servers and self.heap and self.heap[0] < (now, playing.index)
+            ):
                 # What is shared is asked for in the order of time.
                 self._wake(playing, max(opened, now))
                 return
@@ -125,6 +128,8 @@ class _Player:
                     return None
                 item = playing.track.steps[playing.position]
                 playing.position += 1
+                # Whoever lists goes on with longer pauses until everything has come.
+                playing.pause = self.program.polls[0]
                 if isinstance(item, Step):
                     playing.pending.append(item)
                     return item
@@ -279,11 +284,10 @@ class _Player:
         cost = self._cost(f"object.{step.polling}")
         assert cost is not None
         cpu_ns = self.program.poll_cpu_ns.get(step.polling, 0)
-        first, factor, limit = self.program.polls
-        pause = first
+        _, factor, limit = self.program.polls
         while now + cpu_ns + cost.half < opened:
-            now = self._burn(playing, now, cpu_ns) + cost.latency + round(pause * NS)
-            pause = min(pause * factor, limit)
+            now = self._burn(playing, now, cpu_ns) + cost.latency + round(playing.pause * NS)
+            playing.pause = min(playing.pause * factor, limit)
             polls += 1
         if listing:
             # One that finds something, too.

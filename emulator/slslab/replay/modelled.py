@@ -42,7 +42,7 @@ def _model(recording: Recording, book: Book) -> dict[str, Any]:
     timeline = play(make_program(recording), profile)
     records = recording.invocations
     found = outcome(timeline, str(records[0]["architecture"]) if records else "x86_64")
-    hosts = [kind for kind, _ in metrics.hosts(list(recording.events))]
+    hosts = [kind for kind, _ in metrics.hosts(recording.events)]
     return {
         "status": "modelled",
         "profile": {"name": profile.name, "date": profile.date.isoformat()},
