@@ -8,9 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from slslab_workers.plan import Plan, Value
+
+if TYPE_CHECKING:
+    from slslab_workers.communication import Pattern, Workload
 
 NO_OPTIONS: Mapping[str, Value] = MappingProxyType({})
 
@@ -173,6 +176,13 @@ class Architecture(Protocol):
         self, workers: int, batches: int, epochs: int, parameters: int, options: Mapping[str, Value] = NO_OPTIONS
     ) -> Counts:
         """Closed-form messages and bytes of the training protocol over all epochs, with the room's options as given."""
+
+    def pattern(self, workload: "Workload") -> "Pattern | None":  # noqa: ARG002 - rooms that override it use it
+        """Who sends what to whom and waits for whom, by which replay makes runs of other sizes; by default it cannot.
+
+        PlanError for options that it does not cover.
+        """
+        return None
 
     def drive(self, plan: Plan, cloud: Cloud, progress: Progress) -> Outcome:
         """Run the plan through AWS's APIs; raises RunFailed when a worker fails."""

@@ -1,6 +1,7 @@
 """AllReduce's trigger script: n workers of one function, each with its rank."""
 
 from slslab_workers.allreduce.counts import counts
+from slslab_workers.allreduce.pattern import pattern
 from slslab_workers.architecture import Architecture, Cloud, Option, Outcome, Progress
 from slslab_workers.deployment import train_data_parallel
 from slslab_workers.job import PARTITION, REPLICAS
@@ -32,6 +33,7 @@ class AllReduce(Architecture):
     )
 
     counts = staticmethod(counts)
+    pattern = staticmethod(pattern)
 
     def drive(self, plan: Plan, cloud: Cloud, progress: Progress) -> Outcome:
         """Deploy, invoke, wait, evaluate."""

@@ -15,6 +15,7 @@ from slslab_workers.architecture import (
     Requirements,
 )
 from slslab_workers.gpu.counts import counts
+from slslab_workers.gpu.pattern import pattern
 from slslab_workers.job import PARTITION, REPLICAS, Job, aws_failures
 from slslab_workers.keys import model_key, result_key, verdict_key
 from slslab_workers.plan import Plan, PlanError
@@ -65,6 +66,7 @@ class Gpu(Architecture):
         return Requirements(instances=fleet)
 
     counts = staticmethod(counts)
+    pattern = staticmethod(pattern)
 
     def drive(self, plan: Plan, cloud: Cloud, progress: Progress) -> Outcome:
         """Store minibatches, launch, wait, evaluate."""

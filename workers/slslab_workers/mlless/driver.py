@@ -23,6 +23,7 @@ from slslab_workers.deployment import Deployment, FunctionSpec, deploy_and_train
 from slslab_workers.events import Tracer
 from slslab_workers.job import PARTITION, REPLICAS, gradient_mb
 from slslab_workers.mlless.counts import counts
+from slslab_workers.mlless.pattern import pattern
 from slslab_workers.mlless.schedule import Schedule
 from slslab_workers.mlless.settings import (
     REMOVED,
@@ -126,6 +127,7 @@ class MLLess(Architecture):
         return (ResidentPhase(self.name, plan.workers, beside_mb),)
 
     counts = staticmethod(counts)
+    pattern = staticmethod(pattern)
 
     def drive(self, plan: Plan, cloud: Cloud, progress: Progress) -> Outcome:
         """Deploy, invoke, wait, evaluate."""

@@ -6,6 +6,7 @@ from slslab_workers.job import PARTITION, REPLICAS
 from slslab_workers.plan import Plan
 from slslab_workers.polling import POLLING
 from slslab_workers.scatterreduce.counts import counts
+from slslab_workers.scatterreduce.pattern import pattern
 
 
 class ScatterReduce(Architecture):
@@ -19,6 +20,7 @@ class ScatterReduce(Architecture):
     options = (POLLING, REPLICAS, PARTITION)
 
     counts = staticmethod(counts)
+    pattern = staticmethod(pattern)
 
     def drive(self, plan: Plan, cloud: Cloud, progress: Progress) -> Outcome:
         """Deploy, invoke, wait, evaluate."""

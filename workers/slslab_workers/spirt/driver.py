@@ -30,6 +30,7 @@ from slslab_workers.plan import Plan, PlanError
 from slslab_workers.queues import QUEUE, QueueError, Queues, open_queues
 from slslab_workers.spirt.counts import counts
 from slslab_workers.spirt.machine import STATES, definition
+from slslab_workers.spirt.pattern import pattern
 from slslab_workers.spirt.roster import JOIN, Roster
 from slslab_workers.spirt.settings import (
     PING_INTERVAL_S,
@@ -127,6 +128,7 @@ class Spirt(Architecture):
         return (ResidentPhase(self.name, 1, plan.workers * (_light_mb(plan) + database_mb)),)
 
     counts = staticmethod(counts)
+    pattern = staticmethod(pattern)
 
     def drive(self, plan: Plan, cloud: Cloud, progress: Progress) -> Outcome:
         """Deploy, have the peers begin, follow them, evaluate."""

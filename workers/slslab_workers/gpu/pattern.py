@@ -1,0 +1,34 @@
+"""Who sends what to whom among the instances of the GPU baseline, step by step (`instance.py`)."""
+
+from slslab_workers.communication import UPDATE, Activity, Part, Pattern, Signal, Workload, trainer
+
+PHASE = "synchronise"
+FIRST, GRADIENTS = Signal("gradients", of=0), Signal("gradients")
+
+
+def pattern(workload: Workload) -> Pattern:
+    """Everybody puts its gradient and gets those of all others in rank order; rank 0 deletes what all have got.
+
+    So rank 0, which deletes, is late, and everybody waits for it before all others. They add as they get; here they
+    add when they have got all.
+    """
+    workers, parameters = workload.workers, workload.parameters
+    size = 4 * parameters
+    reduce = (Activity("reduce", PHASE, times=workers + 1, work=workers * size), UPDATE)
+
+    def get(times: int, needs: Signal) -> Activity:
+        return Activity(
+            "object.get", PHASE, times=times, bytes=times * size, needs=(needs,), polling="get", protocol=True
+        )
+
+    def put(makes: Signal) -> Activity:
+        return Activity("object.put", PHASE, bytes=size, makes=(makes,), protocol=True)
+
+    expire = Activity("object.delete", PHASE, times=workers, protocol=True, since=2)
+    first: tuple[Part, ...] = (put(FIRST), expire, get(workers - 1, GRADIENTS), *reduce)
+    others: tuple[Part, ...] = (put(GRADIENTS), get(1, FIRST), get(workers - 2, GRADIENTS), *reduce)
+    roles = (
+        trainer(range(1), parameters, first, kind="instance"),
+        trainer(range(1, workers), parameters, others, kind="instance"),
+    )
+    return Pattern(workload, roles)

@@ -1,0 +1,61 @@
+"""Who sends what to whom in ScatterReduce, step by step (`handlers.py`)."""
+
+import math
+
+from slslab_workers.communication import UPDATE, Activity, Gathering, Part, Pattern, Role, Signal, Workload, trainer
+from slslab_workers.gradients import chunk
+
+PHASE = "synchronise"
+MERGED = Signal("merged")
+# Keys on a page of a list.
+PAGE = 1000
+
+
+def pattern(workload: Workload) -> Pattern:
+    """Everybody puts the others' chunks, collects, deletes and adds up its own, puts the sum, and gets those of all
+    others; rank 0 also deletes the sums of the step before.
+
+    Workers differ by an element that their chunks may have more. Rank 0, which deletes, begins each step after the
+    others, who have collected all but its chunk by then.
+    """
+    workers, parameters = workload.workers, workload.parameters
+    larger = parameters % workers
+    groups = (range(1), range(1, max(1, larger)), range(max(1, larger), workers))
+    roles = tuple(_role(ranks, workers, parameters) for ranks in groups if ranks)
+    return Pattern(workload, roles)
+
+
+def _role(ranks: range, workers: int, parameters: int) -> Role:
+    chunk_of = chunk(parameters, workers, ranks[0])
+    own = 4 * (chunk_of.stop - chunk_of.start)
+    rest, size, first = workers - 1, 4 * parameters, ranks[0] == 0
+    sent = Signal("chunks", of=0) if first else Signal("chunks")
+    collect: tuple[tuple[Activity, ...], ...] = (_collect(own, rest, Signal("chunks")),)
+    if not first:
+        collect = (_collect(own, rest - 1, Signal("chunks")), _collect(own, 1, Signal("chunks", of=0)))
+    expire: tuple[Part, ...] = (
+        Activity("object.list", PHASE, times=math.ceil(workers / PAGE), until=1),
+        Activity("object.list", PHASE, times=math.ceil(2 * workers / PAGE), since=1),
+        Activity("object.delete", PHASE, times=workers, protocol=True, since=1),
+    )
+    return trainer(
+        ranks,
+        parameters,
+        (
+            Activity("object.put", PHASE, times=rest, bytes=size - own, makes=(sent,), protocol=True),
+            Gathering(collect),
+            Activity("reduce", PHASE, work=workers * own),
+            Activity("object.put", PHASE, bytes=own, makes=(MERGED,), protocol=True),
+            Activity("object.get", PHASE, times=rest, bytes=size - own, needs=(MERGED,), polling="list", protocol=True),
+            Activity("reduce", PHASE, work=size),
+            *(expire if first else ()),
+            UPDATE,
+        ),
+    )
+
+
+def _collect(own: int, chunks: int, sent: Signal) -> tuple[Activity, ...]:
+    return (
+        Activity("object.get", PHASE, times=chunks, bytes=chunks * own, needs=(sent,), polling="list", protocol=True),
+        Activity("object.delete", PHASE, times=chunks, protocol=True),
+    )

@@ -1,0 +1,251 @@
+"""Who sends what to whom in SPIRT, epoch by epoch (`machine.py`, `membership.py`, `learning.py`, `rounds.py`)."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+
+from slslab_workers.communication import (
+    BUILD,
+    CONNECT,
+    MINIBATCH,
+    OWN,
+    Activity,
+    Part,
+    Pattern,
+    Role,
+    Scope,
+    Signal,
+    Workload,
+    store_model,
+)
+from slslab_workers.plan import PlanError, Value
+from slslab_workers.spirt.machine import PARALLEL, STATES
+
+PHASE = "synchronise"
+# What is generated, by option: the paper's way.
+KNOWN: Mapping[str, Value] = {
+    "gradients": "tensor",
+    "averaging": "in-database",
+    "update": "in-database",
+    "accumulate": 1,
+    "join": "none",
+}
+# Bytes of an announcement at the barrier, beside the list of ranks in it.
+ANNOUNCEMENT = 118
+# A script's presence is asked for by every function that executes one.
+SCRIPT_STORED = Activity("tensor.script", "other")
+EXECUTION = Signal("execution", each="epoch", of=OWN)
+REQUESTS, PASSWORDS = Signal("requests", each="run"), Signal("passwords", each="run")
+ANNOUNCED = Signal("announced", each="epoch")
+MODEL = Signal("model", each="run", of=OWN)
+CALLED_FOR_MODEL = Signal("called for model", each="run", of=OWN)
+
+
+def pattern(workload: Workload) -> Pattern:
+    """Each peer's state machine calls a function in each state, b at once for the gradients; peers wait for each other
+    at their births and at the barrier, and read each other's averages.
+
+    Everybody reads peer 0's average first, and its database is where they queue; from there on they follow each other
+    from database to database, so that each finds the next one free: one read of n averages stands for these. That
+    environments stay warm, so that networks are built in the first epoch only, is assumed. PlanError for options by
+    which peers join later, or work as the released code does.
+    """
+    options, workers, parameters = workload.options, workload.workers, workload.parameters
+    for name, value in KNOWN.items():
+        if options.get(name, value) != value:
+            raise PlanError(
+                f"SPIRT with --{name} {options[name]} is replayed, but not for another number of workers.",
+                f"scale a run with --{name} {value}.",
+            )
+    size = 4 * parameters
+    momentum = options.get("update-rule") == "sgd-momentum"
+    everyone = range(workers)
+    work = {
+        "auth": _auth(workers),
+        "compute_gradients": _compute_gradients(size),
+        "average_gradients": _average_gradients(workers, workload.batches, size),
+        "check_heartbeat": _check_heartbeat(workers),
+        "update_model": _update_model(size, momentum),
+        "trigger_next_epoch": _trigger_next_epoch(workload.epochs, size),
+    }
+    roles = [
+        Role(everyone, "init_peers", start=_init_peers(workers)),
+        Role(
+            everyone,
+            "init_model",
+            needs=(CALLED_FOR_MODEL,),
+            makes=(MODEL,),
+            start=_init_model(size, momentum),
+        ),
+        Role(everyone, kind="execution", each="epoch", needs=(EXECUTION,), start=_states(workload.batches)),
+        *(_function(everyone, name, parts) for name, parts in work.items()),
+    ]
+    for ranks in (range(1), range(1, workers)):
+        roles.append(_function(ranks, "aggregation", _aggregation(workers, size, leads=0 in ranks)))
+        roles.append(_function(ranks, "check_convergence", _check_convergence(parameters, leads=0 in ranks)))
+    return Pattern(workload, tuple(roles))
+
+
+def _called(function: str) -> Signal:
+    return Signal(f"{function} called", each="epoch", of=OWN)
+
+
+def _answered(function: str) -> Signal:
+    return Signal(f"{function} answered", each="epoch", of=OWN)
+
+
+def _function(ranks: range, name: str, parts: tuple[Part, ...]) -> Role:
+    each: Scope = "step" if name == STATES[PARALLEL] else "epoch"
+    return Role(ranks, name, each=each, needs=(_called(name),), makes=(_answered(name),), start=parts)
+
+
+def _states(batches: int) -> tuple[Part, ...]:
+    """A transition into each state, which calls the function and waits for its answer; the branches' are at once."""
+    parts: list[Part] = []
+    for state, function in STATES.items():
+        transition = Activity("transition", "other", makes=(_called(function),), protocol=True)
+        if state == PARALLEL:
+            parts += [replace(transition, makes=()), replace(transition, times=batches)]
+        else:
+            parts.append(transition)
+        parts.append(Activity("join", "wait", needs=(_answered(function),)))
+    return tuple(parts)
+
+
+def _commands(times: int, *, since: int = 0, until: int | None = None) -> Activity:
+    return Activity("tensor.command", "other", times=times, since=since, until=until)
+
+
+def _buffers(op: str, phase: str) -> Activity:
+    """BatchNorm statistics, if the network has any."""
+    return Activity(op, phase, bytes=None, optional=True)
+
+
+def _init_peers(workers: int) -> tuple[Part, ...]:
+    others = workers - 1
+    return (
+        Activity("keys", "other"),
+        _commands(5 + min(1, others) + others),
+        Activity("queue.publish", "other", times=others, bytes=None, makes=(REQUESTS,)),
+        _commands(workers),
+        Activity("invoke", "wait", makes=(CALLED_FOR_MODEL,)),
+        Activity("join", "wait", needs=(MODEL,)),
+    )
+
+
+def _init_model(size: int, momentum: bool) -> tuple[Part, ...]:
+    return (
+        BUILD,
+        Activity("tensor.set", "other", times=2 if momentum else 1, bytes=(2 if momentum else 1) * size),
+        _buffers("tensor.set", "other"),
+        _commands(1),
+        Activity("execute", "other", makes=(EXECUTION,)),
+    )
+
+
+def _auth(workers: int) -> tuple[Part, ...]:
+    """In the first epoch a peer admits all others, and learns their passwords; the tenth command reads the secret."""
+    others = workers - 1
+    return (
+        _commands(8),
+        _commands(2 + min(1, others) + 6 * others, until=1),
+        Activity("queue.deliver", "other", times=others, bytes=None, needs=(REQUESTS,), until=1),
+        Activity("queue.publish", "other", times=others, bytes=None, makes=(PASSWORDS,), until=1),
+        _commands(2),
+        Activity("queue.deliver", "other", times=others, bytes=None, needs=(PASSWORDS,), until=1),
+        _commands(6 * others, until=1),
+    )
+
+
+def _compute_gradients(size: int) -> tuple[Part, ...]:
+    return (
+        replace(BUILD, until=1),
+        Activity("tensor.get", "fetch", bytes=size, protocol=True),
+        _buffers("tensor.get", "fetch"),
+        CONNECT,
+        *MINIBATCH,
+        Activity("tensor.set", PHASE, bytes=size, protocol=True),
+        _buffers("tensor.set", PHASE),
+        _commands(1),
+    )
+
+
+def _average_gradients(workers: int, batches: int, size: int) -> tuple[Part, ...]:
+    listed = ANNOUNCEMENT + len(json.dumps(list(range(1, workers))))
+    return (
+        SCRIPT_STORED,
+        Activity("tensor.script", PHASE, work=batches * size, protocol=True),
+        _commands(1),
+        Activity("tensor.script", PHASE, optional=True),
+        _commands(7),
+        Activity("queue.declare", "other"),
+        Activity("queue.bind", "other"),
+        Activity("queue.publish", PHASE, bytes=listed, makes=(ANNOUNCED,), protocol=True),
+        Activity("queue.deliver", PHASE, times=workers, bytes=workers * listed, needs=(ANNOUNCED,), protocol=True),
+        Activity("queue.delete", "other"),
+        _commands(5),
+    )
+
+
+def _check_heartbeat(workers: int) -> tuple[Part, ...]:
+    others = workers - 1
+    return (
+        _commands(1 + min(1, others) + 2 * others),
+        Activity("ping", "wait", times=workers),
+        _commands(1),
+        Activity("tensor.delete", "other", protocol=True),
+    )
+
+
+def _aggregation(workers: int, size: int, *, leads: bool) -> tuple[Part, ...]:
+    others = workers - 1
+
+    def get(times: int, at: int = OWN) -> Activity:
+        return Activity("tensor.get", PHASE, times=times, bytes=times * size, at=at, protocol=True)
+
+    return (
+        _commands(1 + min(1, others) + others),
+        *((get(workers),) if leads else (get(1, at=0), get(others))),
+        Activity("reduce", PHASE, times=workers, work=workers * size),
+        Activity("tensor.set", PHASE, bytes=size, protocol=True),
+        _commands(1),
+    )
+
+
+def _update_model(size: int, momentum: bool) -> tuple[Part, ...]:
+    """The script reads parameters and aggregate and writes parameters, with momentum reads and writes velocity."""
+    return (
+        _commands(3),
+        SCRIPT_STORED,
+        Activity("tensor.script", "update", work=(5 if momentum else 3) * size, protocol=True),
+        _commands(1),
+    )
+
+
+def _check_convergence(parameters: int, *, leads: bool) -> tuple[Part, ...]:
+    """All judge by peer 0's BatchNorm statistics, or, if there are none, ask whether it lives; it stores the model."""
+    return (
+        Activity("tensor.get", "other", bytes=4 * parameters, protocol=True),
+        replace(BUILD, until=1),
+        _commands(1 if leads else 4),
+        replace(_buffers("tensor.get", "other"), at=0),
+        *(() if leads else (Activity("ping", "wait", at=0, optional=True),)),
+        CONNECT,
+        Activity("object.get", "other", bytes=None),
+        Activity("validate", "other"),
+        *(store_model(parameters) if leads else ()),
+        _commands(2),
+    )
+
+
+def _trigger_next_epoch(epochs: int, size: int) -> tuple[Part, ...]:
+    """The last epoch's leaves the result."""
+    return (
+        _commands(1),
+        Activity("execute", "other", makes=(replace(EXECUTION, ahead=1),), until=-1),
+        _commands(2 + epochs, since=-1),
+        Activity("tensor.get", "other", bytes=size, since=-1),
+        replace(CONNECT, since=-1),
+        Activity("object.put", "other", bytes=None, since=-1),
+        _commands(1),
+    )
