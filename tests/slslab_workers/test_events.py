@@ -10,8 +10,8 @@ import pytest
 from slslab_workers.events import Tracer
 
 FIELDS = {
-    "op", "phase", "start_ns", "end_ns", "cpu_ns", "bytes", "requests", "resource", "etag", "overhead", "failed",
-    "run", "worker", "epoch", "step", "invocation",
+    "op", "phase", "start_ns", "end_ns", "cpu_ns", "cpu_before_ns", "bytes", "requests", "resource", "etag", "overhead",
+    "failed", "run", "worker", "epoch", "step", "invocation",
 }  # fmt: skip
 
 
@@ -84,6 +84,21 @@ def test_cpu_time_is_that_of_the_span() -> None:
     assert work["cpu_ns"] > 1_000_000
     assert wait["end_ns"] - wait["start_ns"] >= 50_000_000
     assert wait["cpu_ns"] < work["cpu_ns"]
+
+
+def test_cpu_time_between_spans_is_told_with_the_next_one() -> None:
+    events: list[dict[str, Any]] = []
+    tracer = Tracer(events.append)
+    with tracer.span("fetch", "fetch"):
+        pass
+    sum(range(1_000_000))
+    with tracer.span("compute", "compute"):
+        pass
+    with tracer.span("update", "update"):
+        pass
+    _, compute, update = events
+    assert compute["cpu_before_ns"] > 1_000_000 > compute["cpu_ns"]
+    assert 0 <= update["cpu_before_ns"] < compute["cpu_before_ns"]
 
 
 def test_long_records_arrive_whole(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,200 @@
+"""How well replay foretells runs that it has not seen: fitted to runs of 2 and 4 workers, compared with others.
+
+    python benchmarks/replay_error.py [--json] [--architectures LIST] [--keep DIR] [--quick]
+
+Each architecture trains lenet on digits with 2 and with 4 workers; to these two runs `this-host` and the costs of steps
+are fitted. Then it runs with 8 workers, with another memory size, and with another minibatch, and what was measured
+stands beside what the fitted model says of that plan, which never saw the run:
+
+  duration   seconds of a worker's handlers on the Lambda clock (init apart), the mean over workers
+  billed     billed seconds of all functions
+
+Recordings lie in DIR and are used again if they are there. A run with more than 2 % host delay is marked: its waits for
+peers that the host held up are measured, and no model has them. Instances have no Lambda clock, and 8 of them no host
+of 2 cores: of `gpu` the wall time less the host delay counts, with 2 workers.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from slslab.replay.whatif import with_memory
+
+from slslab.errors import SlslabError
+from slslab.execution import architectures
+from slslab.replay.fitting import fit
+from slslab.replay.kernel import play
+from slslab.replay.outcome import outcome
+from slslab.replay.program import Program
+from slslab.replay.recorded import Recording, make_program, read_recording
+from slslab.replay.scaling import generate, measure
+from slslab.replay.timeline import Timeline
+
+ARCHITECTURES = ("allreduce", "scatterreduce", "mlless", "spirt", "gpu")
+BASE = {"workers": 2, "memory": 512, "batch-size": 64, "batches": 2, "epochs": 8}
+EPOCHS = 2
+
+
+@dataclass(frozen=True)
+class Case:
+    """A run that is foretold: what differs from the base."""
+
+    name: str
+    options: Mapping[str, int]
+    instances: bool = True
+
+
+CASES = (
+    Case("8 workers", {"workers": 8}, instances=False),
+    Case("1,024 MB", {"memory": 1024}, instances=False),
+    Case("minibatches of 128", {"batch-size": 128}),
+)
+QUICK = ("minibatches of 128",)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A recorded run and its document."""
+
+    recording: Recording
+    document: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Measured and foretold seconds of one held-out run."""
+
+    architecture: str
+    case: str
+    figure: str
+    measured: float
+    foretold: float
+    oversubscribed: bool
+
+    @property
+    def error(self) -> float:
+        """Relative error, positive if too much was foretold."""
+        return self.foretold / self.measured - 1
+
+
+def record(architecture: str, options: Mapping[str, int], directory: Path) -> Run:
+    """The run with these options, recorded now unless it is there; RuntimeError if it fails."""
+    plan = {**BASE, **options}
+    path = directory / "-".join([architecture, *(f"{name}{value}" for name, value in plan.items())])
+    if not path.exists():
+        command = [sys.executable, "-m", "slslab", "run", architecture, "--model", "lenet", "--dataset", "digits"]
+        command += [text for name, value in plan.items() for text in (f"--{name}", str(value))]
+        done = subprocess.run([*command, "--out", str(path), "--json"], capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(f"{' '.join(command)} failed: {done.stderr[-2000:]}")
+    return Run(read_recording(path), json.loads((path / "run.json").read_text()))
+
+
+def measured(run: Run) -> dict[str, float]:
+    """The figures of a recorded run."""
+    records, instances = run.recording.invocations, run.recording.instances
+    if instances:
+        own = [(one["end_ns"] - one["start_ns"]) / 1e9 - one["host_delay_ms"] / 1000 for one in instances]
+        return {"duration": statistics.fmean(own)}
+    workers = run.recording.plan.workers
+    owner = {e["invocation"]: e["worker"] for e in run.recording.events if e["worker"] >= 0}
+    total = sum(r["duration_ms"] for r in records if owner.get(r["request_id"], -1) < workers)
+    return {"duration": total / 1000 / workers, "billed": sum(r["billed_ms"] for r in records) / 1000}
+
+
+def foretold(timeline: Timeline) -> dict[str, float]:
+    """The same figures of a played program."""
+    found, workers = outcome(timeline), timeline.program.workers
+    duration = sum(one.duration for one in found.workers if one.worker < workers) / workers
+    if any(track.kind == "instance" for track in timeline.program.tracks):
+        return {"duration": duration}
+    return {"duration": duration, "billed": found.billed_seconds}
+
+
+def foretell(fitted: Sequence[Run], case: Case) -> Timeline:
+    """What the runs that were fitted say of the case."""
+    first = fitted[0]
+    room = architectures()[first.recording.plan.architecture]
+    programs = [make_program(run.recording) for run in fitted]
+    costs = measure(programs, room, int(first.document["parameters"]), first.recording.plan.options)
+    plan = {**BASE, **case.options}
+    samples = plan["batch-size"] / BASE["batch-size"]
+    program: Program = generate(costs, plan["workers"], plan["batches"], plan["epochs"], samples)
+    if plan["memory"] != BASE["memory"]:
+        program = with_memory(program, BASE["memory"], plan["memory"])
+    return play(program, fit([run.recording for run in fitted], EPOCHS, datetime.now(UTC).date()))
+
+
+def compare(architecture: str, cases: Sequence[Case], directory: Path) -> list[Comparison]:
+    """All cases of one architecture."""
+    sizes = (2,) if architecture == "gpu" else (2, 4)
+    fitted = [record(architecture, {"workers": workers}, directory) for workers in sizes]
+    found = []
+    for case in cases:
+        if architecture == "gpu" and not case.instances:
+            continue
+        run = record(architecture, case.options, directory)
+        said, seen = foretold(foretell(fitted, case)), measured(run)
+        found += [
+            Comparison(
+                architecture, case.name, figure, seen[figure], said[figure], run.document["host"]["oversubscribed"]
+            )
+            for figure in seen
+        ]
+    return found
+
+
+def summary(found: Sequence[Comparison]) -> dict[str, dict[str, float]]:
+    """Mean absolute and worst error by figure."""
+    errors: dict[str, list[float]] = defaultdict(list)
+    for one in found:
+        errors[one.figure].append(abs(one.error))
+    return {figure: {"mean": statistics.fmean(own), "worst": max(own)} for figure, own in errors.items()}
+
+
+def main() -> None:
+    """Print the table, or one JSON document."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="one document on stdout instead of a table")
+    parser.add_argument("--architectures", default=",".join(ARCHITECTURES), help="with commas")
+    parser.add_argument("--keep", type=Path, help="keep the recordings in this directory, and use those that are there")
+    parser.add_argument("--quick", action="store_true", help="minibatches of another size only")
+    given = parser.parse_args()
+    cases = [case for case in CASES if not given.quick or case.name in QUICK]
+    found: list[Comparison] = []
+    console = Console(stderr=True)
+    with tempfile.TemporaryDirectory() as temporary:
+        directory = given.keep or Path(temporary)
+        directory.mkdir(parents=True, exist_ok=True)
+        for architecture in given.architectures.split(","):
+            with console.status(f"{architecture}: recording and foretelling"):
+                found += compare(architecture, cases, directory)
+    if given.json:
+        rows = [{**vars(one), "error": one.error} for one in found]
+        print(json.dumps({"benchmark": "replay_error", "rows": rows, "errors": summary(found)}, indent=2))
+        return
+    table = Table("architecture", "held out", "figure", "measured s", "foretold s", "error", "host")
+    for one in found:
+        cells = (f"{one.measured:.2f}", f"{one.foretold:.2f}", f"{one.error:+.1%}")
+        table.add_row(one.architecture, one.case, one.figure, *cells, "oversubscribed" if one.oversubscribed else "")
+    Console().print(table)
+    for figure, error in summary(found).items():
+        Console().print(f"{figure}: mean absolute error {error['mean']:.1%}, worst {error['worst']:.1%}")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except (RuntimeError, SlslabError) as error:
+        sys.exit(f"replay_error: {error}")
