@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from typing import Self
 
 from slslab.replay.profiles import Instances, Profile
@@ -43,6 +44,24 @@ class Environment:
         serial = round(work * self.serial)
         return self._spend(self._spend(now, serial, 1), work - serial, self.threads)
 
+    def repeat(self, now: int, cpu_ns: int, pause_ns: int, until: int) -> tuple[int, int]:
+        """Do so much work with such a pause after it, again and again, as long as it begins before `until`: when the
+        next one would begin, and how many there were."""
+        work = round(cpu_ns / self.speed[False])
+        spaced, times = work + pause_ns, 0
+        # What was used up before counts no more after a period; then all take as long, if the share lasts for them.
+        settled = now + 2 * self.period_ns
+        lasts = not self.quota or (self.period_ns // max(1, spaced) + 2) * work <= self.quota
+        while now < until:
+            if lasts and now >= settled and (skipped := (until - 2 * self.period_ns - now) // max(1, spaced)) > 0:
+                # The last ones are done again, so that what they use up of their periods is known.
+                now += skipped * spaced
+                times += skipped
+                lasts = False
+            now = self.burn(now, cpu_ns, False) + pause_ns
+            times += 1
+        return now, times
+
     def _spend(self, now: int, work: int, rate: int) -> int:
         if not self.quota or self.quota >= rate * self.period_ns:
             return now + -(-work // rate)
@@ -76,6 +95,28 @@ class Lease:
     cold: bool = False
 
 
+class _Idle:
+    """Environments of a function that are given back; the one that was so last is taken first."""
+
+    __slots__ = ("busy", "given", "ready")
+
+    def __init__(self) -> None:
+        self.given = 0
+        # By when they are idle, and, once they are, the last one first.
+        self.busy: list[tuple[int, int, Environment]] = []
+        self.ready: list[tuple[int, Environment]] = []
+
+    def add(self, when: int, environment: Environment) -> None:
+        self.given -= 1
+        heappush(self.busy, (when, self.given, environment))
+
+    def take(self, now: int) -> Environment | None:
+        while self.busy and self.busy[0][0] <= now:
+            _, number, environment = heappop(self.busy)
+            heappush(self.ready, (number, environment))
+        return heappop(self.ready)[1] if self.ready else None
+
+
 class Pool:
     """The environments of all functions, within the account's concurrency and the rate at which each scales."""
 
@@ -89,7 +130,7 @@ class Pool:
         }
         self._init_wait_ns = round(functions.init_wait_ms.value * 1e6) if functions.init_wait_ms else 0
         self._free = int(functions.concurrency.value)
-        self._idle: dict[str, list[tuple[int, Environment]]] = {}
+        self._idle: dict[str, _Idle] = {}
         # Environments that may start grow with time, up to the burst: kept as a time that each start puts forward.
         self._ramp_ns = math.ceil(NS / functions.ramp_per_s.value)
         self._burst_ns = int(functions.burst.value) * self._ramp_ns
@@ -99,12 +140,10 @@ class Pool:
         """An environment, or when a new one may start, or None: no concurrency is left."""
         if not self._free:
             return None
-        idle = self._idle.setdefault(track.name, [])
-        # The one that was used last; what is given back later than now is still busy.
-        place = next((place for place in range(len(idle) - 1, -1, -1) if idle[place][0] <= now), None)
-        if place is not None:
+        idle = self._idle.setdefault(track.name, _Idle())
+        if (found := idle.take(now)) is not None:
             self._free -= 1
-            return Lease(idle.pop(place)[1], now + self._warm_ns)
+            return Lease(found, now + self._warm_ns)
         allowed = self._started.get(track.name, -self._burst_ns) + self._ramp_ns
         if allowed > now:
             return allowed
@@ -119,7 +158,7 @@ class Pool:
 
     def give_back(self, function: str, when: int, environment: Environment) -> None:
         """From `when` on (ns) the environment is idle."""
-        self._idle[function].append((when, environment))
+        self._idle[function].add(when, environment)
 
     def release(self) -> None:
         """One more invocation may run."""

@@ -6,10 +6,10 @@ profile give the same timeline on every machine."""
 
 from collections import deque
 from dataclasses import dataclass, field
-from heapq import heappop, heappush, heapreplace
+from heapq import heapify, heappop, heappush, heapreplace
 
 from slslab.replay.costs import Cost
-from slslab.replay.environment import NS, Environment, Lease, Pool
+from slslab.replay.environment import NS, Environment, Pool
 from slslab.replay.profiles import Profile
 from slslab.replay.program import Gathering, Program, Step, Track
 from slslab.replay.timeline import NEVER, Call, Timeline
@@ -47,6 +47,7 @@ class _Playing:
     pause: float = 0.0
     last: int = NEVER
     due: int = 0
+    in_line: bool = False
     environment: Environment | None = None
 
 
@@ -66,6 +67,8 @@ class _Player:
         self.pool = Pool(profile)
         # Tracks that wait for concurrency, in the order in which they came.
         self.held: deque[int] = deque()
+        # Tracks that wait until more environments of their function may start, as a heap.
+        self.lines: dict[str, list[int]] = {}
         self.transition_ns = round(profile.transition_ms.value * 1e6)
         self.heap: list[tuple[int, int]] = [(0, index) for index in range(len(self.tracks))]
 
@@ -198,15 +201,30 @@ class _Player:
             call.began = now + round(known.boot_s.value * NS)
             return True
         taken = self.pool.take(track, now)
-        if isinstance(taken, Lease):
-            playing.environment = taken.environment
-            call.began, call.init_ns, call.cold = taken.began, taken.init_ns, taken.cold
-            return True
+        line = self.lines.setdefault(track.name, [])
+        if isinstance(taken, int):
+            if not playing.in_line:
+                playing.in_line = True
+                heappush(line, playing.index)
+            # The first in line sees to the next one.
+            if line[0] == playing.index:
+                self._wake(playing, taken)
+            return False
+        if playing.in_line:
+            playing.in_line = False
+            if line[0] == playing.index:
+                heappop(line)
+            else:
+                line.remove(playing.index)
+                heapify(line)
+            if line:
+                self._wake(self.tracks[line[0]], now)
         if taken is None:
             self.held.append(playing.index)
-        else:
-            self._wake(playing, taken)
-        return False
+            return False
+        playing.environment = taken.environment
+        call.began, call.init_ns, call.cold = taken.began, taken.init_ns, taken.cold
+        return True
 
     def _finish(self, playing: _Playing, call: Call, now: int) -> None:
         call.ended = now
@@ -285,7 +303,12 @@ class _Player:
         assert cost is not None
         cpu_ns = self.program.poll_cpu_ns.get(step.polling, 0)
         _, factor, limit = self.program.polls
-        while now + cpu_ns + cost.half < opened:
+        latest = opened - cpu_ns - cost.half
+        while now < latest:
+            if playing.pause == limit and playing.environment:
+                now, more = playing.environment.repeat(now, cpu_ns, cost.latency + round(limit * NS), latest)
+                polls += more
+                break
             now = self._burn(playing, now, cpu_ns) + cost.latency + round(playing.pause * NS)
             playing.pause = min(playing.pause * factor, limit)
             polls += 1
