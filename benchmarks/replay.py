@@ -1,0 +1,144 @@
+"""How long replay takes: runs of a thousand workers and of 4,096, generated and played, and 100,000 invocations priced.
+
+    python benchmarks/replay.py [--json] [--quick]
+
+Of each architecture an epoch of 24 minibatches a worker with MobileNet's 3,217,226 parameters, on AWS's profile with
+as much concurrency as is needed. CPU times are round ones: what is measured is replay itself. Every case has a process
+of its own, whose peak resident memory is told. `--quick` leaves out 4,096 workers.
+"""
+
+import argparse
+import json
+import multiprocessing
+import os
+import resource
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
+
+from slslab.billing import Usage, compute_bill, load_book
+from slslab.execution import architectures
+from slslab.replay.kernel import play
+from slslab.replay.profiles import Profile, load_profile
+from slslab.replay.program import Track
+from slslab.replay.scaling import Cost, StepCosts, generate
+from slslab.replay.step_costs import name_of, unit_of
+from slslab_workers import communication
+from slslab_workers.communication import Workload
+
+PROFILE = "aws-us-east-1"
+PARAMETERS, BATCHES = 3_217_226, 24
+WORKERS = (1000, 4096)
+INVOCATIONS = 100_000
+MEMORY_MB = 3008
+MS = 1e6
+# Seconds that the project aims at.
+AIMS = {1000: 5, 4096: 30, INVOCATIONS: 1}
+
+
+def round_costs(name: str) -> StepCosts:
+    """A millisecond for each request and each computation, a second for each minibatch; 1 ns for a byte."""
+    room: Any = architectures()[name]
+    workload = Workload(2, BATCHES, 1, PARAMETERS)
+    costs, functions = {}, {}
+    for role in room.pattern(workload).roles:
+        named = "g4dn.xlarge" if role.kind == "instance" else f"slslab-{role.function or 'worker'}"
+        functions[unit_of(role)] = Track(named, role.kind, -1, (), MEMORY_MB, init_cpu_ns=10**9)
+        for place, parts in communication.places(role, workload):
+            for activity in communication.activities(parts, place):
+                fixed = 1000 * MS if activity.op == "compute" else MS
+                key = (unit_of(role), name_of(activity), activity.phase, False)
+                costs[key] = Cost(fixed, 0.0, 1.0, 0.0, 1.0, activity.op == "compute", 100_000)
+    return StepCosts(room, workload, costs, functions, frozenset(), (0.01, 1.5, 0.1), {"get": 2 * MS, "list": 2 * MS})
+
+
+def platform() -> Profile:
+    """AWS with a higher quota: workers that wait for each other all hold an environment."""
+    profile = load_profile(PROFILE)
+    concurrency = profile.functions.concurrency.model_copy(update={"value": 1e6})
+    functions = profile.functions.model_copy(update={"concurrency": concurrency})
+    return profile.model_copy(update={"functions": functions})
+
+
+def replay(name: str, workers: int) -> dict[str, Any]:
+    """One architecture with so many workers."""
+    costs, profile = round_costs(name), platform()
+    began = time.perf_counter()
+    program = generate(costs, workers, BATCHES, 1)
+    generated = time.perf_counter()
+    timeline = play(program, profile)
+    played = time.perf_counter()
+    return {
+        "architecture": name,
+        "workers": workers,
+        "generate_s": round(generated - began, 2),
+        "play_s": round(played - generated, 2),
+        "seconds": round(played - began, 2),
+        "aim_s": AIMS[workers],
+        "tracks": len(program.tracks),
+        "steps": len(timeline.steps),
+        "modelled_s": round(timeline.end_ns / 1e9, 1),
+        "peak_mb": peak_mb(),
+    }
+
+
+def reprice() -> dict[str, Any]:
+    """The bill of many invocations."""
+    records = [
+        {"architecture": "x86_64", "memory_mb": MEMORY_MB, "billed_ms": 1000 + number, "ephemeral_mb": 512}
+        for number in range(INVOCATIONS)
+    ]
+    book = load_book("aws-us-east-1")
+    began = time.perf_counter()
+    bill = compute_bill(Usage(records), book)
+    seconds = time.perf_counter() - began
+    return {
+        "invocations": INVOCATIONS,
+        "seconds": round(seconds, 3),
+        "aim_s": AIMS[INVOCATIONS],
+        "total": str(bill.total),
+        "peak_mb": peak_mb(),
+    }
+
+
+def peak_mb() -> int:
+    """Peak resident memory of this process, MB of 1024² bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+
+
+def apart(function: Any, *arguments: Any) -> dict[str, Any]:
+    """What a function returns in a process of its own."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+        found: dict[str, Any] = process.submit(function, *arguments).result()
+        return found
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.add_argument("--quick", action="store_true", help="1,000 workers only")
+    options = parser.parse_args()
+    rows = []
+    for workers in WORKERS[:1] if options.quick else WORKERS:
+        for name in ("allreduce", "scatterreduce", "mlless", "spirt", "gpu"):
+            print(f"{name}, {workers} workers", file=sys.stderr)
+            rows.append(apart(replay, name, workers))
+    bill = apart(reprice)
+    cores = len(os.sched_getaffinity(0))
+    if options.json:
+        document = {"schema": 1, "profile": PROFILE, "cores": cores, "rows": rows, "bill": bill}
+        print(json.dumps(document, indent=1))
+        return
+    print(f"{'':<14}{'workers':>8}{'steps':>11}{'generate':>10}{'play':>9}{'both':>9}{'aim':>7}{'peak MB':>9}")
+    for row in rows:
+        print(
+            f"{row['architecture']:<14}{row['workers']:>8,}{row['steps']:>11,}{row['generate_s']:>8.2f} s"
+            f"{row['play_s']:>7.2f} s{row['seconds']:>7.2f} s{row['aim_s']:>5} s{row['peak_mb']:>9,}"
+        )
+    print(f"{bill['invocations']:,} invocations priced in {bill['seconds']:.3f} s (aim: {bill['aim_s']} s)")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,186 @@
+"""Generated programs: their counts are the closed form, they end, and small ones take what they take by hand."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.slslab.replay.measured import MS, PARAMETERS, ROOMS, Room, make_costs
+from tests.slslab.replay.platform import operation, platform
+
+from slslab.errors import RequestError
+from slslab.execution import architectures
+from slslab.replay.kernel import play
+from slslab.replay.profiles import Channel, Profile
+from slslab.replay.program import Program, Step
+from slslab.replay.scaling import generate
+from slslab_workers.communication import OWN, Activity, Pattern, Role, Signal, Workload
+
+
+def overhead(name: str, n: int, b: int, e: int) -> dict[str, int]:
+    """What a program holds beside the protocol, under the protocol's names."""
+    if name == "spirt":
+        # A peer is born with a model, asks the others, is answered, and leaves its model.
+        letters = 2 * n * (n - 1)
+        return {"tensor.set": n, "tensor.get": n, "queue.publish": letters, "queue.deliver": letters}
+    if name == "mlless":
+        # F and T; the client's delivery of TD is no worker's.
+        return {"queue.publish": 2, "queue.deliver": -b * e}
+    return {"object.get": n * b * e, "object.put": e + n}
+
+
+def everything() -> Profile:
+    """The round platform with databases, state machines and Lambda's own API."""
+    profile = platform()
+    whole = {"description": "any"}
+    more = {
+        "tensor": {op: operation(1) for op in ("set", "get", "script", "compile", "command", "delete")},
+        "queue": {op: operation(1) for op in ("publish", "deliver", "declare", "bind", "delete")},
+        "states": {"execute": operation(1)},
+        "lambda": {"invoke": operation(1)},
+    }
+    channels = {name: Channel.model_validate({**whole, "operations": operations}) for name, operations in more.items()}
+    return profile.model_copy(update={"channels": {**profile.channels, **channels}})
+
+
+def steps_of(program: Program) -> Iterator[Step]:
+    for track in program.tracks:
+        for item in track.steps:
+            yield from (item,) if isinstance(item, Step) else (step for group in item.groups for step in group)
+
+
+@pytest.mark.parametrize("name", ROOMS)
+@settings(max_examples=25)
+@given(workers=st.integers(1, 16), batches=st.integers(1, 4), epochs=st.integers(1, 2))
+def test_requests_are_the_closed_form_and_the_overhead(name: str, workers: int, batches: int, epochs: int) -> None:
+    costs = replace(make_costs(name), left_out=frozenset())
+    program = generate(without_buffers(costs), workers, batches, epochs)
+    counted = Counter[str]()
+    for step in steps_of(program):
+        counted[step.op] += step.requests
+    expected = Counter(architectures()[name].counts(workers, batches, epochs, PARAMETERS).operations)
+    expected.update(overhead(name, workers, batches, epochs))
+    assert {op: counted[op] for op in expected} == dict(expected)
+
+
+def without_buffers(costs: Any) -> Any:
+    """A model without BatchNorm."""
+    functions = ("init_model", "compute_gradients", "average_gradients", "check_convergence")
+    ops = ("tensor.set", "tensor.get", "tensor.compile")
+    phases = ("fetch", "synchronise", "other")
+    left_out = frozenset((function, op, phase) for function in functions for op in ops for phase in phases)
+    return replace(costs, left_out=left_out)
+
+
+@pytest.mark.parametrize("name", ROOMS)
+@pytest.mark.parametrize("workers", [1, 2, 3, 8])
+def test_generated_programs_end(name: str, workers: int) -> None:
+    program = generate(make_costs(name), workers, 3, 2)
+    timeline = play(program, everything())
+    assert not program.recorded
+    assert len(timeline.steps) == len(list(steps_of(program)))
+    assert {track.worker for track in program.tracks} == set(range(workers + (name == "mlless")))
+
+
+@pytest.mark.parametrize("name", ROOMS)
+def test_every_gate_has_somebody_who_opens_it(name: str) -> None:
+    program = generate(make_costs(name), 5, 3, 2)
+    arrivals = Counter(gate for step in steps_of(program) for gate in step.opens)
+    arrivals.update(gate for track in program.tracks for gate in track.opens)
+    assert list(program.gates) == [arrivals[gate] for gate in range(len(program.gates))]
+    assert min(program.gates) >= 1
+
+
+@pytest.mark.parametrize("name", ROOMS)
+def test_steps_and_gates_grow_with_the_workers_and_not_with_their_square(name: str) -> None:
+    def objects(workers: int) -> int:
+        program = generate(make_costs(name), workers, 2, 1)
+        return len(list(steps_of(program))) + len(program.gates)
+
+    assert objects(800) < 2.1 * objects(400)
+
+
+def test_two_workers_of_allreduce_take_what_they_take_by_hand() -> None:
+    costs = make_costs("allreduce", per_request=0, per_byte=0)
+    timeline = play(replace(generate(costs, 2, 1, 1), poll_cpu_ns={}), platform())
+    found = {
+        rank: [
+            (step.op, round((timeline.end[n] - timeline.begin[n]) / MS, 3))
+            for n, step in enumerate(timeline.steps)
+            if timeline.track[n] == rank
+        ]
+        for rank in (0, 1)
+    }
+    # A put of 4,000 bytes takes 10 ms and 0.04 at 100 MB/s, a get 5.04, one of the minibatch's 500 bytes 5.005.
+    start = [("connect", 1.0), ("build", 1.0), ("object.get", 5.005), ("prepare", 1.0), ("compute", 1.0)]
+    own = [("object.put", 10.04)]
+    # Of two gradients each is found by a first list, since both were there 5 ms before; adding them takes 2,000 times
+    # 5 ns each.
+    merge = [("object.get", 25.04), ("object.delete", 5.0), ("reduce", 0.01)]
+    again = [("object.get", 5.04), ("object.delete", 5.0), ("reduce", 0.01)]
+    root = [*start, *own, *merge, *again, ("object.put", 10.04), ("object.list", 20.0), ("update", 1.0)]
+    assert found[0] == [*root, ("serialise", 1.0), ("object.put", 10.04), ("object.put", 10.005)]
+    # The sum is put 45.1 ms after this worker began to ask for it. Its polls take 5 ms, and pauses of 10 and 15 ms.
+    waited = found[1][len([*start, *own])]
+    assert waited[0] == "object.get"
+    assert waited[1] > 45.1
+    assert found[1] == [*start, *own, waited, ("update", 1.0), ("object.put", 10.005)]
+
+
+def test_minibatches_of_twice_the_samples_take_twice_as_long_to_compute() -> None:
+    costs = make_costs("gpu")
+    once, twice = (list(steps_of(generate(costs, 1, 1, 1, samples=samples))) for samples in (1.0, 2.0))
+    changed = {one.op: (one.cpu_ns, other.cpu_ns) for one, other in zip(once, twice, strict=True) if one != other}
+    assert set(changed) == {"object.get", "prepare", "compute"}
+    assert changed["prepare"] == changed["compute"] == (MS, 2 * MS)
+    assert [step.bytes for step in twice if step.op == "object.get"] == [1_000]
+
+
+def test_a_computation_over_more_data_takes_longer() -> None:
+    costs = make_costs("gpu", per_work=5.0)
+    for workers in (2, 6):
+        (reduce,) = {step for step in steps_of(generate(costs, workers, 1, 1)) if step.op == "reduce"}
+        assert reduce.cpu_ns == 5 * workers * 4 * PARAMETERS
+
+
+def test_epochs_of_spirt_begin_when_the_one_before_has_started_them() -> None:
+    timeline = play(generate(make_costs("spirt"), 2, 2, 3), everything())
+    tracks = timeline.program.tracks
+    began = {
+        (track.worker, track.epoch): call.began
+        for track, call in zip(tracks, timeline.calls, strict=True)
+        if track.kind == "execution"
+    }
+    triggered = {
+        (track.worker, track.epoch): call
+        for track, call in zip(tracks, timeline.calls, strict=True)
+        if track.name == "run-trigger_next_epoch"
+    }
+    assert len(began) == 6
+    for (worker, epoch), when in began.items():
+        if epoch:
+            before = triggered[worker, epoch - 1]
+            assert before.began < when < before.ended
+
+
+def test_a_signal_that_nobody_makes_is_named() -> None:
+    class Waiting(Room):
+        name = "waiting"
+
+        def pattern(self, workload: Workload) -> Pattern:
+            get = Activity("object.get", "synchronise", needs=(Signal("gradient", of=OWN),))
+            return Pattern(workload, (Role(range(workload.workers), steps=((get,),)),))
+
+    costs = replace(make_costs("allreduce"), room=Waiting())
+    with pytest.raises(RequestError, match="somebody waits for 'step gradient', which nobody makes"):
+        generate(costs, 2, 1, 1)
+
+
+def test_a_function_that_was_not_recorded_is_named() -> None:
+    costs = make_costs("mlless")
+    functions = {name: track for name, track in costs.functions.items() if name != "supervisor"}
+    with pytest.raises(RequestError, match="no invocation of supervisor"):
+        generate(replace(costs, functions=functions), 2, 1, 1)
