@@ -62,13 +62,18 @@ def _move(moved: Counter[str], event: Mapping[str, Any]) -> None:
         moved["out"] += event["bytes"]
 
 
-def object_requests(events: Rows) -> dict[str, int]:
+def object_requests(events: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     """Every request to the object store by operation, failed ones and polls included: what S3 bills."""
     requests: Counter[str] = Counter()
     for event in events:
         if event["op"].startswith("object."):
             requests[event["op"]] += event["requests"]
     return dict(sorted(requests.items()))
+
+
+def driver_requests(events: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """Those requests to the object store that the driver made: they are in the bill, and belong to no worker."""
+    return object_requests(event for event in events if event["worker"] < 0)
 
 
 def workers(events: Rows, records: Records, instances: Records = ()) -> list[dict[str, Any]]:

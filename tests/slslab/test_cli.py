@@ -76,7 +76,11 @@ def test_document_of_a_finished_run(documents: dict[str, dict[str, Any]]) -> Non
         assert len(document["loss"]) == len(document["accuracy"]) == 2
         assert (document["invocations"], document["cold_starts"]) == (2, 2)
         assert 0 < document["peak_memory_mb"] <= document["memory_mb"]
-        assert document["seconds"]["modelled"] is None
+        modelled = document["modelled"]
+        assert modelled["status"] == "modelled"
+        assert document["seconds"]["modelled"] == modelled["seconds"] > 0
+        assert [worker["worker"] for worker in modelled["per_worker"]] == [0, 1]
+        assert document["seconds"]["span"] <= document["seconds"]["measured"]
         assert document["replicas_equal"] is True
         assert "SeaweedFS" in document["stack"]["s3"]
         assert "awslambdaric 4.2.2" in document["stack"]["lambda"]

@@ -47,6 +47,7 @@ def test_protocol_and_overheads_stand_apart() -> None:
 def test_every_request_is_billed_polls_and_failures_too() -> None:
     events = [event("object.list", "synchronise", 0, worker=-1), event("object.get", "fetch", 0, failed=True)]
     assert metrics.object_requests(events) == {"object.get": 1, "object.list": 1}
+    assert metrics.driver_requests(events) == {"object.list": 1}
 
 
 def test_phases_are_lambda_time_and_other_is_the_rest() -> None:
@@ -131,6 +132,21 @@ def test_totals() -> None:
     assert totals["oversubscribed"] is False, "0.3 of 21 s is under 2 %"
     slowed = [record("a", host_delay_ms=1000.0)]
     assert metrics.totals([], slowed)["oversubscribed"] is True
+
+
+def test_the_span_is_from_the_first_acceptance_to_the_last_end() -> None:
+    second = 1_000_000_000
+    events = [
+        event("object.put", "other", 100, worker=-1, invocation=""),
+        event("invoke", "other", 3, worker=-1, start_ns=2 * second, end_ns=5 * second),
+        event("invoke", "other", 3, worker=-1, start_ns=3 * second, end_ns=6 * second),
+        event("invoke", "wait", 20, worker=0),
+    ]
+    assert metrics.span_seconds(events) == 4.0, "what a worker or the driver does beside is no acceptance"
+    transition = event("transition", "other", 1, start_ns=1 * second, end_ns=2 * second)
+    assert metrics.span_seconds([*events, transition]) == 5.0
+    assert metrics.span_seconds([], [{"start_ns": 0, "end_ns": 7 * second}]) == 7.0
+    assert metrics.span_seconds([]) == 0.0
 
 
 def test_orchestration_is_what_no_invocation_of_the_execution_covers() -> None:

@@ -43,6 +43,7 @@ def _model(recording: Recording, book: Book) -> dict[str, Any]:
     records = recording.invocations
     found = outcome(timeline, str(records[0]["architecture"]) if records else "x86_64")
     hosts = [kind for kind, _ in metrics.hosts(recording.events)]
+    usage = found.usage(hosts, metrics.driver_requests(recording.events))
     return {
         "status": "modelled",
         "profile": {"name": profile.name, "date": profile.date.isoformat()},
@@ -53,7 +54,7 @@ def _model(recording: Recording, book: Book) -> dict[str, Any]:
         "waiting_share": round(found.waiting_share, 4),
         "critical_path": critical_path(timeline).describe(),
         "per_worker": [_worker(worker) for worker in found.workers],
-        "cost": compute_bill(found.usage(hosts), book).as_document(),
+        "cost": compute_bill(usage, book).as_document(),
     }
 
 

@@ -104,9 +104,10 @@ class Outcome:
         """The invocations that last longer than this, init not counted: Lambda would have ended them."""
         return tuple(one for one in self.invocations if one.duration_ms > timeout_s * 1000)
 
-    def usage(self, hosts: Sequence[str] = ()) -> Usage:
+    def usage(self, hosts: Sequence[str] = (), driver: Mapping[str, int] | None = None) -> Usage:
         """What a book prices. `hosts` are the instance types of the databases and queue, each of which runs for the
-        makespan; a begun millisecond counts whole."""
+        makespan; a begun millisecond counts whole. `driver` counts by op the driver's own requests to the object store,
+        which no timeline has."""
         records = [
             {
                 "request_id": f"{one.function} of worker {one.worker}",
@@ -119,7 +120,8 @@ class Outcome:
         ]
         launched = [(one.type, _milliseconds(one.lasted_ns)) for one in self.instances]
         span = _milliseconds(self.makespan_ns)
-        objects = {op: number for op, number in self.requests.items() if op.startswith("object.")}
+        objects = Counter({op: number for op, number in self.requests.items() if op.startswith("object.")})
+        objects.update(driver or {})
         return Usage(records, objects, self.transitions, hosts=(*((host, span) for host in hosts), *launched))
 
 

@@ -52,6 +52,13 @@ def test_usage_is_billed_by_a_book() -> None:
     assert found.usage(hosts=["m5.large"]).hosts == (("m5.large", Decimal("0.297")),), "a begun ms counts whole"
 
 
+def test_what_the_driver_asked_for_is_billed_too() -> None:
+    found = outcome(play(handing_over(), platform()))
+    usage = found.usage(driver={"object.put": 3, "object.list": 2})
+    assert usage.object_requests == {"object.get": 5, "object.put": 4, "object.list": 2}
+    assert found.usage().object_requests == {"object.get": 5, "object.put": 1}
+
+
 def test_what_lasts_longer_than_a_timeout() -> None:
     found = outcome(play(handing_over(), platform()))
     assert [one.worker for one in found.over_timeout(0.12)] == [1]
