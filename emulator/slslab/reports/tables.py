@@ -334,12 +334,23 @@ def _figures(documents: Sequence[Document]) -> Table:
         ("training loss", lambda d: f"{d['loss'][-1]:.4f}" if d["loss"] else "–"),
         ("test accuracy", lambda d: f"{d['accuracy'][-1]:.2%}" if d["accuracy"] else "–"),
     )
+    if len(documents) > 1:
+        rows += (("modelled time, s", _modelled_seconds), ("modelled cost USD", _modelled_cost))
     for label, value in rows:
         table.add_row(label, *(value(document) for document in documents))
     orchestration = [document.get("orchestration_seconds") for document in documents]
     if any(seconds is not None for seconds in orchestration):
         table.add_row("orchestration s", *("–" if s is None else f"{s:,.3f}" for s in orchestration))
     return table
+
+
+def _modelled_seconds(document: Document) -> str:
+    return _seconds(document["seconds"]["modelled"])
+
+
+def _modelled_cost(document: Document) -> str:
+    modelled = document.get("modelled") or {}
+    return _money(modelled["cost"]["total"]) if "cost" in modelled else "–"
 
 
 def _joins(joins: Sequence[Mapping[str, Any]]) -> Table:

@@ -107,6 +107,56 @@ def test_phases_stand_in_their_columns_and_an_unknown_worker_is_a_question_mark(
     assert row(text, "all") == [*seconds, "10.50", "2", "1,300"]
 
 
+def modelled(**more: Any) -> dict[str, Any]:
+    worker = {"worker": 0, "seconds": 8.25, "billed_seconds": 9.125}
+    return {
+        "status": "modelled",
+        "profile": {"name": "aws-us-east-1", "date": "2026-11-21"},
+        "seconds": 11.5,
+        "billed_seconds": 9.125,
+        "waiting_share": 0.254,
+        "critical_path": "The run's 11.500 s are 61% compute of worker 0.",
+        "per_worker": [worker],
+        "cost": cost(puts=20),
+    } | more
+
+
+def test_measured_and_modelled_stand_side_by_side() -> None:
+    seconds = {"measured": 12.5, "span": 11.0, "modelled": 11.5}
+    text = shown(tables.summary(document(seconds=seconds, modelled=modelled())))
+    assert "Measured here, and modelled on aws-us-east-1 of 2026-11-21" in text
+    own = text[text.index("Measured here") : text.index("Phases")]
+    # Phases add up to 10.499 s, of which init is no duration.
+    assert row(own, "0 ") == ["9.999", "8.250", "10.500", "9.125"]
+    assert row(own, "? ") == ["9.999", "–", "0.000", "–"]
+    assert row(own, "all") == ["19.998", "8.250", "10.500", "9.125"]
+    assert row(own, "from first to last") == ["11.000", "11.500"]
+    assert row(own, "bill USD") == ["0.000363", "0.000403"]
+    assert "61% compute of worker 0. Of the billed time 25% is waiting (modelled)." in text
+    assert "oversubscribed" not in text
+
+
+def test_waits_of_an_oversubscribed_host_are_not_lambdas() -> None:
+    host = {"cores": 2, "cpu_share_enforced": True, "delay_seconds": 3.0, "oversubscribed": True}
+    seconds = {"measured": 12.5, "span": 11.0, "modelled": 11.5}
+    text = shown(tables.summary(document(seconds=seconds, modelled=modelled(), host=host)))
+    assert "The host was oversubscribed: measured waits are this host's, not Lambda's." in text
+
+
+def test_a_run_that_was_not_modelled_says_why() -> None:
+    text = shown(tables.summary(document(modelled={"status": "not modelled", "reason": "It has no end."})))
+    assert "Not modelled. It has no end." in text
+    assert "Measured here" not in text
+    assert "modelled" not in shown(tables.summary(document())), "as in runs of before"
+
+
+def test_runs_are_compared_as_modelled_too() -> None:
+    with_model = document(seconds={"measured": 12.5, "span": 11.0, "modelled": 11.5}, modelled=modelled())
+    text = shown(tables.comparison([with_model, document()]))
+    assert row(text, "modelled time, s") == ["11.500", "–"]
+    assert row(text, "modelled cost USD") == ["0.000403", "–"]
+
+
 def test_report_lines_name_every_ending_and_leave_out_what_no_invocation_had() -> None:
     text = shown(tables.reports(document()))
     assert "REPORT lines: 1 Sandbox.Timedout, 1 success" in text

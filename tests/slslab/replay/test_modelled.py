@@ -1,0 +1,90 @@
+"""The modelled part of a run's document, of a recording by hand on the profile of AWS."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from slslab.billing import load_book
+from slslab.replay import modelled
+from slslab.replay.modelled import model, not_modelled
+from slslab.replay.profiles import load_profile
+from slslab.replay.recorded import Recording
+from slslab_workers.plan import Plan
+
+MS = 1_000_000
+BOOK = load_book("aws-us-east-1")
+PLAN = Plan("20261121-one", "allreduce", "lenet", "digits", batch_size=64, batches=5, memory_mb=1769)
+
+
+def event(number: int, op: str, worker: int, start_ms: int, end_ms: int, **more: Any) -> dict[str, Any]:
+    base = {
+        "event": number, "op": op, "worker": worker, "phase": "other", "function": "train", "environment": "",
+        "start_ns": start_ms * MS, "end_ns": end_ms * MS, "cpu_ns": 0, "cpu_before_ns": 0, "bytes": 0, "requests": 0,
+        "invocation": f"request-{worker}" if worker >= 0 else "", "resource": "", "epoch": 0, "step": 0,
+        "failed": False, "causes": [],
+    }  # fmt: skip
+    return base | more
+
+
+def recording(events: Sequence[dict[str, Any]]) -> Recording:
+    record = {
+        "request_id": "request-0", "function": "train", "memory_mb": 1769, "ephemeral_mb": 512, "environment": "one",
+        "cold_start": True, "cpu_ms": 500.0, "architecture": "arm64", "invocation_type": "RequestResponse",
+    }  # fmt: skip
+    return Recording(PLAN, events, [record], [])
+
+
+COMPUTED = (
+    event(0, "invoke", -1, 0, 2_000, invocation="request-0"),
+    event(1, "environment.start", -1, 0, 900, environment="one", cpu_ns=200 * MS),
+    event(2, "compute", 0, 1_000, 1_300, cpu_ns=290 * MS, phase="compute"),
+    event(3, "object.put", 0, 1_300, 1_400, cpu_ns=10 * MS, bytes=0, requests=1, resource="b/k"),
+    event(4, "object.put", -1, 0, 1, requests=7, resource="b/k", function="driver"),
+    event(5, "host.run", -1, 0, 2_000, resource="t4g.medium"),
+)
+
+
+def test_seconds_bill_and_critical_path_of_a_run_on_lambda() -> None:
+    found = model(recording(COMPUTED), BOOK)
+    profile = load_profile("aws-us-east-1")
+    functions = profile.functions
+    latency_ms = profile.operation("object.put").latency_ms.value
+    init_ms = 200 + (functions.init_wait_ms.value if functions.init_wait_ms else 0)
+    # One vCPU, nothing parallel at 1,769 MB: CPU time is time. The latency is followed by the put's own CPU time.
+    duration_ms = 290 + latency_ms + 10
+    assert found["status"] == "modelled"
+    assert found["profile"] == {"name": "aws-us-east-1", "date": profile.date.isoformat()}
+    (worker,) = found["per_worker"]
+    assert worker["seconds"] == pytest.approx(duration_ms / 1000)
+    assert worker["parts"]["init"] == pytest.approx(init_ms / 1000)
+    assert worker["parts"]["waiting"] == 0
+    before_ms = functions.cold_zip_ms.value + init_ms + functions.warm_ms.value
+    assert found["seconds"] == pytest.approx((before_ms + duration_ms) / 1000)
+    assert found["billed_seconds"] == worker["billed_seconds"]
+    assert found["waiting_share"] == 0
+    assert "compute of worker 0" in found["critical_path"]
+    quantities = {line["item"]: line["quantity"] for line in found["cost"]["lines"]}
+    assert quantities["S3 PUT requests"] == "8", "the driver's are in the bill"
+    assert quantities["Lambda duration, arm64"] == found["gb_seconds"]
+    assert float(quantities["Host t4g.medium"]) == 60, "a host runs as long as the modelled run, and a minute at least"
+
+
+def test_what_cannot_be_replayed_says_why() -> None:
+    lost = [*COMPUTED[:2], event(2, "compute", 0, 1_000, 1_300, causes=[77])]
+    assert model(recording(lost), BOOK) == {
+        "status": "not modelled",
+        "reason": "Event 2 (compute) of 20261121-one has cause 77, which the trace does not hold.",
+    }
+    unknown = [*COMPUTED[:2], event(2, "object.teleport", 0, 1_000, 1_300, requests=1)]
+    assert "does not say what object.teleport takes" in model(recording(unknown), BOOK)["reason"]
+    assert not_modelled("Why.")["reason"] == "Why."
+
+
+def test_a_defect_of_the_replay_costs_no_run_its_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stumble(recording: Recording) -> None:
+        raise KeyError(recording.plan.run)
+
+    monkeypatch.setattr(modelled, "make_program", stumble)
+    found = model(recording(COMPUTED), BOOK)
+    assert found == not_modelled("Its trace could not be replayed (KeyError: '20261121-one').")
