@@ -1,9 +1,11 @@
-"""What the operations of a profile take, in whole nanoseconds."""
+"""What the operations of a profile take, in whole nanoseconds, and the servers that they wait for."""
 
 from dataclasses import dataclass
+from heapq import heapreplace
 from typing import Self
 
 from slslab.replay.profiles import Profile
+from slslab.replay.program import Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,3 +48,20 @@ class Cost:
     def half(self) -> int:
         """When a request takes effect, before its end."""
         return self.latency // 2
+
+
+class Servers:
+    """What clients share: of each channel's servers, when they will be free."""
+
+    def __init__(self) -> None:
+        self._free: dict[tuple[str, int], list[int]] = {}
+
+    def delay(self, cost: Cost, owner: int, step: Step, now: int) -> int:
+        """How long a step's requests wait, ns, which arrive now at the servers of this worker, if each has its own."""
+        if not cost.servers:
+            return 0
+        queue = self._free.setdefault((cost.channel, owner if cost.per_worker else -1), [0] * cost.servers)
+        served = max(now, queue[0])
+        busy = cost.service * max(1, step.requests) + round(cost.service_per_byte * step.bytes) + step.server_cpu_ns
+        heapreplace(queue, served + busy)
+        return served - now

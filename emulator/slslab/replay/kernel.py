@@ -5,13 +5,13 @@ rounded at once, and of events at the same time the track with the lower number 
 profile give the same timeline on every machine."""
 
 from collections import deque
-from dataclasses import dataclass, field
-from heapq import heapify, heappop, heappush, heapreplace
+from heapq import heapify, heappop, heappush
 
-from slslab.replay.costs import Cost
+from slslab.replay.costs import Cost, Servers
 from slslab.replay.environment import NS, Environment, Pool
+from slslab.replay.playing import Playing
 from slslab.replay.profiles import Profile
-from slslab.replay.program import Gathering, Program, Step, Track
+from slslab.replay.program import Gathering, Program, Step
 from slslab.replay.timeline import NEVER, Call, Timeline
 
 TRANSITION = "transition"
@@ -26,44 +26,19 @@ def play(program: Program, profile: Profile) -> Timeline:
     return _Player(program, profile).play()
 
 
-@dataclass(slots=True)
-class _Playing:
-    """A track under way.
-
-    `pending` is what is left of the item at hand; `group` holds the groups of a gathering that are left, `ready` those
-    that may run, by the time at which their gate opened. `begin` is when it came to the present step, `listed` when it
-    listed last, `pause` how long it pauses after its next poll (s), `last` its latest entry. It goes on at `due`, NEVER
-    while it waits: of several entries in the heap only that one counts.
-    """
-
-    index: int
-    track: Track
-    position: int = 0
-    pending: deque[Step] = field(default_factory=deque)
-    group: dict[int, tuple[Step, ...]] = field(default_factory=dict)
-    ready: list[tuple[int, int]] = field(default_factory=list)
-    begin: int = NEVER
-    listed: int = NEVER
-    pause: float = 0.0
-    last: int = NEVER
-    due: int = 0
-    in_line: bool = False
-    environment: Environment | None = None
-
-
 class _Player:
     def __init__(self, program: Program, profile: Profile) -> None:
         self.program = program
         self.profile = profile
         self.timeline = Timeline(program, profile, [Call() for _ in program.tracks])
-        self.tracks = [_Playing(index, track) for index, track in enumerate(program.tracks)]
+        self.tracks = [Playing(index, track) for index, track in enumerate(program.tracks)]
         self.missing = list(program.gates)
         self.opened = [0] * len(program.gates)
         self.opener = [NEVER] * len(program.gates)
         # Who waits for a gate: a track, and of a gathering the group.
         self.waiting: dict[int, list[tuple[int, int]]] = {}
         self.costs: dict[str, Cost | None] = {}
-        self.queues: dict[tuple[str, int], list[int]] = {}
+        self.servers = Servers()
         self.pool = Pool(profile)
         # Tracks that wait for concurrency, in the order in which they came.
         self.held: deque[int] = deque()
@@ -88,11 +63,11 @@ class _Player:
             )
         return self.timeline
 
-    def _wake(self, playing: _Playing, time: int) -> None:
+    def _wake(self, playing: Playing, time: int) -> None:
         playing.due = time
         heappush(self.heap, (time, playing.index))
 
-    def _advance(self, playing: _Playing, now: int) -> None:
+    def _advance(self, playing: Playing, now: int) -> None:
         """Play a track from here to where it waits for others, or asks for what others ask for, too."""
         call = self.timeline.calls[playing.index]
         if call.began < 0:
@@ -123,7 +98,7 @@ class _Player:
             playing.pending.popleft()
             playing.begin = NEVER
 
-    def _next(self, playing: _Playing, now: int) -> Step | None:
+    def _next(self, playing: Playing, now: int) -> Step | None:
         """The step that a track is at; None at its end, or while it gathers and nothing has come."""
         if not playing.pending:
             if not playing.group:
@@ -144,7 +119,7 @@ class _Player:
             playing.pending.extend(playing.group.pop(heappop(playing.ready)[1]))
         return playing.pending[0]
 
-    def _gather(self, playing: _Playing, gathering: Gathering) -> None:
+    def _gather(self, playing: Playing, gathering: Gathering) -> None:
         playing.group = dict(enumerate(gathering.groups))
         playing.listed = NEVER
         for number, group in enumerate(gathering.groups):
@@ -180,7 +155,7 @@ class _Player:
                             continue
                     self._wake(playing, opened)
 
-    def _start(self, playing: _Playing, call: Call, now: int) -> bool:
+    def _start(self, playing: Playing, call: Call, now: int) -> bool:
         """Whether a track could begin: what it waits for is there, and an environment, if it needs one."""
         track = playing.track
         if call.accepted < 0:
@@ -226,7 +201,7 @@ class _Player:
         call.began, call.init_ns, call.cold = taken.began, taken.init_ns, taken.cold
         return True
 
-    def _finish(self, playing: _Playing, call: Call, now: int) -> None:
+    def _finish(self, playing: Playing, call: Call, now: int) -> None:
         call.ended = now
         if playing.track.kind == "invocation":
             assert playing.environment is not None
@@ -245,7 +220,7 @@ class _Player:
             self.costs[op] = Cost.of(self.profile, op) if "." in op else None
         return self.costs[op]
 
-    def _play(self, playing: _Playing, step: Step, cost: Cost | None, opened: int) -> int:
+    def _play(self, playing: Playing, step: Step, cost: Cost | None, opened: int) -> int:
         """Play a step whose gates are open; returns its end."""
         timeline, begin, polls = self.timeline, playing.begin, 0
         start = max(begin, opened)
@@ -272,19 +247,13 @@ class _Player:
         """The entry that opened the last one of these gates."""
         return self.opener[max(gates, key=lambda gate: self.opened[gate])] if gates else NEVER
 
-    def _burn(self, playing: _Playing, now: int, cpu_ns: int, parallel: bool = False) -> int:
+    def _burn(self, playing: Playing, now: int, cpu_ns: int, parallel: bool = False) -> int:
         return playing.environment.burn(now, cpu_ns, parallel) if playing.environment else now
 
-    def _transfer(self, playing: _Playing, step: Step, cost: Cost, now: int) -> int:
+    def _transfer(self, playing: Playing, step: Step, cost: Cost, now: int) -> int:
         requests = max(1, step.requests)
-        delay = 0
-        if cost.servers:
-            owner = (playing.track.worker if step.at < 0 else step.at) if cost.per_worker else -1
-            queue = self.queues.setdefault((cost.channel, owner), [0] * cost.servers)
-            served = max(now, queue[0])
-            busy = cost.service * requests + round(cost.service_per_byte * step.bytes) + step.server_cpu_ns
-            heapreplace(queue, served + busy)
-            delay = served - now
+        owner = playing.track.worker if step.at < 0 else step.at
+        delay = self.servers.delay(cost, owner, step, now)
         computed = self._burn(playing, now + delay, step.cpu_ns) - now - delay
         moved = max(computed, round(cost.per_byte * step.bytes))
         first = 0
@@ -293,7 +262,7 @@ class _Player:
             first = cost.first
         return now + delay + first + cost.latency * requests + step.server_cpu_ns + moved
 
-    def _poll(self, playing: _Playing, step: Step, begin: int, opened: int) -> tuple[int, int]:
+    def _poll(self, playing: Playing, step: Step, begin: int, opened: int) -> tuple[int, int]:
         """When the request that succeeds starts, and how many polls before it found nothing, each with its pause."""
         now, polls = begin, 0
         listing = step.polling == "list"
