@@ -35,7 +35,9 @@ def fit_host(times: HostTimes, on: date) -> Profile:
         }
         | ({} if (parallel := times.step.parallel) is None else {"parallel": measured(parallel, step)})
     )
-    channels = {name: _fit_channel(exercise, measured) for name, exercise in times.channels.items()}
+    channels = {
+        name: _fit_channel(exercise, base.channels[name], measured) for name, exercise in times.channels.items()
+    }
     return base.model_copy(
         update={
             "name": NAME,
@@ -47,7 +49,7 @@ def fit_host(times: HostTimes, on: date) -> Profile:
     )
 
 
-def _fit_channel(exercise: Exercise, measured: Callable[[float, str], Figure]) -> Channel:
+def _fit_channel(exercise: Exercise, base: Channel, measured: Callable[[float, str], Figure]) -> Channel:
     operations = {name: _fit_operation(found, measured) for name, found in exercise.requests.items()}
     small, large = exercise.loads[min(exercise.loads)], exercise.loads[max(exercise.loads)]
     # What the server does behind its answers, on threads of its own, holds up nobody.
@@ -57,7 +59,7 @@ def _fit_channel(exercise: Exercise, measured: Callable[[float, str], Figure]) -
     spent = f"CPU time of {exercise.server}"
     return Channel(
         description=f"{exercise.server} of the embedded stack, on loopback",
-        operations=operations,
+        operations={**base.operations, **operations},
         server=Server(
             servers=measured(len(os.sched_getaffinity(0)), "one for each processor"),
             service_ms=measured(

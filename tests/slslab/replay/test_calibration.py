@@ -125,3 +125,4 @@ def test_every_operation_is_asked_for_and_counted() -> None:
             assert statistics.median(request.wall_ms for request in requests) > 0
     profile = fit_host(HostTimes(StepTime({1: 1.0}, {1: 1.0}, IDLE), found), DAY)
     assert profile.channels["queue"].description.endswith("of the embedded stack, on loopback")
+    assert profile.operation("tensor.compile") == load_profile("aws-us-east-1").operation("tensor.compile")

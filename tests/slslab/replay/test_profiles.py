@@ -23,8 +23,9 @@ from slslab.replay.profiles import (
 DOCUMENTATION = Path(__file__).parents[3] / "docs" / "replay.md"
 # What workers ask for, as docs/trace.md lists it (under the names that programs use).
 OPERATIONS = """
-object.put object.get object.list object.delete tensor.set tensor.get tensor.delete tensor.script tensor.command
-queue.publish queue.deliver queue.declare queue.bind queue.count queue.purge queue.delete states.execute lambda.invoke
+object.put object.get object.list object.delete tensor.set tensor.get tensor.delete tensor.script tensor.compile
+tensor.command queue.publish queue.deliver queue.declare queue.bind queue.count queue.purge queue.delete
+states.execute lambda.invoke
 """.split()
 
 
