@@ -42,10 +42,14 @@ class Timeline:
 
     def add(self, track: int, step: Step, values: tuple[int, int, int, int, int]) -> None:
         """One more entry: begin, start, end, polls, after."""
+        begin, start, end, polls, after = values
         self.steps.append(step)
         self.track.append(track)
-        for column, value in zip((self.begin, self.start, self.end, self.polls, self.after), values, strict=True):
-            column.append(value)
+        self.begin.append(begin)
+        self.start.append(start)
+        self.end.append(end)
+        self.polls.append(polls)
+        self.after.append(after)
 
     @property
     def end_ns(self) -> int:
