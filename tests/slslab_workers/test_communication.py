@@ -1,11 +1,13 @@
 """Patterns against the closed forms: what is said activity by activity adds up to what is predicted in one formula."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slslab_workers import communication
 from slslab_workers.allreduce import architecture as allreduce
 from slslab_workers.architecture import Architecture, Counts
 from slslab_workers.communication import (
@@ -179,3 +181,14 @@ def test_what_cannot_be_said_of_other_sizes_is_refused(name: str, options: dict[
 def test_an_architecture_needs_no_pattern() -> None:
     room: Any = type("Another", (Architecture,), {"name": "another", "summary": "", "counts": None, "drive": None})()
     assert room.pattern(Workload(2, 2, 2, 10)) is None
+
+
+@pytest.mark.parametrize(("workers", "steps", "averages"), [(1, 6, 2), (2, 7, 2), (5, 9, 3)])
+def test_the_documented_pattern_is_the_examples_closed_form(workers: int, steps: int, averages: int) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "architectures.md").read_text(encoding="utf-8")
+    code = page.split("## Patterns")[1].split("```python\n")[1].split("```")[0]
+    names = dict(vars(communication))
+    exec(compile(code, "docs/architectures.md", "exec"), names)
+    counted = count(names["pattern"](None, Workload(workers, steps, 1, 100, {"every": 3})))
+    puts, gets = averages * workers, averages * workers * (workers - 1)
+    assert counted == without_zeros(Counts({"object.put": puts, "object.get": gets}, puts * 400, gets * 400))
