@@ -3,6 +3,8 @@
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import date
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,11 +15,16 @@ from tests.slslab.replay.platform import operation, platform
 
 from slslab.errors import RequestError
 from slslab.execution import architectures
+from slslab.replay.fitting import fit
 from slslab.replay.kernel import play
 from slslab.replay.profiles import Channel, Profile
 from slslab.replay.program import Program, Step
-from slslab.replay.scaling import generate
+from slslab.replay.recorded import make_program, read_recording
+from slslab.replay.scaling import generate, measure
 from slslab_workers.communication import OWN, Activity, Pattern, Role, Signal, Workload
+
+TRACES = Path(__file__).parent / "traces"
+LENET = 61_706
 
 
 def overhead(name: str, n: int, b: int, e: int) -> dict[str, int]:
@@ -73,6 +80,34 @@ def without_buffers(costs: Any) -> Any:
     phases = ("fetch", "synchronise", "other")
     left_out = frozenset((function, op, phase) for function in functions for op in ops for phase in phases)
     return replace(costs, left_out=left_out)
+
+
+@pytest.mark.parametrize("name", ROOMS)
+def test_a_recorded_run_is_generated_again(name: str) -> None:
+    """Request by request, whatever they are for; CPU seconds as measured, and durations nearly so."""
+    recording = read_recording(TRACES / name)
+    recorded = make_program(recording)
+    costs = measure([recorded], architectures()[name], LENET, recording.plan.options)
+    generated = generate(costs, recorded.workers, recorded.batches, recorded.epochs)
+    assert requests_of(generated) == requests_of(recorded)
+    cpu_ns = [sum(step.cpu_ns for step in steps_of(program)) for program in (generated, recorded)]
+    assert cpu_ns[0] == pytest.approx(cpu_ns[1], rel=0.02)
+    profile = fit([recording], recorded.epochs, date(2026, 11, 21))
+    durations = [
+        sum(call.ended - call.began for call in play(program, profile).calls) for program in (generated, recorded)
+    ]
+    assert durations[0] == pytest.approx(durations[1], rel=0.07)
+
+
+def requests_of(program: Program) -> Counter[tuple[str, str, str]]:
+    """Requests by function, operation and phase. Lists come and go with the polls, and scripts are stored once."""
+    found = Counter[tuple[str, str, str]]()
+    for track in program.tracks:
+        function = "" if track.kind == "execution" else track.name
+        for step in steps_of(replace(program, tracks=(track,))):
+            if step.requests and step.op not in ("object.list", "tensor.compile"):
+                found[function, step.op, step.phase] += step.requests
+    return found
 
 
 @pytest.mark.parametrize("name", ROOMS)
