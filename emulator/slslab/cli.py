@@ -11,21 +11,17 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import click
 from click.core import ParameterSource
-from rich.console import Console, RenderableType
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from slslab import __version__
 from slslab.errors import RequestError, SlslabError
+from slslab.terminal import Bar, json_option, print_document, run_argument
 from slslab_workers.architecture import Option
 
 INTERRUPTED = 130
-
-json_option = click.option("--json", "json_", is_flag=True, help="Print one JSON document on stdout and nothing else.")
-run_argument = click.argument("run", default="last")
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -51,7 +47,7 @@ def runs(json_: bool) -> None:
     from slslab.runs import list_runs
 
     found = [run.summary() for run in list_runs()]
-    _print(found, lambda: tables.runs(found), json_)
+    print_document(found, lambda: tables.runs(found), json_)
 
 
 @root.command()
@@ -66,7 +62,7 @@ def show(run: str, json_: bool) -> None:
     from slslab.reports import tables
 
     document = read_document(run)
-    _print(document, lambda: tables.summary(document), json_)
+    print_document(document, lambda: tables.summary(document), json_)
 
 
 @root.command()
@@ -80,7 +76,7 @@ def compare(runs: tuple[str, ...], json_: bool) -> None:
     if len(runs) < 2:
         raise RequestError("compare needs two runs.", "slslab compare last~1 last")
     documents = [read_document(run) for run in runs]
-    _print(documents, lambda: tables.comparison(documents), json_)
+    print_document(documents, lambda: tables.comparison(documents), json_)
 
 
 @root.command()
@@ -95,7 +91,7 @@ def bill(run: str, prices: str, json_: bool) -> None:
     from slslab.reports import tables
 
     document = bill_of(run, prices)
-    _print(document, lambda: tables.bill(document), json_)
+    print_document(document, lambda: tables.bill(document), json_)
 
 
 @root.command()
@@ -158,7 +154,7 @@ def calibrate(
                 if runs
                 else calibrating.calibrate_host(out, bar.report)
             )
-    _print(document, lambda: calibrations.calibration(document), json_)
+    print_document(document, lambda: calibrations.calibration(document), json_)
 
 
 @root.command()
@@ -169,7 +165,7 @@ def doctor(json_: bool) -> None:
     from slslab.reports import tables
 
     findings = examine()
-    _print([asdict(finding) for finding in findings], lambda: tables.findings(findings), json_)
+    print_document([asdict(finding) for finding in findings], lambda: tables.findings(findings), json_)
     if any(finding.needed and finding.state == MISSING for finding in findings):
         raise click.exceptions.Exit(3)
 
@@ -185,7 +181,9 @@ def limits(json_: bool) -> None:
 
     values, sources = asdict(lambda_limits()), bases()
     rows = {name: {"value": values[name], **asdict(sources[name])} for name in sources}
-    _print({"version": values["version"], "limits": rows}, lambda: tables.limits(values["version"], rows), json_)
+    print_document(
+        {"version": values["version"], "limits": rows}, lambda: tables.limits(values["version"], rows), json_
+    )
 
 
 def _stack_option(default: str | None, text: str) -> Callable[[Any], Any]:
@@ -299,11 +297,11 @@ def up(
         options += [f"--memory-budget={budget_mb}"] * (budget_mb is not None)
         options += [f"--tensor-databases={tensor_databases}", f"--queue={queue}"]
         found = service.start(options)
-        _print(found, lambda: tables.service(found), json_)
+        print_document(found, lambda: tables.service(found), json_)
         return
     service.serve(
         settings,
-        ready=lambda found: _print(found, lambda: tables.service(found), json_),
+        ready=lambda found: print_document(found, lambda: tables.service(found), json_),
         log=lambda line: click.echo(line, err=True),
     )
 
@@ -329,7 +327,7 @@ def _up_compose(files: Sequence[Path], offline: bool, tensor_databases: int | No
     found = composing.compose_files(files, offline=offline)
     try:
         described = composing.start(found, tensor_databases, lambda line: click.echo(line, err=True))
-        _print(described, lambda: tables.service(described), json_)
+        print_document(described, lambda: tables.service(described), json_)
         if not detach:
             threading.Event().wait()
     except KeyboardInterrupt:
@@ -373,7 +371,7 @@ def status(stack: str | None, json_: bool) -> None:
         else:
             click.echo("slslab is not up. Start it with `slslab up --detach`.", err=True)
         raise click.exceptions.Exit(1)
-    _print({"up": True, **found}, lambda: tables.service(found), json_)
+    print_document({"up": True, **found}, lambda: tables.service(found), json_)
 
 
 def _limits(chosen: Sequence[str]) -> dict[str, int | float]:
@@ -506,63 +504,9 @@ def _run(name: str, values: dict[str, Any], options: dict[str, Any]) -> None:
     json_, out, prices = values.pop("json_"), values.pop("out"), values.pop("prices")
     with Bar() as bar:
         document = run_plan(name, values, options, out=out, book=prices, progress=bar)
-    _print(document, lambda: tables.summary(document), json_)
+    print_document(document, lambda: tables.summary(document), json_)
     if document["status"] != "done":
         raise click.exceptions.Exit(INTERRUPTED if document["error"]["type"] == "Interrupted" else 1)
-
-
-class Bar:
-    """Progress on stderr: a bar per stage on a terminal, silence elsewhere but for a line per finished stage."""
-
-    LABELS: ClassVar = {
-        "load": "loading images",
-        "upload": "uploading minibatches",
-        "deploy": "deploying functions",
-        "train": "training (worker steps)",
-        "evaluate": "evaluating epochs",
-    }
-
-    def __init__(self) -> None:
-        self._console = Console(stderr=True)
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-        )
-        self._progress = Progress(*columns, console=self._console, transient=True)
-        self._tasks: dict[str, Any] = {}
-        self._finished: set[str] = set()
-
-    def __enter__(self) -> "Bar":
-        if self._console.is_terminal:
-            self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
-
-    def report(self, stage: str, done: int, total: int) -> None:
-        """The stage has done so much of so much."""
-        if not self._console.is_terminal:
-            if done >= total and stage not in self._finished:
-                self._finished.add(stage)
-                self._console.print(f"{self.LABELS.get(stage, stage)}: {total} done")
-            return
-        if stage not in self._tasks:
-            self._tasks[stage] = self._progress.add_task(self.LABELS.get(stage, stage), total=total)
-        self._progress.update(self._tasks[stage], completed=done, total=total)
-
-
-def _print(document: Any, renderable: Callable[[], RenderableType], as_json: bool) -> None:
-    if as_json:
-        # At once: whoever reads it may be waiting for a service that goes on.
-        print(json.dumps(document, indent=2), flush=True)
-    else:
-        # Piped into a file, tables keep their width instead of the terminal's guess of 80 columns.
-        console = Console(width=None if sys.stdout.isatty() else 140)
-        console.print(renderable())
 
 
 root.add_command(
