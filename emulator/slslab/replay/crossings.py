@@ -1,0 +1,215 @@
+"""Where two ways to train cross: AllReduce and ScatterReduce, functions and instances with GPUs.
+
+Everything here is modelled; bills are exact arithmetic on modelled usage."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from itertools import pairwise
+
+from slslab.billing import Book, Usage, compute_bill
+from slslab.errors import RequestError
+from slslab.replay.environment import NS
+from slslab.replay.kernel import play
+from slslab.replay.outcome import Outcome
+from slslab.replay.profiles import Figure, Profile
+from slslab.replay.program import Program
+from slslab.replay.timeline import Timeline
+
+TIE = 0.15
+# Latencies of the object store, as multiples of the profile's.
+FACTORS = tuple(10 ** (exponent / 2) for exponent in range(-4, 5))
+MOST_EPOCHS = 1_000_000
+
+
+def step_seconds(timeline: Timeline) -> float:
+    """Seconds of one training step: from the first step's begin to the last one's end, over the number of steps.
+
+    RequestError if the timeline has no training step."""
+    within = [entry for entry, step in enumerate(timeline.steps) if step.epoch >= 0 and step.step >= 0]
+    if not within:
+        raise RequestError("The run has no training step.", "replay one of at least one epoch.")
+    begin, end = min(timeline.begin[entry] for entry in within), max(timeline.end[entry] for entry in within)
+    return (end - begin) / NS / (timeline.program.epochs * timeline.program.batches)
+
+
+def with_latency(profile: Profile, factor: float) -> Profile:
+    """The profile with an object store whose requests have so many times the latency."""
+    store = profile.channels["object"]
+    operations = {
+        name: operation.model_copy(
+            update={
+                "latency_ms": Figure(
+                    value=operation.latency_ms.value * factor, status="assumed", source="a multiple of the profile's"
+                )
+            }
+        )
+        for name, operation in store.operations.items()
+    }
+    channels = {**profile.channels, "object": store.model_copy(update={"operations": operations})}
+    return profile.model_copy(update={"channels": channels})
+
+
+def pipe_share(profile: Profile, size: int) -> float:
+    """Latency × bandwidth ÷ size of the object store's gets: 1 where a request's latency is as long as its transfer.
+
+    RequestError for a profile whose gets have no bandwidth: then size does not matter."""
+    get = profile.operation("object.get")
+    if get.bandwidth_mb_s is None:
+        raise RequestError(f"The profile {profile.name} gives object.get no bandwidth.", "choose another --network.")
+    return get.latency_ms.value / 1e3 * get.bandwidth_mb_s.value * 1e6 / size
+
+
+@dataclass(frozen=True)
+class Patterns:
+    """Seconds of one training step by pattern, on the profile as it is.
+
+    `share` is latency × bandwidth ÷ size there; `swept` has the seconds at each of the `shares` that other latencies
+    give. `winner` is empty for a tie."""
+
+    seconds: Mapping[str, float]
+    share: float
+    shares: tuple[float, ...]
+    swept: Mapping[str, tuple[float, ...]]
+    winner: str
+
+
+def measure_patterns(programs: Mapping[str, Program], profile: Profile, size: int) -> Patterns:
+    """Play two patterns of one size of gradient, in bytes, over FACTORS of the object store's latency."""
+    share = pipe_share(profile, size)
+    swept = {
+        name: tuple(step_seconds(play(program, with_latency(profile, factor))) for factor in FACTORS)
+        for name, program in programs.items()
+    }
+    seconds = {name: found[FACTORS.index(1)] for name, found in swept.items()}
+    fast, slow = sorted(seconds, key=lambda name: seconds[name])
+    winner = fast if seconds[slow] > (1 + TIE) * seconds[fast] else ""
+    return Patterns(seconds, share, tuple(share * factor for factor in FACTORS), swept, winner)
+
+
+@dataclass(frozen=True)
+class Interval:
+    """From one value of latency × bandwidth ÷ size to another; `winner` is empty for a tie."""
+
+    begin: float
+    end: float
+    winner: str
+
+
+def intervals(shares: Sequence[float], seconds: Mapping[str, Sequence[float]]) -> tuple[Interval, ...]:
+    """Where each of two ways wins by more than TIE, along rising shares; between two points by linear interpolation of
+    the logarithms."""
+    (first, own), (second, others) = seconds.items()
+    border = math.log(1 + TIE)
+    at = [math.log(share) for share in shares]
+    # Above zero the first one is the faster one.
+    leads = [math.log(other / mine) for mine, other in zip(own, others, strict=True)]
+    cuts = [at[0]]
+    for (left, before), (right, after) in pairwise(zip(at, leads, strict=True)):
+        levels = [level for level in (-border, border) if min(before, after) < level < max(before, after)]
+        cuts += sorted(left + (right - left) * (level - before) / (after - before) for level in levels)
+    cuts.append(at[-1])
+    found: list[Interval] = []
+    for begin, end in pairwise(cuts):
+        lead = _interpolate((begin + end) / 2, at, leads)
+        winner = first if lead > border else second if lead < -border else ""
+        if found and found[-1].winner == winner:
+            begin = math.log(found.pop().begin)
+        found.append(Interval(math.exp(begin), math.exp(end), winner))
+    return tuple(found)
+
+
+def _interpolate(place: float, at: Sequence[float], values: Sequence[float]) -> float:
+    for (left, before), (right, after) in pairwise(zip(at, values, strict=True)):
+        if place <= right:
+            return before + (after - before) * (place - left) / (right - left)
+    return values[-1]
+
+
+@dataclass(frozen=True)
+class Course:
+    """A way to train, by the number of epochs: `fixed_s` and `epoch_s` are its seconds; the usage of `epochs` is
+    known."""
+
+    fixed_s: float
+    epoch_s: float
+    epochs: int
+    usage: Usage
+
+    def seconds(self, epochs: int) -> float:
+        """How long so many epochs take."""
+        return self.fixed_s + epochs * self.epoch_s
+
+    def cost(self, epochs: int, book: Book) -> Decimal:
+        """What so many epochs cost: what is billed by time grows with the time, requests grow with the epochs."""
+        longer = self.seconds(epochs) / self.seconds(self.epochs)
+        more = epochs / self.epochs
+        usage = self.usage
+        return compute_bill(
+            replace(
+                usage,
+                invocations=tuple(
+                    {**one, "billed_ms": math.ceil(one["billed_ms"] * longer)} for one in usage.invocations
+                ),
+                object_requests={op: round(number * more) for op, number in usage.object_requests.items()},
+                transitions=round(usage.transitions * more),
+                hosts=tuple((kind, Decimal(math.ceil(float(s) * longer * 1000)) / 1000) for kind, s in usage.hosts),
+            ),
+            book,
+        ).total
+
+
+def course(timeline: Timeline, found: Outcome, usage: Usage) -> Course:
+    """How a timeline would go on for more epochs: an epoch takes what the mean one after the first does.
+
+    RequestError for a timeline of one epoch, which does not tell its start from its epochs."""
+    ends: dict[int, int] = {}
+    for entry, step in enumerate(timeline.steps):
+        if step.epoch >= 0:
+            ends[step.epoch] = max(ends.get(step.epoch, 0), timeline.end[entry])
+    if len(ends) < 2:
+        raise RequestError(
+            "One epoch does not tell what each further one takes.", "replay a run of at least two: --epochs 2."
+        )
+    first, last = min(ends), max(ends)
+    epoch_s = (ends[last] - ends[first]) / NS / (last - first)
+    epochs = timeline.program.epochs
+    return Course(found.seconds - epochs * epoch_s, epoch_s, epochs, usage)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two ways at one number of epochs: seconds and USD of each."""
+
+    epochs: int
+    seconds: tuple[float, float]
+    cost: tuple[Decimal, Decimal]
+
+
+def compare(ways: tuple[Course, Course], epochs: int, book: Book) -> Comparison:
+    """Both ways at a number of epochs."""
+    one, other = ways
+    return Comparison(
+        epochs, (one.seconds(epochs), other.seconds(epochs)), (one.cost(epochs, book), other.cost(epochs, book))
+    )
+
+
+def crossing(ways: tuple[Course, Course], figure: str, book: Book) -> int | None:
+    """The first number of epochs from which on another way has less of `seconds` or `cost` than with one epoch; None if
+    there is none up to MOST_EPOCHS."""
+
+    def leads(epochs: int) -> bool:
+        one, other = getattr(compare(ways, epochs, book), figure)
+        return bool(one <= other)
+
+    first = leads(1)
+    low, high = 1, 2
+    while leads(high) == first:
+        if high >= MOST_EPOCHS:
+            return None
+        low, high = high, min(2 * high, MOST_EPOCHS)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if leads(middle) == first else (low, middle)
+    return high

@@ -1,0 +1,284 @@
+"""What if: a recorded run with another memory size, processor, network, number of workers, concurrency or price book.
+
+Nothing is run again: program and profile are changed and played. Each figure says what it is: measured by the run,
+exact (prices, rounding, and counts that the protocol fixes), or modelled (whatever depends on a played time)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Any, Literal
+
+from slslab.billing import METERS, OBJECT_OPERATIONS, Bill, Book, Usage, compute_bill
+from slslab.errors import RequestError
+from slslab.limits import lambda_limits
+from slslab.replay.kernel import ReplayError, play
+from slslab.replay.measured import Measured
+from slslab.replay.outcome import Outcome, outcome
+from slslab.replay.profiles import Figure, Profile
+from slslab.replay.program import Program, Track
+from slslab.replay.scaling import generate
+from slslab.replay.timeline import Timeline
+from slslab_workers.plan import thread_count
+
+Basis = Literal["measured", "exact", "modelled"]
+LARGEST_FLEET = 4096
+
+
+class ConcurrencyError(RequestError):
+    """A variant whose workers wait for each other, and of whom not all may run at once."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What is to be otherwise than recorded; None is as recorded.
+
+    `memory_mb` is that of the training functions, and with it their threads; `arch` x86_64 or arm64; `network` a
+    profile whose channels and transitions replace those of the platform; `concurrency` how many environments of the
+    account may be busy at once."""
+
+    memory_mb: int | None = None
+    arch: str | None = None
+    workers: int | None = None
+    network: Profile | None = None
+    concurrency: int | None = None
+
+    @property
+    def label(self) -> str:
+        """The variant in words; empty for what was recorded."""
+        words = {
+            "memory_mb": f"{self.memory_mb} MB",
+            "arch": self.arch,
+            "workers": "1 worker" if self.workers == 1 else f"{self.workers} workers",
+            "network": f"network of {self.network.name}" if self.network else "",
+            "concurrency": f"concurrency {self.concurrency}",
+        }
+        return ", ".join(str(text) for name, text in words.items() if getattr(self, name) is not None)
+
+
+@dataclass(frozen=True)
+class Valued:
+    """A number and what it rests on."""
+
+    value: float | Decimal
+    basis: Basis
+
+
+@dataclass(frozen=True)
+class Row:
+    """What a run was, or would be; `late` names the invocations that last longer than the time-out, with their seconds.
+
+    A row that could not be has no figures and says why in `trouble`."""
+
+    label: str
+    figures: Mapping[str, Valued]
+    bill: Bill | None = None
+    bases: Mapping[str, Basis] | None = None
+    late: tuple[tuple[str, int, float], ...] = ()
+    trouble: str = ""
+    variant: Variant | None = None
+
+    def number(self, figure: str) -> float:
+        """A figure as a float, for comparison and pictures."""
+        return float(self.figures[figure].value)
+
+
+@dataclass(frozen=True)
+class Platform:
+    """Where a program is played, and by what it is priced; `timeout_s` is the functions' time-out."""
+
+    profile: Profile
+    book: Book
+    timeout_s: float
+
+
+def check_memory(memory_mb: int) -> int:
+    """RequestError for a memory size that Lambda does not have."""
+    known = lambda_limits().memory_mb
+    if not known.minimum <= memory_mb <= known.maximum:
+        raise RequestError(
+            f"A memory size of {memory_mb} MB does not exist on AWS Lambda.",
+            f"choose {known.minimum} to {known.maximum} MB.",
+        )
+    return memory_mb
+
+
+def with_memory(program: Program, recorded_mb: int, memory_mb: int) -> Program:
+    """The program with training functions of another size: those of workers that had the plan's size.
+
+    Functions that the plan gives a size of their own (a supervisor, SPIRT's light ones) keep it."""
+
+    def changed(track: Track) -> Track:
+        # A supervisor's number is beyond those of the workers.
+        training = track.kind == "invocation" and 0 <= track.worker < program.workers
+        return replace(track, memory_mb=memory_mb) if training and track.memory_mb == recorded_mb else track
+
+    return replace(program, tracks=tuple(changed(track) for track in program.tracks))
+
+
+def with_network(profile: Profile, network: Profile) -> Profile:
+    """The profile with the channels and state transitions of another one."""
+    return profile.model_copy(
+        update={
+            "name": f"{profile.name} with the network of {network.name}",
+            "channels": network.channels,
+            "transition_ms": network.transition_ms,
+        }
+    )
+
+
+def with_arch(profile: Profile, recorded: str, arch: str) -> Profile:
+    """The profile with functions on processors of another architecture than those the program was recorded for.
+
+    RequestError if the profile does not know how fast arm64 is beside x86-64."""
+    if arch == recorded:
+        return profile
+    known = profile.compute.arm_speed
+    if known is None:
+        raise RequestError(
+            f"The profile {profile.name} does not say how fast arm64 is.", "add [compute.arm_speed] to it."
+        )
+    speed = profile.compute.speed.value * (known.value if arch == "arm64" else 1 / known.value)
+    figure = Figure(value=speed, status=known.status, source=f"speed, on {arch}: {known.source}")
+    return profile.model_copy(update={"compute": profile.compute.model_copy(update={"speed": figure})})
+
+
+def with_concurrency(profile: Profile, concurrency: int) -> Profile:
+    """The profile with an account of which so many environments may be busy at once."""
+    figure = Figure(value=concurrency, status="assumed", source="as asked for")
+    return profile.model_copy(
+        update={"functions": profile.functions.model_copy(update={"concurrency": figure})},
+    )
+
+
+def vary_program(run: Measured, variant: Variant) -> Program:
+    """A variant's program; RequestError for one that cannot be."""
+    program = run.program
+    if variant.workers is not None and variant.workers != program.workers:
+        program = generate(run.costs, variant.workers, program.batches, program.epochs)
+    if variant.memory_mb is not None:
+        program = with_memory(program, run.plan.memory_mb, check_memory(variant.memory_mb))
+    return program
+
+
+def vary_profile(run: Measured, variant: Variant, profile: Profile) -> Profile:
+    """A variant's platform; RequestError for one of which the profile cannot tell."""
+    if variant.network is not None:
+        profile = with_network(profile, variant.network)
+    if variant.concurrency is not None:
+        profile = with_concurrency(profile, variant.concurrency)
+    return with_arch(profile, run.arch, variant.arch or run.arch)
+
+
+def simulate(run: Measured, variant: Variant, profile: Profile) -> tuple[Timeline, Outcome]:
+    """A variant's timeline and what it adds up to.
+
+    ConcurrencyError if it never ends since environments may not start, ReplayError if it never ends in any case."""
+    program, changed = vary_program(run, variant), vary_profile(run, variant, profile)
+    try:
+        timeline = play(program, changed)
+    except ReplayError as error:
+        wanted = sum(track.kind == "invocation" for track in program.tracks)
+        allowed = int(changed.functions.concurrency.value)
+        if wanted <= allowed:
+            raise
+        raise ConcurrencyError(
+            f"It never ends: with a concurrency of {allowed:,}, workers wait for others that may not start.",
+            f"give a --concurrency of more, up to {wanted} (AWS raises an account's quota on request).",
+        ) from error
+    return timeline, outcome(timeline, variant.arch or run.arch)
+
+
+def modelled_usage(run: Measured, timeline: Timeline, found: Outcome) -> Usage:
+    """What a book prices of a played run: its workers', its hosts' for as long as it lasts, and its driver's."""
+    program = timeline.program
+    return found.usage(run.hosts(program.workers), run.driver_requests(program.workers, program.epochs))
+
+
+def evaluate(run: Measured, variant: Variant, platform: Platform) -> Row:
+    """The row of a variant; `Variant()` is the run as recorded, on the platform."""
+    label = variant.label or f"as recorded, {Variant(workers=run.plan.workers).label}"
+    if run.peak_memory_mb and variant.memory_mb is not None and variant.memory_mb < run.peak_memory_mb:
+        peak = f"Refused: the run's functions used {run.peak_memory_mb} MB at their peak."
+        return Row(label, {}, trouble=peak, variant=variant)
+    try:
+        timeline, found = simulate(run, variant, platform.profile)
+    except ConcurrencyError as error:
+        return Row(label, {}, trouble=f"{error.message} To change that, {error.hint}", variant=variant)
+    bill = compute_bill(modelled_usage(run, timeline, found), platform.book)
+    late = found.over_timeout(platform.timeout_s)
+    figures: dict[str, Valued] = {
+        "seconds": Valued(found.seconds, "modelled"),
+        "billed_seconds": Valued(found.billed_seconds, "modelled"),
+        "gb_seconds": Valued(found.gb_seconds, "modelled"),
+        "cost": Valued(bill.total, "modelled"),
+        "waiting_share": Valued(found.waiting_share, "modelled"),
+        # A worker whose time runs out invokes itself again, which the recorded one had no need to.
+        "invocations": Valued(len(found.invocations), "modelled" if late else "exact"),
+        "cold_starts": Valued(found.cold_starts, "modelled"),
+        "over_timeout": Valued(len(late), "modelled"),
+    }
+    return Row(
+        label,
+        figures,
+        bill,
+        _line_bases(bill, timeline, "modelled" if late else "exact"),
+        tuple((one.function, one.worker, one.duration_ms / 1000) for one in late),
+        variant=variant,
+    )
+
+
+def measured_row(run: Measured, book: Book, timeout_s: float) -> Row:
+    """The run as it was measured on its host, priced by a book."""
+    document = run.document
+    bill = compute_bill(run.usage(), book)
+    late = [record for record in run.recording.invocations if record["duration_ms"] > timeout_s * 1000]
+    figures: dict[str, Valued] = {
+        "seconds": Valued(run.span_s, "measured"),
+        "billed_seconds": Valued(document["billed_seconds"], "measured"),
+        "gb_seconds": Valued(Decimal(document["gb_seconds"]), "measured"),
+        # Exact arithmetic on what was measured.
+        "cost": Valued(bill.total, "exact"),
+        "waiting_share": Valued(run.waiting_share, "measured"),
+        "invocations": Valued(document["invocations"], "measured"),
+        "cold_starts": Valued(document["cold_starts"], "measured"),
+        "over_timeout": Valued(len(late), "measured"),
+    }
+    workers = {event["invocation"]: event["worker"] for event in run.recording.events if event["worker"] >= 0}
+    found = tuple(
+        (record["function"], workers.get(record["request_id"], -1), record["duration_ms"] / 1000) for record in late
+    )
+    return Row("measured", figures, bill, {line.item: "exact" for line in bill.lines}, found)
+
+
+def _line_bases(bill: Bill, timeline: Timeline, invocations: Basis) -> dict[str, Basis]:
+    """Of each item of a bill, whether its quantity is exact: requests are, unless workers poll with them.
+
+    With other workers than recorded the driver's requests are not, and they are among the object store's."""
+    polled = {f"object.{step.polling}" for step in timeline.steps if step.polling}
+    meters = set(OBJECT_OPERATIONS) - polled if timeline.program.recorded else set()
+    bases: dict[str, Basis] = {METERS[meter][0]: "exact" for meter in meters}
+    bases[METERS["states.transitions"][0]] = "exact"
+    bases[METERS["lambda.requests"][0]] = invocations
+    return {line.item: bases.get(line.item, "modelled") for line in bill.lines}
+
+
+def as_document(row: Row) -> dict[str, Any]:
+    """A row for JSON: money and GB-seconds as strings of decimals, all else as numbers."""
+    variant = row.variant
+    asked = {} if variant is None else {name: value for name, value in vars(variant).items() if value is not None}
+    if variant is not None and variant.network is not None:
+        asked["network"] = variant.network.name
+    if variant is not None and variant.memory_mb is not None:
+        asked["threads"] = thread_count(variant.memory_mb)
+    document: dict[str, Any] = {"label": row.label, "variant": asked, "trouble": row.trouble or None}
+    document |= {
+        name: {"value": format(one.value, "f") if isinstance(one.value, Decimal) else one.value, "basis": one.basis}
+        for name, one in row.figures.items()
+    }
+    if row.bill is not None:
+        bill = row.bill.as_document()
+        for line in bill["lines"]:
+            line["basis"] = (row.bases or {})[line["item"]]
+        document["bill"] = bill
+        document["late"] = [{"function": name, "worker": worker, "seconds": s} for name, worker, s in row.late]
+    return document

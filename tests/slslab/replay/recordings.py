@@ -1,0 +1,99 @@
+"""A run directory with a trace that was made by hand: two workers, two epochs of one minibatch, no wait at all.
+
+Worker 0 computes 100 ms and puts 1 MB, worker 1 computes 200 ms and gets it. Measured, an init took 50 ms of CPU time
+and 60 ms, a request 5 ms.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from slslab import metrics
+from slslab.runs import DOCUMENT, PLAN
+from slslab.trace import LOG, TraceWriter, invocations, load
+from slslab_workers.plan import Plan
+
+MS = 1_000_000
+PEAK_MB = 300
+GRADIENT_BYTES = 1_000_000
+
+
+def make_plan(architecture: str = "allreduce") -> Plan:
+    """The plan of the run."""
+    return Plan(
+        run=f"20261121-000000-{architecture}-lenet-abcd",
+        architecture=architecture,
+        model="lenet",
+        dataset="digits",
+        batch_size=8,
+        batches=1,
+        memory_mb=1769,
+        workers=2,
+        epochs=2,
+    )
+
+
+def write_run(directory: Path, architecture: str = "allreduce", others: Sequence[tuple[str, str]] = ()) -> Path:
+    """Write the run into this directory; each worker also does these others, op and phase, in no time at its end."""
+    directory.mkdir(parents=True)
+    plan = make_plan(architecture)
+    (directory / PLAN).write_text(tomli_w.dumps(plan.to_document()))
+    with TraceWriter(directory / LOG, plan.run) as writer:
+        for worker in range(2):
+            for record in _worker(worker, others):
+                writer.write(record)
+    events, records = metrics.rows(load(directory).events), invocations(directory)
+    totals = metrics.totals(events, records)
+    host = {"oversubscribed": totals.pop("oversubscribed"), "delay_seconds": totals.pop("host_delay_seconds")}
+    document = {
+        "run": plan.run,
+        "status": "done",
+        "parameters": GRADIENT_BYTES // 4,
+        "gradient_bytes": GRADIENT_BYTES,
+        "host": host,
+        **totals,
+    }
+    (directory / DOCUMENT).write_text(json.dumps(document))
+    return directory
+
+
+def _event(worker: int, op: str, phase: str, start: int, end: int, **more: Any) -> dict[str, Any]:
+    base = {
+        "record": "event", "op": op, "phase": phase, "start_ns": start * MS, "end_ns": end * MS, "cpu_ns": 0,
+        "cpu_before_ns": 0, "bytes": 0, "requests": 0, "resource": "", "etag": None, "overhead": False,
+        "failed": False, "worker": worker, "epoch": -1, "step": -1, "invocation": f"i{worker}", "function": "train",
+        "environment": f"e{worker}",
+    }  # fmt: skip
+    return base | more
+
+
+def _worker(worker: int, others: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
+    place: dict[str, int] = {}
+    began, computed, now = 1060, (100, 200)[worker], 1060
+    inside = {"invocation": f"i{worker}", "environment": f"e{worker}"}
+    records = [_event(-1, "environment.start", "init", 1000, began, cpu_ns=50 * MS) | inside]
+    for epoch in range(2):
+        place = {"epoch": epoch, "step": 0}
+        records.append(_event(worker, "compute", "compute", now, now + computed, cpu_ns=computed * MS, **place))
+        now += computed
+        moved = {"bytes": GRADIENT_BYTES, "requests": 1, "resource": f"bucket/{epoch}", "etag": "tag"}
+        op = ("object.put", "object.get")[worker]
+        records.append(_event(worker, op, "synchronise", now, now + 5, **moved, **place))
+        now += 5
+    for op, phase in others:
+        requests = int("." in op)
+        records.append(_event(worker, op, phase, now, now, requests=requests, resource="bucket/other", **place))
+    records.append(_event(-1, "invoke", "other", 1000, now) | inside)
+    records.append(
+        {
+            "record": "invocation", "request_id": f"i{worker}", "function": "train", "environment": f"e{worker}",
+            "memory_mb": 1769, "cpu_share": 1.0, "architecture": "x86_64", "ephemeral_mb": 512, "cold_start": True,
+            "init_ms": 60.0, "duration_ms": float(now - began), "billed_ms": now - 1000, "max_memory_mb": PEAK_MB,
+            "cpu_ms": 50.0 + 2 * computed, "host_delay_ms": 0.0, "status": "success", "error_type": None,
+            "started_at": "2026-11-21T00:00:00.000+00:00", "start_ns": began * MS, "end_ns": now * MS,
+        }
+    )  # fmt: skip
+    return records
