@@ -1,5 +1,5 @@
-"""The command line: `slslab run | runs | show | compare | bill | calibrate | up | down | status | limits |
-doctor`.
+"""The command line: `slslab run | runs | show | compare | bill | replay | ask | calibrate | up | down | status |
+limits | doctor`.
 
 Exit codes: 0 done, 1 the run failed, 2 the request was wrong, 3 the host cannot do it, 130 interrupted.
 """
@@ -17,7 +17,9 @@ import click
 from click.core import ParameterSource
 
 from slslab import __version__
+from slslab.asking import ask
 from slslab.errors import RequestError, SlslabError
+from slslab.replaying import replay
 from slslab.terminal import Bar, json_option, print_document, run_argument
 from slslab_workers.architecture import Option
 
@@ -33,6 +35,8 @@ def root() -> None:
     slslab run scatterreduce --epochs 5      train, and see what it did and what it cost
     slslab show                              the last run again
     slslab compare last~1 last               two runs side by side
+    slslab replay last --memory 1024,3008    what it would have been on Lambda, and with other memory
+    slslab ask --help                        questions about a run: cheapest memory, waiting, crossings
     slslab up                                Lambda and S3 as endpoints for your own functions
 
     A RUN is an id, its unambiguous beginning, a path, `last` or `last~N`.
@@ -509,6 +513,8 @@ def _run(name: str, values: dict[str, Any], options: dict[str, Any]) -> None:
         raise click.exceptions.Exit(INTERRUPTED if document["error"]["type"] == "Interrupted" else 1)
 
 
+root.add_command(replay)
+root.add_command(ask)
 root.add_command(
     RunGroup(
         "run",

@@ -1,0 +1,94 @@
+"""Pictures of replays as files: SVG, PNG or PDF. Equal figures give equal bytes."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from slslab.errors import RequestError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from slslab.replay.whatif import Row
+
+FORMATS = (".svg", ".png", ".pdf")
+# By what a picture is drawn over, if that alone differs between variants.
+AXES = {"memory_mb": "memory size, MB", "workers": "workers"}
+# Of rows, by what their times rest on.
+COLOURS = {"measured": "0.6", "modelled": "tab:blue"}
+PANELS = (("seconds", "seconds"), ("cost", "USD"))
+
+
+def check_format(path: Path) -> None:
+    """RequestError for a file that cannot be drawn."""
+    if path.suffix.lower() not in FORMATS:
+        raise RequestError(f"{path} cannot be drawn.", f"name a file that ends in {', '.join(FORMATS)}.")
+
+
+def draw_rows(rows: Sequence["Row"], title: str, path: Path) -> None:
+    """Time and cost of variants: over the one number that they differ in, else as bars, grey ones if measured."""
+    figure = _figure()
+    axes = figure.subplots(1, len(PANELS))
+    over = _over(rows)
+    for panel, (name, label) in zip(axes, PANELS, strict=True):
+        values = [row.number(name) for row in rows]
+        if over:
+            places = [getattr(row.variant, over) for row in rows]
+            panel.plot(places, values, marker="o")
+            panel.set_xscale("log", base=2)
+            panel.set_xticks(places, [f"{place:g}" for place in places], rotation=90)
+            panel.set(xlabel=AXES[over], ylabel=label, ylim=(0, None))
+        else:
+            names = [row.label for row in rows]
+            colours = [COLOURS[row.figures["seconds"].basis] for row in rows]
+            panel.barh(range(len(rows)), values, color=colours)
+            panel.set_yticks(range(len(rows)), names if name == PANELS[0][0] else [""] * len(rows))
+            panel.invert_yaxis()
+            panel.set(xlabel=label)
+            panel.locator_params(axis="x", nbins=4)
+    _save(figure, title, path)
+
+
+def draw_lines(
+    path: Path, at: Sequence[int], lines: Mapping[str, Sequence[float]], axes: tuple[str, str], title: str
+) -> None:
+    """Lines over workers or epochs, both axes logarithmic."""
+    figure = _figure()
+    panel = figure.subplots()
+    for name, values in lines.items():
+        panel.plot(at, values, marker="o", label=name)
+    panel.set(xscale="log", yscale="log", xlabel=axes[0], ylabel=axes[1])
+    panel.set_xticks(at, [f"{place:g}" for place in at])
+    panel.minorticks_off()
+    panel.legend()
+    _save(figure, title, path)
+
+
+def _over(rows: Sequence["Row"]) -> str:
+    """The number in which all rows that are variants differ and nothing else does; empty if there is none."""
+    if len(rows) < 2 or any(row.variant is None for row in rows):
+        return ""
+    differing = [name for name in AXES if len({getattr(row.variant, name) for row in rows}) == len(rows)]
+    given = [name for name in differing if all(getattr(row.variant, name) is not None for row in rows)]
+    return given[0] if len(given) == 1 else ""
+
+
+def _figure() -> "Figure":
+    # Without pyplot, which keeps figures and looks for a display.
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(9, 4), layout="constrained")
+
+
+def _save(figure: "Figure", title: str, path: Path) -> None:
+    import matplotlib
+
+    check_format(path)
+    figure.suptitle(title, fontsize="medium")
+    # A picture has no date and no random names of its parts.
+    undated: dict[str, Any] = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix.lower(), {})
+    try:
+        with matplotlib.rc_context({"svg.hashsalt": "slslab"}):
+            figure.savefig(path, metadata=undated)
+    except OSError as error:
+        raise RequestError(f"{path} cannot be written: {error.strerror}.", "choose another --plot.") from error
