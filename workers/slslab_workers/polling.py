@@ -27,7 +27,12 @@ class PollPolicy:
 
 def poll_policy(plan: Plan) -> PollPolicy:
     """The plan's polling."""
-    if plan.options.get(POLLING.name, POLLING.default) == "released":
+    return policy(str(plan.options.get(POLLING.name, POLLING.default)))
+
+
+def policy(polling: str) -> PollPolicy:
+    """What one of the choices of POLLING means."""
+    if polling == "released":
         return PollPolicy(Poll(0.1, 1.0, 0.1), Poll(0.0, 1.0, 0.0))
     adaptive = Poll(0.01, 1.5, 0.1)
     return PollPolicy(adaptive, adaptive)
