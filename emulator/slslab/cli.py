@@ -20,6 +20,7 @@ from slslab import __version__
 from slslab.asking import ask
 from slslab.errors import RequestError, SlslabError
 from slslab.replaying import replay
+from slslab.reproducing import reproduce
 from slslab.terminal import Bar, json_option, print_document, run_argument
 from slslab_workers.architecture import Option
 
@@ -515,6 +516,7 @@ def _run(name: str, values: dict[str, Any], options: dict[str, Any]) -> None:
 
 root.add_command(replay)
 root.add_command(ask)
+root.add_command(reproduce)
 root.add_command(
     RunGroup(
         "run",

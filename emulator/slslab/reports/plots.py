@@ -15,7 +15,7 @@ FORMATS = (".svg", ".png", ".pdf")
 # By what a picture is drawn over, if that alone differs between variants.
 AXES = {"memory_mb": "memory size, MB", "workers": "workers"}
 # Of rows, by what their times rest on.
-COLOURS = {"measured": "0.6", "modelled": "tab:blue"}
+COLOURS = {"measured": "0.6", "published": "0.3", "modelled": "tab:blue"}
 PANELS = (("seconds", "seconds"), ("cost", "USD"))
 
 
@@ -62,6 +62,24 @@ def draw_lines(
     panel.minorticks_off()
     panel.legend()
     _save(figure, title, path)
+
+
+def draw_published(document: Mapping[str, Any], path: Path) -> None:
+    """Published seconds beside modelled ones, row by row, a panel for each pattern."""
+    figure = _figure()
+    rows = document["rows"]
+    panels = figure.subplots(1, 2, sharey=True)
+    for panel, name in zip(panels, rows[0]["modelled"], strict=True):
+        for shift, basis in ((-0.2, "published"), (0.2, "modelled")):
+            known = [number for number, row in enumerate(rows) if row[basis]]
+            values = [float(rows[number][basis][name]["value"]) for number in known]
+            colour = COLOURS[basis]
+            panel.barh([number + shift for number in known], values, height=0.4, color=colour, label=basis)
+        panel.set(xlabel=f"{name}, seconds")
+        panel.set_yticks(range(len(rows)), [f"{row['row']}, {row['workers']} workers" for row in rows])
+    panels[0].invert_yaxis()
+    panels[0].legend()
+    _save(figure, f"{document['table']['title']}, modelled on {document['profile']['name']}", path)
 
 
 def _over(rows: Sequence["Row"]) -> str:
