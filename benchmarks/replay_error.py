@@ -29,7 +29,6 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
-from slslab.replay.whatif import with_memory
 
 from slslab.errors import SlslabError
 from slslab.execution import architectures
@@ -37,9 +36,11 @@ from slslab.replay.fitting import fit
 from slslab.replay.kernel import play
 from slslab.replay.outcome import outcome
 from slslab.replay.program import Program
-from slslab.replay.recorded import Recording, make_program, read_recording
+from slslab.replay.recorded import make_program
+from slslab.replay.recording import Recording, read_recording
 from slslab.replay.scaling import generate, measure
 from slslab.replay.timeline import Timeline
+from slslab.replay.whatif import with_memory
 
 ARCHITECTURES = ("allreduce", "scatterreduce", "mlless", "spirt", "gpu")
 BASE = {"workers": 2, "memory": 512, "batch-size": 64, "batches": 2, "epochs": 8}

@@ -11,7 +11,8 @@ from slslab.replay.cloudwatch import fit_reports, read_reports
 from slslab.replay.fitting import fit
 from slslab.replay.host import BATCH, MODEL, Progress, measure_host, measure_step
 from slslab.replay.profiles import Figure, Profile, figures, load_profile, save_profile
-from slslab.replay.recorded import make_program, read_recording
+from slslab.replay.recorded import make_program
+from slslab.replay.recording import read_recording
 from slslab.runs import resolve
 
 HOST, CALIBRATED = Path("this-host.toml"), Path("aws-calibrated.toml")

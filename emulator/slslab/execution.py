@@ -19,7 +19,7 @@ from slslab.errors import HostError, RequestError
 from slslab.instances import InstanceRecord, check_fleet, notes, seconds_used
 from slslab.metering import InvocationRecord
 from slslab.replay.modelled import model, not_modelled
-from slslab.replay.recorded import Recording
+from slslab.replay.recording import Recording
 from slslab.running import EmbeddedSystem, System
 from slslab.runs import DOCUMENT, RunDirectory, list_runs, new_id, resolve, root
 from slslab.trace import Trace, TraceWriter, instances, invocations, load

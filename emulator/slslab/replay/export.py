@@ -22,7 +22,7 @@ from slslab.errors import RequestError
 from slslab.replay.kernel import TRANSITION
 from slslab.replay.openings import Openings
 from slslab.replay.path import Stretch, head
-from slslab.replay.recorded import BESIDE, Recording
+from slslab.replay.recording import BESIDE, Recording
 from slslab.replay.timeline import Timeline
 from slslab.trace import replacing
 

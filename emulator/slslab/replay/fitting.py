@@ -18,7 +18,7 @@ import numpy.typing as npt
 from slslab.errors import RequestError
 from slslab.replay.kernel import TRANSITION
 from slslab.replay.profiles import Channel, Compute, Figure, Functions, Instances, Operation, Profile
-from slslab.replay.recorded import BESIDE, Event, Recording, find_calls, operation
+from slslab.replay.recording import BESIDE, Event, Recording, find_calls, operation
 from slslab_workers.plan import VCPU_MB
 
 Sample = tuple[int, float, float]

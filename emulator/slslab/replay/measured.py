@@ -14,7 +14,8 @@ from slslab.instances import seconds_used
 from slslab.replay.fitting import fit
 from slslab.replay.profiles import Profile
 from slslab.replay.program import Program
-from slslab.replay.recorded import Recording, make_program, read_recording
+from slslab.replay.recorded import make_program
+from slslab.replay.recording import Recording, read_recording
 from slslab.replay.scaling import StepCosts, measure
 from slslab.runs import RunDirectory
 from slslab_workers.architecture import Architecture

@@ -10,7 +10,8 @@ from slslab.replay.kernel import ReplayError, play
 from slslab.replay.outcome import WorkerFigures, outcome
 from slslab.replay.path import critical_path
 from slslab.replay.profiles import load_profile
-from slslab.replay.recorded import Recording, check, make_program
+from slslab.replay.recorded import make_program
+from slslab.replay.recording import Recording, check
 
 PROFILE = "aws-us-east-1"
 

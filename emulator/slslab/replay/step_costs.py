@@ -17,7 +17,7 @@ import numpy as np
 from slslab.errors import RequestError
 from slslab.replay.kernel import TRANSITION
 from slslab.replay.program import Gathering, Program, Step, Track
-from slslab.replay.recorded import operation
+from slslab.replay.recording import operation
 from slslab_workers import communication
 from slslab_workers.architecture import Architecture
 from slslab_workers.communication import Activity, Pattern, Place, Role, Workload

@@ -16,7 +16,7 @@ from slslab.errors import RequestError
 from slslab.replay.export import write_measured_perfetto, write_perfetto
 from slslab.replay.kernel import play
 from slslab.replay.program import Program, Step, Track
-from slslab.replay.recorded import Recording
+from slslab.replay.recording import Recording
 from slslab_workers.plan import Plan
 
 REQUIRED = {

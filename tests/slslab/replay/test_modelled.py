@@ -9,7 +9,7 @@ from slslab.billing import load_book
 from slslab.replay import modelled
 from slslab.replay.modelled import model, not_modelled
 from slslab.replay.profiles import load_profile
-from slslab.replay.recorded import Recording
+from slslab.replay.recording import Recording
 from slslab_workers.plan import Plan
 
 MS = 1_000_000

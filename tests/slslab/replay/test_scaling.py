@@ -19,7 +19,8 @@ from slslab.replay.fitting import fit
 from slslab.replay.kernel import play
 from slslab.replay.profiles import Channel, Profile
 from slslab.replay.program import Program, Step
-from slslab.replay.recorded import make_program, read_recording
+from slslab.replay.recorded import make_program
+from slslab.replay.recording import read_recording
 from slslab.replay.scaling import generate, measure
 from slslab_workers.communication import OWN, Activity, Pattern, Role, Signal, Workload
 
