@@ -2,12 +2,18 @@
 
     python benchmarks/replay_error.py [--json] [--architectures LIST] [--keep DIR] [--quick]
 
-Each architecture trains lenet on digits with 2 and with 4 workers; to these two runs `this-host` and the costs of steps
+Each architecture trains MobileNet on synthetic images with 2 and with 4 workers; to these two runs `this-host` and the costs of steps
 are fitted. Then it runs with 8 workers, with another memory size, and with another minibatch, and what was measured
 stands beside what the fitted model says of that plan, which never saw the run:
 
-  duration   seconds of a worker's handlers on the Lambda clock (init apart), the mean over workers
-  billed     billed seconds of all functions
+  training   seconds on the Lambda clock from an invocation's first event of an epoch to its last, added up, the mean
+             over workers
+  duration   seconds of a worker's handlers, the mean over workers: with the start, when the model is built
+  billed     billed seconds of all functions: with init, too
+
+A start is a second or two of CPU time in which Python's and torch's files are read and imported. How many it is depends
+on the host's caches and on its neighbours, so that short runs differ by that, whatever a model says. Nothing else may
+run on the host meanwhile: on one whose processors are two threads of one core, a neighbour costs CPU seconds, too.
 
 Recordings lie in DIR and are used again if they are there. A run with more than 2 % host delay is marked: its waits for
 peers that the host held up are measured, and no model has them. Instances have no Lambda clock, and 8 of them no host
@@ -37,13 +43,14 @@ from slslab.replay.kernel import play
 from slslab.replay.outcome import outcome
 from slslab.replay.program import Program
 from slslab.replay.recorded import make_program
-from slslab.replay.recording import Recording, read_recording
+from slslab.replay.recording import BESIDE, Recording, read_recording
 from slslab.replay.scaling import generate, measure
 from slslab.replay.timeline import Timeline
 from slslab.replay.whatif import with_memory
 
 ARCHITECTURES = ("allreduce", "scatterreduce", "mlless", "spirt", "gpu")
-BASE = {"workers": 2, "memory": 512, "batch-size": 64, "batches": 2, "epochs": 8}
+BASE = {"workers": 2, "memory": 1024, "batch-size": 32, "batches": 2, "epochs": 3}
+# The profile is fitted to these many epochs.
 EPOCHS = 2
 
 
@@ -58,10 +65,10 @@ class Case:
 
 CASES = (
     Case("8 workers", {"workers": 8}, instances=False),
-    Case("1,024 MB", {"memory": 1024}, instances=False),
-    Case("minibatches of 128", {"batch-size": 128}),
+    Case("1,536 MB", {"memory": 1536}, instances=False),
+    Case("minibatches of 64", {"batch-size": 64}),
 )
-QUICK = ("minibatches of 128",)
+QUICK = ("minibatches of 64",)
 
 
 @dataclass(frozen=True)
@@ -94,7 +101,8 @@ def record(architecture: str, options: Mapping[str, int], directory: Path) -> Ru
     plan = {**BASE, **options}
     path = directory / "-".join([architecture, *(f"{name}{value}" for name, value in plan.items())])
     if not path.exists():
-        command = [sys.executable, "-m", "slslab", "run", architecture, "--model", "lenet", "--dataset", "digits"]
+        command = [sys.executable, "-m", "slslab", "run", architecture, "--model", "mobilenet"]
+        command += ["--dataset", "synthetic"]
         command += [text for name, value in plan.items() for text in (f"--{name}", str(value))]
         done = subprocess.run([*command, "--out", str(path), "--json"], capture_output=True, text=True, check=False)
         if done.returncode:
@@ -105,22 +113,40 @@ def record(architecture: str, options: Mapping[str, int], directory: Path) -> Ru
 def measured(run: Run) -> dict[str, float]:
     """The figures of a recorded run."""
     records, instances = run.recording.invocations, run.recording.instances
+    workers = run.recording.plan.workers
+    spans: dict[str, list[int]] = {}
+    for event in run.recording.events:
+        if event["epoch"] >= 0 and 0 <= event["worker"] < workers and event["op"] not in (*BESIDE, "invoke"):
+            span = spans.setdefault(event["invocation"], [event["start_ns"], 0, 0])
+            span[1] = event["end_ns"]
+            span[2] += event["host_delay_ns"]
+    training = sum(end - start - delay for start, end, delay in spans.values()) / 1e9 / workers
     if instances:
         own = [(one["end_ns"] - one["start_ns"]) / 1e9 - one["host_delay_ms"] / 1000 for one in instances]
-        return {"duration": statistics.fmean(own)}
-    workers = run.recording.plan.workers
+        return {"training": training, "duration": statistics.fmean(own)}
     owner = {e["invocation"]: e["worker"] for e in run.recording.events if e["worker"] >= 0}
     total = sum(r["duration_ms"] for r in records if owner.get(r["request_id"], -1) < workers)
-    return {"duration": total / 1000 / workers, "billed": sum(r["billed_ms"] for r in records) / 1000}
+    return {
+        "training": training,
+        "duration": total / 1000 / workers,
+        "billed": sum(r["billed_ms"] for r in records) / 1000,
+    }
 
 
 def foretold(timeline: Timeline) -> dict[str, float]:
     """The same figures of a played program."""
     found, workers = outcome(timeline), timeline.program.workers
-    duration = sum(one.duration for one in found.workers if one.worker < workers) / workers
-    if any(track.kind == "instance" for track in timeline.program.tracks):
-        return {"duration": duration}
-    return {"duration": duration, "billed": found.billed_seconds}
+    tracks = timeline.program.tracks
+    duration = sum(one.duration for one in found.workers if 0 <= one.worker < workers) / workers
+    spans: dict[int, list[int]] = {}
+    for i, step in enumerate(timeline.steps):
+        track = timeline.track[i]
+        if step.epoch >= 0 and 0 <= tracks[track].worker < workers and tracks[track].kind != "execution":
+            spans.setdefault(track, [timeline.begin[i], 0])[1] = timeline.end[i]
+    training = sum(end - start for start, end in spans.values()) / 1e9 / workers
+    if any(track.kind == "instance" for track in tracks):
+        return {"training": training, "duration": duration}
+    return {"training": training, "duration": duration, "billed": found.billed_seconds}
 
 
 def foretell(fitted: Sequence[Run], case: Case) -> Timeline:

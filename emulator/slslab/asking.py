@@ -10,6 +10,7 @@ from rich.console import Group
 from rich.text import Text
 
 from slslab.crossing import gpu, patterns
+from slslab.errors import RequestError
 from slslab.replaying import (
     Scene,
     draw,
@@ -54,7 +55,7 @@ def ask() -> None:
     slslab ask gpu last                        when are GPU instances faster, and when cheaper?
     slslab ask waiting last                    how much of the bill is waiting, and whose?
     slslab ask path last                       what is the run's time made of?
-    slslab ask timeline last --perfetto FILE   what happened when? (open the file at ui.perfetto.dev)
+    slslab ask timeline last --plot FILE.svg   what happened when? (or --perfetto FILE, for ui.perfetto.dev)
     """
 
 
@@ -190,29 +191,39 @@ def path(run: str, json_: bool, **options: Any) -> None:
 @run_argument
 @click.option(
     "--perfetto",
-    required=True,
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Where to write it; gzipped if the name ends in .gz.",
+    help="Write it for ui.perfetto.dev and chrome://tracing; gzipped if the name ends in .gz.",
 )
+@plot_option
 @one_variant
 @platform_options
-def timeline(run: str, perfetto: Path, json_: bool, **options: Any) -> None:
-    """What happened when? A timeline for ui.perfetto.dev or chrome://tracing.
+def timeline(run: str, perfetto: Path | None, plot: Path | None, json_: bool, **options: Any) -> None:
+    """What happened when? The timeline as a file to look around in, or as a picture.
 
-    Workers are tracks, phases slices, messages arrows.
+    With --perfetto workers are tracks, phases slices, messages arrows; with --plot phases are bars, and waits grey.
     """
     from slslab.replay.export import write_perfetto
+    from slslab.reports.gantt import draw_timeline
 
+    if perfetto is None and plot is None:
+        raise RequestError("The timeline needs a file.", "give --perfetto FILE.json.gz, --plot FILE.svg, or both.")
     scene, played, found = _played(run, options)
-    write_perfetto(played, perfetto)
+    if perfetto is not None:
+        write_perfetto(played, perfetto)
+    if plot is not None:
+        label = f" with {scene.variant.label}" if scene.variant.label else ""
+        draw_timeline(played, f"{scene.run.plan.run}{label}, modelled on {played.profile.name}", plot)
     document = scene.document(
         variant=scene.variant.label or None,
         seconds=modelled(found.seconds),
         steps=len(played.steps),
-        file=str(perfetto),
+        perfetto=None if perfetto is None else str(perfetto),
+        plot=None if plot is None else str(plot),
     )
-    text = f"{perfetto}: {len(played.steps):,} steps in ≈{found.seconds:,.2f} s. Open it at https://ui.perfetto.dev"
+    where = {perfetto: " (open it at https://ui.perfetto.dev)", plot: ""}
+    files = " and ".join(f"{file}{note}" for file, note in where.items() if file is not None)
+    text = f"{len(played.steps):,} steps in ≈{found.seconds:,.2f} s: {files}"
     print_document(document, lambda: Text(text), json_)
 
 

@@ -169,6 +169,8 @@ def test_pictures_of_equal_figures_are_equal(slslab: Slslab, directory: Path, ar
         (("ask", "cheapest", "small"), 2, "Missing option '--deadline'"),
         (("ask", "waiting", "small", "--memory", "1"), 2, "A memory size of 1 MB does not exist"),
         (("ask", "timeline", "small", "--perfetto", "/nowhere/t.json"), 2, "cannot be written"),
+        (("ask", "timeline", "small"), 2, "The timeline needs a file"),
+        (("ask", "timeline", "small", "--plot", "t.txt"), 2, "t.txt cannot be drawn"),
     ],
 )
 def test_what_is_refused(slslab: Slslab, arguments: tuple[str, ...], code: int, message: str) -> None:
@@ -277,12 +279,24 @@ def test_the_critical_path_is_the_run(slslab: Slslab) -> None:
 def test_a_timeline_for_perfetto(slslab: Slslab, directory: Path) -> None:
     path = directory / "timeline.json"
     document = slslab("ask", "timeline", "small", "--profile", "round.toml", "--perfetto", str(path), "--json").document
-    assert document["file"] == str(path)
+    assert (document["perfetto"], document["plot"]) == (str(path), None)
     assert json.loads(path.read_text())
     assert (
         "https://ui.perfetto.dev"
         in slslab("ask", "timeline", "small", "--profile", "round.toml", "--perfetto", str(path)).out
     )
+
+
+def test_a_timeline_as_a_picture(slslab: Slslab, directory: Path) -> None:
+    path = directory / "timeline.svg"
+    said = slslab("ask", "timeline", "small", "--profile", "round.toml", "--plot", str(path))
+    assert str(path) in said.out
+    picture = path.read_text()
+    assert picture.startswith("<?xml")
+    for text in ("worker 0", "worker 1", "seconds", "compute"):
+        assert f"<!-- {text} -->" in picture
+    slslab("ask", "timeline", "small", "--profile", "round.toml", "--plot", str(path))
+    assert path.read_text() == picture
 
 
 def test_help_teaches_by_examples(slslab: Slslab) -> None:

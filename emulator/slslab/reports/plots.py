@@ -27,7 +27,7 @@ def check_format(path: Path) -> None:
 
 def draw_rows(rows: Sequence["Row"], title: str, path: Path) -> None:
     """Time and cost of variants: over the one number that they differ in, else as bars, grey ones if measured."""
-    figure = _figure()
+    figure = open_figure()
     axes = figure.subplots(1, len(PANELS))
     over = _over(rows)
     for panel, (name, label) in zip(axes, PANELS, strict=True):
@@ -46,14 +46,14 @@ def draw_rows(rows: Sequence["Row"], title: str, path: Path) -> None:
             panel.invert_yaxis()
             panel.set(xlabel=label)
             panel.locator_params(axis="x", nbins=4)
-    _save(figure, title, path)
+    save_figure(figure, title, path)
 
 
 def draw_lines(
     path: Path, at: Sequence[int], lines: Mapping[str, Sequence[float]], axes: tuple[str, str], title: str
 ) -> None:
     """Lines over workers or epochs, both axes logarithmic."""
-    figure = _figure()
+    figure = open_figure()
     panel = figure.subplots()
     for name, values in lines.items():
         panel.plot(at, values, marker="o", label=name)
@@ -61,12 +61,12 @@ def draw_lines(
     panel.set_xticks(at, [f"{place:g}" for place in at])
     panel.minorticks_off()
     panel.legend()
-    _save(figure, title, path)
+    save_figure(figure, title, path)
 
 
 def draw_published(document: Mapping[str, Any], path: Path) -> None:
     """Published seconds beside modelled ones, row by row, a panel for each pattern."""
-    figure = _figure()
+    figure = open_figure()
     rows = document["rows"]
     panels = figure.subplots(1, 2, sharey=True)
     for panel, name in zip(panels, rows[0]["modelled"], strict=True):
@@ -79,7 +79,7 @@ def draw_published(document: Mapping[str, Any], path: Path) -> None:
         panel.set_yticks(range(len(rows)), [f"{row['row']}, {row['workers']} workers" for row in rows])
     panels[0].invert_yaxis()
     panels[0].legend()
-    _save(figure, f"{document['table']['title']}, modelled on {document['profile']['name']}", path)
+    save_figure(figure, f"{document['table']['title']}, modelled on {document['profile']['name']}", path)
 
 
 def _over(rows: Sequence["Row"]) -> str:
@@ -91,14 +91,16 @@ def _over(rows: Sequence["Row"]) -> str:
     return given[0] if len(given) == 1 else ""
 
 
-def _figure() -> "Figure":
+def open_figure() -> "Figure":
+    """An empty figure."""
     # Without pyplot, which keeps figures and looks for a display.
     from matplotlib.figure import Figure
 
     return Figure(figsize=(9, 4), layout="constrained")
 
 
-def _save(figure: "Figure", title: str, path: Path) -> None:
+def save_figure(figure: "Figure", title: str, path: Path) -> None:
+    """Write the figure; RequestError if the file cannot be drawn or written."""
     import matplotlib
 
     check_format(path)
