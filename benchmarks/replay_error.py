@@ -2,9 +2,9 @@
 
     python benchmarks/replay_error.py [--json] [--architectures LIST] [--keep DIR] [--quick]
 
-Each architecture trains MobileNet on synthetic images with 2 and with 4 workers; to these two runs `this-host` and the costs of steps
-are fitted. Then it runs with 8 workers, with another memory size, and with another minibatch, and what was measured
-stands beside what the fitted model says of that plan, which never saw the run:
+Each architecture trains MobileNet on synthetic images with 2 and with 4 workers; to these two runs `this-host` and the
+costs of steps are fitted. Then it runs with 8 workers, with another memory size, and with another minibatch, and what
+was measured stands beside what the fitted model says of that plan, which never saw the run:
 
   training   seconds on the Lambda clock from an invocation's first event of an epoch to its last, added up, the mean
              over workers
@@ -49,7 +49,7 @@ from slslab.replay.timeline import Timeline
 from slslab.replay.whatif import with_memory
 
 ARCHITECTURES = ("allreduce", "scatterreduce", "mlless", "spirt", "gpu")
-BASE = {"workers": 2, "memory": 1024, "batch-size": 32, "batches": 2, "epochs": 3}
+BASE = {"workers": 2, "memory": 768, "batch-size": 32, "batches": 2, "epochs": 4}
 # The profile is fitted to these many epochs.
 EPOCHS = 2
 
@@ -65,7 +65,7 @@ class Case:
 
 CASES = (
     Case("8 workers", {"workers": 8}, instances=False),
-    Case("1,536 MB", {"memory": 1536}, instances=False),
+    Case("1,280 MB", {"memory": 1280}, instances=False),
     Case("minibatches of 64", {"batch-size": 64}),
 )
 QUICK = ("minibatches of 64",)
