@@ -10,7 +10,6 @@ a month, is listed in the book but not applied.
 """
 
 import re
-import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -20,8 +19,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
+from slslab.documents import read_toml, validate
 from slslab.errors import RequestError
 
 PRICES = Path(__file__).parent / "prices"
@@ -150,22 +150,8 @@ def load_book(name: str | Path) -> Book:
     Raises BookError, naming the entry, for a book that is missing, unreadable or invalid.
     """
     path = PRICES / f"{name}.toml" if str(name) in book_names() else Path(name)
-    try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise BookError(
-            f"There is no price book {str(name)!r}: {error.strerror}.",
-            f"name one of {', '.join(book_names())}, or give the path of a TOML file.",
-        ) from error
-    except ValueError as error:
-        raise BookError(f"The price book {path} is not TOML: {error}.", "correct the file.") from error
-    try:
-        return Book.model_validate(document)
-    except ValidationError as error:
-        first = error.errors()[0]
-        entry = ".".join(str(part) for part in first["loc"])
-        reason = first["msg"].removeprefix("Value error, ")
-        raise BookError(f"The price book {path} is wrong at {entry}: {reason}.", "correct that entry.") from error
+    document = read_toml(path, "price book", book_names(), BookError)
+    return validate(Book, document, path, "price book", BookError)
 
 
 @dataclass(frozen=True)

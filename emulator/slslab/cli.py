@@ -38,6 +38,7 @@ def root() -> None:
     slslab compare last~1 last               two runs side by side
     slslab replay last --memory 1024,3008    what it would have been on Lambda, and with other memory
     slslab ask --help                        questions about a run: cheapest memory, waiting, crossings
+    slslab reproduce --help                  published tables beside the model
     slslab up                                Lambda and S3 as endpoints for your own functions
 
     A RUN is an id, its unambiguous beginning, a path, `last` or `last~N`.

@@ -3,14 +3,14 @@
 Numbers are decimals with the digits that were printed, so that what is printed next to them can be checked against
 their rounding."""
 
-import tomllib
 from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from slslab.documents import check_schema, read_toml, validate
 from slslab.errors import RequestError
 
 # In a wheel beside this module, in a checkout at the repository's root.
@@ -105,28 +105,6 @@ def load_paper(name: str | Path) -> Paper:
     """The paper of this name, or else the one in the TOML file at this path; PaperError names the entry."""
     built_in = [folder / f"{name}.toml" for folder in FOLDERS]
     path = next((path for path in built_in if path.is_file()), Path(name))
-    try:
-        return Paper.model_validate(_read(path))
-    except ValidationError as error:
-        first = error.errors()[0]
-        entry = ".".join(str(part) for part in first["loc"]) or "its top"
-        raise PaperError(
-            f"The paper {path} is wrong at {entry}: {first['msg'].removeprefix('Value error, ')}.", "correct it."
-        ) from error
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"), parse_float=Decimal)
-    except OSError as error:
-        raise PaperError(
-            f"There is no paper {str(path)!r}: {error.strerror}.",
-            f"name one of {', '.join(paper_names())}, or give the path of a TOML file.",
-        ) from error
-    except ValueError as error:
-        raise PaperError(f"The paper {path} is not TOML: {error}.", "correct the file.") from error
-    # Looked at first: another version's entries are not wrong, they are unknown.
-    if document.get("schema") != SCHEMA:
-        found = f"has schema {document['schema']!r}" if "schema" in document else "does not say its schema"
-        raise PaperError(f"The paper {path} {found}, and this version reads {SCHEMA}.", f"write schema = {SCHEMA}.")
-    return document
+    document = read_toml(path, "paper", paper_names(), PaperError, Decimal)
+    check_schema(document, SCHEMA, path, "paper", PaperError)
+    return validate(Paper, document, path, "paper", PaperError)

@@ -4,15 +4,15 @@ A figure is documented (its page is named), measured (by whom and how is named),
 operation that a profile does not know is an error that names the operation.
 """
 
-import tomllib
 from collections.abc import Iterator, Mapping
 from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tomli_w
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from slslab.documents import check_schema, read_toml, validate
 from slslab.errors import RequestError
 
 PROFILES = Path(__file__).parent / "profiles"
@@ -196,14 +196,7 @@ def load_profile(name: str | Path) -> Profile:
     A file whose `base` names a built-in profile holds only what differs from it.
     """
     path = PROFILES / f"{name}.toml" if str(name) in profile_names() else Path(name)
-    try:
-        return Profile.model_validate(_read(path))
-    except ValidationError as error:
-        first = error.errors()[0]
-        entry = ".".join(str(part) for part in first["loc"]) or "its top"
-        raise ProfileError(
-            f"The profile {path} is wrong at {entry}: {first['msg'].removeprefix('Value error, ')}.", "correct it."
-        ) from error
+    return validate(Profile, _read(path), path, "profile", ProfileError)
 
 
 def save_profile(profile: Profile, path: Path) -> None:
@@ -216,21 +209,8 @@ def save_profile(profile: Profile, path: Path) -> None:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ProfileError(
-            f"There is no profile {str(path)!r}: {error.strerror}.",
-            f"name one of {', '.join(profile_names())}, or give the path of a TOML file.",
-        ) from error
-    except ValueError as error:
-        raise ProfileError(f"The profile {path} is not TOML: {error}.", "correct the file.") from error
-    # Looked at first: another version's entries are not wrong, they are unknown.
-    if document.get("schema") != SCHEMA:
-        found = f"has schema {document['schema']!r}" if "schema" in document else "does not say its schema"
-        raise ProfileError(
-            f"The profile {path} {found}, and this version reads {SCHEMA}.", f"write it as schema = {SCHEMA}."
-        )
+    document = read_toml(path, "profile", profile_names(), ProfileError)
+    check_schema(document, SCHEMA, path, "profile", ProfileError)
     base = document.pop("base", None)
     if base is None:
         return document
