@@ -156,7 +156,7 @@ def totals(events: Rows, records: Records, instances: Records = ()) -> dict[str,
     }
 
 
-def span_seconds(events: Rows, instances: Records = ()) -> float:
+def span_seconds(events: Iterable[Mapping[str, Any]], instances: Records = ()) -> float:
     """Seconds from when the first invocation was accepted, or what runs them was launched, to the last one's end: wall
     time, without what the emulator and the driver did before and after it."""
     # The emulator's own `invoke` spans an invocation from its acceptance on.
@@ -197,7 +197,7 @@ def hosts(events: Iterable[Mapping[str, Any]]) -> list[tuple[str, Decimal]]:
     return [(run["resource"], Decimal(round((run["end_ns"] - run["start_ns"]) / 1e6)) / 1000) for run in runs]
 
 
-def transitions(events: Rows) -> int:
+def transitions(events: Iterable[Mapping[str, Any]]) -> int:
     """State transitions, retries among them: what Step Functions bills."""
     return sum(event["requests"] for event in events if event["op"] == "transition")
 

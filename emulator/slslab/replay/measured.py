@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import date, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from slslab import metrics
 from slslab.billing import Usage
@@ -65,14 +65,8 @@ class Measured:
 
     @property
     def span_s(self) -> float:
-        """Seconds on the wall clock from the first start of an environment, instance or state to the last end."""
-        spans = [(e["start_ns"], e["end_ns"]) for e in self.recording.events if e["op"] == "transition"]
-        spans += [
-            (record["start_ns"] - round((record["init_ms"] or 0.0) * 1e6), record["end_ns"])
-            for record in self.recording.invocations
-        ]
-        spans += [(one["start_ns"], one["end_ns"]) for one in self.recording.instances]
-        return (max(end for _, end in spans) - min(start for start, _ in spans)) / 1e9 if spans else 0.0
+        """Seconds on the wall clock from the first acceptance to the last end."""
+        return metrics.span_seconds(self.recording.events, self.recording.instances)
 
     @property
     def waiting_share(self) -> float:
@@ -94,7 +88,7 @@ class Measured:
         events, launched = self.recording.events, self.recording.instances
         hosts = (*metrics.hosts(events), *((one["type"], seconds_used(one)) for one in launched))
         requests = metrics.object_requests(events)
-        return Usage(self.recording.invocations, requests, metrics.transitions(cast(metrics.Rows, events)), hosts=hosts)
+        return Usage(self.recording.invocations, requests, metrics.transitions(events), hosts=hosts)
 
     def host_profile(self) -> Profile:
         """The profile of the host that recorded it, fitted to all its epochs."""
