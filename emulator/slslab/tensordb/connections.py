@@ -50,13 +50,15 @@ def _hello(session: Session, args: list[bytes]) -> Reply:
         if protocol not in (2, 3):
             raise CommandError("NOPROTO unsupported protocol version")
     while options:
+        # A pattern takes names also where its guard then fails, so that what is left has one of its own.
         match options:
-            case [word, user, password, *options] if word.upper() == b"AUTH":
+            case [word, user, password, *rest] if word.upper() == b"AUTH":
                 _authenticate(session, user, password)
-            case [word, name, *options] if word.upper() == b"SETNAME":
+            case [word, name, *rest] if word.upper() == b"SETNAME":
                 _check_name(name)
             case _:
                 raise CommandError(f"ERR Syntax error in HELLO option '{options[0].decode(errors='replace')}'")
+        options = rest
     if not session.authenticated:
         raise CommandError(
             "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH "

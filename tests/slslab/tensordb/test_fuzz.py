@@ -135,6 +135,8 @@ def test_hostile_shapes_are_errors_before_anything_is_allocated(
         ("COMMAND", "GETKEYS"),
         ("HELLO", "x"),
         ("HELLO", 3, "NONSENSE"),
+        ("HELLO", 2, "NONSENSE", "more"),
+        ("HELLO", 2, "NONSENSE", "more", "and more"),
         ("EVAL", "return 1", 0),
         ("SCRIPT", "LOAD", "return 1"),
         (b"\xff\x00", b"\r\n-ERR injected"),
