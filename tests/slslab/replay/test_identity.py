@@ -1,7 +1,8 @@
 """Replay of recorded runs on the profile of the host that recorded them: it gives back what was measured.
 
 The runs in `traces/` were recorded on 21 November 2026 on a virtual machine of two cores (Linux, control groups v1)
-that nothing else used much, by
+with little else on it; those of functions with LeNet have less than 2 % host delay, all others are marked
+oversubscribed. They are the set that fits best of five (docs/replay.md, "How far to trust it"). They were made by
 
     slslab run ARCH --model lenet --dataset digits --workers 2 --memory 640 --epochs 6        (SPIRT with --batches 1)
     slslab run scatterreduce --model mobilenet --dataset synthetic --workers 2 --memory 1400 --batch-size 64 \
