@@ -1,0 +1,61 @@
+"""`slslab runs | show | compare | bill`: what runs recorded, did and cost."""
+
+import click
+
+from slslab.errors import RequestError
+from slslab.terminal import json_option, print_document, run_argument
+
+
+@click.command()
+@json_option
+def runs(json_: bool) -> None:
+    """List the runs in $SLSLAB_RUNS or ./runs, newest first."""
+    from slslab.reports import tables
+    from slslab.runs import list_runs
+
+    found = [run.summary() for run in list_runs()]
+    print_document(found, lambda: tables.runs(found), json_)
+
+
+@click.command()
+@run_argument
+@json_option
+def show(run: str, json_: bool) -> None:
+    """Show a run: phases per worker, bytes and messages, bill, loss and accuracy, host delay.
+
+    A run whose command was killed keeps its trace; showing it compacts the trace and says what is missing.
+    """
+    from slslab.execution import read_document
+    from slslab.reports import tables
+
+    document = read_document(run)
+    print_document(document, lambda: tables.summary(document), json_)
+
+
+@click.command()
+@click.argument("runs", nargs=-1, required=True, metavar="RUN RUN...")
+@json_option
+def compare(runs: tuple[str, ...], json_: bool) -> None:
+    """Set runs side by side: time, memory, cost by line, bytes, accuracy."""
+    from slslab.execution import read_document
+    from slslab.reports import tables
+
+    if len(runs) < 2:
+        raise RequestError("compare needs two runs.", "slslab compare last~1 last")
+    documents = [read_document(run) for run in runs]
+    print_document(documents, lambda: tables.comparison(documents), json_)
+
+
+@click.command()
+@run_argument
+@click.option(
+    "--prices", default="aws-us-east-1", show_default=True, metavar="BOOK", help="A price book by name, or a TOML file."
+)
+@json_option
+def bill(run: str, prices: str, json_: bool) -> None:
+    """The bill of a run, from its trace, by the prices of a book (aws-us-east-1, paper-2025, or a TOML file)."""
+    from slslab.execution import bill_of
+    from slslab.reports import tables
+
+    document = bill_of(run, prices)
+    print_document(document, lambda: tables.bill(document), json_)
