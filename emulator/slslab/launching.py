@@ -27,7 +27,7 @@ class RunGroup(click.Group):
         architecture = found[cmd_name]
         own = [
             click.Option(
-                [f"--{option.name}"],
+                [f"--{option.name}/--no-{option.name}" if option.type is bool else f"--{option.name}"],
                 type=click.Choice(option.choices) if option.choices else option.type,
                 default=None,
                 is_flag=option.type is bool,

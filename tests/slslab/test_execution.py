@@ -13,9 +13,9 @@ GIVEN = {"dataset": "digits"}
 @pytest.mark.parametrize(
     ("name", "chosen"),
     [
-        ("allreduce", {"combine": "sum", "polling": "released"}),
-        ("scatterreduce", {"polling": "released"}),
-        ("mlless", {"filter": "none", "store": "s3", "optimiser": "adam"}),
+        ("allreduce", {"combine": "sum", "polling": "released", "log-traffic": True}),
+        ("scatterreduce", {"polling": "released", "log-traffic": True}),
+        ("mlless", {"filter": "none", "store": "s3", "optimiser": "adam", "log-traffic": True}),
         ("spirt", {"gradients": "json", "averaging": "round-trip"}),
     ],
 )

@@ -2,6 +2,9 @@
 
 from slslab_workers.plan import Plan
 
+# What the authors' code calls an architecture in the names of its logs, where that is another name.
+LOGGED_AS = {"allreduce": "all_reduce", "scatterreduce": "scatter_reduce"}
+
 
 def minibatch_key(plan: Plan, epoch: int, step: int, rank: int) -> str:
     """Key of a worker's minibatch."""
@@ -21,6 +24,11 @@ def model_key(plan: Plan, epoch: int) -> str:
 def result_key(plan: Plan, rank: int) -> str:
     """Key of a worker's result."""
     return f"{plan.run}/results/{rank}"
+
+
+def log_key(plan: Plan, rank: int) -> str:
+    """Key of a worker's log, named as in the authors' code (protocol reference 1.5)."""
+    return f"{plan.run}/logs/{LOGGED_AS.get(plan.architecture, plan.architecture)}_worker_{rank}_log.txt"
 
 
 def validation_key(plan: Plan) -> str:

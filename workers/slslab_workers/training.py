@@ -19,6 +19,7 @@ from slslab_workers import datasets, gradients, models
 from slslab_workers.events import Tracer
 from slslab_workers.keys import minibatch_key, model_key, result_key, state_key
 from slslab_workers.lifetime import invoke_again, remaining_s, reserve_s
+from slslab_workers.logs import Log
 from slslab_workers.objects import Object, Objects, Unchanged, environment_client
 from slslab_workers.plan import Assignment, Plan, thread_count
 
@@ -27,7 +28,12 @@ MOMENTS = ("momentum_buffer", "exp_avg", "exp_avg_sq")
 
 
 class Exchange(Protocol):
-    """How the gradients of all workers become one aggregate, in a room that updates in every step."""
+    """How the gradients of all workers become one aggregate, in a room that updates in every step.
+
+    `log` is the worker's, to which the exchange writes while it synchronises.
+    """
+
+    log: Log
 
     def synchronise(self, gradient: torch.Tensor, epoch: int, step: int, leaving: bool) -> "Aggregate":
         """This worker's gradient (P,) float32 in, the aggregate (P,) out; returns when all workers may go on.
@@ -371,6 +377,7 @@ class ExchangeWorker(Worker):
     def __init__(self, assignment: Assignment, context: Any, objects: Objects | None = None) -> None:
         super().__init__(assignment, context, objects)
         self._exchange = type(self).exchange(self.plan, self.rank, self.objects)
+        self.log = self._exchange.log
 
     def synchronise(self, state: WorkerState, step: Step) -> bool:
         """Exchange, then update."""

@@ -5,6 +5,7 @@ from slslab_workers.allreduce.pattern import pattern
 from slslab_workers.architecture import Architecture, Cloud, Option, Outcome, Progress
 from slslab_workers.deployment import train_data_parallel
 from slslab_workers.job import PARTITION, REPLICAS
+from slslab_workers.logs import LOG_TRAFFIC
 from slslab_workers.plan import Plan
 from slslab_workers.polling import POLLING
 
@@ -15,8 +16,8 @@ class AllReduce(Architecture):
     name = "allreduce"
     summary = (
         "LambdaML AllReduce over S3: rank 0 fetches all gradients, merges them and puts the result for the others.\n\n"
-        "--as-released does what the authors' replication did: it sums the gradients instead of averaging them, and "
-        "polls as their code does."
+        "--as-released does what the authors' replication did: it sums the gradients instead of averaging them, polls "
+        "as their code does, and has its log traffic."
     )
     options = (
         Option(
@@ -28,6 +29,7 @@ class AllReduce(Architecture):
             released="sum",
         ),
         POLLING,
+        LOG_TRAFFIC,
         REPLICAS,
         PARTITION,
     )

@@ -6,10 +6,11 @@ from typing import Any
 import torch
 
 from slslab_workers import gradients
+from slslab_workers.logs import Log
 from slslab_workers.objects import Objects
 from slslab_workers.plan import Plan
 from slslab_workers.polling import PollPolicy, poll_policy
-from slslab_workers.training import Aggregate, ExchangeWorker, handle, is_leaving, wire_metadata
+from slslab_workers.training import Aggregate, ExchangeWorker, Step, WorkerState, handle, is_leaving, wire_metadata
 
 
 class AllReduceExchange:
@@ -22,15 +23,19 @@ class AllReduceExchange:
         self._rank = rank
         self._mean = plan.options.get("combine", "mean") == "mean"
         self._poll: PollPolicy = poll_policy(plan)
+        self.log = Log(plan, rank, objects)
 
     def synchronise(self, gradient: torch.Tensor, epoch: int, step: int, leaving: bool) -> Aggregate:
         """Gradient (P,) float32 in, mean (as released: sum) over all workers out; returns when it is complete."""
         body = gradients.as_bytes(gradient)
         key = self._local(epoch, step) + str(self._rank)
         self._objects.put(key, body, "synchronise", overhead=False, metadata=wire_metadata(leaving))
+        self.log.append("gradient put")
         if self._rank == 0:
             return self._merge(epoch, step)
+        self.log.append("waiting for the merged gradient")
         merged = self._objects.wait_for(self._merged(epoch, step), self._poll.gets, "synchronise", overhead=False)
+        self.log.append("merged gradient gotten")
         return Aggregate(gradients.from_bytes(merged.body), is_leaving(merged.metadata))
 
     def _merge(self, epoch: int, step: int) -> Aggregate:
@@ -58,12 +63,14 @@ class AllReduceExchange:
         assert total is not None
         if self._mean:
             total.div_(self._workers)
+        self.log.append(f"{added} gradients merged")
         merged = self._merged(epoch, step)
         body = gradients.as_bytes(total)
         self._objects.put(merged, body, "synchronise", overhead=False, metadata=wire_metadata(leaving))
         for key in self._objects.list(merged.rpartition("/")[0] + "/", "synchronise"):
             if key != merged:
                 self._objects.delete(key, "synchronise", overhead=False)
+        self.log.append("merged gradient put, expired ones deleted")
         return Aggregate(total, leaving)
 
     def _local(self, epoch: int, step: int) -> str:
@@ -77,6 +84,15 @@ class AllReduceWorker(ExchangeWorker):
     """One worker of AllReduce."""
 
     exchange = AllReduceExchange
+
+    def synchronise(self, state: WorkerState, step: Step) -> bool:
+        """Exchange and update, in five lines of rank 0's log and six of any other's."""
+        self.log.append(f"minibatch computed, loss {step.loss:.4f}")
+        leaving = super().synchronise(state, step)
+        self.log.append("model updated")
+        if self.rank != 0:
+            self.log.append("step ended")
+        return leaving
 
 
 def handler(event: Mapping[str, Any], context: Any) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from slslab_workers.architecture import (
 from slslab_workers.deployment import Deployment, FunctionSpec, deploy_and_train
 from slslab_workers.events import Tracer
 from slslab_workers.job import PARTITION, REPLICAS, gradient_mb
+from slslab_workers.logs import LOG_TRAFFIC
 from slslab_workers.mlless.counts import counts
 from slslab_workers.mlless.pattern import pattern
 from slslab_workers.mlless.schedule import Schedule
@@ -50,7 +51,8 @@ class MLLess(Architecture):
     summary = (
         "MLLess: a worker sends its update only when it is significant; a supervisor tells all workers which updates "
         "to expect.\n\n"
-        "--as-released does what the authors' replication did: no filter, updates in S3, Adam."
+        "--as-released does what the authors' replication did: no filter, updates in S3, Adam, and its workers' log "
+        "traffic."
     )
     options = (
         Option(
@@ -101,6 +103,7 @@ class MLLess(Architecture):
         ),
         SUPERVISOR_MEMORY,
         QUEUE,
+        LOG_TRAFFIC,
         REPLICAS,
         PARTITION,
     )

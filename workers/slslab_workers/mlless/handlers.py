@@ -11,6 +11,7 @@ import torch
 
 from slslab_workers import endpoints, gradients
 from slslab_workers.lifetime import remaining_s
+from slslab_workers.logs import Log
 from slslab_workers.mlless.filters import make_filter
 from slslab_workers.mlless.schedule import Schedule
 from slslab_workers.mlless.settings import (
@@ -48,6 +49,7 @@ class MLLessWorker(Worker):
         self._filter = make_filter(self.plan, self._settings)
         self._queue = worker_queue(self.plan, self.rank)
         self._exchange = exchange_name(self.plan)
+        self._log = Log(self.plan, self.rank, self.objects)
         # What was heard of the present step and later ones, by step, and by type and sender.
         self._heard: dict[int, dict[tuple[str, int], dict[str, Any]]] = {}
         # Messages of later steps, which the broker keeps for another invocation until this one needs them.
@@ -70,22 +72,32 @@ class MLLessWorker(Worker):
                 self._tensors.close()
 
     def synchronise(self, state: WorkerState, step: Step) -> bool:
-        """Send what is significant, and update with the mean of what anybody sent, if anybody did."""
+        """Send what is significant, and update with the mean of what anybody sent, if anybody did.
+
+        That is seven lines of the log, whatever is sent.
+        """
         position = state.position
+        self._log.append(f"minibatch computed, loss {step.loss:.4f}")
         with self.tracer.span("filter", "synchronise"):
             update = self._filter.significant(state, step.gradient, position)
+        self._log.append("no significant update" if update is None else "significant update")
         if update is not None:
             self._store(update_key(self.plan, self.rank, position), update, overhead=False)
             self._announce(position)
+        self._log.append("nothing announced" if update is None else "update stored and announced")
         self._report(position, step, update is not None)
+        self._log.append("reported to the supervisor")
         decision = self._await(position, {("C", SUPERVISOR)})["C", SUPERVISOR]
         self._await(position, {("U", rank) for rank in decision["updates"]})
+        self._log.append(f"{len(decision['updates'])} updates announced by all")
         received = [self._fetch(update_key(self.plan, rank, position), overhead=False) for rank in decision["updates"]]
+        self._log.append(f"{len(received)} updates gotten")
         if received:
             with self.tracer.span("reduce", "synchronise"):
                 parts = [self._filter.decode(stored, step.gradient.numel()) for stored in received]
                 mean = gradients.sum_in_rank_order(parts).div_(len(parts))
             self.update(state, mean)
+        self._log.append("model updated" if received else "no update")
         self.ended = decision["end"]
         if decision["removed"] is not None:
             self._remove(state, int(decision["removed"]))

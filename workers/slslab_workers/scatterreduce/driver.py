@@ -3,6 +3,7 @@
 from slslab_workers.architecture import Architecture, Cloud, Outcome, Progress
 from slslab_workers.deployment import train_data_parallel
 from slslab_workers.job import PARTITION, REPLICAS
+from slslab_workers.logs import LOG_TRAFFIC
 from slslab_workers.plan import Plan
 from slslab_workers.polling import POLLING
 from slslab_workers.scatterreduce.counts import counts
@@ -15,9 +16,9 @@ class ScatterReduce(Architecture):
     name = "scatterreduce"
     summary = (
         "LambdaML ScatterReduce over S3: worker i merges chunk i of everybody's gradient.\n\n"
-        "--as-released polls as the authors' code does; its arithmetic is the mean already."
+        "--as-released polls as the authors' code does and has its log traffic; its arithmetic is the mean already."
     )
-    options = (POLLING, REPLICAS, PARTITION)
+    options = (POLLING, LOG_TRAFFIC, REPLICAS, PARTITION)
 
     counts = staticmethod(counts)
     pattern = staticmethod(pattern)

@@ -1,15 +1,18 @@
 """ScatterReduce's Lambda handler, and how its gradients become an aggregate."""
 
+import statistics
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from slslab_workers import gradients
+from slslab_workers.logs import Log
 from slslab_workers.objects import Objects
 from slslab_workers.plan import Plan
 from slslab_workers.polling import PollPolicy, poll_policy
-from slslab_workers.training import Aggregate, ExchangeWorker, handle, is_leaving, wire_metadata
+from slslab_workers.scatterreduce.pattern import SUMMARY_STEPS
+from slslab_workers.training import Aggregate, ExchangeWorker, Step, WorkerState, handle, is_leaving, wire_metadata
 
 
 class ScatterReduceExchange:
@@ -21,6 +24,7 @@ class ScatterReduceExchange:
         self._workers = plan.workers
         self._rank = rank
         self._poll: PollPolicy = poll_policy(plan)
+        self.log = Log(plan, rank, objects)
 
     def synchronise(self, gradient: torch.Tensor, epoch: int, step: int, leaving: bool) -> Aggregate:
         """Gradient (P,) float32 in, mean over all workers out; returns when all chunks have been read."""
@@ -30,13 +34,17 @@ class ScatterReduceExchange:
             if index != self._rank:
                 key = self._partial(epoch, step, index) + str(self._rank)
                 self._put(key, gradient[chunk], leaving)
+        self.log.append(f"{self._workers - 1} chunks put")
         own, leaving = self._merge(gradient[chunks[self._rank]], epoch, step, leaving)
+        self.log.append("own chunk merged")
         self._put(self._merged(epoch, step) + str(self._rank), own, leaving)
+        self.log.append("merged chunk put")
         aggregate = torch.empty(parameters)
         aggregate[chunks[self._rank]] = own
         self._gather(aggregate, chunks, epoch, step)
         with self._objects.tracer.span("reduce", "synchronise"):
             aggregate.div_(self._workers)
+        self.log.append(f"{self._workers - 1} merged chunks gotten")
         if self._rank == 0:
             self._expire(epoch, step)
         return Aggregate(aggregate, leaving)
@@ -94,6 +102,15 @@ class ScatterReduceWorker(ExchangeWorker):
     """One worker of ScatterReduce."""
 
     exchange = ScatterReduceExchange
+
+    def synchronise(self, state: WorkerState, step: Step) -> bool:
+        """Exchange and update, in six lines of the log, and one more every tenth step of an epoch."""
+        self.log.append(f"minibatch computed, loss {step.loss:.4f}")
+        leaving = super().synchronise(state, step)
+        self.log.append("model updated")
+        if step.step % SUMMARY_STEPS == 0:
+            self.log.append(f"mean loss so far {statistics.fmean(state.losses):.4f}")
+        return leaving
 
 
 def handler(event: Mapping[str, Any], context: Any) -> dict[str, Any]:

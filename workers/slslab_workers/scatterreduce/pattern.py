@@ -7,6 +7,8 @@ from slslab_workers.gradients import chunk
 
 PHASE = "synchronise"
 MERGED = Signal("merged")
+# Steps 0, 10, 20, … of an epoch have another line in the log.
+SUMMARY_STEPS = 10
 # Keys on a page of a list.
 PAGE = 1000
 
