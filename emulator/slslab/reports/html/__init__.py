@@ -1,0 +1,1 @@
+"""Pages of runs, comparisons and reproductions: one HTML file each, which needs nothing beside itself."""

@@ -1,0 +1,43 @@
+"""The charting library as one script, Vega, Vega-Lite and Vega-Embed, made once per version and then kept."""
+
+import os
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+
+# What a page's own script calls.
+SNIPPET = "window.vegaEmbed = vegaEmbed;"
+
+
+@cache
+def charting_library() -> str:
+    """The script, about 0.9 MB. Bundling takes a second or two, so that it is kept in the user's cache.
+
+    A cache that cannot be read or written is done without.
+    """
+    kept = _folder() / f"vega-{version('vl-convert-python')}.js"
+    try:
+        return kept.read_text(encoding="utf-8")
+    except OSError:
+        import vl_convert
+
+        script = vl_convert.javascript_bundle(SNIPPET)
+        # Within a script element nothing may end it, or begin a comment in it.
+        script = script.replace("</script", r"<\/script").replace("<!--", r"\x3C!--")
+        _keep(kept, script)
+        return script
+
+
+def _folder() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "slslab"
+
+
+def _keep(path: Path, text: str) -> None:
+    # Under a name of this process's own first: another one may be reading.
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,57 @@
+"""Numbers as people read them, with their units."""
+
+from decimal import Decimal
+
+# Decimal, as AWS's price lists and the tables of a terminal count.
+BYTES = ("B", "kB", "MB", "GB", "TB")
+MISSING = "–"
+
+
+def integer(value: int | None) -> str:
+    """With separators of thousands."""
+    return MISSING if value is None else f"{value:,}"
+
+
+def significant(value: float | None, digits: int = 4) -> str:
+    """A number with so many significant digits at least, its integral digits always, and never an exponent."""
+    if value is None:
+        return MISSING
+    if value == 0:
+        return "0"
+    places = max(0, digits - 1 - Decimal(value).adjusted())
+    return f"{value:,.{places}f}"
+
+
+def seconds(value: float | None) -> str:
+    """Seconds, with as many decimals as are of use."""
+    return MISSING if value is None else f"{significant(value)} s"
+
+
+def megabytes(value: float | None) -> str:
+    """A memory size."""
+    return MISSING if value is None else f"{value:,.0f} MB"
+
+
+def size(value: int | None) -> str:
+    """Bytes with the prefix that leaves one to three integral digits."""
+    if value is None:
+        return MISSING
+    scaled, power = float(value), 0
+    while abs(scaled) >= 1000 and power < len(BYTES) - 1:
+        scaled, power = scaled / 1000, power + 1
+    return f"{value:,} B" if power == 0 else f"{significant(scaled, 3)} {BYTES[power]}"
+
+
+def money(amount: str | Decimal | None, currency: str = "USD") -> str:
+    """An amount with four significant digits, without an exponent."""
+    return MISSING if amount is None else f"{significant(float(amount))} {currency}"
+
+
+def share(value: float | None) -> str:
+    """A part of one as per cent."""
+    return MISSING if value is None else f"{value:.2%}".replace("%", " %")
+
+
+def difference(value: float | None) -> str:
+    """A relative difference as signed per cent."""
+    return MISSING if value is None else f"{value:+.1%}".replace("%", " %")
