@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slslab_workers import communication
@@ -70,6 +70,30 @@ def test_the_closed_form_holds_for_thousands_of_workers(name: str) -> None:
 def test_mlless_with_updates_in_s3_is_the_closed_form(workers: int, batches: int, epochs: int) -> None:
     counted = count(pattern_of("mlless", workers, batches, epochs, LENET, store="s3"))
     assert counted == without_zeros(mlless_counts(workers, batches, epochs, LENET, {"store": "s3"}))
+
+
+@pytest.mark.parametrize("name", ["allreduce", "scatterreduce", "mlless"])
+@settings(max_examples=25)
+@given(
+    workers=st.integers(1, 16), batches=st.integers(1, 25), epochs=st.integers(1, 3), share=st.sampled_from([0.4, 1])
+)
+def test_logs_grow_by_a_line_of_100_bytes_and_are_no_part_of_the_protocol(
+    name: str, workers: int, batches: int, epochs: int, share: float
+) -> None:
+    found = pattern_of(name, workers, batches, epochs, LENET, share=share, **{"log-traffic": True})
+    assert count(found) == count(pattern_of(name, workers, batches, epochs, LENET, share=share))
+    for role in found.roles:
+        logged = [
+            (activity.op, activity.bytes)
+            for place, parts in places(role, found.workload)
+            for activity in activities(parts, place)
+            if activity.phase == "log"
+        ]
+        each = {"allreduce": 5 if 0 in role.ranks else 6, "scatterreduce": 6, "mlless": 7}[name] * batches
+        each += {"scatterreduce": (batches + 9) // 10}.get(name, 0)
+        lines = 0 if role.function == "supervisor" else epochs * each
+        pairs = [[("object.get", 100 * line), ("object.put", 100 * line + 100)] for line in range(lines)]
+        assert logged == [request for pair in pairs for request in pair]
 
 
 @given(workers=st.integers(1, 16), steps=st.integers(1, 40), share=st.floats(0, 1))

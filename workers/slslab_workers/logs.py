@@ -7,15 +7,17 @@ All lines being equally long, a pattern knows the bytes of every request.
 
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 
 from slslab_workers.architecture import Option
-from slslab_workers.communication import Activity, Workload
+from slslab_workers.communication import Activity, Part, Workload
 from slslab_workers.keys import log_key
 from slslab_workers.objects import Absent, Objects
 from slslab_workers.plan import Plan
 
+Lines = Iterator[tuple[Part, ...]]
+LoggedStep = Callable[[int, Lines], tuple[Part, ...]]
 # The requests' phase in the trace. None of them is part of the training protocol.
 PHASE = "log"
 LINE_BYTES = 100
@@ -57,22 +59,21 @@ class Log:
         self._since = time.monotonic()
 
 
-def lines(workload: Workload) -> Iterator[tuple[Activity, ...]]:
-    """The requests for each line of a worker's log, from the first one on and without end, as a pattern has them.
+def logged_steps(workload: Workload, step: LoggedStep, turns: int = 1) -> tuple[tuple[Part, ...], ...]:
+    """What a worker does in each step, as a pattern's role has it; without log traffic so many steps take turns.
 
-    Without the option there are none for any line.
+    `step` makes those of one step, by its number in the run, and takes from `lines` the requests of each line of the
+    log. With the traffic no step is like another, since the log grows.
     """
-    for number in itertools.count():
-        yield _line(number) if is_logged(workload) else ()
+    if not workload.options.get(LOG_TRAFFIC.name, LOG_TRAFFIC.default):
+        return tuple(step(number, itertools.repeat(())) for number in range(turns))
+    lines = map(_requests, itertools.count())
+    return tuple(step(number, lines) for number in range(workload.steps))
 
 
-def is_logged(workload: Workload) -> bool:
-    """Whether the workload's options have the log traffic."""
-    return bool(workload.options.get(LOG_TRAFFIC.name, LOG_TRAFFIC.default))
-
-
-def _line(number: int) -> tuple[Activity, ...]:
+def _requests(line: int) -> tuple[Part, ...]:
+    """Those of a line before which the log has so many."""
     return (
-        Activity("object.get", PHASE, bytes=number * LINE_BYTES),
-        Activity("object.put", PHASE, bytes=(number + 1) * LINE_BYTES),
+        Activity("object.get", PHASE, bytes=line * LINE_BYTES),
+        Activity("object.put", PHASE, bytes=(line + 1) * LINE_BYTES),
     )

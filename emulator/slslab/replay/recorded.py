@@ -15,6 +15,7 @@ from typing import Any
 from slslab.replay.kernel import TRANSITION
 from slslab.replay.program import Gathering, Polling, Program, Step, Track
 from slslab.replay.recording import BESIDE, Event, Recording, find_calls, operation
+from slslab_workers import logs
 from slslab_workers.polling import poll_policy
 
 PARALLEL = ("compute",)
@@ -248,7 +249,8 @@ class _Reader:
         """Whether this event only found that what is waited for is not there yet, and by what."""
         event = events[place]
         if event["op"] == "object.get":
-            return "get" if event["failed"] else ""
+            # Before the first line of a log there is none, and nobody waits for one.
+            return "get" if event["failed"] and event["phase"] != logs.PHASE else ""
         if event["op"] != "object.list" or event["failed"]:
             return ""
         for later in events[place + 1 :]:

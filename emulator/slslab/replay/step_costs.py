@@ -2,8 +2,9 @@
 
 CPU times are means of the recorded steps of the same function, operation and phase, by itself for the first step of a
 run (of a peer's functions, the first epoch), which is slower. Where requests of different sizes were recorded, CPU time
-is a + b·bytes, else it goes with the number of requests. A computation over more data, such as the sum of more
-gradients, takes as much longer. Nothing else grows: a request that is answered with a longer list costs as much.
+is a + b·bytes, b being that of the largest ones, else it goes with the number of requests. A computation over more
+data, such as the sum of more gradients, takes as much longer. Nothing else grows: a request that is answered with a
+longer list costs as much.
 """
 
 import itertools
@@ -225,21 +226,24 @@ class _Measurement:
             if key in self.recorded and times:
                 self.recorded[key].work[number] += work * self.recorded[key].times[number] / times
 
-    def _slopes(self) -> dict[tuple[str, str], float]:
-        """CPU ns of a byte, by function and op, where requests in different phases have different sizes."""
+    def _slopes(self) -> dict[tuple[str, str], tuple[float, float]]:
+        """The largest request's bytes and CPU ns of a byte, by function and op, over requests in all phases."""
         found: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
         for (unit, op, _, first), tally in self.recorded.items():
             # First requests are slower whatever their size.
             if is_request(op) and not first:
                 found[unit, op] += tally.sizes
-        return {key: _slope(sizes) for key, sizes in found.items()}
+        return {key: (max(sizes)[0], _slope(sizes)) for key, sizes in found.items()}
 
-    def _cost(self, key: Key, tally: _Tally, slopes: Mapping[tuple[str, str], float]) -> Cost:
+    def _cost(self, key: Key, tally: _Tally, slopes: Mapping[tuple[str, str], tuple[float, float]]) -> Cost:
         times, cpu_ns, work = sum(tally.times), sum(tally.cpu_ns), sum(tally.work)
         moved = sum(size for size, _ in tally.sizes)
         per_byte = per_work = 0.0
         if is_request(key[1]):
-            slope = _slope(tally.sizes) or slopes.get((key[0], key[1]), 0.0)
+            largest, slope = slopes.get((key[0], key[1]), (0.0, 0.0))
+            # Among small requests alone (a log that grows) nothing but noise may seem to go with their size.
+            if RATIO * max(tally.sizes)[0] >= largest:
+                slope = _slope(tally.sizes) or slope
             per_byte = min(slope, cpu_ns / moved) if moved else 0.0
         elif work:
             per_work = _per_work(tally)

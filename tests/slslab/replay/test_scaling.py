@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import date
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,14 @@ from slslab.replay.program import Program, Step
 from slslab.replay.recorded import make_program
 from slslab.replay.recording import read_recording
 from slslab.replay.scaling import generate, measure
+from slslab_workers import logs
 from slslab_workers.communication import OWN, Activity, Pattern, Role, Signal, Workload
 
 TRACES = Path(__file__).parent / "traces"
 LENET = 61_706
+# Runs with the authors' log traffic (slslab run ARCH --model lenet --dataset digits --workers 2 --memory 640 --epochs 2
+# --batches 11 --batch-size 32 --log-traffic; mlless with --filter none --store s3), 21 November 2026, two cores.
+LOGGED = ("allreduce-logged", "scatterreduce-logged", "mlless-logged")
 
 
 def overhead(name: str, n: int, b: int, e: int) -> dict[str, int]:
@@ -83,12 +88,12 @@ def without_buffers(costs: Any) -> Any:
     return replace(costs, left_out=left_out)
 
 
-@pytest.mark.parametrize("name", ROOMS)
+@pytest.mark.parametrize("name", [*ROOMS, *LOGGED])
 def test_a_recorded_run_is_generated_again(name: str) -> None:
     """Request by request, whatever they are for; CPU seconds as measured, and durations nearly so."""
     recording = read_recording(TRACES / name)
     recorded = make_program(recording)
-    costs = measure([recorded], architectures()[name], LENET, recording.plan.options)
+    costs = measure([recorded], architectures()[recording.plan.architecture], LENET, recording.plan.options)
     generated = generate(costs, recorded.workers, recorded.batches, recorded.epochs)
     assert requests_of(generated) == requests_of(recorded)
     cpu_ns = [sum(step.cpu_ns for step in steps_of(program)) for program in (generated, recorded)]
@@ -98,6 +103,47 @@ def test_a_recorded_run_is_generated_again(name: str) -> None:
         sum(call.ended - call.began for call in play(program, profile).calls) for program in (generated, recorded)
     ]
     assert durations[0] == pytest.approx(durations[1], rel=0.07)
+
+
+def log_of(program: Program, worker: int) -> list[tuple[str, int, int, int]]:
+    """A worker's requests for its log, in order: op, bytes, and where in the run."""
+    own = replace(program, tracks=tuple(track for track in program.tracks if track.worker == worker))
+    return [(step.op, step.bytes, step.epoch, step.step) for step in steps_of(own) if step.phase == logs.PHASE]
+
+
+@pytest.mark.parametrize("name", LOGGED)
+def test_the_log_s_requests_are_those_of_the_trace_and_grow_alike(name: str) -> None:
+    """Byte by byte, in the steps where they were made; the get that found nothing is among them, and no poll."""
+    recording = read_recording(TRACES / name)
+    program = make_program(recording)
+    costs = measure([program], architectures()[recording.plan.architecture], LENET, recording.plan.options)
+    generated = generate(costs, 2, 11, 2)
+    for worker in range(2):
+        made = [
+            (event["op"], event["bytes"], event["epoch"], event["step"])
+            for event in recording.events
+            if event["phase"] == logs.PHASE and event["worker"] == worker
+        ]
+        assert made[:3] == [("object.get", 0, 0, 0), ("object.put", 100, 0, 0), ("object.get", 100, 0, 0)]
+        assert log_of(program, worker) == made
+        assert log_of(generated, worker) == made
+
+
+@pytest.mark.parametrize("name", LOGGED)
+def test_a_log_is_written_after_the_same_as_in_the_trace(name: str) -> None:
+    """What comes before each line of the second step: the pattern and the workers' code tell it each by itself."""
+
+    def befores(program: Program, worker: int) -> list[str]:
+        own = replace(program, tracks=tuple(track for track in program.tracks if track.worker == worker))
+        steps = [step for step in steps_of(own) if step.op != "object.list"]
+        after_a_get = pairwise(step for step in steps if step.phase != logs.PHASE or step.op == "object.get")
+        return [one.op for one, line in after_a_get if line.phase == logs.PHASE and line.step == 1]
+
+    recording = read_recording(TRACES / name)
+    program = make_program(recording)
+    costs = measure([program], architectures()[recording.plan.architecture], LENET, recording.plan.options)
+    for worker in range(2):
+        assert befores(generate(costs, 2, 11, 2), worker) == befores(program, worker)
 
 
 def requests_of(program: Program) -> Counter[tuple[str, str, str]]:

@@ -72,6 +72,16 @@ def test_sizes_of_another_phase_tell_what_a_byte_costs_and_each_phase_keeps_its_
         assert cost.fixed + cost.per_byte * size == pytest.approx(cpu_ms * MS)
 
 
+def test_what_a_byte_costs_is_told_by_requests_that_are_large() -> None:
+    """Of two lines of a log the longer one took twice as long by chance; a gradient of 1 MB took 1 ms more than both
+    on average, which is 1 ns a byte."""
+    room = Recorded(put(100, "log"), put(300, "log"), put(1_000_000))
+    steps = [step("object.put", 2, 100, "log"), step("object.put", 4, 300, "log"), step("object.put", 4, 1_000_000)]
+    cost = measured(room, recorded(steps)).costs[UNIT, "object.put", "log", False]
+    assert cost.per_byte == pytest.approx(1.0, rel=1e-3)
+    assert cost.fixed == pytest.approx(3 * MS, rel=1e-3)
+
+
 def test_larger_requests_that_cost_less_cost_nothing_a_byte() -> None:
     room = Recorded(put(1_000), put(3_000))
     costs = measured(room, recorded([step("object.put", 7, 1_000), step("object.put", 3, 3_000)])).costs

@@ -1,6 +1,7 @@
 """Who sends what to whom in AllReduce, step by step (`handlers.py`)."""
 
-from slslab_workers.communication import OWN, UPDATE, Activity, Gathering, Pattern, Signal, Workload, trainer
+from slslab_workers.communication import OWN, UPDATE, Activity, Gathering, Part, Pattern, Signal, Workload, trainer
+from slslab_workers.logs import Lines, logged_steps
 
 PHASE = "synchronise"
 MERGED = Signal("merged")
@@ -22,18 +23,23 @@ def pattern(workload: Workload) -> Pattern:
         get = Activity("object.get", PHASE, bytes=size, needs=needs, polling="list", protocol=True)
         return get, delete, add
 
-    root = (
-        put,
-        Gathering(tuple(merge(rank) for rank in range(workers))),
+    merged = Gathering(tuple(merge(rank) for rank in range(workers)))
+    publish = (
         Activity("object.put", PHASE, bytes=size, makes=(MERGED,), protocol=True),
         Activity("object.list", PHASE),
         Activity("object.delete", PHASE, protocol=True, since=1),
-        UPDATE,
     )
-    others = (
-        put,
-        Activity("object.get", PHASE, bytes=size, needs=(MERGED,), polling="get", protocol=True),
-        UPDATE,
+    get = Activity("object.get", PHASE, bytes=size, needs=(MERGED,), polling="get", protocol=True)
+
+    def root(_step: int, log: Lines) -> tuple[Part, ...]:
+        return (*next(log), put, *next(log), merged, *next(log), *publish, *next(log), UPDATE, *next(log))
+
+    def others(_step: int, log: Lines) -> tuple[Part, ...]:
+        waiting = (*next(log), put, *next(log), *next(log))
+        return (*waiting, get, *next(log), UPDATE, *next(log), *next(log))
+
+    roles = (
+        trainer(range(1), parameters, *logged_steps(workload, root)),
+        trainer(range(1, workers), parameters, *logged_steps(workload, others)),
     )
-    roles = (trainer(range(1), parameters, root), trainer(range(1, workers), parameters, others))
     return Pattern(workload, roles)

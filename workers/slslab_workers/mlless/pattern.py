@@ -18,6 +18,7 @@ from slslab_workers.communication import (
     Workload,
     trainer,
 )
+from slslab_workers.logs import Lines, logged_steps
 from slslab_workers.plan import PlanError
 
 PHASE = "synchronise"
@@ -52,34 +53,43 @@ def pattern(workload: Workload) -> Pattern:
     put, get = ("object.put", "object.get") if in_s3 else ("tensor.set", "tensor.get")
     size = 4 * parameters
 
-    def exchange(sender: bool, updates: int) -> tuple[Part, ...]:
-        return (
-            Activity("filter", PHASE),
-            *(_send(put, size) if sender else ()),
-            Activity("queue.publish", PHASE, bytes=MESSAGE, makes=(Signal("report", of=OWN),), protocol=True),
-            Activity(
-                "queue.deliver",
-                PHASE,
-                times=updates + 1,
-                bytes=updates * MESSAGE + _decision_bytes(updates),
-                needs=(DECISION,),
-                protocol=True,
-            ),
-            Activity(get, PHASE, times=updates, bytes=updates * size, at=0, protocol=True),
-            *((Activity("reduce", PHASE, work=updates * size), UPDATE) if updates else ()),
+    def exchange(sender: bool, updates: int, log: Lines) -> tuple[Part, ...]:
+        hear = Activity(
+            "queue.deliver",
+            PHASE,
+            times=updates + 1,
+            bytes=updates * MESSAGE + _decision_bytes(updates),
+            needs=(DECISION,),
+            protocol=True,
         )
+        return (
+            *next(log),
+            Activity("filter", PHASE),
+            *next(log),
+            *(_send(put, size) if sender else ()),
+            *next(log),
+            Activity("queue.publish", PHASE, bytes=MESSAGE, makes=(Signal("report", of=OWN),), protocol=True),
+            *next(log),
+            hear,
+            *next(log),
+            Activity(get, PHASE, times=updates, bytes=updates * size, at=0, protocol=True),
+            *next(log),
+            *((Activity("reduce", PHASE, work=updates * size), UPDATE) if updates else ()),
+            *next(log),
+        )
+
+    def steps(rank: int) -> tuple[tuple[Part, ...], ...]:
+        """What a worker of this rank does in each step, or in those that take turns."""
+
+        def step(number: int, log: Lines) -> tuple[Part, ...]:
+            turn = number % turns.denominator
+            return exchange(sends[rank % turns.denominator][turn], sent[turn], log)
+
+        return logged_steps(workload, step, turns.denominator)
 
     # The queue is connected to as S3 is.
     start = (replace(CONNECT, times=2), BUILD)
-    roles = [
-        trainer(
-            ranks,
-            parameters,
-            *(exchange(sends[ranks[0] % turns.denominator][step], sent[step]) for step in range(turns.denominator)),
-            start=start,
-        )
-        for ranks in _alike(workers, turns.denominator)
-    ]
+    roles = [trainer(ranks, parameters, *steps(ranks[0]), start=start) for ranks in _alike(workers, turns.denominator)]
     roles.append(_supervisor(workers, sent))
     # The client takes TD.
     return Pattern(workload, tuple(roles), filtered=(put, PHASE), driver={"queue.deliver": workload.steps})

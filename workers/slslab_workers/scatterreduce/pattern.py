@@ -4,6 +4,7 @@ import math
 
 from slslab_workers.communication import UPDATE, Activity, Gathering, Part, Pattern, Role, Signal, Workload, trainer
 from slslab_workers.gradients import chunk
+from slslab_workers.logs import Lines, logged_steps
 
 PHASE = "synchronise"
 MERGED = Signal("merged")
@@ -23,11 +24,12 @@ def pattern(workload: Workload) -> Pattern:
     workers, parameters = workload.workers, workload.parameters
     larger = parameters % workers
     groups = (range(1), range(1, max(1, larger)), range(max(1, larger), workers))
-    roles = tuple(_role(ranks, workers, parameters) for ranks in groups if ranks)
+    roles = tuple(_role(ranks, workload) for ranks in groups if ranks)
     return Pattern(workload, roles)
 
 
-def _role(ranks: range, workers: int, parameters: int) -> Role:
+def _role(ranks: range, workload: Workload) -> Role:
+    workers, parameters = workload.workers, workload.parameters
     chunk_of = chunk(parameters, workers, ranks[0])
     own = 4 * (chunk_of.stop - chunk_of.start)
     rest, size, first = workers - 1, 4 * parameters, ranks[0] == 0
@@ -40,20 +42,20 @@ def _role(ranks: range, workers: int, parameters: int) -> Role:
         Activity("object.list", PHASE, times=math.ceil(2 * workers / PAGE), since=1),
         Activity("object.delete", PHASE, times=workers, protocol=True, since=1),
     )
-    return trainer(
-        ranks,
-        parameters,
-        (
-            Activity("object.put", PHASE, times=rest, bytes=size - own, makes=(sent,), protocol=True),
-            Gathering(collect),
-            Activity("reduce", PHASE, work=workers * own),
-            Activity("object.put", PHASE, bytes=own, makes=(MERGED,), protocol=True),
-            Activity("object.get", PHASE, times=rest, bytes=size - own, needs=(MERGED,), polling="list", protocol=True),
-            Activity("reduce", PHASE, work=size),
-            *(expire if first else ()),
-            UPDATE,
-        ),
+    send = Activity("object.put", PHASE, times=rest, bytes=size - own, makes=(sent,), protocol=True)
+    merge = (Gathering(collect), Activity("reduce", PHASE, work=workers * own))
+    publish = Activity("object.put", PHASE, bytes=own, makes=(MERGED,), protocol=True)
+    gather = (
+        Activity("object.get", PHASE, times=rest, bytes=size - own, needs=(MERGED,), polling="list", protocol=True),
+        Activity("reduce", PHASE, work=size),
     )
+
+    def step(number: int, log: Lines) -> tuple[Part, ...]:
+        exchange = (*next(log), send, *next(log), *merge, *next(log), publish, *next(log), *gather, *next(log))
+        updated = (*(expire if first else ()), UPDATE, *next(log))
+        return (*exchange, *updated, *(next(log) if number % workload.batches % SUMMARY_STEPS == 0 else ()))
+
+    return trainer(ranks, parameters, *logged_steps(workload, step))
 
 
 def _collect(own: int, chunks: int, sent: Signal) -> tuple[Activity, ...]:
