@@ -13,7 +13,7 @@ from typing import Any
 from slslab.errors import RequestError
 from slslab.metering import billed_ms
 from slslab.replay.kernel import play
-from slslab.replay.profiles import Figure, Profile
+from slslab.replay.profiles import Figure, Profile, with_speed
 from slslab.replay.program import Program
 from slslab.replay.timeline import Call
 
@@ -196,7 +196,7 @@ def fit_reports(
     real = statistics.median(line.duration_ms for line in done), statistics.median(colds) if colds else None
     before = _medians(tried, chosen, base)
     speed = _find_speed(tried, chosen, base, real[0])
-    profile = _with_speed(base, Figure(value=speed, status="measured", source=f"{source}: median of {len(done)} lines"))
+    profile = with_speed(base, Figure(value=speed, status="measured", source=f"{source}: median of {len(done)} lines"))
     after = _medians(tried, chosen, profile)
     if real[1] is not None and after[1] is not None:
         earlier = profile.functions.init_wait_ms
@@ -245,10 +245,6 @@ def _at_memory(program: Program, memory_mb: int) -> Program:
     return replace(program, tracks=tuple(tracks))
 
 
-def _with_speed(profile: Profile, figure: Figure) -> Profile:
-    return profile.model_copy(update={"compute": profile.compute.model_copy(update={"speed": figure})})
-
-
 def _medians(program: Program, function: str, profile: Profile) -> tuple[float, float | None]:
     """Median duration of this function's invocations, and of its cold ones' init, ms."""
     calls: list[Call] = [
@@ -264,7 +260,7 @@ def _medians(program: Program, function: str, profile: Profile) -> tuple[float, 
 def _find_speed(program: Program, function: str, base: Profile, duration_ms: float) -> float:
     def duration(speed: float) -> float:
         figure = base.compute.speed.model_copy(update={"value": speed})
-        return _medians(program, function, _with_speed(base, figure))[0]
+        return _medians(program, function, with_speed(base, figure))[0]
 
     for speed, short, what in ((FASTEST, False, "even without its computing"), (SLOWEST, True, "at most")):
         modelled = duration(speed)

@@ -172,6 +172,11 @@ class Profile(_Entry):
         return self.instances[type_]
 
 
+def with_speed(profile: Profile, figure: Figure) -> Profile:
+    """The profile with functions on processors of this speed."""
+    return profile.model_copy(update={"compute": profile.compute.model_copy(update={"speed": figure})})
+
+
 def figures(profile: Profile) -> Iterator[tuple[str, Figure]]:
     """Every figure with its entry, for instance `channels.object.operations.put.latency_ms`, in the file's order."""
     yield from _figures("", profile)

@@ -14,7 +14,7 @@ from slslab.limits import lambda_limits
 from slslab.replay.kernel import ReplayError, play
 from slslab.replay.measured import Measured
 from slslab.replay.outcome import Outcome, outcome
-from slslab.replay.profiles import Figure, Profile
+from slslab.replay.profiles import Figure, Profile, with_speed
 from slslab.replay.program import Program, Track
 from slslab.replay.scaling import generate
 from slslab.replay.timeline import Timeline
@@ -139,7 +139,7 @@ def with_arch(profile: Profile, recorded: str, arch: str) -> Profile:
         )
     speed = profile.compute.speed.value * (known.value if arch == "arm64" else 1 / known.value)
     figure = Figure(value=speed, status=known.status, source=f"speed, on {arch}: {known.source}")
-    return profile.model_copy(update={"compute": profile.compute.model_copy(update={"speed": figure})})
+    return with_speed(profile, figure)
 
 
 def with_concurrency(profile: Profile, concurrency: int) -> Profile:

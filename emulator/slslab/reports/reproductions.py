@@ -1,6 +1,7 @@
-"""Tables of what was published beside what is modelled, made from their documents alone."""
+"""Tables of a reproduction, made from its document alone: published, recomputed, measured, modelled side by side."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -9,79 +10,100 @@ from rich.text import Text
 
 from slslab.reports.tables import plain_table
 
-NAMES = {"allreduce": "AllReduce", "scatterreduce": "ScatterReduce", None: "tie"}
 Document = Mapping[str, Any]
+DIGITS = {"s": 2, "MB": 0, "USD": 4, "%": 2, "ratio": 2}
 
 
-def rounds(document: Document) -> RenderableType:
-    """What `slslab reproduce` prints of a table of AllReduce and ScatterReduce."""
-    return Group(
-        _seconds(document),
-        _intervals(document["rows"]),
-        Text(_differences(document["rows"])),
-        Text(_notes(document), "dim"),
-    )
-
-
-def _seconds(document: Document) -> Table:
+def reproduction(document: Document) -> RenderableType:
+    """What `slslab reproduce` prints of a table or figure."""
     title = f"{document['table']['title']} ({document['table']['source']} of {document['paper']['published']})"
-    headings = ("AllReduce s", "Scatter-\nReduce s", "ratio", "faster")
-    columns = [column for heading in headings for column in (heading, "modelled")]
-    table = plain_table("row", "workers", *columns, "verdict", title=title)
-    for row in document["rows"]:
-        cells = [row["row"], str(row["workers"])]
-        for name in ("allreduce", "scatterreduce"):
-            cells.append(row["published"][name]["value"] if row["published"] else "–")
-            cells.append(f"≈{row['modelled'][name]['value']:.2f}")
-        ratio, faster = row["ratio"], row["winner"]
-        cells.append(f"{ratio['published']:.2f}" if "published" in ratio else "–")
-        cells.append(f"≈{ratio['modelled']:.2f}")
-        cells.append(NAMES[faster["published"]] if "published" in faster else "–")
-        cells += [f"≈{NAMES[faster['modelled']]}", row["verdict"] or "–"]
-        table.add_row(*cells)
-    return table
+    parts: list[RenderableType] = [Text(title, "bold")]
+    parts += [_column(document, column) for column in document["columns"]]
+    parts += [_ranking(ranking) for ranking in document["rankings"]]
+    if document["bills"]:
+        parts.append(_bills(document["bills"]))
+    reasons = list(dict.fromkeys(_reasons(document)))
+    if reasons:
+        parts.append(Text("Why they differ:\n" + "\n".join(reasons)))
+    notes = [*document["notes"], *document["table"]["notes"]]
+    notes += [f"{row['name']}, {row['group']}: {row['note']}." for row in document["rows"] if row["note"]]
+    parts.append(Text("\n".join(dict.fromkeys(notes)), "dim"))
+    return Group(*parts)
 
 
-def _intervals(rows: Sequence[Document]) -> Table:
+def _column(document: Document, column: Document) -> Table:
+    """One column of the paper's table as a table of its own: a row per row and variant."""
+    name, digits = column["name"], DIGITS.get(column["unit"], 3)
+    cells = [row["cells"][name] for row in document["rows"] if name in row["cells"]]
+    ways = list(dict.fromkeys(again["way"] for cell in cells for again in cell["recomputed"] if again["value"]))
+    shown = [basis for basis in ("measured", "modelled") if any(cell[basis] for cell in cells)]
+    headings = ["published", *ways, *shown, "difference", "verdict"]
+    grouped = document["rows"] and any(row["group"] for row in document["rows"])
     table = plain_table(
-        "row", "workers", "this row", "ScatterReduce wins", "tie", "AllReduce wins", "AllReduce s\nby formula",
-        "ScatterReduce s\nby formula", title="Latency × bandwidth ÷ size of a gradient",
-    )  # fmt: skip
-    for row in rows:
-        spans = (
-            ", ".join(_span(one) for one in row["intervals"] if one["winner"] == name)
-            for name in ("scatterreduce", None, "allreduce")
-        )
-        formula = (f"{row['formula'][name]:.2f}" for name in ("allreduce", "scatterreduce"))
-        share = row["latency_bandwidth_size"]
-        here = f"{share:.3g}" if share < 1000 else f"{share:,.0f}"
-        table.add_row(row["row"], str(row["workers"]), here, *(span or "–" for span in spans), *formula)
+        "row", *(["model"] if grouped else []), "variant", *headings, title=f"{column['title']} ({column['unit']})"
+    )
+    for row in document["rows"]:
+        cell = row["cells"].get(name)
+        if cell is None or not (cell["published"] or any(cell[basis] for basis in shown)):
+            continue
+        again = {one["way"]: one["value"] for one in cell["recomputed"] if one["value"]}
+        values = [row["name"], *([row["group"]] if grouped else []), row["variant"], cell["published"] or "–"]
+        values += [_decimal(again[way]) if way in again else "–" for way in ways]
+        values += [_estimate(cell[basis], digits, "≈" * (basis == "modelled")) for basis in shown]
+        values.append("–" if cell["difference"] is None else f"{cell['difference']:+.0%}")
+        table.add_row(*values, cell["verdict"] or "–")
     return table
 
 
-def _span(one: Document) -> str:
-    begin, end = one["begin"], one["end"]
-    if begin is None and end is None:
-        return "everywhere"
-    if begin is None:
-        return f"below {end:.3g}"
-    return f"above {begin:.3g}" if end is None else f"{begin:.3g} to {end:.3g}"
+def _decimal(value: str) -> str:
+    """At most nine digits behind the point."""
+    number = Decimal(value)
+    short = number.quantize(Decimal("1e-9")) if -number.as_tuple().exponent > 9 else number  # type: ignore[operator]
+    text = format(short, "f")
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def _differences(rows: Sequence[Document]) -> str:
-    return "\n".join(f"{row['row']}, {row['workers']} workers: {row['reason']}" for row in rows if row["reason"])
+def _estimate(found: Document | None, digits: int, sign: str) -> str:
+    if found is None:
+        return "–"
+    value = f"{sign}{found['value']:,.{digits}f}"
+    if found["low"] is None:
+        return value
+    return f"{value} ± {found['high'] - found['value']:,.{digits}f}"
 
 
-def _notes(document: Document) -> str:
-    profile, run = document["profile"], document["run"]
-    compute = f"CPU seconds of {run}" if run else "no CPU time"
-    lines = [
-        f"≈ modelled on {profile['name']} of {profile['date']}, {compute}, polling {document['polling']}; without a "
-        "sign published. A ratio is AllReduce's seconds ÷ ScatterReduce's; less than 15 % is a tie. Modelled is one "
-        "round, until the last worker has the sum; by formula: its puts and gets alone, without lists, deletes "
-        "and polls.",
-        *document["table"]["notes"],
-    ]
-    seen = dict.fromkeys((row["row"], row["note"]) for row in document["rows"] if row["note"])
-    lines += [f"{name}: {note}." for name, note in seen]
-    return "\n".join(lines)
+def _ranking(ranking: Document) -> Table:
+    """Rows from the cheapest to the dearest, a line per basis."""
+    bases = [name for name, value in ranking.items() if isinstance(value, list)]
+    places = range(len(ranking["published"]))
+    title = f"Ranking: {ranking['title']} ({ranking['unit']}): {ranking['verdict']}"
+    table = plain_table("", *(str(place + 1) for place in places), title=title, words=True)
+    for basis in bases:
+        table.add_row(basis, *(f"{name} {value:.4f}" for name, value in ranking[basis]))
+    if ranking["reason"]:
+        table.caption, table.caption_justify = ranking["reason"], "left"
+    return table
+
+
+def _bills(bills: Sequence[Document]) -> Table:
+    """What the paper counts, and every line that it leaves out, as shares of the whole."""
+    items = list(dict.fromkeys(line["item"] for one in bills for line in one["lines"]))
+    columns = [f"{one['name']}\n{one['group']}\n{one['variant']}" for one in bills if one["lines"]]
+    table = plain_table("USD per epoch, modelled", *columns, title="What the paper counts, and what it leaves out")
+    for item in items:
+        own = [{line["item"]: line for line in one["lines"]} for one in bills if one["lines"]]
+        counted = any(item in lines and lines[item]["in_paper"] for lines in own)
+        name = f"{item}{' (the paper)' * counted}"
+        table.add_row(name, *(f"≈{float(lines[item]['amount']):.5f}" if item in lines else "–" for lines in own))
+    totals = [sum(float(line["amount"]) for line in one["lines"]) for one in bills if one["lines"]]
+    table.add_section()
+    table.add_row("whole bill", *(f"≈{total:.5f}" for total in totals))
+    return table
+
+
+def _reasons(document: Document) -> Iterator[str]:
+    for row in document["rows"]:
+        where = ", ".join(part for part in (row["name"], row["group"], row["variant"]) if part)
+        for cell in row["cells"].values():
+            if cell["reason"]:
+                yield f"{where}: {cell['reason']}"

@@ -20,11 +20,11 @@ from slslab.replay import measured
 from slslab.replay.crossings import Interval
 from slslab.replay.profiles import Operation, Profile
 from slslab.replay.rounds import without_compute
-from slslab.reports import reproductions
+from slslab.reports import rounds
 from slslab.reproducing import EXPERIMENTS
-from slslab.reproduction import PATTERNS, Comparison, as_document, compare_rounds
+from slslab.reproductions.patterns import PATTERNS, Comparison, as_document, compare_rounds
 
-DOCUMENTATION = Path(__file__).parents[2] / "docs" / "papers.md"
+DOCUMENTATION = Path(__file__).parents[3] / "docs" / "papers.md"
 INTERVALS = (
     Interval(0.001, 0.5, "scatterreduce"),
     Interval(0.5, 2.0, ""),
@@ -161,7 +161,7 @@ def shown(rows: list[Mapping[str, Any]]) -> str:
     }
     console = Console(width=140)
     with console.capture() as captured:
-        console.print(reproductions.rounds(document))
+        console.print(rounds.rounds(document))
     return captured.get()
 
 
@@ -227,9 +227,9 @@ def test_a_run_gives_cpu_seconds_to_the_rows_of_its_model(
 
 
 def test_what_cannot_be_reproduced_is_refused(slslab: Run, tmp_path: Path) -> None:
-    code, _, err = slslab("reproduce", "table2")
+    code, _, err = slslab("reproduce", "table99")
     assert code == 2
-    assert "'table2' is not one of 'lambdaml-table3', 'fig2'" in err
+    assert "No such command 'table99'" in err
     code, _, err = slslab("reproduce", "fig2", "--profile", "nowhere")
     assert code == 2
     assert "There is no profile 'nowhere'" in err

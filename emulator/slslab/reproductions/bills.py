@@ -1,0 +1,116 @@
+"""What one epoch of Table 2 costs on Lambda besides what the paper counts: the whole modelled bill, line by line.
+
+The paper counts seconds of minibatches × memory × rate, and instances for an epoch. A bill has more: init, the first
+minibatch's and the model's time, other functions, requests, transitions, and the hosts of databases and queues. All
+lines are by AWS's own arithmetic (1 GB = 1,024 MB), so the first one is 2.3 % below the paper's."""
+
+from collections import Counter
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from slslab.billing import Book, compute_bill
+from slslab.replay.environment import NS
+from slslab.replay.kernel import play
+from slslab.replay.measured import Measured
+from slslab.replay.outcome import Outcome, outcome
+from slslab.replay.profiles import Profile
+from slslab.replay.scaling import generate
+from slslab.replay.timeline import Timeline
+from slslab.replay.whatif import modelled_usage, with_memory
+
+COUNTED = "Minibatches"
+
+
+@dataclass(frozen=True)
+class BillLine:
+    """A line of a bill; `in_paper` marks what the paper counts."""
+
+    item: str
+    quantity: Decimal
+    unit: str
+    amount: Decimal
+    in_paper: bool = False
+
+    def as_document(self) -> dict[str, Any]:
+        """For JSON, decimals as strings."""
+        return {
+            "item": self.item,
+            "quantity": format(self.quantity, "f"),
+            "unit": self.unit,
+            "amount": format(self.amount, "f"),
+            "in_paper": self.in_paper,
+        }
+
+
+def bill(measured: Measured, profile: Profile, memory_mb: int | None, batches: int, book: Book) -> tuple[BillLine, ...]:
+    """The lines of an epoch of so many minibatches in functions of this memory size, or on instances (None).
+
+    RequestError if the run cannot be scaled, PlanError for options that its pattern does not cover."""
+    program = generate(measured.costs, measured.plan.workers, batches, 1)
+    if memory_mb is not None:
+        program = with_memory(program, measured.plan.memory_mb, memory_mb)
+    timeline = play(program, profile)
+    found = outcome(timeline, measured.arch)
+    counted = _minibatch_seconds(timeline)
+    lines = compute_bill(modelled_usage(measured, timeline, found), book).lines
+    parts: list[BillLine] = []
+    for line in lines:
+        if line.unit == "GB-second" and memory_mb is not None and line.item.startswith("Lambda duration"):
+            parts += _functions(measured, found, memory_mb, counted, line.price)
+        elif memory_mb is None and line.item == f"Host {found.instances[0].type}":
+            parts.append(BillLine(COUNTED, counted, line.unit, counted * line.price, in_paper=True))
+            rest = line.quantity - counted
+            parts.append(BillLine("Instances beside minibatches, boot included", rest, line.unit, rest * line.price))
+        else:
+            parts.append(BillLine(line.item, line.quantity, line.unit, line.amount))
+    return tuple(parts)
+
+
+def _minibatch_seconds(timeline: Timeline) -> Decimal:
+    """Seconds of all workers' minibatches; of functions that live for one, those of the whole invocation."""
+    program = timeline.program
+    spans: dict[tuple[int, int, int], list[int]] = {}
+    for entry, step in enumerate(timeline.steps):
+        track = timeline.track[entry]
+        if step.step >= 0 and 0 <= program.tracks[track].worker < program.workers:
+            span = spans.setdefault((track, step.epoch, step.step), [timeline.begin[entry], 0])
+            span[1] = timeline.end[entry]
+    minibatches = Counter(track for track, _, _ in spans)
+    total = 0
+    for (track, _, _), (begin, end) in spans.items():
+        call = timeline.calls[track]
+        total += call.ended - call.began if minibatches[track] == 1 else end - begin
+    return Decimal(total) / NS
+
+
+def _functions(measured: Measured, found: Outcome, memory_mb: int, counted: Decimal, price: Decimal) -> list[BillLine]:
+    """GB-seconds of functions: minibatches, their functions' init and rest, and other functions."""
+    workers, gb = measured.plan.workers, Decimal(memory_mb) / 1024
+    training = {track for track in range(len(found.invocations)) if _trains(found, track, memory_mb, workers)}
+    init_ms = total_ms = others = Decimal(0)
+    for number, one in enumerate(found.invocations):
+        if number in training:
+            init_ms += Decimal(repr(one.init_ms or 0.0))
+            total_ms += one.billed_ms
+        else:
+            others += Decimal(one.billed_ms * one.memory_mb) / (1024 * 1000)
+    init = init_ms / 1000 * gb
+    minibatches = counted * gb
+    rest = total_ms / 1000 * gb - init - minibatches
+    amounts = {
+        COUNTED: minibatches,
+        "Init of functions of this size": init,
+        "Functions of this size beside minibatches": rest,
+        "Other functions": others,
+    }
+    return [
+        BillLine(item, quantity, "GB-second", quantity * price, in_paper=item == COUNTED)
+        for item, quantity in amounts.items()
+        if quantity
+    ]
+
+
+def _trains(found: Outcome, number: int, memory_mb: int, workers: int) -> bool:
+    one = found.invocations[number]
+    return one.memory_mb == memory_mb and 0 <= one.worker < workers

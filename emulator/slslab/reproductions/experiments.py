@@ -1,0 +1,162 @@
+"""The runs that Table 2 is made again from: made now (`sampled`, `full`), or read from recordings (`replayed`)."""
+
+import shutil
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from slslab.errors import RequestError, RunError
+from slslab.execution import DEFAULT_BOOK, architectures, make_plan, run_plan
+from slslab.replay.measured import Measured, read_measured
+from slslab.runs import RunDirectory
+from slslab_workers.architecture import Progress
+
+WORKERS, BATCH_SIZE, BATCHES = 4, 512, 24
+MODELS = ("mobilenet", "resnet18")
+GPU = "gpu"
+ARCHITECTURES = ("spirt", "scatterreduce", "allreduce", "mlless", GPU)
+# Memory size of the recorded functions, MB: more than Table 2's, by which today's PyTorch is killed, and two threads as
+# nearly all of Table 2's sizes have. The model plays Table 2's own.
+RECORDED_MB = {"mobilenet": 3008, "resnet18": 3538}
+# SPIRT's functions are all new in the first epoch, and what they take then is no epoch's usual time.
+EPOCHS = {"spirt": 2}
+# In a wheel beside the package, in a checkout at the repository's root.
+FOLDERS = (Path(__file__).parents[1] / "recorded", Path(__file__).resolve().parents[3] / "results")
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One run: an architecture with a model, as released or canonical."""
+
+    architecture: str
+    model: str
+    released: bool
+
+    @property
+    def name(self) -> str:
+        """Its folder."""
+        return f"{self.model}-{self.architecture}{'-as-released' * self.released}"
+
+    @property
+    def variant(self) -> str:
+        """In words."""
+        return "as released" if self.released else "canonical"
+
+    def values(self, batches: int, dataset: str) -> dict[str, Any]:
+        """What `slslab run` would be given."""
+        return {
+            "model": self.model,
+            "dataset": dataset,
+            "workers": WORKERS,
+            "batch_size": BATCH_SIZE,
+            "batches": batches,
+            "epochs": EPOCHS.get(self.architecture, 1),
+            "memory": str(RECORDED_MB[self.model]),
+            "as_released": self.released,
+        }
+
+
+def experiments(models: Iterable[str]) -> tuple[Experiment, ...]:
+    """All of Table 2: each architecture canonical, and as released where that is anything else."""
+    rooms = architectures()
+    return tuple(
+        Experiment(architecture, model, released)
+        for model in models
+        for architecture in ARCHITECTURES
+        for released in (False, True)
+        if not released or any(option.released is not None for option in rooms[architecture].options)
+    )
+
+
+def committed() -> Path:
+    """Where the project's own recordings of Table 2 are; RunError if there are none."""
+    found = next((folder / "table2" for folder in FOLDERS if (folder / "table2").is_dir()), None)
+    if found is None:
+        raise RunError("There are no recordings of Table 2.", "record them with --fidelity sampled.")
+    return found
+
+
+def read_all(directory: Path, wanted: Iterable[Experiment]) -> dict[Experiment, Measured]:
+    """The recorded runs in a directory; those that it has none of are left out. RunError if it has none at all."""
+    rooms = architectures()
+    found = {one: read_measured(directory / one.name, rooms) for one in wanted if (directory / one.name).is_dir()}
+    if not found:
+        raise RunError(f"{directory} has no recordings of Table 2.", "record them with --fidelity sampled.")
+    return found
+
+
+def record_all(
+    directory: Path,
+    wanted: Iterable[Experiment],
+    batches: int,
+    dataset: str,
+    progress: Progress,
+    tell: Callable[[str], None],
+) -> dict[Experiment, Measured]:
+    """Make the runs that the directory does not have, one after another; what is there with the same plan is kept.
+
+    A run that was interrupted, or failed, is made again. RequestError if one of another plan is there."""
+    wanted = tuple(wanted)
+    missing = [one for one in wanted if not _is_there(directory, one, batches, dataset)]
+    estimate_s = _estimate_seconds(missing, batches)
+    if missing:
+        kept = f", {len(wanted) - len(missing)} of {len(wanted)} are there" if len(missing) < len(wanted) else ""
+        tell(f"{len(missing)} runs to make{kept}; about {max(1, round(estimate_s / 60))} min on this host.")
+    began, rooms = time.monotonic(), architectures()
+    for number, one in enumerate(missing, 1):
+        place = directory / one.name
+        if place.exists():
+            shutil.rmtree(place)
+        document = run_plan(
+            one.architecture, one.values(batches, dataset), {}, out=place, book=DEFAULT_BOOK, progress=progress
+        )
+        if document["status"] != "done":
+            trouble = document["error"]
+            raise RunError(f"The run {place} failed: {trouble['message']}", trouble["hint"])
+        spent = time.monotonic() - began
+        done = _work(missing[:number], batches) / _work(missing, batches)
+        tell(
+            f"{one.name}: {document['seconds']['measured']:.0f} s; {number} of {len(missing)} runs, "
+            f"about {max(0.0, spent / done - spent) / 60:.0f} min to go."
+        )
+    return {one: read_measured(directory / one.name, rooms) for one in wanted}
+
+
+def _is_there(directory: Path, one: Experiment, batches: int, dataset: str) -> bool:
+    run = RunDirectory(directory / one.name)
+    if not run.path.is_dir() or run.status() in ("interrupted", "failed"):
+        return False
+    if run.status() == "running":
+        raise RequestError(f"{run.path} is being made by another command.", "wait for its end.")
+    plan = make_plan(architectures()[one.architecture], one.values(batches, dataset), {}).to_document()
+    differs = [name for name, value in run.plan().items() if name != "run" and plan.get(name) != value]
+    if differs:
+        raise RequestError(
+            f"{run.path} holds a run with another {differs[0]}.", "choose another --out, or remove that folder."
+        )
+    return True
+
+
+def _work(runs: Iterable[Experiment], batches: int) -> float:
+    """Minibatches to compute, in units of MobileNet's, and for each run what it takes beside them."""
+    weight: Mapping[str, float] = {"mobilenet": 1.0, "resnet18": 3.0}
+    return sum(EPOCHS.get(one.architecture, 1) * batches * WORKERS * weight[one.model] + 8 for one in runs)
+
+
+def _estimate_seconds(runs: list[Experiment], batches: int) -> float:
+    """From one minibatch of MobileNet, an eighth as large, computed now: seconds of all runs on this host."""
+    if not runs:
+        return 0.0
+    import torch
+
+    from slslab_workers.models import build
+    from slslab_workers.training import compute_gradient
+
+    model = build("mobilenet", 0)
+    inputs, targets = torch.zeros(BATCH_SIZE // 8, 3, 32, 32), torch.zeros(BATCH_SIZE // 8, dtype=torch.long)
+    compute_gradient(model, inputs, targets)
+    began = time.monotonic()
+    compute_gradient(model, inputs, targets)
+    return _work(runs, batches) * 8 * (time.monotonic() - began)

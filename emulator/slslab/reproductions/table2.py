@@ -1,0 +1,269 @@
+"""Table 2 of Barrak et al. made again: time, memory and cost of an epoch of the five architectures with two models.
+
+Measured are recorded runs of some of the 24 minibatches; modelled is what their traces say of Lambda, with Table 2's
+memory sizes and one speed of its processors for all rows; costs are Table 2's own arithmetic on modelled seconds."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cached_property
+from typing import Any
+
+from slslab.billing import Book
+from slslab.errors import RequestError
+from slslab.expressions import Expression
+from slslab.papers import Paper, Row
+from slslab.recomputing import Recomputed, recompute
+from slslab.replay.environment import NS
+from slslab.replay.kernel import play
+from slslab.replay.measured import Measured
+from slslab.replay.outcome import waits
+from slslab.replay.profiles import Figure, Profile, with_speed
+from slslab.replay.program import Program
+from slslab.replay.timeline import Timeline
+from slslab.replay.whatif import with_memory
+from slslab.reproductions.bills import BillLine, bill
+from slslab.reproductions.calls import Estimate, cpu_calls, estimate, measured_calls, peak_memory_mb, played_calls
+from slslab.reproductions.documents import AGREES_MEMORY, Cell, ReproducedRow, head
+from slslab.reproductions.experiments import BATCHES, GPU, MODELS, Experiment
+from slslab.reproductions.orders import rank_costs
+from slslab.reproductions.speeds import Calibration, calibrate
+from slslab_workers.plan import PlanError
+
+TABLE = "table2"
+TIME, EPOCH, MEMORY, COST = "function_seconds", "epoch_seconds", "memory_mb", "total_cost"
+COSTS = ("function_cost", "worker_cost", COST)
+COLUMNS = (
+    (TIME, "Time per function", "s"),
+    (EPOCH, "Time per worker", "s"),
+    (MEMORY, "Peak memory", "MB"),
+    ("function_cost", "Cost per function", "USD"),
+    ("worker_cost", "Cost per worker", "USD"),
+    (COST, "Total cost", "USD"),
+)
+NAMES = {"mobilenet": "MobileNet", "resnet18": "ResNet-18"}
+
+
+@dataclass(frozen=True)
+class Played:
+    """A recorded run and its row of the table; functions are played with the row's memory size."""
+
+    experiment: Experiment
+    measured: Measured
+    row: Row
+
+    @property
+    def key(self) -> str:
+        """Row, model and variant in words."""
+        return f"{self.row.name}, {self.row.group}, {self.experiment.variant}"
+
+    @property
+    def memory_mb(self) -> int | None:
+        """The published size of the functions; None for instances, whose memory is the machine's."""
+        return None if self.experiment.architecture == GPU else int(self.row.published[MEMORY])
+
+    @cached_property
+    def program(self) -> Program:
+        """The recorded program with the published memory size."""
+        program = self.measured.program
+        return program if self.memory_mb is None else with_memory(program, self.measured.plan.memory_mb, self.memory_mb)
+
+    def seconds(self, profile: Profile) -> Estimate:
+        """Modelled seconds of a minibatch."""
+        return estimate(played_calls(play(self.program, profile), self.measured.recording), BATCHES)
+
+
+def build(
+    paper: Paper,
+    recorded: Mapping[Experiment, Measured],
+    profile: Profile,
+    book: Book,
+    fidelity: str,
+    report: Callable[[str, int, int], None],
+) -> dict[str, Any]:
+    """The document of the table, made from these runs; those that are missing have rows without figures of ours.
+
+    `report` hears what has been done of how much."""
+    table = paper.table(TABLE)
+    played = [_played(paper, experiment, measured) for experiment, measured in recorded.items()]
+    calibration = fit_speed(played, profile)
+    platform = calibration.apply(profile)
+    again = recompute(paper, TABLE)
+    rows, bills = [], []
+    for number, one in enumerate(played, 1):
+        found = _row(paper, one, platform, again[table.rows.index(one.row)])
+        rows.append(found)
+        bills.append(_bill(one, platform, book))
+        report("playing runs", number, len(played))
+    return {
+        **head(TABLE, fidelity, paper, table),
+        "profile": {"name": profile.name, "date": profile.date.isoformat(), "description": profile.description},
+        "calibration": calibration.as_document(),
+        "columns": [{"name": name, "title": title, "unit": unit} for name, title, unit in COLUMNS],
+        "rows": [row.as_document() for row in rows],
+        "rankings": [one.as_document() for one in rank_costs(paper, TABLE, COST, rows, [lines for lines, _ in bills])],
+        "bills": [
+            {
+                "name": row.name,
+                "group": row.group,
+                "variant": row.variant,
+                "lines": [line.as_document() for line in lines],
+                "reason": reason,
+            }
+            for row, (lines, reason) in zip(rows, bills, strict=True)
+        ],
+        "curves": [],
+        "notes": _notes(recorded, calibration, profile),
+    }
+
+
+def fit_speed(played: Sequence[Played], profile: Profile) -> Calibration:
+    """The speed of Lambda's processors by which half of the functions' rows are modelled longer than published."""
+    functions = {one.key: one for one in played if one.experiment.architecture != GPU}
+    published = {key: float(one.row.published[TIME]) for key, one in functions.items()}
+
+    def modelled(speed: float) -> dict[str, float]:
+        there = with_speed(profile, Figure(value=speed, status="assumed", source="tried"))
+        return {key: one.seconds(there).value for key, one in functions.items()}
+
+    return calibrate(published, modelled)
+
+
+def _played(paper: Paper, experiment: Experiment, measured: Measured) -> Played:
+    table = paper.table(TABLE)
+    for row in table.rows:
+        inputs = table.inputs_of(row)
+        if (inputs.get("architecture"), inputs.get("model")) == (experiment.architecture, experiment.model):
+            return Played(experiment, measured, row)
+    raise RequestError(
+        f"{table.source} of {paper.name} has no row of {experiment.architecture} with {experiment.model}.",
+        "add it to the paper's file.",
+    )
+
+
+def _row(paper: Paper, one: Played, platform: Profile, again: Sequence[Recomputed]) -> ReproducedRow:
+    recording, row = one.measured.recording, one.row
+    timeline = play(one.program, platform)
+    seconds = estimate(played_calls(timeline, recording), BATCHES)
+    measured = estimate(measured_calls(recording), BATCHES)
+    modelled = {TIME: seconds, EPOCH: seconds.scaled(BATCHES), **_costs(paper, one, seconds)}
+    here = {TIME: measured, EPOCH: measured.scaled(BATCHES)}
+    if one.memory_mb is not None:
+        here[MEMORY] = Estimate(float(peak_memory_mb(recording)), None, None, len(recording.invocations))
+    parts = _parts(timeline, one)
+    reason = _reason(one, seconds, parts)
+    cells = {}
+    for name, _, _ in COLUMNS:
+        cells[name] = Cell(
+            row.published.get(name),
+            tuple(found for found in again if found.column == name),
+            here.get(name),
+            modelled.get(name),
+            AGREES_MEMORY if name == MEMORY else Cell.tolerance,
+            _memory_reason(one) if name == MEMORY else reason,
+        )
+    more = {
+        "recorded": {
+            "run": one.measured.plan.run,
+            "batches": one.measured.plan.batches,
+            "memory_mb": one.measured.plan.memory_mb,
+            "oversubscribed": one.measured.document["host"]["oversubscribed"],
+            "cpu_seconds": estimate(cpu_calls(recording), BATCHES).as_document(),
+        },
+        "parts": parts,
+    }
+    return ReproducedRow(row.name, row.group, one.experiment.variant, cells, row.note, more)
+
+
+def _costs(paper: Paper, one: Played, seconds: Estimate) -> dict[str, Estimate]:
+    """The table's own arithmetic on other seconds."""
+    formulas, known = paper.table(TABLE).formulas, paper.values(TABLE, one.row)
+    ways = next(ranking.ways for ranking in paper.table(TABLE).rankings if ranking.column == COST)
+    found = {}
+    for column in COSTS:
+        able = (formulas[column][way] for way in ways if way in formulas.get(column, {}))
+        expression = next((each for each in able if known.keys() >= set(each.names)), None)
+        if expression is None or column not in one.row.published:
+            continue
+
+        def priced(value: float | None, expression: Expression = expression) -> float | None:
+            if value is None:
+                return None
+            own = Decimal(repr(value))
+            return float(expression.evaluate({**known, TIME: own, EPOCH: own * BATCHES}))
+
+        value = priced(seconds.value)
+        assert value is not None
+        found[column] = Estimate(value, priced(seconds.low), priced(seconds.high), seconds.samples)
+    return found
+
+
+def _parts(timeline: Timeline, one: Played) -> dict[str, float]:
+    """Modelled seconds of a minibatch by what they are spent on, means of all that are no first ones."""
+    waited = waits(timeline)
+    events = one.measured.recording.events
+    usual = {(c.worker, c.epoch, c.step) for c in played_calls(timeline, one.measured.recording) if not c.first}
+    spent = {"compute": 0.0, "transfer": 0.0, "waiting": 0.0}
+    for entry, step in enumerate(timeline.steps):
+        event = events[step.event] if step.event >= 0 else None
+        if event is None or (event["worker"], event["epoch"], event["step"]) not in usual:
+            continue
+        busy = timeline.end[entry] - timeline.begin[entry] - int(waited[entry])
+        spent["waiting"] += int(waited[entry]) / NS
+        spent["transfer" if "." in step.op else "compute"] += busy / NS
+    return {name: value / len(usual) for name, value in spent.items()}
+
+
+def _reason(one: Played, seconds: Estimate, parts: Mapping[str, float]) -> str:
+    """Why time and cost differ: what the modelled time is made of, and what of the published is in none of it."""
+    published = float(one.row.published.get(TIME) or one.row.published[EPOCH] / BATCHES)
+    made_of = ", ".join(f"{name} {value:.1f} s" for name, value in parts.items())
+    missing = published - seconds.value
+    rest = (
+        f"{missing:.1f} s of the published {published:.1f} s are in none of these"
+        if missing > 0
+        else f"that is {-missing:.1f} s more than the published {published:.1f} s"
+    )
+    assumed = " The GPU's speed is assumed, not measured." if one.experiment.architecture == GPU else ""
+    return f"A minibatch is modelled as {made_of}; {rest}.{assumed}"
+
+
+def _memory_reason(one: Played) -> str:
+    plan = one.measured.plan
+    return (
+        f"Measured with PyTorch {one.measured.document['torch']}, minibatches of {plan.batch_size}, in functions of "
+        f"{plan.memory_mb:,} MB; the paper says neither its PyTorch nor whether this is the allocated size or the peak."
+    )
+
+
+def _bill(one: Played, platform: Profile, book: Book) -> tuple[tuple[BillLine, ...], str]:
+    """The whole modelled bill of an epoch, or why there is none."""
+    try:
+        return bill(one.measured, platform, one.memory_mb, BATCHES, book), ""
+    except (RequestError, PlanError) as error:
+        return (), error.message
+
+
+def _notes(recorded: Mapping[Experiment, Measured], calibration: Calibration, profile: Profile) -> list[str]:
+    plans = [one.plan for one in recorded.values()]
+    batches = sorted({plan.batches for plan in plans})
+    some = next(iter(recorded.values())).document
+    missing = [NAMES[model] for model in MODELS if not any(one.model == model for one in recorded)]
+    busy = sum(bool(one.document["host"]["oversubscribed"]) for one in recorded.values())
+    notes = [
+        f"Measured: {', '.join(map(str, batches))} of {BATCHES} minibatches of each worker, {plans[0].workers} "
+        f"workers, minibatches of {plans[0].batch_size}, on {some['host']['cores']} processors with PyTorch "
+        f"{some['torch']}; the first minibatch of an environment is left out. Intervals are of 95 %, Student's, by "
+        "steps, of a finite epoch.",
+        f"{busy} of {len(plans)} runs were oversubscribed: their measured seconds hold waits for workers whom the host "
+        "delayed; the model has none of that.",
+        f"Modelled: the traces on {profile.name} of {profile.date}, with the published memory sizes and one speed of "
+        f"processors for all rows: a vCPU of Lambda is {calibration.speed:.3g} times one processor of the recording "
+        f"host, by which half of the {len(calibration.rows)} rows of functions are modelled longer than published. "
+        "Costs are the paper's arithmetic on modelled seconds.",
+        "SPIRT's functions are those of the second epoch that found their environment warm.",
+        "As released: what the authors' code does where it decides the result, with its log traffic to S3.",
+    ]
+    if missing:
+        notes.append(f"There are no recordings of {' and '.join(missing)}.")
+    return notes
