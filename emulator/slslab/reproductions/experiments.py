@@ -14,7 +14,6 @@ from slslab.runs import RunDirectory
 from slslab_workers.architecture import Progress
 
 WORKERS, BATCH_SIZE, BATCHES = 4, 512, 24
-MODELS = ("mobilenet", "resnet18")
 GPU = "gpu"
 ARCHITECTURES = ("spirt", "scatterreduce", "allreduce", "mlless", GPU)
 # Memory size of the recorded functions, MB: more than Table 2's, by which today's PyTorch is killed, and two threads as

@@ -22,10 +22,11 @@ from slslab.replay.profiles import Figure, Profile, with_speed
 from slslab.replay.program import Program
 from slslab.replay.timeline import Timeline
 from slslab.replay.whatif import with_memory
+from slslab.reproductions import MODELS
 from slslab.reproductions.bills import BillLine, bill
 from slslab.reproductions.calls import Estimate, cpu_calls, estimate, measured_calls, peak_memory_mb, played_calls
 from slslab.reproductions.documents import AGREES_MEMORY, Cell, ReproducedRow, head
-from slslab.reproductions.experiments import BATCHES, GPU, MODELS, Experiment
+from slslab.reproductions.experiments import BATCHES, GPU, Experiment
 from slslab.reproductions.orders import rank_costs
 from slslab.reproductions.speeds import Calibration, calibrate
 from slslab_workers.plan import PlanError

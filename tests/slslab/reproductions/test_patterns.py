@@ -13,6 +13,7 @@ from tests.slslab.replay.platform import operation, platform
 from tests.slslab.replay.recordings import make_plan, write_run
 
 from slslab.cli import main
+from slslab.communicating import EXPERIMENTS
 from slslab.errors import RequestError
 from slslab.execution import architectures
 from slslab.papers import PaperError, Row, Table, load_paper
@@ -21,7 +22,6 @@ from slslab.replay.crossings import Interval
 from slslab.replay.profiles import Operation, Profile
 from slslab.replay.rounds import without_compute
 from slslab.reports import rounds
-from slslab.reproducing import EXPERIMENTS
 from slslab.reproductions.patterns import PATTERNS, Comparison, as_document, compare_rounds
 
 DOCUMENTATION = Path(__file__).parents[3] / "docs" / "papers.md"
