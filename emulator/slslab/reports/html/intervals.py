@@ -1,0 +1,68 @@
+"""Differences of means with their confidence intervals, and the samples that runs give."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from slslab.metrics import BESIDE
+
+CONFIDENCE = 0.95
+STEP_PHASES = ("fetch", "compute", "synchronise", "update", "wait")
+
+
+@dataclass(frozen=True)
+class Interval:
+    """The difference of two means, second less first, and its confidence interval."""
+
+    first: float
+    second: float
+    samples: tuple[int, int]
+    difference: float
+    low: float
+    high: float
+
+    @property
+    def significant(self) -> bool:
+        """Whether zero is outside."""
+        return self.low > 0 or self.high < 0
+
+
+def welch(first: Sequence[float], second: Sequence[float], confidence: float = CONFIDENCE) -> Interval | None:
+    """Welch's interval of the difference of means, for samples of unequal variance.
+
+    None if a sample has less than two values, or if neither varies: then nothing is known of their spread.
+    """
+    if min(len(first), len(second)) < 2 or (len(set(first)) == 1 and len(set(second)) == 1):
+        return None
+    from scipy.stats import ttest_ind
+
+    found = ttest_ind(second, first, equal_var=False).confidence_interval(confidence)
+    means = fmean(first), fmean(second)
+    return Interval(*means, (len(first), len(second)), means[1] - means[0], float(found.low), float(found.high))
+
+
+def step_samples(events: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
+    """Seconds on the Lambda clock of each phase, and of all of them, a sample per worker and minibatch."""
+    seconds: dict[tuple[int, int, int], dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    for event in events:
+        if event["worker"] >= 0 and event["step"] >= 0 and event["op"] not in BESIDE:
+            taken = (event["end_ns"] - event["start_ns"] - event["host_delay_ns"]) / 1e9
+            seconds[event["worker"], event["epoch"], event["step"]][event["phase"]] += taken
+    steps = list(seconds.values())
+    found = {phase: [step.get(phase, 0.0) for step in steps] for phase in STEP_PHASES}
+    found = {phase: values for phase, values in found.items() if any(values)}
+    if steps:
+        found["whole step"] = [sum(step.values()) for step in steps]
+    return found
+
+
+def worker_samples(document: Mapping[str, Any]) -> dict[str, list[float]]:
+    """Figures of a run's document that there is one of for each worker."""
+    per_worker = [worker for worker in document.get("per_worker", ()) if worker["worker"] >= 0]
+    return {
+        "billed time": [worker["billed_seconds"] for worker in per_worker],
+        "peak memory": [worker["peak_memory_mb"] for worker in per_worker],
+        "wait": [worker["phases"]["wait"] for worker in per_worker],
+    }

@@ -1,0 +1,194 @@
+"""What each worker did when, as bars: an invocation is a row of its own only where several of a worker ran at once."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from slslab.metrics import BESIDE, PHASES
+
+# More bars than this no screen has pixels for, and no browser draws at once.
+BARS = 3000
+ROWS = 64
+Event = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A phase of an invocation, in ns of the trace's clock; `events` lie within it."""
+
+    row: str
+    function: str
+    phase: str
+    start_ns: int
+    end_ns: int
+    events: int
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Bars of rows, from `start_ns` on. `thinned` says how what was recorded became bars, empty if each event is one.
+
+    `left_out` counts rows beyond the first 64."""
+
+    rows: tuple[str, ...]
+    bars: tuple[Bar, ...]
+    start_ns: int
+    end_ns: int
+    events: int
+    thinned: str
+    left_out: int
+
+
+@dataclass(frozen=True)
+class _Span:
+    """An invocation, or an instance's life, with the events within."""
+
+    worker: int
+    function: str
+    start_ns: int
+    end_ns: int
+    events: Sequence[Event]
+
+
+def build_timeline(
+    events: Sequence[Event], invocations: Sequence[Event] = (), instances: Sequence[Event] = (), limit: int = BARS
+) -> Timeline | None:
+    """The timeline of a trace, in wall time; None if no worker has done anything yet.
+
+    Time of an invocation that no event names is a bar of `other`. If there are more than `limit` bars, neighbours of
+    one phase become one bar where less than a 2,000th of the whole time is between them; if that is not enough, the
+    time is cut into equal intervals, each in the phase that took most of it.
+    """
+    spans = _spans(events, invocations, instances)
+    if not spans:
+        return None
+    rows = _rows(spans)
+    shown = dict(list(rows.items())[:ROWS])
+    start, end = min(span.start_ns for span in spans), max(span.end_ns for span in spans)
+    bars = [bar for name, own in shown.items() for span in own for bar in _bars(name, span)]
+    counted, thinned = sum(bar.events for bar in bars), ""
+    if len(bars) > limit:
+        gap = (end - start) // 2000
+        bars = [bar for own in _by_row(bars) for bar in merge(own, gap)]
+        thinned = (
+            f"{counted:,} events are drawn as {len(bars):,} bars: neighbours of one phase with less than "
+            f"{gap / 1e6:,.3g} ms between them are one bar."
+        )
+    if len(bars) > limit:
+        width = -(-(end - start) * len(shown) // limit)
+        bars = [bar for own in _by_row(bars) for bar in sample(own, start, width)]
+        thinned = (
+            f"{counted:,} events are drawn as {len(bars):,} bars: each {width / 1e6:,.3g} ms has the colour of the "
+            "phase that took most of it."
+        )
+    return Timeline(tuple(shown), tuple(bars), start, end, counted, thinned, len(rows) - len(shown))
+
+
+def merge(bars: Sequence[Bar], gap_ns: int) -> Iterator[Bar]:
+    """Bars of a row in order, of which neighbours of one phase and function are one if at most `gap_ns` is between.
+
+    What is between them is time of `other`, and so bars of `other` that short are left out there."""
+    kept: list[Bar] = []
+    for bar in bars:
+        if bar.phase == "other" and bar.end_ns - bar.start_ns <= gap_ns:
+            continue
+        last = kept[-1] if kept else None
+        same = last is not None and (last.phase, last.function) == (bar.phase, bar.function)
+        if last is not None and same and bar.start_ns - last.end_ns <= gap_ns:
+            end = max(last.end_ns, bar.end_ns)
+            kept[-1] = Bar(bar.row, bar.function, bar.phase, last.start_ns, end, last.events + bar.events)
+        else:
+            kept.append(bar)
+    yield from kept
+
+
+def sample(bars: Sequence[Bar], start_ns: int, width_ns: int) -> Iterator[Bar]:
+    """Bars of a row for intervals of `width_ns`, each of what took most of it, idle time included."""
+    shares: dict[int, dict[tuple[str, str], int]] = defaultdict(lambda: defaultdict(int))
+    events: dict[int, int] = defaultdict(int)
+    for bar in bars:
+        first, last = ((at - start_ns) // width_ns for at in (bar.start_ns, max(bar.start_ns, bar.end_ns - 1)))
+        events[first] += bar.events
+        for number in range(first, last + 1):
+            begin = start_ns + number * width_ns
+            inside = min(bar.end_ns, begin + width_ns) - max(bar.start_ns, begin)
+            shares[number][bar.function, bar.phase] += inside
+    found = []
+    for number, parts in sorted(shares.items()):
+        (function, phase), most = max(parts.items(), key=lambda part: part[1])
+        if most >= width_ns - sum(parts.values()):
+            begin = start_ns + number * width_ns
+            found.append(Bar(bars[0].row, function, phase, begin, begin + width_ns, events[number]))
+    return merge(found, 0)
+
+
+def _spans(events: Sequence[Event], invocations: Sequence[Event], instances: Sequence[Event]) -> list[_Span]:
+    """What ran, by its beginning; an invocation without a metered record lasts from its first event to its last."""
+    inside: dict[str, list[Event]] = defaultdict(list)
+    starts: dict[str, Event] = {}
+    for event in events:
+        if event["op"] == "environment.start":
+            starts[event["invocation"]] = event
+        elif event["worker"] >= 0 and event["op"] not in BESIDE:
+            inside[event["invocation"]].append(event)
+    ran = {record["request_id"]: (record["start_ns"], record["end_ns"]) for record in invocations}
+    ran |= {one["id"]: (one["start_ns"], one["end_ns"]) for one in instances}
+    workers = {one["id"]: one["worker"] for one in instances}
+    functions = {record["request_id"]: record["function"] for record in invocations}
+    found = []
+    for identifier in dict.fromkeys((*inside, *ran)):
+        own = inside[identifier]
+        own.sort(key=lambda event: (event["start_ns"], event["end_ns"]))
+        worker = own[0]["worker"] if own else workers.get(identifier, -1)
+        function = functions.get(identifier) or (own[0]["function"] if own else "")
+        if identifier in ran:
+            begin, end = ran[identifier]
+        else:
+            begin, end = own[0]["start_ns"], max(event["end_ns"] for event in own)
+        if begun := starts.get(identifier):
+            own.insert(0, begun)
+            begin = min(begin, begun["start_ns"])
+        found.append(_Span(worker, function, begin, end, own))
+    return sorted(found, key=lambda span: (span.worker, span.start_ns))
+
+
+def _rows(spans: Sequence[_Span]) -> dict[str, list[_Span]]:
+    """The spans of each row; a worker has as many rows as it had invocations at once."""
+    free: dict[int, list[int]] = defaultdict(list)
+    rows: dict[tuple[int, int], list[_Span]] = defaultdict(list)
+    for span in spans:
+        ends = free[span.worker]
+        place = next((number for number, end in enumerate(ends) if end <= span.start_ns), len(ends))
+        ends[place:] = [span.end_ns, *ends[place + 1 :]]
+        rows[span.worker, place].append(span)
+    return {_name(worker, place): own for (worker, place), own in sorted(rows.items())}
+
+
+def _name(worker: int, place: int) -> str:
+    name = "unknown" if worker < 0 else f"worker {worker}"
+    return f"{name} · {place + 1}" if place else name
+
+
+def _bars(row: str, span: _Span) -> Iterator[Bar]:
+    """A span's events as bars, and `other` for the time between them; what overlaps counts for what began first."""
+    at = span.start_ns
+    for event in span.events:
+        start, end = max(at, event["start_ns"]), event["end_ns"]
+        if start > at:
+            yield Bar(row, span.function, "other", at, start, 0)
+        if end > start:
+            phase = event["phase"] if event["phase"] in PHASES else "other"
+            yield Bar(row, span.function, phase, start, end, 1)
+            at = end
+        else:
+            at = max(at, start)
+    if span.end_ns > at:
+        yield Bar(row, span.function, "other", at, span.end_ns, 0)
+
+
+def _by_row(bars: Iterable[Bar]) -> list[list[Bar]]:
+    found: dict[str, list[Bar]] = defaultdict(list)
+    for bar in bars:
+        found[bar.row].append(bar)
+    return list(found.values())
