@@ -13,6 +13,7 @@ from slslab import __version__
 from slslab.asking import ask
 from slslab.errors import SlslabError
 from slslab.examining import calibrate, doctor, limits
+from slslab.exporting import export
 from slslab.hosting import down, status, up
 from slslab.launching import run
 from slslab.replaying import replay
@@ -51,6 +52,7 @@ root.add_command(runs)
 root.add_command(show)
 root.add_command(compare)
 root.add_command(bill)
+root.add_command(export)
 root.add_command(replay)
 root.add_command(ask)
 root.add_command(reproduce)
