@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import click
 
 from slslab import __version__
+from slslab.accuracy import accuracy
 from slslab.asking import ask
 from slslab.errors import SlslabError
 from slslab.examining import calibrate, doctor, limits
@@ -56,6 +57,7 @@ root.add_command(export)
 root.add_command(replay)
 root.add_command(ask)
 root.add_command(reproduce)
+root.add_command(accuracy)
 root.add_command(calibrate)
 root.add_command(up)
 root.add_command(down)

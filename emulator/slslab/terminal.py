@@ -58,6 +58,10 @@ class Bar:
             self._tasks[stage] = self._progress.add_task(self.LABELS.get(stage, stage), total=total)
         self._progress.update(self._tasks[stage], completed=done, total=total)
 
+    def say(self, line: str) -> None:
+        """A line above the bars, whatever stderr is."""
+        self._progress.console.print(line, highlight=False, soft_wrap=True)
+
 
 def print_document(document: Any, renderable: Callable[[], RenderableType], as_json: bool) -> None:
     """Print a document as JSON, or what a person reads of it."""

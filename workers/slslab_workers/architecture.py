@@ -14,6 +14,7 @@ from slslab_workers.plan import Plan, Value
 
 if TYPE_CHECKING:
     from slslab_workers.communication import Pattern, Workload
+    from slslab_workers.replicas import Replicas
 
 NO_OPTIONS: Mapping[str, Value] = MappingProxyType({})
 
@@ -182,6 +183,10 @@ class Architecture(Protocol):
 
         PlanError for options that it does not cover.
         """
+        return None
+
+    def replicas(self) -> "type[Replicas] | None":
+        """All workers in one process, by which `slslab accuracy` tells what is learnt; by default it cannot."""
         return None
 
     def drive(self, plan: Plan, cloud: Cloud, progress: Progress) -> Outcome:

@@ -4,7 +4,7 @@ The order is that of `model.parameters()`, each in C order, float32; on every wi
 """
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -55,12 +55,27 @@ def chunk(parameters: int, workers: int, index: int) -> slice:
     return slice(start, start + quotient + (index < remainder))
 
 
-def sum_in_rank_order(parts: Sequence["torch.Tensor"]) -> "torch.Tensor":
-    """Clone of rank 0's part with the others added in rank order, so that equal inputs give equal bits."""
-    total = parts[0].clone()
-    for part in parts[1:]:
+def sum_in_rank_order(parts: Iterable["torch.Tensor"]) -> "torch.Tensor":
+    """Clone of the first part with the others added in their order, so that equal inputs give equal bits.
+
+    Of parts that are made one by one, two are held at a time.
+    """
+    return _sum(parts)[0]
+
+
+def mean_in_rank_order(parts: Iterable["torch.Tensor"]) -> "torch.Tensor":
+    """The same, divided by how many there are."""
+    total, count = _sum(parts)
+    return total.div_(count)
+
+
+def _sum(parts: Iterable["torch.Tensor"]) -> tuple["torch.Tensor", int]:
+    rest = iter(parts)
+    total, count = next(rest).clone(), 1
+    for part in rest:
         total.add_(part)
-    return total
+        count += 1
+    return total, count
 
 
 def as_bytes(vector: "torch.Tensor") -> memoryview:

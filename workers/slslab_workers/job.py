@@ -10,15 +10,14 @@ import botocore.exceptions
 
 from slslab_workers import datasets, models
 from slslab_workers.architecture import Cloud, Option, Outcome, Progress, RunFailed
-from slslab_workers.datasets import Dataset
 from slslab_workers.events import Tracer
 from slslab_workers.keys import minibatch_key, model_key
 from slslab_workers.objects import Objects
 from slslab_workers.plan import Plan
+from slslab_workers.samples import Samples
+from slslab_workers.stopping import Stopping
 
 UPLOADERS = 4
-PATIENCE_EPOCHS = 10
-HELD_OUT = 10
 
 REPLICAS = Option(
     "replicas",
@@ -55,18 +54,11 @@ class Job:
         self.bucket = f"slslab-{plan.run}".lower()[:63].rstrip("-")
         self.accuracies: list[float] = []
         self._progress = progress
-        self._dataset = _load(plan, progress)
+        self._samples = Samples(plan, lambda done, total: progress.report("load", done, total))
+        self._stops = Stopping(plan)
         self._s3 = cloud.client("s3")
         self._objects = Objects(self._s3, self.bucket, Tracer(cloud.emit, plan.run))
         self._uploaded = 0
-        self._best_loss, self._epochs_since = math.inf, 0
-        images, labels = self._dataset.train_images, self._dataset.train_labels
-        self._validation: tuple[Any, Any] | None = None
-        if plan.early_stopping:
-            images, labels = self._hold_out(images, labels)
-        self._images, self._labels = images, labels
-        # The arithmetic is checked before anything is made.
-        self._indices(0)
 
     def create_bucket(self) -> None:
         """Make the run's bucket."""
@@ -87,15 +79,15 @@ class Job:
         each = plan.workers * plan.batches
         wanted = list(epochs)
         total = self._uploaded + each * len(wanted)
-        policy = self._dataset.policy
+        samples, policy = self._samples, self._samples.dataset.policy
 
         def put(epoch: int, rank: int, step: int, chosen: Any) -> None:
-            body, metadata = datasets.encode_minibatch(self._images[chosen], self._labels[chosen], policy)
+            body, metadata = datasets.encode_minibatch(samples.images[chosen], samples.labels[chosen], policy)
             self._objects.put(minibatch_key(plan, epoch, step, rank), body, "other", metadata=metadata)
 
         with ThreadPoolExecutor(UPLOADERS, thread_name_prefix="upload") as pool:
             for epoch in wanted:
-                indices = self._indices(epoch)
+                indices = samples.indices(epoch)
                 futures = [
                     pool.submit(put, epoch, rank, step, indices[rank, step])
                     for rank in range(plan.workers)
@@ -112,16 +104,13 @@ class Job:
 
         stored = self._objects.get(model_key(self.plan, epoch), "other").body
         model = models.build(self.plan.model, self.plan.seed)
-        dataset = self._dataset
+        dataset = self._samples.dataset
         accuracy, loss = evaluate(model, stored, dataset.test_images, dataset.test_labels, dataset.policy)
-        if self._validation is not None:
-            _, loss = evaluate(model, stored, *self._validation, dataset.policy)
+        if self._samples.validation is not None:
+            _, loss = evaluate(model, stored, *self._samples.validation, dataset.policy)
         self._progress.report("evaluate", epoch + 1, self.plan.epochs)
         self.accuracies.append(accuracy)
-        better = loss < self._best_loss
-        self._best_loss, self._epochs_since = (loss, 0) if better else (self._best_loss, self._epochs_since + 1)
-        reached = self.plan.until_accuracy is not None and accuracy >= self.plan.until_accuracy
-        return reached or (self.plan.early_stopping and self._epochs_since >= PATIENCE_EPOCHS)
+        return self._stops.hear(accuracy, loss) is not None
 
     def finished_epochs(self, result: Mapping[str, Any]) -> int:
         """Epochs that a worker has trained, by its result; a room may end training within the last of them."""
@@ -145,32 +134,7 @@ class Job:
             details={"torch": first["torch"]},
         )
 
-    def _indices(self, epoch: int) -> Any:
-        plan = self.plan
-        overlapping = plan.options.get("partition", "disjoint") == "overlapping"
-        return datasets.partition(
-            len(self._labels), plan.workers, plan.batches, plan.batch_size, plan.seed, epoch, overlapping
-        )
-
-    def _hold_out(self, images: Any, labels: Any) -> tuple[Any, Any]:
-        """A seeded tenth of the training images, the same for every architecture, judges when to stop."""
-        import numpy as np
-
-        order = np.random.default_rng([self.plan.seed, 0, HELD_OUT]).permutation(len(labels))
-        held = np.sort(order[: len(labels) // HELD_OUT])
-        rest = np.sort(order[len(labels) // HELD_OUT :])
-        self._validation = (images[held], labels[held])
-        return images[rest], labels[rest]
-
 
 def gradient_mb(plan: Plan) -> int:
     """Memory of one gradient of the plan's model, MB rounded up; 0 for a model that only building can count."""
     return math.ceil(4 * (models.spec(plan.model).parameters or 0) / (1 << 20))
-
-
-def _load(plan: Plan, progress: Progress) -> Dataset:
-    samples = plan.workers * plan.batches * plan.batch_size
-    if plan.early_stopping:
-        samples = math.ceil(samples * HELD_OUT / (HELD_OUT - 1))
-    loaded = datasets.load(plan.dataset, samples, plan.seed, lambda done, total: progress.report("load", done, total))
-    return loaded.with_channels(models.spec(plan.model).channels)

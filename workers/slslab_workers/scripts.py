@@ -6,6 +6,12 @@ Sums run in the order of the inputs (clone, `add_`, `div_`), so that the bits ar
 """
 
 import hashlib
+from collections.abc import Iterable
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
 
 ENTRY_POINTS = ("average", "weighted_average", "sgd", "sgd_momentum", "median", "trimmed_mean")
 
@@ -70,3 +76,24 @@ return cjson.encode(total)
 
 Redis adds in float64 and writes 14 significant digits. tensordb, which knows no Lua, knows this script by its text.
 """
+
+
+def average_texts(vectors: Iterable[ArrayLike]) -> list[str]:
+    """What LUA_AVERAGE writes of the mean of these vectors (P,), number by number, as Lua's cjson writes them."""
+    rest = iter(vectors)
+    total, count = np.array(next(rest), np.float64), 1
+    for vector in rest:
+        total += np.asarray(vector, np.float64)
+        count += 1
+    total /= count
+    return [f"{number:.14g}" for number in total]
+
+
+@cache
+def eager_functions() -> dict[str, Any]:
+    """The functions of SOURCE as Python's, with torch's own operations: TorchScript is a part of the language."""
+    import torch
+
+    names: dict[str, Any] = {"torch": torch, "List": list, "Tensor": torch.Tensor}
+    exec(SOURCE, names)
+    return {name: names[name] for name in ENTRY_POINTS}

@@ -96,6 +96,13 @@ class WorkerState:
         model.train()
         return cls(model, make_optimiser(plan, model))
 
+    def update(self, gradient: torch.Tensor) -> None:
+        """One step of the optimiser with a gradient (P,), which may be in another memory than the model."""
+        device = next(self.model.parameters()).device
+        gradients.set_gradient(self.model, gradient.to(device))
+        self.optimiser.step()
+        self.updates += 1
+
     def to_bytes(self) -> bytearray:
         """Positions and losses as JSON, then parameters, moments, memory and buffers raw, little-endian.
 
@@ -117,7 +124,7 @@ class WorkerState:
         text += b" " * (-len(text) % 8)
         body = bytearray(len(text).to_bytes(8, "little") + text)
         for part in parts:
-            body += gradients.as_bytes(part)
+            body += gradients.as_bytes(part.cpu())
         body += buffers_to_bytes(self.model)
         return body
 
@@ -136,7 +143,7 @@ class WorkerState:
             start = 0
             for parameter in self.model.parameters():
                 part = moment[start : start + parameter.numel()].clone().view_as(parameter)
-                self.optimiser.state[parameter][name] = part
+                self.optimiser.state[parameter][name] = part.to(parameter.device)
                 start += parameter.numel()
         if header["optimiser_steps"] is not None:
             for parameter in self.model.parameters():
@@ -187,9 +194,7 @@ class Trainer:
     def update(self, state: WorkerState, gradient: torch.Tensor) -> None:
         """One step of the optimiser with a gradient (P,) in the host's memory."""
         with self.tracer.span("update", "update"):
-            gradients.set_gradient(state.model, gradient.to(self.device))
-            state.optimiser.step()
-            state.updates += 1
+            state.update(gradient)
             if self.device.type == "cuda":
                 # A GPU computes behind the program's back; the event ends when the update has.
                 torch.cuda.synchronize(self.device)
@@ -425,22 +430,24 @@ def evaluate(
     count = sum(parameter.numel() for parameter in model.parameters())
     gradients.write_parameters(model, gradients.from_bytes(memoryview(stored)[: 4 * count]))
     buffers_from_bytes(model, memoryview(stored)[4 * count :])
-    return _judge(model, images, labels, policy)
+    return judge(model, images, labels, policy)
 
 
 def validation_loss(model: torch.nn.Module, stored: Object) -> float:
     """Mean loss of a model on stored validation images (as `datasets.encode_minibatch` wrote them)."""
     images, labels = datasets.decode_minibatch(stored.body, stored.metadata)
-    return _judge(model, images, labels, datasets.Policy.from_metadata(stored.metadata))[1]
+    return judge(model, images, labels, datasets.Policy.from_metadata(stored.metadata))[1]
 
 
-def _judge(model: torch.nn.Module, images: Any, labels: Any, policy: datasets.Policy) -> tuple[float, float]:
-    """Accuracy (0..1) and mean loss of a model on images (N, C, H, W) uint8, in evaluation mode."""
+def judge(model: torch.nn.Module, images: Any, labels: Any, policy: datasets.Policy) -> tuple[float, float]:
+    """Accuracy (0..1) and mean loss of a model on images (N, C, H, W) uint8, in evaluation mode, where the model is."""
     model.eval()
+    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
     correct, losses = 0, []
     with torch.no_grad():
         for start in range(0, len(labels), 500):
             inputs, targets = datasets.prepare_test(images[start : start + 500], labels[start : start + 500], policy)
+            inputs, targets = inputs.to(device), targets.to(device)
             scores = model(inputs)
             correct += int((scores.argmax(1) == targets).sum())
             losses.append(float(torch.nn.functional.cross_entropy(scores, targets, reduction="sum")))

@@ -64,6 +64,25 @@ def draw_lines(
     save_figure(figure, title, path)
 
 
+def draw_curve(document: Mapping[str, Any], path: Path) -> None:
+    """Losses and test accuracy over epochs."""
+    figure = open_figure()
+    plan, rows = document["plan"], document["epochs"]
+    losses, accuracy = figure.subplots(1, 2)
+    epochs = [row["epoch"] for row in rows]
+    for name in ("training_loss", "validation_loss", "test_loss"):
+        # What is not known leaves a gap.
+        values = [float("nan") if row[name] is None else row[name] for row in rows]
+        if any(value == value for value in values):
+            losses.plot(epochs, values, marker=".", label=name.replace("_", " "))
+            losses.legend()
+    losses.set(xlabel="epochs", ylabel="mean cross-entropy")
+    accuracy.plot(epochs, [100 * row["test_accuracy"] for row in rows], marker=".")
+    accuracy.set(xlabel="epochs", ylabel="test accuracy, %")
+    released = " as released" if plan["as_released"] else ""
+    save_figure(figure, f"{plan['architecture']}{released}: {plan['model']} on {plan['dataset']}", path)
+
+
 def draw_published(document: Mapping[str, Any], path: Path) -> None:
     """Published seconds beside modelled ones, row by row, a panel for each pattern."""
     figure = open_figure()

@@ -4,12 +4,10 @@
 import json
 from itertools import islice
 
-import numpy as np
-
 from slslab.tensordb.lists import contents
 from slslab.tensordb.replies import CommandError, Reply
 from slslab.tensordb.session import Session, command, whole
-from slslab_workers.scripts import LUA_AVERAGE
+from slslab_workers.scripts import LUA_AVERAGE, average_texts
 
 
 @command("eval", -3)
@@ -19,14 +17,10 @@ def _eval(session: Session, args: list[bytes]) -> Reply:
         return _no_lua(session, args)
     items = list(islice(contents(session.store, args[2]), max(0, whole(args[3]))))
     try:
-        total = np.array(json.loads(items[0]), np.float64)
-        for item in items[1:]:
-            total += np.array(json.loads(item), np.float64)
-    except (IndexError, TypeError, ValueError) as error:
+        mean = average_texts(map(json.loads, items))
+    except (StopIteration, TypeError, ValueError) as error:
         raise CommandError(f"ERR Error running script: {error}") from None
-    total /= len(items)
-    # As Lua's cjson writes numbers.
-    return ("[" + ",".join([f"{number:.14g}" for number in total]) + "]").encode()
+    return f"[{','.join(mean)}]".encode()
 
 
 def _no_lua(session: Session, args: list[bytes]) -> Reply:

@@ -1,5 +1,7 @@
 """AllReduce's trigger script: n workers of one function, each with its rank."""
 
+from typing import TYPE_CHECKING
+
 from slslab_workers.allreduce.counts import counts
 from slslab_workers.allreduce.pattern import pattern
 from slslab_workers.architecture import Architecture, Cloud, Option, Outcome, Progress
@@ -8,6 +10,9 @@ from slslab_workers.job import PARTITION, REPLICAS
 from slslab_workers.logs import LOG_TRAFFIC
 from slslab_workers.plan import Plan
 from slslab_workers.polling import POLLING
+
+if TYPE_CHECKING:
+    from slslab_workers.replicas import Replicas
 
 
 class AllReduce(Architecture):
@@ -36,6 +41,12 @@ class AllReduce(Architecture):
 
     counts = staticmethod(counts)
     pattern = staticmethod(pattern)
+
+    def replicas(self) -> "type[Replicas]":
+        """Mean, or sum."""
+        from slslab_workers.allreduce.replicas import AllReduceReplicas
+
+        return AllReduceReplicas
 
     def drive(self, plan: Plan, cloud: Cloud, progress: Progress) -> Outcome:
         """Deploy, invoke, wait, evaluate."""

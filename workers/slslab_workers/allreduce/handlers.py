@@ -21,7 +21,7 @@ class AllReduceExchange:
         self._prefix = f"{plan.run}/allreduce"
         self._workers = plan.workers
         self._rank = rank
-        self._mean = plan.options.get("combine", "mean") == "mean"
+        self._plan = plan
         self._poll: PollPolicy = poll_policy(plan)
         self.log = Log(plan, rank, objects)
 
@@ -61,8 +61,7 @@ class AllReduceExchange:
             if not arrived:
                 self._objects.pause(next(delays))
         assert total is not None
-        if self._mean:
-            total.div_(self._workers)
+        conclude(self._plan, total)
         self.log.append(f"{added} gradients merged")
         merged = self._merged(epoch, step)
         body = gradients.as_bytes(total)
@@ -78,6 +77,11 @@ class AllReduceExchange:
 
     def _merged(self, epoch: int, step: int) -> str:
         return f"{self._prefix}/merged/e{epoch}_s{step}"
+
+
+def conclude(plan: Plan, total: torch.Tensor) -> torch.Tensor:
+    """The aggregate (P,) out of the sum of all workers' gradients, in place: their mean, as released the sum itself."""
+    return total.div_(plan.workers) if plan.options.get("combine", "mean") == "mean" else total
 
 
 class AllReduceWorker(ExchangeWorker):

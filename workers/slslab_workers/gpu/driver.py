@@ -1,7 +1,7 @@
 """The GPU baseline's trigger script: n instances, each with its rank."""
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from slslab_workers.architecture import (
     Architecture,
@@ -20,6 +20,9 @@ from slslab_workers.job import PARTITION, REPLICAS, Job, aws_failures
 from slslab_workers.keys import model_key, result_key, verdict_key
 from slslab_workers.plan import Plan, PlanError
 from slslab_workers.polling import poll_policy
+
+if TYPE_CHECKING:
+    from slslab_workers.replicas import Replicas
 
 MODULE = "slslab_workers.gpu.instance"
 GO_ON, STOP = b"go on", b"stop"
@@ -67,6 +70,12 @@ class Gpu(Architecture):
 
     counts = staticmethod(counts)
     pattern = staticmethod(pattern)
+
+    def replicas(self) -> "type[Replicas]":
+        """The mean in every step."""
+        from slslab_workers.replicas import Replicas
+
+        return Replicas
 
     def drive(self, plan: Plan, cloud: Cloud, progress: Progress) -> Outcome:
         """Store minibatches, launch, wait, evaluate."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from slslab_workers import endpoints
 from slslab_workers.architecture import (
@@ -38,6 +38,9 @@ from slslab_workers.mlless.settings import (
 from slslab_workers.mlless.supervisor import Supervision
 from slslab_workers.plan import Plan, PlanError
 from slslab_workers.queues import QUEUE, QueueError, Queues, open_queues
+
+if TYPE_CHECKING:
+    from slslab_workers.replicas import Replicas
 
 SUPERVISOR_MEMORY = Option("supervisor-memory", int, 512, "Memory size of the supervisor's function, MB.")
 # How often the client, while it hears nothing, looks whether somebody has died.
@@ -131,6 +134,12 @@ class MLLess(Architecture):
 
     counts = staticmethod(counts)
     pattern = staticmethod(pattern)
+
+    def replicas(self) -> "type[Replicas]":
+        """The mean of what is significant."""
+        from slslab_workers.mlless.replicas import MLLessReplicas
+
+        return MLLessReplicas
 
     def drive(self, plan: Plan, cloud: Cloud, progress: Progress) -> Outcome:
         """Deploy, invoke, wait, evaluate."""

@@ -52,7 +52,7 @@ class NormRatio(Unfiltered):
     def significant(self, state: WorkerState, gradient: torch.Tensor, step: int) -> torch.Tensor | None:  # noqa: ARG002
         """The whole residual, or nothing."""
         residual = _accumulate(state, gradient)
-        weights = gradients.flatten(state.model.parameters())
+        weights = gradients.flatten(state.model.parameters()).cpu()
         ratio = (float(residual.norm()) + EPSILON) / (float(weights.norm()) + EPSILON)
         before = state.memory.get(SIGNIFICANCE)
         # Summed and kept as float32: a checkpoint holds it as that.
@@ -78,7 +78,7 @@ class Coordinate:
     def significant(self, state: WorkerState, gradient: torch.Tensor, step: int) -> torch.Tensor | None:
         """Values and indices of the coordinates that are significant."""
         residual = _accumulate(state, gradient)
-        weights = gradients.flatten(state.model.parameters())
+        weights = gradients.flatten(state.model.parameters()).cpu()
         # The rate stands on this side, because the product with a tiny residual would be zero.
         limit = weights.abs_().mul_(self._threshold / (self._lr * math.sqrt(step + 1)))
         # An infinite threshold times a weight of zero is no number, and nothing is above that.

@@ -95,7 +95,7 @@ class MLLessWorker(Worker):
         if received:
             with self.tracer.span("reduce", "synchronise"):
                 parts = [self._filter.decode(stored, step.gradient.numel()) for stored in received]
-                mean = gradients.sum_in_rank_order(parts).div_(len(parts))
+                mean = gradients.mean_in_rank_order(parts)
             self.update(state, mean)
         self._log.append("model updated" if received else "no update")
         self.ended = decision["end"]

@@ -45,6 +45,10 @@ class Settings:
         """Whether workers may be removed."""
         return self.remove_threshold is not None
 
+    def count_below(self, loss: float, below: int) -> int:
+        """Steps in a row at or below the end threshold, the last one of this mean loss, after `below` before it."""
+        return below + 1 if loss <= self.end_threshold else 0
+
     @classmethod
     def of(cls, plan: Plan) -> Self:
         """What the plan's options say, or the defaults; PlanError for what cannot be."""

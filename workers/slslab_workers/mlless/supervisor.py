@@ -183,7 +183,7 @@ class Supervisor:
 
     def _judge(self, loss: float) -> str | None:
         """Why training ends after this step, with this mean loss, if it does."""
-        self._below = self._below + 1 if loss <= self._settings.end_threshold else 0
+        self._below = self._settings.count_below(loss, self._below)
         if self._below >= END_STEPS:
             return "loss"
         if self._settings.max_time and time.time() - self._task.since >= self._settings.max_time:

@@ -1,5 +1,7 @@
 """ScatterReduce's trigger script: n workers of one function, each with its rank."""
 
+from typing import TYPE_CHECKING
+
 from slslab_workers.architecture import Architecture, Cloud, Outcome, Progress
 from slslab_workers.deployment import train_data_parallel
 from slslab_workers.job import PARTITION, REPLICAS
@@ -8,6 +10,9 @@ from slslab_workers.plan import Plan
 from slslab_workers.polling import POLLING
 from slslab_workers.scatterreduce.counts import counts
 from slslab_workers.scatterreduce.pattern import pattern
+
+if TYPE_CHECKING:
+    from slslab_workers.replicas import Replicas
 
 
 class ScatterReduce(Architecture):
@@ -22,6 +27,12 @@ class ScatterReduce(Architecture):
 
     counts = staticmethod(counts)
     pattern = staticmethod(pattern)
+
+    def replicas(self) -> "type[Replicas]":
+        """The mean in every step."""
+        from slslab_workers.replicas import Replicas
+
+        return Replicas
 
     def drive(self, plan: Plan, cloud: Cloud, progress: Progress) -> Outcome:
         """Deploy, invoke, wait, evaluate."""

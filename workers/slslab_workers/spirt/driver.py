@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from slslab_workers import datasets, endpoints
 from slslab_workers.architecture import (
@@ -23,11 +23,12 @@ from slslab_workers.architecture import (
 from slslab_workers.barriers import prepare_epoch, remove_epoch
 from slslab_workers.deployment import ROLE, Deployment, FunctionSpec, deploy_and_train
 from slslab_workers.events import Tracer
-from slslab_workers.job import HELD_OUT, gradient_mb
+from slslab_workers.job import gradient_mb
 from slslab_workers.keys import result_key, validation_key
 from slslab_workers.objects import Absent
 from slslab_workers.plan import Plan, PlanError
 from slslab_workers.queues import QUEUE, QueueError, Queues, open_queues
+from slslab_workers.samples import HELD_OUT
 from slslab_workers.spirt.counts import counts
 from slslab_workers.spirt.machine import STATES, definition
 from slslab_workers.spirt.pattern import pattern
@@ -58,6 +59,9 @@ LIGHT_MEMORY = Option(
     "Memory size, MB, of the functions that need no torch: membership, average, aggregation, update, next epoch; 0 for "
     "256 MB and four gradients.",
 )
+
+if TYPE_CHECKING:
+    from slslab_workers.replicas import Replicas
 
 
 class Spirt(Architecture):
@@ -129,6 +133,12 @@ class Spirt(Architecture):
 
     counts = staticmethod(counts)
     pattern = staticmethod(pattern)
+
+    def replicas(self) -> "type[Replicas]":
+        """One update an epoch."""
+        from slslab_workers.spirt.replicas import SpirtReplicas
+
+        return SpirtReplicas
 
     def drive(self, plan: Plan, cloud: Cloud, progress: Progress) -> Outcome:
         """Deploy, have the peers begin, follow them, evaluate."""
@@ -367,13 +377,14 @@ class SpirtDeployment(Deployment):
         """What the convergence check judges by: the held-out images, or some of the training images."""
         import numpy as np
 
-        if self._validation is not None:
-            images, labels = self._validation
+        samples = self._samples
+        if samples.validation is not None:
+            images, labels = samples.validation
         else:
-            count = min(max(1, len(self._labels) // HELD_OUT), VALIDATION)
-            chosen = np.random.default_rng([self.plan.seed, 1, HELD_OUT]).permutation(len(self._labels))[:count]
-            images, labels = self._images[chosen], self._labels[chosen]
-        body, metadata = datasets.encode_minibatch(images, labels, self._dataset.policy)
+            count = min(max(1, len(samples.labels) // HELD_OUT), VALIDATION)
+            chosen = np.random.default_rng([self.plan.seed, 1, HELD_OUT]).permutation(len(samples.labels))[:count]
+            images, labels = samples.images[chosen], samples.labels[chosen]
+        body, metadata = datasets.encode_minibatch(images, labels, samples.dataset.policy)
         self._objects.put(validation_key(self.plan), body, "other", metadata=metadata)
 
     def _queues(self) -> Queues:

@@ -10,8 +10,10 @@ import torch
 from slslab_workers import gradients, models, training
 from slslab_workers.keys import model_key, validation_key
 from slslab_workers.plan import thread_count
+from slslab_workers.spirt.arithmetic import accumulated, has_buffers, read_buffers, write_buffers
 from slslab_workers.spirt.membership import on_peer
-from slslab_workers.spirt.peer import PATIENCE_EPOCHS, Peer
+from slslab_workers.spirt.peer import Peer
+from slslab_workers.stopping import PATIENCE_EPOCHS
 from slslab_workers.tensors import Unreachable
 
 _models: dict[tuple[str, int], torch.nn.Module] = {}
@@ -23,8 +25,8 @@ def init_model(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
     with peer.tracer.span("build", "other"):
         model = models.build(peer.plan.model, peer.plan.seed)
     peer.database.set(peer.keys.parameters, gradients.flatten(model.parameters()).numpy(), "other")
-    if _has_buffers(model):
-        peer.database.set(peer.keys.buffers(0), _buffers(model).numpy(), "other")
+    if has_buffers(model):
+        peer.database.set(peer.keys.buffers(0), read_buffers(model).numpy(), "other")
     if peer.settings.update_rule == "sgd-momentum":
         # A buffer of zeros gives the optimiser's first step: momentum · 0 + gradient.
         count = sum(parameter.numel() for parameter in model.parameters())
@@ -45,19 +47,19 @@ def compute_gradients(peer: Peer, event: Mapping[str, Any]) -> dict[str, Any]:
     model.train()
     parameters = peer.database.get(peer.keys.parameters, "fetch", overhead=False)
     gradients.write_parameters(model, torch.from_numpy(parameters))
-    if _has_buffers(model):
-        _write_buffers(model, torch.from_numpy(peer.database.get(peer.keys.buffers(peer.epoch), "fetch")))
+    if has_buffers(model):
+        write_buffers(model, torch.from_numpy(peer.database.get(peer.keys.buffers(peer.epoch), "fetch")))
     inputs, targets = training.fetch_minibatch(peer.objects, plan, peer.rank, peer.epoch, batch)
     with peer.tracer.span("compute", "compute"):
-        loss, gradient = _accumulated(model, inputs, targets, peer.settings.accumulate)
+        loss, gradient = accumulated(model, inputs, targets, peer.settings.accumulate)
     if peer.settings.gradients == "json":
         key = peer.keys.json_gradients(peer.epoch)
         peer.database.push_json(key, gradient.numpy(), "synchronise", overhead=False)
     else:
         key = peer.keys.gradient(peer.epoch, batch)
         peer.database.set(key, gradient.numpy(), "synchronise", overhead=False)
-    if _has_buffers(model):
-        peer.database.set(peer.keys.batch_buffers(peer.epoch, batch), _buffers(model).numpy(), "synchronise")
+    if has_buffers(model):
+        peer.database.set(peer.keys.batch_buffers(peer.epoch, batch), read_buffers(model).numpy(), "synchronise")
     peer.database.command("HSET", peer.keys.losses(peer.epoch), batch, repr(loss))
     return {"batch": batch, "loss": loss}
 
@@ -74,7 +76,7 @@ def check_convergence(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
     parameters = torch.from_numpy(database.get(peer.keys.parameters, "other", overhead=False))
     model = _model(peer)
     gradients.write_parameters(model, parameters)
-    judge = _take_buffers(peer, model) if _has_buffers(model) else peer.first_alive(peer.active())
+    judge = _take_buffers(peer, model) if has_buffers(model) else peer.first_alive(peer.active())
     stored = peer.objects.get(validation_key(plan), "other")
     with peer.tracer.span("validate", "other"):
         loss = training.validation_loss(model, stored)
@@ -94,7 +96,7 @@ def _take_buffers(peer: Peer, model: torch.nn.Module) -> int:
             if rank == peer.rank:
                 raise
             continue
-        _write_buffers(model, torch.from_numpy(vector))
+        write_buffers(model, torch.from_numpy(vector))
         return rank
     raise AssertionError("a peer is always among its own active peers")
 
@@ -115,35 +117,3 @@ def _model(peer: Peer) -> torch.nn.Module:
         with peer.tracer.span("build", "other"):
             _models[key] = models.build(*key)
     return _models[key]
-
-
-def _accumulated(
-    model: torch.nn.Module, inputs: torch.Tensor, targets: torch.Tensor, parts: int
-) -> tuple[float, torch.Tensor]:
-    """Loss and gradient of a minibatch, added up over parts of it, each weighed by its size."""
-    if parts == 1:
-        return training.compute_gradient(model, inputs, targets)
-    loss, total = 0.0, torch.empty(0)
-    for some_inputs, some_targets in zip(inputs.chunk(parts), targets.chunk(parts), strict=True):
-        weight = len(some_targets) / len(targets)
-        part_loss, part = training.compute_gradient(model, some_inputs, some_targets)
-        loss += weight * part_loss
-        total = part.mul_(weight) if not total.numel() else total.add_(part, alpha=weight)
-    return loss, total
-
-
-def _has_buffers(model: torch.nn.Module) -> bool:
-    return next(model.buffers(), None) is not None
-
-
-def _buffers(model: torch.nn.Module) -> torch.Tensor:
-    """All buffers as one float32 vector: BatchNorm's counters, too, are averaged."""
-    return torch.cat([buffer.reshape(-1).to(torch.float32) for buffer in model.buffers()])
-
-
-def _write_buffers(model: torch.nn.Module, vector: torch.Tensor) -> None:
-    offset = 0
-    for buffer in model.buffers():
-        part = vector[offset : offset + buffer.numel()].view_as(buffer)
-        buffer.copy_(part)
-        offset += buffer.numel()

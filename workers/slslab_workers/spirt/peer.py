@@ -22,7 +22,6 @@ from slslab_workers.spirt.trust import Identity
 from slslab_workers.tensors import TensorDatabase
 
 PING_ANSWER_S = 1.0
-PATIENCE_EPOCHS = 10
 # How long a peer waits for others before it looks whether they are alive, and what it keeps of its function's time.
 LOOK_S = 1.0
 RESERVE_S = 5.0

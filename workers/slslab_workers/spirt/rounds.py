@@ -14,8 +14,10 @@ from slslab_workers.keys import result_key
 from slslab_workers.lifetime import remaining_s
 from slslab_workers.plan import thread_count
 from slslab_workers.spirt import joining
+from slslab_workers.spirt.arithmetic import step_outside
 from slslab_workers.spirt.membership import on_peer
-from slslab_workers.spirt.peer import LOOK_S, PATIENCE_EPOCHS, RESERVE_S, Peer
+from slslab_workers.spirt.peer import LOOK_S, RESERVE_S, Peer
+from slslab_workers.stopping import PATIENCE_EPOCHS
 from slslab_workers.tensors import NoTensor, Unreachable, Vector
 
 # Between two looks at parameters that are just being changed.
@@ -181,10 +183,7 @@ def _step(peer: Peer) -> None:
         change = database.get(aggregate, "update", overhead=False)
         velocity = database.get(keys.velocity, "update", overhead=False) if momentum else None
         with peer.tracer.span("update", "update"):
-            if velocity is not None:
-                change += np.float32(plan.weight_decay) * parameters
-                change += np.float32(plan.momentum) * velocity
-            parameters -= np.float32(plan.lr) * change
+            step_outside(plan, parameters, change, velocity)
         if velocity is not None:
             database.set(keys.velocity, change, "update", overhead=False)
         database.set(keys.parameters, parameters, "update", overhead=False)

@@ -1,0 +1,115 @@
+"""Directories of accuracy curves: what was learnt epoch by epoch, how it was made, and where it goes on.
+
+`curve.json` says everything, `curve.csv` and `curve.parquet` hold its epochs; `checkpoint.bin` is for this host alone.
+"""
+
+import csv
+import fcntl
+import io
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from slslab.errors import RequestError, RunError
+from slslab.trace import replacing
+
+DOCUMENT, TABLE, COLUMNS, CHECKPOINT = "curve.json", "curve.csv", "curve.parquet", "checkpoint.bin"
+LENGTH = 8
+
+
+@dataclass(frozen=True)
+class CurveDirectory:
+    """One curve's directory."""
+
+    path: Path
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Make the directory and keep other commands out of it; what is empty in the end is removed.
+
+        RequestError if another command has it, or it cannot be made.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise RequestError(f"{self.path} cannot be made: {error.strerror}.", "choose another --out.") from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield
+        except BlockingIOError:
+            raise RequestError(
+                f"Another command is making the curve in {self.path}.", "wait for its end, or choose another --out."
+            ) from None
+        finally:
+            with suppress(OSError):
+                self.path.rmdir()
+            os.close(descriptor)
+
+    def check_empty(self) -> None:
+        """RequestError if something is there already."""
+        if any(self.path.iterdir()):
+            raise RequestError(
+                f"{self.path} is not empty, and a curve never overwrites another.",
+                "--resume goes on with the curve in it; else choose another --out.",
+            )
+
+    def write(self, document: Mapping[str, Any]) -> None:
+        """Write the curve in its three forms, each at once or not at all."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        rows = document["epochs"]
+        with replacing(self.path / DOCUMENT) as file:
+            file.write((json.dumps(document, indent=2) + "\n").encode())
+        text = io.StringIO()
+        table = csv.DictWriter(text, list(rows[0]) if rows else [], lineterminator="\n")
+        table.writeheader()
+        table.writerows(rows)
+        with replacing(self.path / TABLE) as file:
+            file.write(text.getvalue().encode())
+        with replacing(self.path / COLUMNS) as file:
+            pq.write_table(pa.Table.from_pylist(rows), file)
+
+    def write_checkpoint(self, header: Mapping[str, Any], bodies: Iterable[bytearray]) -> None:
+        """Write what training goes on with, at once or not at all: a header safe for JSON, and a body per worker."""
+        with replacing(self.path / CHECKPOINT) as file:
+            _write_part(file, json.dumps(header).encode())
+            for body in bodies:
+                _write_part(file, body)
+
+    @contextmanager
+    def checkpoint(self) -> Iterator[tuple[dict[str, Any], Iterator[bytearray]]]:
+        """The header, and the bodies one by one; RequestError if there are none, RunError if they are not whole."""
+        try:
+            file = (self.path / CHECKPOINT).open("rb")
+        except OSError as error:
+            raise RequestError(
+                f"{self.path} has no checkpoint to go on with: {error.strerror}.", "leave out --resume."
+            ) from error
+        with file:
+            parts = _read_parts(file)
+            try:
+                yield dict(json.loads(next(parts))), parts
+            except (StopIteration, ValueError, KeyError) as error:
+                raise RunError(
+                    f"{self.path / CHECKPOINT} is not a checkpoint of this version: {error}.",
+                    "remove the directory, and begin anew.",
+                ) from error
+
+
+def _write_part(file: BinaryIO, part: bytes | bytearray) -> None:
+    file.write(len(part).to_bytes(LENGTH, "little"))
+    file.write(part)
+
+
+def _read_parts(file: io.BufferedReader) -> Iterator[bytearray]:
+    while size := file.read(LENGTH):
+        part = bytearray(int.from_bytes(size, "little"))
+        if file.readinto(part) != len(part):
+            raise ValueError("it is cut off")
+        yield part

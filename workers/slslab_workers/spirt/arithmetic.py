@@ -1,0 +1,58 @@
+"""What SPIRT's functions compute outside the database, on whatever process: no messages, no tensors of a database."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from slslab_workers.plan import Plan
+from slslab_workers.tensors import Vector
+
+if TYPE_CHECKING:
+    import torch
+
+
+def accumulated(
+    model: "torch.nn.Module", inputs: "torch.Tensor", targets: "torch.Tensor", parts: int
+) -> "tuple[float, torch.Tensor]":
+    """Loss and gradient (P,) of a minibatch, added up over parts of it, each weighed by its size."""
+    from slslab_workers.training import compute_gradient
+
+    if parts == 1:
+        return compute_gradient(model, inputs, targets)
+    loss, total = 0.0, None
+    for some_inputs, some_targets in zip(inputs.chunk(parts), targets.chunk(parts), strict=True):
+        weight = len(some_targets) / len(targets)
+        part_loss, part = compute_gradient(model, some_inputs, some_targets)
+        loss += weight * part_loss
+        total = part.mul_(weight) if total is None else total.add_(part, alpha=weight)
+    assert total is not None
+    return loss, total
+
+
+def step_outside(plan: Plan, parameters: Vector, change: Vector, velocity: Vector | None) -> None:
+    """One step of SGD on parameters (P,) in place, with momentum if there is a velocity; `change` is the gradient, and
+    then the new velocity."""
+    if velocity is not None:
+        change += np.float32(plan.weight_decay) * parameters
+        change += np.float32(plan.momentum) * velocity
+    parameters -= np.float32(plan.lr) * change
+
+
+def has_buffers(model: "torch.nn.Module") -> bool:
+    """Whether the network has any (BatchNorm statistics)."""
+    return next(model.buffers(), None) is not None
+
+
+def read_buffers(model: "torch.nn.Module") -> "torch.Tensor":
+    """All buffers as one float32 vector: BatchNorm's counters, too, are averaged."""
+    import torch
+
+    return torch.cat([buffer.reshape(-1).to(torch.float32) for buffer in model.buffers()])
+
+
+def write_buffers(model: "torch.nn.Module", vector: "torch.Tensor") -> None:
+    """Copy what `read_buffers` gave, or a mean of it, into the network."""
+    offset = 0
+    for buffer in model.buffers():
+        buffer.copy_(vector[offset : offset + buffer.numel()].view_as(buffer))
+        offset += buffer.numel()

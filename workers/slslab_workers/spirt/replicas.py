@@ -1,0 +1,106 @@
+"""SPIRT's peers in one process."""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import torch
+
+from slslab_workers import gradients, scripts
+from slslab_workers.plan import Plan
+from slslab_workers.replicas import Replicas
+from slslab_workers.samples import Samples
+from slslab_workers.spirt.arithmetic import accumulated, has_buffers, read_buffers, step_outside, write_buffers
+from slslab_workers.spirt.settings import Settings
+
+BUFFERS, VELOCITY = "buffers", "velocity"
+
+
+class SpirtReplicas(Replicas):
+    """They compute all minibatches of an epoch with the same parameters, average their own gradients and then those
+    averages, and update once. A minibatch begins with the buffers of the epoch before, and those that a peer's
+    minibatches leave are averaged as well."""
+
+    def __init__(
+        self, plan: Plan, samples: Samples, device: str = "cpu", heard: Callable[[], None] = lambda: None
+    ) -> None:
+        super().__init__(plan, samples, device, heard)
+        self._settings = Settings.of(plan)
+        model = self.states[0].model
+        if has_buffers(model):
+            for state in self.states:
+                state.memory[BUFFERS] = read_buffers(model).cpu()
+        if self._settings.update_rule == "sgd-momentum":
+            self.states[0].memory[VELOCITY] = torch.zeros_like(self.parameters())
+
+    def advance(self) -> None:
+        """Train an epoch, with whoever takes part in it."""
+        epoch = self.position // self.plan.batches
+        active = self._settings.roster.active(epoch)
+        self._hand_over(epoch)
+        self._step(gradients.mean_in_rank_order(self._average(rank, epoch) for rank in active))
+        for state in self.states:
+            state.position += self.plan.batches
+            state.updates += 1
+
+    def compute(
+        self, model: torch.nn.Module, inputs: torch.Tensor, targets: torch.Tensor
+    ) -> tuple[float, torch.Tensor]:
+        """Loss and gradient (P,) of a minibatch, in as many parts as the plan wants."""
+        return accumulated(model, inputs, targets, self._settings.accumulate)
+
+    def judging_rank(self) -> int:
+        """The first of those who took part in the last epoch."""
+        return self._settings.roster.active(self.position // self.plan.batches - 1)[0]
+
+    def turn_to(self, rank: int) -> torch.nn.Module:
+        """The peers' model with the buffers that this one has at the beginning of the epoch."""
+        state = self.states[rank]
+        if BUFFERS in state.memory:
+            write_buffers(state.model, state.memory[BUFFERS])
+        return state.model
+
+    def _average(self, rank: int, epoch: int) -> torch.Tensor:
+        """The mean (P,) of a peer's gradients; that of the buffers becomes its own."""
+        left: list[torch.Tensor] = []
+        state = self.states[rank]
+
+        def computed() -> Iterator[torch.Tensor]:
+            for batch in range(self.plan.batches):
+                yield self.gradient(rank, epoch, batch)
+                if BUFFERS in state.memory:
+                    left.append(read_buffers(state.model).cpu())
+
+        if self._settings.gradients == "json":
+            texts = scripts.average_texts(gradient.numpy() for gradient in computed())
+            mean = torch.from_numpy(np.array([float(text) for text in texts], np.float32))
+        else:
+            mean = gradients.mean_in_rank_order(computed())
+        if left:
+            state.memory[BUFFERS] = scripts.eager_functions()["average"](left, [], [])
+        return mean
+
+    def _step(self, aggregate: torch.Tensor) -> None:
+        """The update, by the script that the databases run, or as the functions do it."""
+        plan, memory = self.plan, self.states[0].memory
+        parameters = self.parameters()
+        velocity: torch.Tensor | None = memory.get(VELOCITY)
+        if self._settings.update == "naive":
+            step_outside(plan, parameters.numpy(), aggregate.numpy(), None if velocity is None else velocity.numpy())
+            velocity = aggregate
+        elif velocity is not None:
+            rates = [repr(rate) for rate in (plan.lr, plan.momentum, plan.weight_decay)]
+            run = scripts.eager_functions()["sgd_momentum"]
+            parameters, velocity = run([parameters, aggregate, velocity], [], rates)
+        else:
+            parameters = scripts.eager_functions()["sgd"]([parameters, aggregate], [], [repr(plan.lr)])
+        if velocity is not None and VELOCITY in memory:
+            memory[VELOCITY] = velocity
+        gradients.write_parameters(self.states[0].model, parameters)
+
+    def _hand_over(self, epoch: int) -> None:
+        """Whoever joins in this epoch begins with the buffers of the first of those before."""
+        roster = self._settings.roster
+        for rank, first in roster.joins.items():
+            if first == epoch and BUFFERS in self.states[rank].memory:
+                before = self.states[roster.active(epoch - 1)[0]]
+                self.states[rank].memory[BUFFERS] = before.memory[BUFFERS].clone()
