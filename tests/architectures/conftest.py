@@ -1,7 +1,7 @@
 """Runs a room's real handlers in threads against a real object store, with a trace of every event."""
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -14,6 +14,7 @@ import torch
 from tests.architectures.peers import Peers
 
 from slslab.emulator import CREDENTIALS
+from slslab.execution import architectures
 from slslab.stack.embedded import EmbeddedObjectStore
 from slslab.stack.tensors import EmbeddedTensorDatabases
 from slslab_workers import datasets, endpoints, gradients, training
@@ -26,8 +27,10 @@ from slslab_workers.mlless.handlers import MLLessWorker
 from slslab_workers.mlless.supervisor import Supervision, Supervisor
 from slslab_workers.models import spec
 from slslab_workers.objects import Objects, s3_client
-from slslab_workers.plan import Assignment, Plan, thread_count
+from slslab_workers.plan import Assignment, Plan
 from slslab_workers.queues import Queues, open_queues
+from slslab_workers.replicas import Replicas
+from slslab_workers.samples import Samples
 from slslab_workers.scatterreduce.handlers import ScatterReduceWorker
 
 NUMBERS = count()
@@ -260,53 +263,35 @@ def store_minibatches(plan: Plan, store: Any, bucket: str) -> None:
 
 
 @pytest.fixture
-def reference() -> Callable[..., tuple[list[str], torch.Tensor]]:
-    """One process that computes the n minibatch gradients separately and averages them in rank order.
+def reference() -> Callable[[Plan], tuple[list[str], torch.Tensor]]:
+    """All workers in one process, as `slslab accuracy` has them: the fingerprint of rank 0's parameters after every
+    step (in SPIRT, every epoch), and the parameters in the end."""
 
-    `present` has the ranks that take part, by epoch, if not all do.
-    Returns the fingerprint after every step and the final parameters.
-    """
-
-    def compute(plan: Plan, present: Sequence[Sequence[int]] | None = None) -> tuple[list[str], torch.Tensor]:
-        torch.set_num_threads(thread_count(plan.memory_mb))
-        dataset = datasets.load(plan.dataset, plan.workers * plan.batches * plan.batch_size, plan.seed)
-        dataset = dataset.with_channels(spec(plan.model).channels)
-        state = training.WorkerState.fresh(plan, 0)
-        fingerprints = []
-        for epoch in range(plan.epochs):
-            indices = datasets.partition(
-                len(dataset.train_labels), plan.workers, plan.batches, plan.batch_size, plan.seed, epoch
-            )
-            for step in range(plan.batches):
-                parts = []
-                for rank in range(plan.workers) if present is None else present[epoch]:
-                    chosen = indices[rank, step]
-                    inputs, targets = datasets.prepare(
-                        dataset.train_images[chosen],
-                        dataset.train_labels[chosen],
-                        dataset.policy,
-                        plan.seed,
-                        epoch,
-                        rank,
-                        step,
-                    )
-                    state.model.zero_grad()
-                    loss = torch.nn.functional.cross_entropy(state.model(inputs), targets)
-                    loss.backward()  # type: ignore[no-untyped-call]
-                    parts.append(
-                        torch.cat([p.grad.reshape(-1) for p in state.model.parameters() if p.grad is not None])
-                    )
-                total = parts[0].clone()
-                for part in parts[1:]:
-                    total += part
-                offset = 0
-                for parameter in state.model.parameters():
-                    size = parameter.numel()
-                    parameter.grad = (total[offset : offset + size] / len(parts)).view_as(parameter)
-                    offset += size
-                state.optimiser.step()
-                flat = gradients.flatten(state.model.parameters())
-                fingerprints.append(gradients.sha256(flat))
-        return fingerprints, gradients.flatten(state.model.parameters())
+    def compute(plan: Plan) -> tuple[list[str], torch.Tensor]:
+        replicas, fingerprints = one_process(plan), []
+        while replicas.position < plan.epochs * plan.batches and replicas.ended is None:
+            replicas.advance()
+            fingerprints.append(gradients.sha256(replicas.parameters()))
+        return fingerprints, replicas.parameters()
 
     return compute
+
+
+@pytest.fixture
+def curve() -> Callable[[Plan], tuple[tuple[float, ...], tuple[float, ...], str]]:
+    """Loss and test accuracy after every epoch, of all workers in one process, and the parameters' fingerprint."""
+
+    def learn(plan: Plan) -> tuple[tuple[float, ...], tuple[float, ...], str]:
+        replicas = one_process(plan)
+        epochs = [(replicas.train_epoch().loss, replicas.judge().accuracy) for _ in range(plan.epochs)]
+        losses, accuracies = zip(*epochs, strict=True)
+        return losses, accuracies, gradients.sha256(replicas.parameters())
+
+    return learn
+
+
+def one_process(plan: Plan) -> Replicas:
+    """All of a plan's workers before their first step."""
+    kind = architectures()[plan.architecture].replicas()
+    assert kind is not None
+    return kind(plan, Samples(plan))

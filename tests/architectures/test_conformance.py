@@ -32,6 +32,17 @@ def test_trajectory_is_bit_equal_to_one_process(
     assert {result["parameters_sha256"] for result in trained.results} == {expected[-1]}
 
 
+@pytest.mark.parametrize("name", ["scatterreduce", "gpu"])
+def test_replicas_that_start_apart_are_those_of_one_process(
+    name: str, train: Train, make_plan: MakePlan, reference: Callable[[Plan], Any]
+) -> None:
+    """Each with a model of its own, as in the authors' code."""
+    plan = make_plan(name, workers=2, epochs=2, options={"replicas": "unseeded"})
+    trained = train(plan)
+    assert trained.fingerprints[0] == reference(plan)[0]
+    assert trained.fingerprints[0][-1] != trained.fingerprints[1][-1]
+
+
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_mobilenet_is_within_a_millionth_of_one_process(
     name: str, train: Train, make_plan: MakePlan, reference: Callable[[Plan], Any]
@@ -99,9 +110,13 @@ def test_per_batch_invocations_have_the_same_trajectory(
     assert all(event["overhead"] for event in stored)
 
 
-def test_sum_as_released_is_the_mean_with_n_times_the_rate(train: Train, make_plan: MakePlan) -> None:
+def test_sum_as_released_is_the_mean_with_n_times_the_rate(
+    train: Train, make_plan: MakePlan, reference: Callable[[Plan], Any]
+) -> None:
     """SGD is linear in the gradient (protocol reference 10.2); four is a power of two, so even the bits agree."""
-    released = train(make_plan("allreduce", workers=4, options={"combine": "sum"}))
+    plan = make_plan("allreduce", workers=4, options={"combine": "sum"})
+    released = train(plan)
+    assert released.fingerprints[0] == reference(plan)[0]
     mean = train(make_plan("allreduce", workers=4, lr=0.01 * 4, weight_decay=5e-4 / 4))
     assert released.fingerprints[0] == mean.fingerprints[0]
     assert released.fingerprints[0] != train(make_plan("allreduce", workers=4)).fingerprints[0]

@@ -69,15 +69,18 @@ def test_threshold_zero_is_no_filter(name: str, train: Train, make: Make, refere
     plan = make({"filter": name, "threshold": 0.0}, workers=3, epochs=2)
     trained = train(plan)
     expected, _ = reference(plan)
+    assert expected == reference(make(workers=3, epochs=2))[0]
     assert [trained.fingerprints[rank] for rank in range(3)] == [expected] * 3
     assert_exact(trained, plan)
 
 
 @pytest.mark.parametrize("name", ["norm-ratio", "coordinate"])
-def test_an_infinite_threshold_sends_nothing_and_ends(name: str, train: Train, make: Make) -> None:
+def test_an_infinite_threshold_sends_nothing_and_ends(
+    name: str, train: Train, make: Make, reference: Reference
+) -> None:
     plan = make({"filter": name, "threshold": math.inf}, workers=2, epochs=2)
     trained = train(plan)
-    assert set(trained.fingerprints[0] + trained.fingerprints[1]) == {initial(plan)}
+    assert set(trained.fingerprints[0] + trained.fingerprints[1]) == {initial(plan)} == set(reference(plan)[0])
     assert [(r["updates"], r["ended"], r["position"]) for r in trained.results] == [(0, "epochs", 4)] * 2
     assert_exact(trained, plan, updates=[0] * 4)
 
@@ -85,7 +88,13 @@ def test_an_infinite_threshold_sends_nothing_and_ends(name: str, train: Train, m
 @pytest.mark.parametrize("store_name", STORES)
 @pytest.mark.parametrize(("name", "threshold"), [("norm-ratio", 0.4), ("coordinate", 1.0)])
 def test_with_a_filter_replicas_stay_equal_and_counts_are_exact(
-    store_name: str, name: str, threshold: float, train: Train, make: Make, monkeypatch: pytest.MonkeyPatch
+    store_name: str,
+    name: str,
+    threshold: float,
+    train: Train,
+    make: Make,
+    reference: Reference,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from slslab_workers.mlless import handlers
 
@@ -102,7 +111,7 @@ def test_with_a_filter_replicas_stay_equal_and_counts_are_exact(
     assert 0 < len(announced) == len(set(announced))
     if name == "norm-ratio":
         assert len(announced) < 18, "some are kept back"
-    assert trained.fingerprints[0] == trained.fingerprints[1] == trained.fingerprints[2]
+    assert trained.fingerprints[0] == trained.fingerprints[1] == trained.fingerprints[2] == reference(plan)[0]
     assert {result["updates"] for result in trained.results} == {len({step for _, step in announced})}
     sent = Counter(step for _, step in announced)
     assert_exact(trained, plan, updates=[sent[step] for step in range(6)])
@@ -127,8 +136,8 @@ def test_counts_with_removals_by_hand() -> None:
     assert (added.bytes_in, added.bytes_out) == (80, 200)
 
 
-def test_adam_is_the_same_for_both_stores_and_all_workers(train: Train, make: Make) -> None:
-    ends = set()
+def test_adam_is_the_same_for_both_stores_and_all_workers(train: Train, make: Make, reference: Reference) -> None:
+    ends = {reference(make({"optimiser": "adam"}, workers=2, epochs=2))[0][-1]}
     for store_name in STORES:
         trained = train(make({"optimiser": "adam", "store": store_name}, workers=2, epochs=2))
         ends |= {result["parameters_sha256"] for result in trained.results}

@@ -65,8 +65,9 @@ def test_one_batch_is_bit_equal_to_one_process_after_every_step(
         time.sleep(0.05 if rank == epoch else 0.0)
 
     ran = peers.run(plan, before=dawdle, after=steps)
-    expected, _ = reference(plan)
+    expected, _ = reference(replace(plan, architecture="allreduce"))
     assert steps.fingerprints == dict.fromkeys(range(3), expected)
+    assert reference(plan)[0] == expected
     assert len(set(expected)) == 3, "every step changes the parameters"
     assert ran.outcome.parameters_sha256 == expected[-1]
     check_counts(ran)
@@ -76,8 +77,8 @@ def test_one_batch_with_momentum_is_the_optimisers(peers: Peers, make_plan: Make
     plan = make_plan("spirt", workers=2, batches=1, epochs=3, options={"update-rule": "sgd-momentum"})
     steps = Steps(peers)
     peers.run(plan, after=steps)
-    _, expected = reference(plan)
-    assert steps.fingerprints[0] == steps.fingerprints[1]
+    assert steps.fingerprints[0] == steps.fingerprints[1] == reference(plan)[0]
+    _, expected = reference(make_plan("allreduce", workers=2, batches=1, epochs=3))
     assert distance(steps.last, expected) <= 1e-6
 
 
@@ -101,7 +102,9 @@ def test_many_batches_are_one_step_of_large_batch_sgd(workers: int, peers: Peers
 
 
 @pytest.mark.parametrize("rule", ["sgd", "sgd-momentum"])
-def test_ways_to_average_and_to_update_agree(rule: str, peers: Peers, make_plan: MakePlan) -> None:
+def test_ways_to_average_and_to_update_agree(
+    rule: str, peers: Peers, make_plan: MakePlan, reference: Reference
+) -> None:
     common = {"update-rule": rule}
     plain, naive, trip = (
         peers.run(make_plan("spirt", run=f"way{n}{rule}", workers=2, epochs=2, options={**common, **options}))
@@ -111,7 +114,10 @@ def test_ways_to_average_and_to_update_agree(rule: str, peers: Peers, make_plan:
     steps = Steps(peers)
     peers.run(make_plan("spirt", workers=2, epochs=2, options=common), after=steps)
     updated = Steps(peers)
-    outside = peers.run(make_plan("spirt", workers=2, epochs=2, options={**common, "update": "naive"}), after=updated)
+    naively = make_plan("spirt", workers=2, epochs=2, options={**common, "update": "naive"})
+    outside = peers.run(naively, after=updated)
+    assert updated.fingerprints[0] == reference(naively)[0]
+    assert plain.outcome.parameters_sha256 == reference(make_plan("spirt", workers=2, epochs=2, options=common))[0][-1]
     assert outside.outcome.replicas_equal
     # numpy rounds a product before it adds, torch does not.
     assert distance(updated.last, steps.last) <= 1e-6
@@ -125,10 +131,12 @@ def test_ways_to_average_and_to_update_agree(rule: str, peers: Peers, make_plan:
     assert protocol(outside.events)["counts"]["tensor.script"] == 2 * 2
 
 
-def test_json_gradients_make_the_released_round_trip(peers: Peers, make_plan: MakePlan) -> None:
+def test_json_gradients_make_the_released_round_trip(peers: Peers, make_plan: MakePlan, reference: Reference) -> None:
     tensors, texts = Steps(peers), Steps(peers)
     peers.run(make_plan("spirt", workers=2, epochs=2), after=tensors)
-    ran = peers.run(make_plan("spirt", workers=2, epochs=2, options={"gradients": "json"}), after=texts)
+    plan = make_plan("spirt", workers=2, epochs=2, options={"gradients": "json"})
+    ran = peers.run(plan, after=texts)
+    assert texts.fingerprints[0] == reference(plan)[0]
     assert ran.outcome.replicas_equal
     # Sums in float64, and 14 digits of them, rounded to float32.
     assert distance(texts.last, tensors.last) <= 1e-6
@@ -152,13 +160,17 @@ def test_gradients_as_json_are_the_same(peers: Peers, make_plan: MakePlan, refer
     assert peers.left() == []
 
 
-def test_an_accumulated_gradient_is_the_whole_minibatchs(peers: Peers, make_plan: MakePlan) -> None:
+def test_an_accumulated_gradient_is_the_whole_minibatchs(
+    peers: Peers, make_plan: MakePlan, reference: Reference
+) -> None:
     whole, parts = Steps(peers), Steps(peers)
     peers.run(make_plan("spirt", workers=1, epochs=2), after=whole)
     # 16 samples in 5 parts: of 4, 4, 4 and 4; in 3: of 6, 6 and 4.
     for number in (3, 5, 99):
-        peers.run(make_plan("spirt", workers=1, epochs=2, options={"accumulate": number}), after=parts)
+        plan = make_plan("spirt", workers=1, epochs=2, options={"accumulate": number})
+        peers.run(plan, after=parts)
         assert distance(parts.last, whole.last) <= 1e-6
+        assert torch.equal(parts.last, reference(plan)[1])
 
 
 @pytest.mark.parametrize(
@@ -344,7 +356,9 @@ def test_the_driver_starts_epochs_until_an_accuracy_is_reached(
     assert peers.left() == []
 
 
-def test_mobilenets_buffers_are_the_peers_mean_and_all_judge_by_the_same(peers: Peers, make_plan: MakePlan) -> None:
+def test_mobilenets_buffers_are_the_peers_mean_and_all_judge_by_the_same(
+    peers: Peers, make_plan: MakePlan, curve: Callable[[Plan], Any]
+) -> None:
     plan = make_plan("spirt", model="mobilenet", dataset="synthetic", workers=2, batch_size=4, memory_mb=3008)
     keys, lock = Keys(plan), threading.Lock()
     means: dict[int, torch.Tensor] = {}
@@ -371,6 +385,7 @@ def test_mobilenets_buffers_are_the_peers_mean_and_all_judge_by_the_same(peers: 
     assert judged[0] == judged[1]
     assert ran.outcome.replicas_equal
     assert ran.outcome.parameters == 3_217_226
+    assert (ran.outcome.loss, ran.outcome.accuracy, ran.outcome.parameters_sha256) == curve(plan)
 
 
 def test_what_strangers_send_is_dropped(
