@@ -1,0 +1,40 @@
+"""Builds the pages of the documentation that are made of data: `python docs/build.py`, after the data has changed.
+
+`--check` writes nothing, and fails if a page is not what would be built. A page is a function without arguments that
+returns its Markdown, and a line in PAGES."""
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from slslab.reports.pages import discrepancies
+
+PAGES: dict[str, Callable[[], str]] = {
+    "what-the-paper-did-not-say.md": discrepancies.build,
+}
+
+
+def main() -> int:
+    """Exit code 1 if `--check` finds a page that is missing or not what would be built."""
+    parser = argparse.ArgumentParser(description="Build the pages of the documentation that are made of data.")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if a page is not what would be built")
+    parser.add_argument("--to", type=Path, default=Path(__file__).parent, metavar="DIR", help="where the pages are")
+    arguments = parser.parse_args()
+    stale = 0
+    for name, build in PAGES.items():
+        path = arguments.to / name
+        text = build()
+        if path.is_file() and path.read_text(encoding="utf-8") == text:
+            continue
+        stale += 1
+        if arguments.check:
+            print(f"{path} is not what would be built. Hint: python docs/build.py", file=sys.stderr)
+        else:
+            path.write_text(text, encoding="utf-8")
+            print(f"{path} is written.")
+    return 1 if arguments.check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
