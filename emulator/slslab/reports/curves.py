@@ -31,7 +31,7 @@ def curve(document: Mapping[str, Any]) -> RenderableType:
         cells = [str(row["epoch"]), f"{row['updates']:,}", _loss(row["training_loss"]), _loss(row["test_loss"])]
         cells += [f"{row['test_accuracy']:.2%}"]
         cells += [_loss(row["validation_loss"])] * held_out
-        cells += [f"{row['significant_updates']:,}"] * filtered
+        cells += [str(row["significant_updates"])] * filtered
         table.add_row(*cells, f"{row['training_seconds']:.1f}")
     return Group(head, table, _end(document))
 
