@@ -25,7 +25,7 @@ from slslab.environments.output import TraceFrames
 from slslab.environments.sandbox import StartFailed
 from slslab.environments.spawner import TRACE_DESCRIPTOR
 from slslab.errors import HostError
-from slslab.instances import SAMPLE_S, InstanceRecord, Meter, instance_id
+from slslab.instances import SAMPLE_S, InstanceRecord, Meter, instance_id, launch_record
 from slslab_workers.architecture import Fleet
 
 EVENT, CPU = "event", "cpu"
@@ -137,6 +137,7 @@ class ContainerFleet:
             raise
         self._running[id_] = container
         meter = Meter(id=id_, rank=rank, device=device)
+        self._on_event(launch_record("instance", id_, self._fleet.instance_type, meter.start_ns, rank))
         task = asyncio.ensure_future(self._attend(module, meter, container))
         task.add_done_callback(lambda _: log.close())
         self._tasks.append(task)

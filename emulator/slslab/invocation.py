@@ -200,6 +200,7 @@ class InvocationService:
             return self._conclude(environment, request, metered, init)
         deadline_ms = time.time_ns() // 1_000_000 + timeout_s * 1000
         self._begin_log(environment, request)
+        self._record_begin(environment, request, metered)
         outcome = await environment.invoke(request.handed_out(deadline_ms), timeout_s)
         metered.duration_ns = outcome.lambda_ns
         return self._conclude(environment, request, metered, outcome)
@@ -210,6 +211,7 @@ class InvocationService:
         metered.started, metered.start_ns = datetime.now(UTC), time.monotonic_ns()
         await environment.restart()
         self._begin_log(environment, request)
+        self._record_begin(environment, request, metered)
         try:
             outcome = await environment.start(timeout_s)
         except StartFailed as failure:
@@ -221,6 +223,24 @@ class InvocationService:
             outcome = await environment.invoke(request.handed_out(deadline_ms), left_s)
             metered.duration_ns += outcome.lambda_ns
         return self._conclude(environment, request, metered, outcome)
+
+    def _record_begin(self, environment: Environment, request: Request, metered: Metered) -> None:
+        """Tell what the invocation is billed by as long as it runs; its metered record comes at its end."""
+        function = request.target.function
+        self._host.record(
+            {
+                "record": "begin",
+                "of": "invocation",
+                "id": request.request_id,
+                "function": function.name,
+                "environment": environment.id,
+                "memory_mb": function.memory_mb,
+                "architecture": function.architecture,
+                "ephemeral_mb": function.ephemeral_mb,
+                "init_ms": metered.init_ms,
+                "start_ns": metered.start_ns,
+            }
+        )
 
     def _conclude(self, environment: Environment, request: Request, metered: Metered, outcome: Outcome) -> Response:
         """Write the log's last lines, hand the metered record on, and shape the answer."""

@@ -13,7 +13,7 @@ import psutil
 from slslab.configuration import REGION
 from slslab.emulator import Emulator, memory_budget_mb
 from slslab.errors import RequestError
-from slslab.instances import InstanceRecord, ProcessLauncher, choose_devices
+from slslab.instances import InstanceRecord, ProcessLauncher, choose_devices, launch_record
 from slslab.metering import InvocationRecord
 from slslab.pool import own_event
 from slslab.session import Session
@@ -151,6 +151,8 @@ def host_meter(requirements: Requirements, recorder: Recorder) -> Callable[[], N
     and Step Functions."""
     began_ns = time.monotonic_ns()
     hosts = [TENSOR_HOST] * requirements.tensor_databases + [QUEUE_HOST] * bool(requirements.queue)
+    for number, instance_type in enumerate(hosts):
+        recorder.event(launch_record("host", str(number), instance_type, began_ns))
 
     def tell() -> None:
         for instance_type in hosts:

@@ -72,6 +72,7 @@ _RECORDS: Mapping[str, Mapping[str, type | tuple[type, ...]]] = {
     "header": {"schema": int, "run": str, "clock": str},
     "event": _EVENT,
     "clock": {"environment": str, "wall_ns": int, "host_delay_ns": int},
+    "begin": {"of": str, "id": str, "start_ns": int},
     "invocation": {"request_id": str},
     "instance": {
         **dict.fromkeys(("id", "type", "device"), str),
@@ -236,7 +237,7 @@ def _check(record: Any) -> None:
     """ValueError if the record is not of the schema."""
     kind = record.get("record") if isinstance(record, dict) else None
     if not isinstance(kind, str) or kind not in _RECORDS:
-        raise ValueError("it is no header, event, clock, invocation or instance")
+        raise ValueError("it is no header, event, clock, begin, invocation or instance")
     for name, wanted in _RECORDS[kind].items():
         if not isinstance(record.get(name, record), wanted):
             raise ValueError(f"{kind} has no valid {name!r}")

@@ -91,7 +91,9 @@ def test_instances_are_metered_from_launch_to_end(containers: Containers, tmp_pa
     assert slow.cpu_seconds > 0
     assert (slow.billed_seconds, slow.type, slow.device) == (60, "g4dn.xlarge", "cpu")
     assert (launch.logs / f"{quick.id}.log").read_text() == "rank 1 of the stack\n"
-    assert sorted(event["environment"] for event in launch.events) == sorted([slow.id, quick.id])
+    events = [record for record in launch.events if record["record"] == "event"]
+    assert sorted(event["environment"] for event in events) == sorted([slow.id, quick.id])
+    assert {record["id"] for record in launch.events if record["record"] == "begin"} == {slow.id, quick.id}
 
 
 def test_one_that_fails_ends_the_others(containers: Containers, tmp_path: Path) -> None:

@@ -124,8 +124,12 @@ print(json.dumps(seen | {"session": os.getsid(0) == os.getpid(), "cuda": os.envi
     assert (zero.type, zero.device, zero.function, zero.billed_seconds) == ("g4dn.xlarge", "cpu", "program", 60)
     assert 50 < zero.peak_memory_mb < 500
     assert zero.cpu_seconds > 0
-    assert [(e["record"], e["function"], e["op"]) for e in recorded.events] == [("event", "program", "compute")] * 2
-    assert {(e["environment"], e["invocation"], e["worker"]) for e in recorded.events} == {
+    begun, events = recorded.events[:2], recorded.events[2:]
+    assert [(e["record"], e["of"], e["id"], e["type"], e["worker"], e["start_ns"]) for e in begun] == [
+        ("begin", "instance", record.id, "g4dn.xlarge", record.worker, record.start_ns) for record in (zero, one)
+    ]
+    assert [(e["record"], e["function"], e["op"]) for e in events] == [("event", "program", "compute")] * 2
+    assert {(e["environment"], e["invocation"], e["worker"]) for e in events} == {
         (record.id, record.id, record.worker) for record in (zero, one)
     }
     seen = json.loads((recorded.logs / f"{zero.id}.log").read_text())
@@ -148,7 +152,9 @@ for number in range(3000):
 os._exit(0)
 """)
     recorded.run(1)
-    assert [event["resource"] for event in recorded.events] == [str(number) for number in range(3000)]
+    begun, *events = recorded.events
+    assert begun["record"] == "begin"
+    assert [event["resource"] for event in events] == [str(number) for number in range(3000)]
 
 
 @pytest.mark.parametrize(
@@ -241,7 +247,7 @@ from slslab_workers.architecture import Fleet
 logs = Path({str(tmp_path / "logs")!r})
 with Session() as session:
     launcher = ProcessLauncher(Fleet("g4dn.xlarge", "cpu"), session=session, variables={{}}, logs=logs,
-                               on_event=print, on_record=print)
+                               on_event=str, on_record=str)
     with launcher.launch("program", [{{}}, {{}}], {{"PYTHONPATH": {str(tmp_path)!r}}}) as running:
         while sum(path.read_text() == "up\\n" for path in logs.iterdir()) < 2:
             time.sleep(0.01)

@@ -295,8 +295,8 @@ def test_a_trace_may_be_compacted_by_several_at_once(tmp_path: Path) -> None:
     ("line", "says"),
     [
         ("{broken", "Expecting property name"),
-        ("5", "no header, event, clock, invocation or instance"),
-        ('{"record": ["event"]}', "no header, event, clock, invocation or instance"),
+        ("5", "no header, event, clock, begin, invocation or instance"),
+        ('{"record": ["event"]}', "no header, event, clock, begin, invocation or instance"),
         (json.dumps(event("compute", 5, 4)), "ends before it starts"),
         (json.dumps(event("compute", 0, 1, step="0")), "event has no valid 'step'"),
         (json.dumps({k: v for k, v in event("compute", 0, 1).items() if k != "etag"}), "event has no valid 'etag'"),

@@ -17,7 +17,7 @@ Sink = Callable[[dict[str, Any]], None]
 class Span:
     """One event in the making; the code under measurement fills in what only it knows, also what it became."""
 
-    __slots__ = ("bytes", "etag", "failed", "op", "overhead", "phase", "reads", "requests", "resource")
+    __slots__ = ("bytes", "etag", "failed", "loss", "op", "overhead", "phase", "reads", "requests", "resource")
 
     def __init__(self, op: str, phase: str, resource: str, overhead: bool) -> None:
         self.op = op
@@ -29,6 +29,8 @@ class Span:
         self.overhead = overhead
         self.failed = False
         self.reads: tuple[str, ...] = ()
+        # Of a minibatch; for those who watch the run, its result has it too.
+        self.loss: float | None = None
 
 
 class Tracer:
@@ -85,6 +87,7 @@ class Tracer:
                     "step": self.step,
                     "invocation": self.invocation,
                     **({"reads": span.reads} if span.reads else {}),
+                    **({"loss": span.loss} if span.loss is not None else {}),
                 }
             )
 

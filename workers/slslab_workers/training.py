@@ -209,8 +209,9 @@ class Trainer:
         self.tracer.epoch, self.tracer.step = epoch, step
         inputs, targets = fetch_minibatch(self.objects, self.plan, *self.minibatch(state))
         inputs, targets = inputs.to(self.device), targets.to(self.device)
-        with self.tracer.span("compute", "compute"):
+        with self.tracer.span("compute", "compute") as span:
             loss, gradient = compute_gradient(state.model, inputs, targets)
+            span.loss = loss
             gradient = self._to_host(gradient)
         state.losses.append(loss)
         leaving = self.synchronise(state, Step(epoch, step, loss, gradient, self._short_of_time(started)))

@@ -368,7 +368,9 @@ class Environment:
         self._record_clock(now)
 
     def _record_clock(self, now: int) -> None:
-        self._host.record({"record": "clock", "environment": self.id, "wall_ns": now, "host_delay_ns": self._delay_ns})
+        peak = sum(self._peaks.values())
+        own = {"record": "clock", "environment": self.id}
+        self._host.record({**own, "wall_ns": now, "host_delay_ns": self._delay_ns, "peak_bytes": peak})
 
     def _memory_exceeded(self) -> bool:
         limit = self.function.memory_mb * MB

@@ -50,8 +50,9 @@ def compute_gradients(peer: Peer, event: Mapping[str, Any]) -> dict[str, Any]:
     if has_buffers(model):
         write_buffers(model, torch.from_numpy(peer.database.get(peer.keys.buffers(peer.epoch), "fetch")))
     inputs, targets = training.fetch_minibatch(peer.objects, plan, peer.rank, peer.epoch, batch)
-    with peer.tracer.span("compute", "compute"):
+    with peer.tracer.span("compute", "compute") as span:
         loss, gradient = accumulated(model, inputs, targets, peer.settings.accumulate)
+        span.loss = loss
     if peer.settings.gradients == "json":
         key = peer.keys.json_gradients(peer.epoch)
         peer.database.push_json(key, gradient.numpy(), "synchronise", overhead=False)
