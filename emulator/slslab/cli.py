@@ -18,6 +18,7 @@ from slslab.exporting import export
 from slslab.hosting import down, status, up
 from slslab.launching import run
 from slslab.replaying import replay
+from slslab.reporting import report
 from slslab.reproducing import reproduce
 from slslab.showing import bill, compare, runs, show
 from slslab.terminal import INTERRUPTED
@@ -39,6 +40,7 @@ def root() -> None:
     slslab run scatterreduce --epochs 5      train, and see what it did and what it cost
     slslab show                              the last run again
     slslab compare last~1 last               two runs side by side
+    slslab report --open                     the last run's page, which every run leaves in its directory
     slslab replay last --memory 1024,3008    what it would have been on Lambda, and with other memory
     slslab ask --help                        questions about a run: cheapest memory, waiting, crossings
     slslab reproduce --help                  published tables beside the model
@@ -53,6 +55,7 @@ root.add_command(runs)
 root.add_command(show)
 root.add_command(compare)
 root.add_command(bill)
+root.add_command(report)
 root.add_command(export)
 root.add_command(replay)
 root.add_command(ask)

@@ -124,6 +124,8 @@ def _run(name: str, values: dict[str, Any], options: dict[str, Any]) -> None:
     with Bar() as bar:
         document = run_plan(name, values, options, out=out, book=prices, progress=bar)
     print_document(document, lambda: tables.summary(document), json_)
+    if trouble := document["report"]["error"]:
+        click.echo(f"The run's page could not be written. {trouble}\nHint: `slslab report` tries again.", err=True)
     if document["status"] != "done":
         raise click.exceptions.Exit(INTERRUPTED if document["error"]["type"] == "Interrupted" else 1)
 

@@ -1,5 +1,7 @@
 """`slslab runs | show | compare | bill`: what runs recorded, did and cost."""
 
+from pathlib import Path
+
 import click
 
 from slslab.errors import RequestError
@@ -34,15 +36,28 @@ def show(run: str, json_: bool) -> None:
 
 @click.command()
 @click.argument("runs", nargs=-1, required=True, metavar="RUN RUN...")
+@click.option(
+    "--html",
+    "page",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write it as a page, too: one HTML file with charts, and intervals of the differences of means.",
+)
 @json_option
-def compare(runs: tuple[str, ...], json_: bool) -> None:
+def compare(runs: tuple[str, ...], page: Path | None, json_: bool) -> None:
     """Set runs side by side: time, memory, cost by line, bytes, accuracy."""
     from slslab.execution import read_document
     from slslab.reports import tables
+    from slslab.runs import resolve
 
     if len(runs) < 2:
         raise RequestError("compare needs two runs.", "slslab compare last~1 last")
     documents = [read_document(run) for run in runs]
+    if page is not None:
+        from slslab.reports.html.files import read_events, write_page
+        from slslab.reports.html.pages import comparison_page
+
+        write_page(page, comparison_page(documents, [read_events(resolve(run).path) for run in runs]))
     print_document(documents, lambda: tables.comparison(documents), json_)
 
 

@@ -1,34 +1,29 @@
-"""Charts as Vega-Lite specifications, made with Altair. They fill their containers' width; legends are HTML, and wrap."""
+"""Charts as Vega-Lite specifications, made with Altair. They fill their containers; legends are HTML, which wraps."""
 
-from collections.abc import Mapping, Sequence
-from textwrap import fill
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from slslab.metrics import PHASES
+from slslab.reports.html import formats
 from slslab.reports.html.parts import Chart, Data, Key
+from slslab.reports.html.scales import (
+    DATA,
+    PHASE_KEYS,
+    basis_keys,
+    colour_scale,
+    name_axis,
+    number_axis,
+    open_chart,
+    specification,
+    whole_ticks,
+)
 from slslab.reports.html.timeline import Timeline
 
 if TYPE_CHECKING:
-    import altair as alt
-
     from slslab.reports.html.communication import Communication
 
-PHASE_KEYS = tuple(Key(phase, phase) for phase in PHASES)
-DATA = "data"
-SERIES = 8
-# Pixels per bar, and characters per line of its name.
-STEP, NAME = 26, 18
+# Pixels per bar.
+STEP = 26
 Rows = Sequence[Sequence[str | int | float | None]]
-
-
-def series_keys(names: Sequence[str]) -> tuple[Key, ...]:
-    """A colour for each name; from the eighth on they share one."""
-    return tuple(Key(name, str(min(number, SERIES))) for number, name in enumerate(names, 1))
-
-
-def basis_keys(*names: str) -> tuple[Key, ...]:
-    """The colours of how numbers are known."""
-    return tuple(Key(name, name) for name in names)
 
 
 def stacked_bars(
@@ -40,12 +35,12 @@ def stacked_bars(
     order = {key.label: number for number, key in enumerate(keys)}
     data = Data(("bar", "part", "value", "order"), [(*row, order[str(row[1])]) for row in rows])
     chart = (
-        _chart(height=alt.Step(STEP))
+        open_chart(height=STEP * len({row[0] for row in rows}))
         .mark_bar()
         .encode(
-            x=alt.X("value:Q", title=title, stack="zero", axis=_axis()),
-            y=_names(),
-            color=alt.Color("part:N", scale=_colours(keys), legend=None),
+            x=alt.X("value:Q", title=title, stack="zero", axis=number_axis()),
+            y=name_axis(),
+            color=alt.Color("part:N", scale=colour_scale(keys), legend=None),
             order=alt.Order("order:Q"),
             tooltip=[
                 alt.Tooltip("bar:N", title="of"),
@@ -75,12 +70,12 @@ def grouped_bars(
     several = len(keys) > 1
     encoding: dict[str, Any] = {"yOffset": alt.YOffset("part:N", sort=[key.label for key in keys])} if several else {}
     chart = (
-        _chart(height=alt.Step(15 if several else STEP, **({"for": "offset"} if several else {})))
+        open_chart(height=(14 * len(keys) + 8 if several else STEP) * len({row[0] for row in rows}))
         .mark_bar()
         .encode(
-            x=alt.X("value:Q", title=title, axis=_axis(axis_format)),
-            y=_names(),
-            color=alt.Color("part:N", scale=_colours(keys), legend=None),
+            x=alt.X("value:Q", title=title, axis=number_axis(**({"format": axis_format} if axis_format else {}))),
+            y=name_axis(),
+            color=alt.Color("part:N", scale=colour_scale(keys), legend=None),
             tooltip=[
                 alt.Tooltip("bar:N", title="of"),
                 alt.Tooltip("part:N", title="which"),
@@ -103,17 +98,17 @@ def bars_to_limit(identifier: str, label: str, rows: Rows, title: str, limit: st
         alt.Tooltip("value:Q", title=title, format=",d"),
         alt.Tooltip("limit:Q", title=limit, format=",d"),
     ]
-    base = alt.Chart(alt.NamedData(name=DATA)).encode(y=_names(), tooltip=tooltip)
-    bars = base.mark_bar(color="var(--c-measured)").encode(x=alt.X("value:Q", title=title, axis=_axis()))
+    base = alt.Chart(alt.NamedData(name=DATA)).encode(y=name_axis(), tooltip=tooltip)
+    bars = base.mark_bar(color="var(--c-measured)").encode(x=alt.X("value:Q", title=title, axis=number_axis()))
     marks = base.mark_tick(color="var(--c-limit)", thickness=3, size=STEP - 4).encode(x="limit:Q")
-    chart = alt.layer(bars, marks, width="container", height=alt.Step(STEP))
+    chart = alt.layer(bars, marks, width="container", height=STEP * len(rows))
     return Chart(identifier, label, specification(chart), {DATA: data}, keys, caption)
 
 
 def lines(
     identifier: str,
     label: str,
-    rows: Rows,
+    rows: Sequence[tuple[str, float, float | None]],
     keys: Sequence[Key],
     titles: tuple[str, str],
     *,
@@ -124,18 +119,20 @@ def lines(
     """Lines through points: rows of (series, x, y); `percent` for shares, `whole` where x are whole numbers."""
     import altair as alt
 
-    data = Data(("line", "x", "y"), [row for row in rows if row[2] is not None])
+    known = [(name, x, y) for name, x, y in rows if y is not None]
+    data = Data(("line", "x", "y"), known)
     points = len(data.rows) <= 60 * len(keys)
-    ticks = {"tickMinStep": 1} if whole else {}
+    x, y = [row[1] for row in known], [row[2] for row in known]
+    across = number_axis(values=whole_ticks(min(x), max(x)), format=",d") if whole else number_axis()
+    # Where all are alike, there is room above and below for ticks.
+    within = alt.Scale(domain=[max(0, min(y) - 0.02), min(1, max(y) + 0.02)]) if percent else alt.Scale(zero=False)
     chart = (
-        _chart(height=220)
+        open_chart(height=220)
         .mark_line(point={"size": 34, "filled": True} if points else False, strokeWidth=2)
         .encode(
-            x=alt.X("x:Q", title=titles[0], scale=alt.Scale(nice=False), axis=_axis(",~d" if whole else "", **ticks)),
-            y=alt.Y(
-                "y:Q", title=titles[1], scale=alt.Scale(zero=False), axis=alt.Axis(format=".0%" if percent else "~g")
-            ),
-            color=alt.Color("line:N", scale=_colours(keys), legend=None),
+            x=alt.X("x:Q", title=titles[0], scale=alt.Scale(nice=False), axis=across),
+            y=alt.Y("y:Q", title=titles[1], scale=within, axis=alt.Axis(format="~%" if percent else "~g", tickCount=5)),
+            color=alt.Color("line:N", scale=colour_scale(keys), legend=None),
             tooltip=[
                 alt.Tooltip("line:N", title="of"),
                 alt.Tooltip("x:Q", title=titles[0], format=",~g"),
@@ -146,8 +143,10 @@ def lines(
     return Chart(identifier, label, specification(chart), {DATA: data}, tuple(keys) if len(keys) > 1 else (), caption)
 
 
-def gantt(identifier: str, label: str, timeline: Timeline, caption: str) -> Chart:
-    """A timeline in seconds from its beginning; dragging moves it, and turning the wheel with Shift magnifies it."""
+def gantt(identifier: str, label: str, timeline: Timeline, names: Callable[[str], str], caption: str) -> Chart:
+    """A timeline in seconds from its beginning; dragging moves it, and turning the wheel with Shift magnifies it.
+
+    `names` makes the functions' names short."""
     import altair as alt
 
     columns = ("bar", "start", "end", "phase", "function", "events")
@@ -157,21 +156,22 @@ def gantt(identifier: str, label: str, timeline: Timeline, caption: str) -> Char
             round((bar.start_ns - timeline.start_ns) / 1e9, 6),
             round((bar.end_ns - timeline.start_ns) / 1e9, 6),
             bar.phase,
-            bar.function,
+            names(bar.function),
             bar.events,
         )
         for bar in timeline.bars
     ]
     span = (timeline.end_ns - timeline.start_ns) / 1e9
+    step = 34 if len(timeline.rows) <= 8 else 22 if len(timeline.rows) <= 24 else 15
     zoom = alt.selection_interval(bind="scales", encodings=["x"], zoom="wheel![event.shiftKey]")
     chart = (
-        _chart(height=alt.Step(34 if len(timeline.rows) <= 8 else 22 if len(timeline.rows) <= 24 else 15))
+        open_chart(height=step * len(timeline.rows))
         .mark_bar(clip=True)
         .encode(
-            x=alt.X("start:Q", title="wall time, s", scale=alt.Scale(domain=[0, span], nice=False), axis=_axis()),
+            x=alt.X("start:Q", title="wall time, s", scale=alt.Scale(domain=[0, span], nice=False), axis=number_axis()),
             x2="end:Q",
-            y=_names(sort=list(timeline.rows)),
-            color=alt.Color("phase:N", scale=_colours(PHASE_KEYS), legend=None),
+            y=name_axis(sort=list(timeline.rows)),
+            color=alt.Color("phase:N", scale=colour_scale(PHASE_KEYS), legend=None),
             tooltip=[
                 alt.Tooltip("bar:N", title="of"),
                 alt.Tooltip("phase:N", title="phase"),
@@ -193,10 +193,10 @@ def heat_map(identifier: str, label: str, found: "Communication", texts: Mapping
     total: dict[tuple[str, str], int] = {}
     for one in found.transfers:
         total[one.source, one.target] = total.get((one.source, one.target), 0) + one.bytes
-    rows = [(*ends, amount, texts[ends]) for ends, amount in total.items()]
+    rows = [(*ends, amount, formats.size(amount), texts[ends]) for ends, amount in total.items()]
     order = list(found.participants)
     # Where a column is narrower than a number, it has none; the tooltip has.
-    room = alt.ExprRef(f"width / {len(order)} > 58 ? 1 : 0")
+    room = alt.ExprRef(f"width / {len(order)} > 62 ? 1 : 0")
     base = alt.Chart(alt.NamedData(name=DATA)).encode(
         x=alt.X("target:N", sort=order, title="to worker", axis=alt.Axis(labelAngle=0, orient="top", ticks=False)),
         y=alt.Y("source:N", sort=order, title="from worker", axis=alt.Axis(ticks=False)),
@@ -212,49 +212,91 @@ def heat_map(identifier: str, label: str, found: "Communication", texts: Mapping
             "bytes:Q", legend=None, scale=alt.Scale(type="sqrt", domainMin=0, range=[0.05, 0.62])
         )
     )
-    numbers = base.mark_text(color="var(--text)", fontSize=11, opacity=room).encode(text=alt.Text("bytes:Q", format=".3~s"))
+    numbers = base.mark_text(color="var(--text)", fontSize=11, opacity=room).encode(text="size:N")
     step = 34 if len(order) <= 12 else 18
-    chart = alt.layer(cells, numbers, width="container", height=alt.Step(step))
-    data = Data(("source", "target", "bytes", "stores"), rows)
+    chart = alt.layer(cells, numbers, width="container", height=step * len(order))
+    data = Data(("source", "target", "bytes", "size", "stores"), rows)
     return Chart(identifier, label, specification(chart), {DATA: data})
 
 
-def specification(chart: "alt.TopLevelMixin") -> Mapping[str, Any]:
-    """A chart as a Vega-Lite document without what the page itself adds."""
-    document: dict[str, Any] = chart.to_dict()
-    for name in ("$schema", "config"):
-        document.pop(name, None)
-    return {"autosize": {"type": "fit-x", "contains": "padding"}, **document}
-
-
-def _chart(height: Any) -> "alt.Chart":
+def dots(
+    identifier: str, label: str, rows: Rows, keys: Sequence[Key], title: str, name: str = "", caption: str = ""
+) -> Chart:
+    """Points with ranges: rows of (bar, series, value, low or None, high or None); `name` stands above."""
     import altair as alt
 
-    return alt.Chart(alt.NamedData(name=DATA), width="container", height=height)
+    data = Data(("bar", "part", "value", "low", "high"), rows)
+    domain = [key.label for key in keys]
+    tooltip = [
+        alt.Tooltip("bar:N", title="of"),
+        alt.Tooltip("part:N", title="which"),
+        alt.Tooltip("value:Q", title=title, format=",.6~g"),
+        alt.Tooltip("low:Q", title="from", format=",.6~g"),
+        alt.Tooltip("high:Q", title="to", format=",.6~g"),
+    ]
+    base = alt.Chart(alt.NamedData(name=DATA)).encode(
+        y=name_axis(),
+        yOffset=alt.YOffset("part:N", sort=domain),
+        color=alt.Color("part:N", scale=colour_scale(keys), legend=None),
+        tooltip=tooltip,
+    )
+    # Also by shape, for those to whom the colours are alike.
+    shapes = alt.Scale(domain=domain, range=["diamond", "square", "circle", "triangle-up"][: len(domain)])
+    marks = base.mark_point(filled=True, size=64, opacity=1).encode(
+        x=alt.X("value:Q", title=title, axis=number_axis()), shape=alt.Shape("part:N", scale=shapes, legend=None)
+    )
+    ranges = base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=2).encode(x="low:Q", x2="high:Q")
+    height = (8 * len(keys) + 12) * len({row[0] for row in rows})
+    chart = alt.layer(ranges, marks, width="container", height=height)
+    return Chart(identifier, label, specification(chart), {DATA: data}, tuple(keys), caption, name)
 
 
-def _axis(format: str = "", **more: Any) -> "alt.Axis":
-    """A horizontal axis of numbers with about one tick per 90 pixels."""
+def differences(identifier: str, label: str, rows: Rows, title: str, name: str = "") -> Chart:
+    """Relative differences with their intervals around zero: rows of (bar, difference, low, high), shares of one."""
     import altair as alt
 
-    given = {"format": format} if format else {}
-    return alt.Axis(tickCount=alt.ExprRef("max(2, round(width / 90))"), labelOverlap=True, **given, **more)
+    data = Data(("bar", "value", "low", "high"), rows)
+    tooltip = [
+        alt.Tooltip("bar:N", title="of"),
+        alt.Tooltip("value:Q", title="difference", format="+.1%"),
+        alt.Tooltip("low:Q", title="from", format="+.1%"),
+        alt.Tooltip("high:Q", title="to", format="+.1%"),
+    ]
+    base = alt.Chart(alt.NamedData(name=DATA)).encode(y=name_axis(), tooltip=tooltip)
+    ranges = base.mark_rule(color="var(--c-1)", strokeWidth=3, opacity=0.55).encode(
+        x=alt.X("low:Q", title=title, axis=number_axis(format="+~%")), x2="high:Q"
+    )
+    marks = base.mark_point(filled=True, size=70, color="var(--c-1)", opacity=1).encode(x="value:Q")
+    zero = alt.Chart(alt.NamedData(name=DATA)).mark_rule(color="var(--muted)", strokeDash=[4, 3]).encode(x=alt.datum(0))
+    chart = alt.layer(zero, ranges, marks, width="container", height=STEP * len(rows))
+    return Chart(identifier, label, specification(chart), {DATA: data}, (), "", name)
 
 
-def _names(sort: list[str] | None = None) -> "alt.Y":
-    """A vertical axis of names in the order of the data, those with line breaks on several lines."""
+def ranks(identifier: str, label: str, rows: Rows, ways: Sequence[str], keys: Sequence[Key], title: str) -> Chart:
+    """Places, the first above, over the ways in which they were found: rows of (series, way, place, value)."""
     import altair as alt
 
-    axis = alt.Axis(labelExpr=r"split(datum.label, '\n')", labelLimit=150, domain=False, ticks=False)
-    return alt.Y("bar:N", title=None, sort=sort, axis=axis)
-
-
-def wrap(name: str) -> str:
-    """A long name on several lines, as the names of bars are written."""
-    return fill(name, NAME, break_long_words=False)
-
-
-def _colours(keys: Sequence[Key]) -> "alt.Scale":
-    import altair as alt
-
-    return alt.Scale(domain=[key.label for key in keys], range=[f"var(--c-{key.colour})" for key in keys])
+    data = Data(("line", "way", "place", "value"), rows)
+    places = max((int(row[2] or 1) for row in rows), default=1)
+    chart = (
+        open_chart(height=34 * places)
+        .mark_line(point={"size": 130, "filled": True}, strokeWidth=3)
+        .encode(
+            x=alt.X(
+                "way:N", sort=list(ways), title=None, scale=alt.Scale(type="point", padding=0.35),
+                axis=alt.Axis(labelAngle=0, orient="top", domain=False, ticks=False),
+            ),
+            y=alt.Y(
+                "place:Q", title="place", scale=alt.Scale(domain=[places + 0.4, 0.6], nice=False),
+                axis=alt.Axis(values=list(range(1, places + 1)), format="d", grid=False, domain=False, ticks=False),
+            ),
+            color=alt.Color("line:N", scale=colour_scale(keys), legend=None),
+            tooltip=[
+                alt.Tooltip("line:N", title="of"),
+                alt.Tooltip("way:N", title="way"),
+                alt.Tooltip("place:Q", title="place"),
+                alt.Tooltip("value:Q", title=title, format=",.6~g"),
+            ],
+        )
+    )  # fmt: skip
+    return Chart(identifier, label, specification(chart), {DATA: data}, tuple(keys))

@@ -16,8 +16,8 @@ def significant(value: float | None, digits: int = 4) -> str:
     """A number with so many significant digits at least, its integral digits always, and never an exponent."""
     if value is None:
         return MISSING
-    if value == 0:
-        return "0"
+    if isinstance(value, int) or value == 0:
+        return f"{value:,.0f}"
     places = max(0, digits - 1 - Decimal(value).adjusted())
     return f"{value:,.{places}f}"
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
+from warnings import catch_warnings, simplefilter
 
 from slslab.metrics import BESIDE
 
@@ -38,7 +39,10 @@ def welch(first: Sequence[float], second: Sequence[float], confidence: float = C
         return None
     from scipy.stats import ttest_ind
 
-    found = ttest_ind(second, first, equal_var=False).confidence_interval(confidence)
+    with catch_warnings():
+        # Where one of the samples does not vary, its variance is zero, and scipy says that it may be inexact.
+        simplefilter("ignore", RuntimeWarning)
+        found = ttest_ind(second, first, equal_var=False).confidence_interval(confidence)
     means = fmean(first), fmean(second)
     return Interval(*means, (len(first), len(second)), means[1] - means[0], float(found.low), float(found.high))
 
@@ -62,7 +66,6 @@ def worker_samples(document: Mapping[str, Any]) -> dict[str, list[float]]:
     """Figures of a run's document that there is one of for each worker."""
     per_worker = [worker for worker in document.get("per_worker", ()) if worker["worker"] >= 0]
     return {
-        "billed time": [worker["billed_seconds"] for worker in per_worker],
-        "peak memory": [worker["peak_memory_mb"] for worker in per_worker],
-        "wait": [worker["phases"]["wait"] for worker in per_worker],
+        "billed time a worker, s": [worker["billed_seconds"] for worker in per_worker],
+        "peak memory a worker, MB": [worker["peak_memory_mb"] for worker in per_worker],
     }

@@ -4,8 +4,8 @@ from collections import defaultdict
 from decimal import Decimal
 
 from slslab.metrics import PHASES, Records, Rows
-from slslab.reports.html import charts, formats
-from slslab.reports.html.parts import Card, Cell, Document, Table
+from slslab.reports.html import charts, formats, scales
+from slslab.reports.html.parts import Card, Cell, Document, Key, Table
 
 # Bars of memory; beyond it, the greatest of each function alone.
 MEMORY_BARS = 24
@@ -19,7 +19,7 @@ def phases_card(document: Document) -> Card | None:
     # On a busy host `other` may be some ms below zero, which no bar can show; the table does.
     rows = [(_rank(one), phase, max(0.0, one["phases"][phase])) for one in per_worker for phase in PHASES]
     clock = "wall time, s" if document.get("instances") else "Lambda time, s"
-    chart = charts.stacked_bars("phases", f"Bars: {clock} of each phase, per worker", rows, charts.PHASE_KEYS, clock)
+    chart = charts.stacked_bars("phases", f"Bars: {clock} of each phase, per worker", rows, scales.PHASE_KEYS, clock)
     table = Table(
         ("worker", *(f"{phase} s" for phase in PHASES), "billed s", "invocations", "peak MB"),
         [
@@ -54,7 +54,7 @@ def modelled_card(document: Document) -> Card | None:
             rows.append((_rank(one), "modelled", other["billed_seconds"]))
             cells[2], cells[4] = f"{other['seconds']:,.3f}", f"{other['billed_seconds']:,.3f}"
         table.append(cells)
-    keys = charts.basis_keys("measured", "modelled")
+    keys = scales.basis_keys("measured", "modelled")
     chart = charts.grouped_bars(
         "modelled", "Bars: billed seconds per worker, measured and modelled", rows, keys, "billed time, s"
     )
@@ -94,40 +94,44 @@ def bill_card(document: Document) -> Card | None:
     theirs: dict[str, Decimal] = defaultdict(Decimal)
     for line in modelled["lines"] if modelled else ():
         theirs[line["item"]] += Decimal(line["amount"])
-    rows = [(charts.wrap(line["item"]), "measured", float(line["amount"])) for line in lines]
-    rows += [(charts.wrap(item), "modelled", float(amount)) for item, amount in theirs.items() if amount]
-    keys = charts.basis_keys("measured", "modelled") if modelled else charts.basis_keys("measured")
+    rows = [(scales.short_line(line["item"]), "measured", float(line["amount"])) for line in lines]
+    rows += [(scales.short_line(item), "modelled", float(amount)) for item, amount in theirs.items() if amount]
+    keys = scales.basis_keys("measured", "modelled") if modelled else scales.basis_keys("measured")
     figures = (
         charts.grouped_bars(
             "bill", f"Bars: {unit} of each line of the bill", rows, keys, f"amount, {unit}", axis_format="~g"
         ),
     )
-    columns = ("item", "quantity", "unit", f"price {unit}", f"amount {unit}")
-    table = [
-        (
-            line["item"],
-            _quantity(line["quantity"]),
-            line["unit"],
-            Cell(_price(line["price"]), title=f"{line['price']}: {line['status']}"),
-            Cell(f"{Decimal(line['amount']):.8f}", title=line["amount"]),
-        )
+    table: list[list[str | Cell]] = [
+        [
+            Cell(
+                line["item"],
+                f"{_quantity(line['quantity'])} {line['unit']} × {_price(line['price'])}, {line['status']}",
+            ),
+            _amount(line["amount"]),
+        ]
         for line in cost["lines"]
     ]
-    total: tuple[str | Cell, ...] = ("total", "", "", "", Cell(f"{Decimal(cost['total']):.8f}", title=cost["total"]))
+    table += [
+        [Cell(one["item"], f"{_quantity(one['quantity'])} {one['unit']}, no price in {cost['book']['name']}"), "–"]
+        for one in cost["not_billed"]
+    ]
+    total: list[str | Cell] = ["total", _amount(cost["total"])]
+    columns = ["line", f"measured, {unit}"]
     if modelled:
-        columns += (f"modelled {unit}",)
-        table = [(*row, f"{theirs.get(str(row[0]), Decimal(0)):.8f}") for row in table]
-        total += (f"{Decimal(modelled['total']):.8f}",)
-    for left_out in cost["not_billed"]:
-        row = (left_out["item"], _quantity(left_out["quantity"]), left_out["unit"], "no price", "–")
-        table.append((*row, "–")[: len(columns)])
-    book = cost["book"]
+        columns.append(f"modelled, {unit}")
+        names = [*(line["item"] for line in cost["lines"]), *(one["item"] for one in cost["not_billed"])]
+        for row, name in zip(table, names, strict=True):
+            row.append(_amount(str(theirs[name])))
+        table += [[name, "–", _amount(str(amount))] for name, amount in theirs.items() if name not in names]
+        total.append(_amount(modelled["total"]))
+    book, standing = cost["book"], dict.fromkeys(line["status"] for line in cost["lines"])
     return Card(
         "card-bill",
         "Cost by line",
         figures if rows else (),
-        (Table(columns, table, total, words=frozenset({0, 2})),),
-        notes=(f"Prices of {book['name']}, {book['date']}.",),
+        (Table(tuple(columns), table, tuple(total)),),
+        notes=(f"Prices of {book['name']}, {book['date']}: {', '.join(standing)} ones.",),
     )
 
 
@@ -137,11 +141,11 @@ def learning_card(document: Document) -> Card | None:
     found = []
     if loss:
         rows = [("training loss", number, value) for number, value in enumerate(loss, 1)]
-        key = charts.series_keys(["training loss"])
+        key = scales.series_keys(["training loss"])
         found.append(charts.lines("loss", "Line: training loss per epoch", rows, key, ("epoch", "training loss, nats")))
     if accuracy:
         rows = [("test accuracy", number, value) for number, value in enumerate(accuracy, 1)]
-        key = (charts.Key("test accuracy", "3"),)
+        key = (Key("test accuracy", "3"),)
         titles = ("epoch", "test accuracy, %")
         found.append(charts.lines("accuracy", "Line: test accuracy per epoch", rows, key, titles, percent=True))
     if not found:
@@ -218,8 +222,8 @@ def short_name(function: str, run: str) -> str:
 
 def _place(name: str, worker: int) -> str:
     if worker < 0:
-        return charts.wrap(name)
-    return charts.wrap(f"worker {worker}" if name == "worker" else f"{name} {worker}")
+        return name
+    return f"worker {worker}" if name == "worker" else f"{name} {worker}"
 
 
 def _rank(worker: Document) -> str:
@@ -229,6 +233,10 @@ def _rank(worker: Document) -> str:
 def _quantity(quantity: str) -> str:
     number = Decimal(quantity)
     return f"{number:,}" if number == number.to_integral_value() else f"{number:,.6f}"
+
+
+def _amount(amount: str) -> Cell:
+    return Cell(f"{Decimal(amount):.8f}", title=amount)
 
 
 def _price(price: str) -> str:

@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from slslab import __version__
 from slslab.metrics import Records, Rows
@@ -39,6 +39,22 @@ def run_content(document: Document, events: Rows | None = None, invocations: Rec
     from slslab.reports.html.runs import describe_run
 
     return _content(describe_run(document, events, invocations))
+
+
+def comparison_page(documents: Sequence[Document], traces: Sequence[Rows | None]) -> str:
+    """The page of runs side by side, each beside the first, with intervals where there are samples.
+
+    `documents` are of runs that have ended, `traces` the rows of each one's trace, None where it cannot be read."""
+    from slslab.reports.html.comparisons import describe_comparison
+
+    return _write(describe_comparison(documents, traces))
+
+
+def reproduction_page(document: Document) -> str:
+    """The page of a reproduction: what `slslab reproduce --json` prints."""
+    from slslab.reports.html.reproductions import describe_reproduction
+
+    return _write(describe_reproduction(document))
 
 
 def _write(page: Page, live: Live | None = None) -> str:

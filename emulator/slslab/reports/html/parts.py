@@ -20,7 +20,8 @@ class Chart:
     """A Vega-Lite specification and its data.
 
     `data` has columns and rows by the name that the specification gives the data. `label` says in words what is drawn,
-    for those who do not see it. The id is the same for every run, so that a page can be brought up to date."""
+    for those who do not see it; `name` stands above. The id is the same for every run, so that a page can be brought up
+    to date."""
 
     id: str
     label: str
@@ -28,6 +29,7 @@ class Chart:
     data: Mapping[str, "Data"]
     legend: tuple[Key, ...] = ()
     caption: str = ""
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -40,9 +42,11 @@ class Data:
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of a table; `basis` says how its number is known, `mood` whether it is good or bad news."""
+    """A cell of a table; `about` stands small beneath its text, `basis` says how its number is known, `mood` whether it
+    is good or bad news."""
 
     text: str
+    about: str = ""
     basis: str = ""
     mood: str = ""
     title: str = ""
@@ -63,12 +67,15 @@ class Table:
 
 @dataclass(frozen=True)
 class Figure:
-    """A number that stands for the whole, with how it is known (measured, modelled, exact ...)."""
+    """A number that stands for the whole, with how it is known (measured, modelled, exact ...).
+
+    `other` is the same figure known in another way, with that way."""
 
     title: str
     value: str
     basis: str
     note: str = ""
+    other: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -81,11 +88,12 @@ class Card:
     tables: tuple[Table, ...] = ()
     facts: tuple[tuple[str, str], ...] = ()
     notes: tuple[str, ...] = ()
+    verdict: Cell | None = None
     wide: bool = False
 
 
 @dataclass(frozen=True)
-class Warning:
+class Caution:
     """What must be known before a number is believed."""
 
     text: str
@@ -101,7 +109,7 @@ class Page:
     cards: tuple[Card, ...]
     status: str = ""
     chips: tuple[str, ...] = ()
-    warnings: tuple[Warning, ...] = ()
+    warnings: tuple[Caution, ...] = ()
     figures: tuple[Figure, ...] = ()
 
 

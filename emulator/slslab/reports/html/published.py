@@ -3,10 +3,25 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 
 from slslab.papers import Paper, Row, load_paper, paper_names
 from slslab.papers import Table as PaperTable
-from slslab.reports.html.parts import Card, Cell, Document, Table
+from slslab.reports.html import formats
+from slslab.reports.html.parts import Card, Document, Table
+
+# What Table 2 of barrak-2025 calls its columns, in words.
+COLUMNS = {
+    "function_seconds": "time of a function, a minibatch",
+    "epoch_seconds": "time of a worker, an epoch",
+    "memory_mb": "memory",
+    "function_cost": "duration's cost, a minibatch",
+    "worker_cost": "duration's cost of a worker, an epoch",
+    "total_cost": "duration's cost, an epoch",
+}
+# Conditions that a published row and a run have in common, or not.
+CONDITIONS = {"dataset": "data set", "workers": "workers", "batches": "minibatches", "batch_size": "images a minibatch"}
+DURATION = ("Lambda duration", "Host ")
 
 
 @dataclass(frozen=True)
@@ -19,18 +34,80 @@ class Match:
 
 
 def find_published(document: Document) -> list[Match]:
-    """Rows of any paper's tables with this run's architecture and model among their inputs."""
+    """Rows with numbers, of any paper's tables, that have this run's architecture and model among their inputs."""
     wanted = {name: _plain(document.get(name)) for name in ("architecture", "model")}
     return [
         Match(paper, table, row)
         for paper, table, row in _rows()
-        if all(_plain(table.inputs_of(row).get(name)) == value for name, value in wanted.items())
+        if row.published and all(_plain(table.inputs_of(row).get(name)) == value for name, value in wanted.items())
     ]
 
 
 def published_card(document: Document) -> Card | None:
-    """Published rows beside the run's own figures, and in which conditions they differ."""
-    return None
+    """Published rows beside the run's own figures, and the conditions in which they differ."""
+    found = find_published(document) if document.get("modelled") is not None else []
+    if not found:
+        return None
+    tables, notes = [], []
+    for match in found:
+        ours = own_figures(document)
+        rows = []
+        for column, value in match.row.published.items():
+            unit = match.table.units[column]
+            measured, modelled = ours.get(column, (None, None))
+            name = COLUMNS.get(column, column.replace("_", " "))
+            rows.append((f"{name}, {unit}", f"{value}", formats.significant(measured), formats.significant(modelled)))
+        title = f"{match.paper.name}, {match.table.source}: {match.row.name}"
+        tables.append(Table(("", "published", "measured", "modelled"), rows, caption=title))
+        if differing := _differing(match, document):
+            notes.append(f"{match.table.source} is of {', '.join(differing)}: compare ratios before amounts.")
+    return Card("card-published", "Published and ours", (), tuple(tables), notes=tuple(dict.fromkeys(notes)))
+
+
+def own_figures(document: Document) -> dict[str, tuple[float | None, float | None]]:
+    """The run's own figures in the columns of Table 2, measured and modelled; means over workers, epochs, minibatches.
+
+    Times are those of handlers, without init; of costs the duration's line alone, as the table has it. All functions of
+    a worker count, where an architecture has several."""
+    workers, batches = document["workers"], document["batches"]
+    epochs = document.get("epochs_trained") or document["epochs"]
+    lasted = sum(sum(one["phases"].values()) - one["phases"]["init"] for one in document["per_worker"])
+    seconds: list[float | None] = [lasted, None]
+    costs: list[float | None] = [_duration(document["cost"]), None]
+    modelled = document["modelled"]
+    if modelled["status"] == "modelled":
+        seconds[1] = sum(one["seconds"] for one in modelled["per_worker"])
+        costs[1] = _duration(modelled["cost"])
+
+    def each(values: list[float | None], number: int) -> tuple[float | None, float | None]:
+        first, second = (None if value is None else value / number for value in values)
+        return first, second
+
+    return {
+        "function_seconds": each(seconds, workers * epochs * batches),
+        "epoch_seconds": each(seconds, workers * epochs),
+        "memory_mb": (document["peak_memory_mb"], None),
+        "function_cost": each(costs, workers * epochs * batches),
+        "worker_cost": each(costs, workers * epochs),
+        "total_cost": each(costs, epochs),
+    }
+
+
+def _duration(cost: Document) -> float:
+    """The lines of what computes: the duration of functions, or instances."""
+    hosts = (
+        "Host " if not any(line["item"].startswith("Lambda duration") for line in cost["lines"]) else "Lambda duration"
+    )
+    return float(sum(Decimal(line["amount"]) for line in cost["lines"] if line["item"].startswith(hosts)))
+
+
+def _differing(match: Match, document: Document) -> list[str]:
+    inputs = match.table.inputs_of(match.row)
+    return [
+        f"{inputs[name]} {words}" if name != "dataset" else str(inputs[name])
+        for name, words in CONDITIONS.items()
+        if name in inputs and _plain(inputs[name]) != _plain(document.get(name))
+    ]
 
 
 def _rows() -> Iterator[tuple[Paper, PaperTable, Row]]:

@@ -10,17 +10,24 @@ from slslab.reports.html.measures import (
     modelled_card,
     phases_card,
 )
-from slslab.reports.html.parts import Card, Document, Figure, Page, Warning
+from slslab.reports.html.parts import Card, Caution, Document, Figure, Page
 from slslab.reports.html.published import published_card
 from slslab.reports.html.traces import communication_card, timeline_card, traffic_card
+
+# As papers write them.
+NAMES = {
+    "allreduce": "AllReduce", "scatterreduce": "ScatterReduce", "mlless": "MLLess", "spirt": "SPIRT",
+    "gpu": "GPU baseline", "lenet": "LeNet-5", "mobilenet": "MobileNet", "resnet18": "ResNet-18",
+    "resnet50": "ResNet-50",
+}  # fmt: skip
 
 
 def describe_run(document: Document, events: Rows | None, invocations: Records) -> Page:
     """The page of a run; what the document does not have yet is left out."""
     cards = (
+        timeline_card(document, events, invocations),
         phases_card(document),
         modelled_card(document),
-        timeline_card(document, events, invocations),
         bill_card(document),
         learning_card(document),
         memory_card(document, events, invocations),
@@ -31,10 +38,8 @@ def describe_run(document: Document, events: Rows | None, invocations: Records) 
         _host(document),
         _versions(document),
     )
-    model, dataset = document.get("model"), document.get("dataset")
-    what = f", {model} on {dataset}" if model else ""
     return Page(
-        title=f"{document.get('architecture', 'run')}{what}",
+        title=title_of(document),
         subtitle=f"run {document['run']}",
         cards=tuple(card for card in cards if card is not None),
         status=str(document["status"]),
@@ -42,6 +47,12 @@ def describe_run(document: Document, events: Rows | None, invocations: Records) 
         warnings=tuple(_warnings(document, events)),
         figures=_figures(document),
     )
+
+
+def title_of(document: Document) -> str:
+    """What was trained how, as papers write it."""
+    names = [NAMES.get(str(document.get(key)), str(document.get(key, "?"))) for key in ("architecture", "model")]
+    return f"{names[0]}, {names[1]} on {document.get('dataset', '?')}"
 
 
 def _chips(document: Document) -> tuple[str, ...]:
@@ -68,35 +79,35 @@ def _chips(document: Document) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _warnings(document: Document, events: Rows | None) -> list[Warning]:
+def _warnings(document: Document, events: Rows | None) -> list[Caution]:
     found = []
     if error := document.get("error"):
         hint = f" Hint: {error['hint']}" if error.get("hint") else ""
-        found.append(Warning(f"{error['type']}: {error['message']}{hint}", "bad"))
+        found.append(Caution(f"{error['type']}: {error['message']}{hint}", "bad"))
     host = document.get("host", {})
     if host.get("oversubscribed"):
         of = "instances" if document.get("instances") else "functions"
         follows = (
             "which is wall time and in their bill."
             if document.get("instances")
-            else "durations are on the Lambda clock, which takes this out, but waits for delayed peers are not corrected."
+            else "durations, on the Lambda clock, are without it, but waits for delayed peers are not corrected."
         )
         found.append(
-            Warning(
+            Caution(
                 f"Oversubscribed: this host held the {of} up for more than {OVERSUBSCRIBED:.0%} of their time "
                 f"({formats.seconds(host['delay_seconds'])} in all); {follows}"
             )
         )
     if host.get("cpu_share_enforced") is False:
-        found.append(Warning("This host could not enforce Lambda's CPU share."))
+        found.append(Caution("This host could not enforce Lambda's CPU share."))
     modelled = document.get("modelled") or {}
     if modelled.get("status", "modelled") != "modelled":
-        found.append(Warning(f"Not modelled. {modelled['reason']}"))
+        found.append(Caution(f"Not modelled. {modelled['reason']}"))
     if document.get("trace_torn"):
-        found.append(Warning("The trace breaks off in the middle of its last line; what followed is not in here."))
+        found.append(Caution("The trace breaks off in the middle of its last line; what followed is not in here."))
     if events is None and document["status"] != "running":
-        found.append(Warning("The trace could not be read: there is no timeline and no communication matrix."))
-    found += [Warning(f"{note[:1].upper()}{note[1:]}.") for note in document.get("cost", {}).get("notes", ())]
+        found.append(Caution("The trace could not be read: there is no timeline and no communication matrix."))
+    found += [Caution(f"{note[:1].upper()}{note[1:]}.") for note in document.get("cost", {}).get("notes", ())]
     return found
 
 
@@ -105,28 +116,31 @@ def _figures(document: Document) -> tuple[Figure, ...]:
     modelled = document.get("modelled") or {}
     if modelled.get("status") != "modelled":
         modelled = {}
+
+    def measured(title: str, value: str, other: str | None, note: str = "") -> None:
+        found.append(Figure(title, value, "measured", note, (other, "modelled") if other else None))
+
     if cost := document.get("cost"):
-        note = f"modelled {formats.money(modelled['cost']['total'], '')}".strip() if modelled else ""
-        found.append(Figure("cost", formats.money(cost["total"], cost["currency"]), "measured", note))
-    if "seconds" in document:
-        spent = document["seconds"]
-        note = f"modelled {formats.seconds(modelled['seconds'])}" if modelled else ""
+        theirs = formats.money(modelled["cost"]["total"], cost["currency"]) if modelled else None
+        measured("cost", formats.money(cost["total"], cost["currency"]), theirs)
+    if spent := document.get("seconds"):
         name = "first to last" if "span" in spent else "wall time"
-        found.append(Figure(name, formats.seconds(spent.get("span", spent["measured"])), "measured", note))
+        theirs = formats.seconds(modelled["seconds"]) if modelled else None
+        measured(name, formats.seconds(spent.get("span", spent["measured"])), theirs)
     if "billed_seconds" in document:
-        note = f"modelled {formats.seconds(modelled['billed_seconds'])}" if modelled else ""
-        found.append(Figure("billed time", formats.seconds(document["billed_seconds"]), "measured", note))
+        theirs = formats.seconds(modelled["billed_seconds"]) if modelled else None
+        measured("billed time", formats.seconds(document["billed_seconds"]), theirs)
     if document.get("peak_memory_mb"):
         limit = "" if document.get("instances") else f"of {formats.megabytes(document.get('memory_mb'))}"
-        found.append(Figure("peak memory", formats.megabytes(document["peak_memory_mb"]), "measured", limit))
+        measured("peak memory", formats.megabytes(document["peak_memory_mb"]), None, limit)
     if accuracy := [value for value in document.get("accuracy", ()) if value is not None]:
-        note = f"after {len(document['accuracy'])} epochs"
-        found.append(Figure("test accuracy", formats.share(accuracy[-1]), "measured", note))
+        epochs = len(document["accuracy"])
+        note = f"after {epochs} epoch{'s' * (epochs != 1)}"
+        measured("test accuracy", formats.share(accuracy[-1]), None, note)
     if loss := document.get("loss"):
-        found.append(Figure("training loss", formats.significant(loss[-1]), "measured"))
+        measured("training loss", formats.significant(loss[-1]), None)
     if moved := document.get("bytes"):
-        note = f"from them {formats.size(moved['out'])}"
-        found.append(Figure("to stores", formats.size(moved["in"]), "exact", note))
+        found.append(Figure("to stores", formats.size(moved["in"]), "exact", f"{formats.size(moved['out'])} from them"))
     if document.get("invocations"):
         note = f"{document['cold_starts']:,} cold"
         found.append(Figure("invocations", formats.integer(document["invocations"]), "exact", note))
@@ -165,7 +179,9 @@ def _host(document: Document) -> Card | None:
                 f"a zip package's {formats.size(package['limit_bytes'])}",
             )
         )
-    own = [f"{name.replace('_', ' ')} {formats.seconds(value)}" for name, value in (host["own_cpu_seconds"] or {}).items()]
+    own = [
+        f"{name.replace('_', ' ')} {formats.seconds(value)}" for name, value in (host["own_cpu_seconds"] or {}).items()
+    ]
     if own:
         facts.append(("slslab's own CPU time", ", ".join(own)))
     return Card("card-host", "Host and what it enforced", facts=tuple(facts))
@@ -175,7 +191,9 @@ def _versions(document: Document) -> Card | None:
     facts = [(name, str(text)) for name, text in document.get("stack", {}).items()]
     facts += [("torch", str(document["torch"]))] if "torch" in document else []
     if document.get("parameters"):
-        facts.append(("parameters", f"{document['parameters']:,} ({formats.size(document['gradient_bytes'])} a gradient)"))
+        facts.append(
+            ("parameters", f"{document['parameters']:,} ({formats.size(document['gradient_bytes'])} a gradient)")
+        )
     if document.get("replicas_equal") is not None:
         facts.append(("replicas", "equal to the last bit" if document["replicas_equal"] else "not equal"))
     if document.get("parameters_sha256"):

@@ -3,7 +3,7 @@
 from collections import defaultdict
 
 from slslab.metrics import Records, Rows
-from slslab.reports.html import charts, formats
+from slslab.reports.html import charts, formats, scales
 from slslab.reports.html.communication import Communication, build_communication
 from slslab.reports.html.measures import short_name
 from slslab.reports.html.parts import Card, Cell, Document, Table
@@ -15,11 +15,10 @@ def timeline_card(document: Document, events: Rows | None, invocations: Records)
     found = build_timeline(events or (), invocations, document.get("instances") or ())
     if found is None:
         return None
-    named = [(bar, short_name(bar.function, str(document["run"]))) for bar in found.bars]
     hidden = f" {found.left_out:,} more rows are not drawn." if found.left_out else ""
     caption = f"{found.thinned}{hidden} Drag to move, Shift and wheel to magnify, double click to go back.".strip()
-    chart = charts.gantt("timeline", "Timeline: phases of each worker over wall time in seconds", found, caption)
-    del named
+    label = "Timeline: phases of each worker over wall time in seconds"
+    chart = charts.gantt("timeline", label, found, lambda name: short_name(name, str(document["run"])), caption)
     return Card("card-timeline", "Timeline", (chart,), wide=True)
 
 
@@ -48,7 +47,13 @@ def _by_store(found: Communication) -> dict[tuple[str, str], str]:
 
 def _transfers(found: Communication) -> Table:
     rows = [
-        (one.source, one.target, one.store, f"{one.messages:,}", Cell(formats.size(one.bytes), title=f"{one.bytes:,} B"))
+        (
+            one.source,
+            one.target,
+            one.store,
+            f"{one.messages:,}",
+            Cell(formats.size(one.bytes), title=f"{one.bytes:,} B"),
+        )
         for one in sorted(found.transfers, key=lambda one: -one.bytes)
     ]
     return Table(("from", "to", "through", "gets", "bytes"), rows, words=frozenset({0, 1, 2}), folded=True)
@@ -79,7 +84,7 @@ def traffic_card(document: Document) -> Card | None:
     ]
     chart = charts.grouped_bars(
         "traffic", "Bars: megabytes to and from stores, per worker", moved,
-        charts.series_keys(["to stores", "from stores"]), "bytes, MB",
+        scales.series_keys(["to stores", "from stores"]), "bytes, MB",
     )  # fmt: skip
     rows = [
         (operation, f"{counts.get(operation, 0):,}", f"{beside['counts'].get(operation, 0):,}")

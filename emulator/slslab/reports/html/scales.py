@@ -1,0 +1,71 @@
+"""What all charts share: their frame, axes, colours and legends."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from slslab.metrics import PHASES
+from slslab.reports.html.parts import Key
+
+if TYPE_CHECKING:
+    import altair as alt
+
+PHASE_KEYS = tuple(Key(phase, phase) for phase in PHASES)
+DATA = "data"
+SERIES = 8
+
+
+def short_line(item: str) -> str:
+    """A line of a bill as the name of a bar."""
+    return item.replace(", x86_64", "").replace("state transitions", "states")
+
+
+def series_keys(names: Sequence[str]) -> tuple[Key, ...]:
+    """A colour for each name; from the eighth on they share one."""
+    return tuple(Key(name, str(min(number, SERIES))) for number, name in enumerate(names, 1))
+
+
+def basis_keys(*names: str) -> tuple[Key, ...]:
+    """The colours of how numbers are known."""
+    return tuple(Key(name, name) for name in names)
+
+
+def specification(chart: "alt.TopLevelMixin") -> Mapping[str, Any]:
+    """A chart as a Vega-Lite document without what the page itself adds."""
+    document: dict[str, Any] = chart.to_dict()
+    for name in ("$schema", "config"):
+        document.pop(name, None)
+    return {"autosize": {"type": "fit-x", "contains": "padding"}, **document}
+
+
+def open_chart(height: Any) -> "alt.Chart":
+    import altair as alt
+
+    return alt.Chart(alt.NamedData(name=DATA), width="container", height=height)
+
+
+def number_axis(**more: Any) -> "alt.Axis":
+    """A horizontal axis of numbers with about one tick per 90 pixels."""
+    import altair as alt
+
+    return alt.Axis(tickCount=alt.ExprRef("max(3, round(width / 90))"), labelOverlap=True, **more)
+
+
+def whole_ticks(first: float, last: float) -> list[int]:
+    """At most about ten whole numbers at equal distances, the first among them."""
+    step = next(
+        step for power in range(12) for step in (10**power, 2 * 10**power, 5 * 10**power) if last - first <= 10 * step
+    )
+    return list(range(int(first), int(last) + 1, step))
+
+
+def name_axis(sort: list[str] | None = None) -> "alt.Y":
+    """A vertical axis of names in the order of the data."""
+    import altair as alt
+
+    return alt.Y("bar:N", title=None, sort=sort, axis=alt.Axis(labelLimit=165, domain=False, ticks=False))
+
+
+def colour_scale(keys: Sequence[Key]) -> "alt.Scale":
+    import altair as alt
+
+    return alt.Scale(domain=[key.label for key in keys], range=[f"var(--c-{key.colour})" for key in keys])
