@@ -17,7 +17,7 @@ FIELDS = (
 
 def save(document: Mapping[str, Any], directory: Path) -> tuple[Path, ...]:
     """Write NAME.json, NAME.csv and NAME.html; what is there already is replaced. RequestError if it cannot be."""
-    from slslab.reports.html.reproductions import reproduction_page
+    from slslab.reports.html.pages import reproduction_page
 
     name = document["reproduces"]
     texts = {

@@ -1,0 +1,156 @@
+"""Table 2 made of committed recordings of all five architectures (LeNet), beside a paper made up for them."""
+
+import io
+import json
+import math
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pytest
+from rich.console import Console
+from tests.slslab.reproductions.papers import PUBLISHED, paper
+
+from slslab.billing import load_book
+from slslab.execution import architectures
+from slslab.replay.measured import read_measured
+from slslab.replay.profiles import load_profile
+from slslab.reports.reproductions import reproduction
+from slslab.reproductions import figure3
+from slslab.reproductions.experiments import Experiment
+from slslab.reproductions.saving import FIELDS, cells
+from slslab.reproductions.table2 import build
+
+TRACES = Path(__file__).parents[1] / "replay" / "traces"
+NAMES = ("spirt", "scatterreduce", "allreduce", "mlless", "gpu")
+
+
+@cache
+def document() -> dict[str, Any]:
+    rooms = architectures()
+    runs = {Experiment(name, "lenet", released=False): read_measured(TRACES / name, rooms) for name in NAMES}
+    told: list[tuple[str, int, int]] = []
+    found = build(
+        paper(),
+        runs,
+        load_profile("aws-us-east-1"),
+        load_book("aws-us-east-1"),
+        "replayed",
+        lambda *one: told.append(one),
+    )
+    assert told[-1][1:] == (5, 5)
+    return found
+
+
+def rows() -> Mapping[str, Any]:
+    return {row["name"]: row for row in document()["rows"]}
+
+
+def test_document_is_json() -> None:
+    assert json.loads(json.dumps(document())) == document()
+
+
+def test_one_speed_makes_the_median_row_right() -> None:
+    """Of four rows of functions two are modelled longer than published and two shorter."""
+    ratios = [
+        rows()[name]["cells"]["function_seconds"]["modelled"]["value"] / float(published)
+        for name, published in PUBLISHED.items()
+    ]
+    assert median(map(math.log, ratios)) == pytest.approx(0, abs=1e-2)
+    assert document()["calibration"]["cpu_speed"] > 0
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_costs_are_the_papers_arithmetic(name: str) -> None:
+    found = rows()[name]["cells"]
+    seconds = found["function_seconds"]["modelled"]["value"]
+    assert found["epoch_seconds"]["modelled"]["value"] == pytest.approx(24 * seconds)
+    assert found["function_cost"]["modelled"]["value"] == pytest.approx(0.64 * seconds)
+    assert found["worker_cost"]["modelled"]["value"] == pytest.approx(24 * 0.64 * seconds)
+    assert found["total_cost"]["modelled"]["value"] == pytest.approx(48 * 0.64 * seconds)
+
+
+def test_instances_cost_their_seconds() -> None:
+    found = rows()["gpu"]["cells"]
+    seconds = found["epoch_seconds"]["modelled"]["value"]
+    assert found["total_cost"]["modelled"]["value"] == pytest.approx(2 * seconds)
+    assert found["memory_mb"]["measured"] is None
+    assert found["function_cost"]["modelled"] is None
+
+
+def test_difference_and_verdict() -> None:
+    for row in document()["rows"]:
+        for cell in row["cells"].values():
+            ours = cell["modelled"] or cell["measured"]
+            if ours is None or cell["published"] is None:
+                assert cell["verdict"] == ""
+                continue
+            difference = ours["value"] / float(cell["published"]) - 1
+            assert cell["difference"] == pytest.approx(difference)
+            assert cell["verdict"] == ("agrees" if abs(difference) <= cell["tolerance"] else "differs")
+            assert bool(cell["reason"]) == (cell["verdict"] == "differs")
+
+
+def test_parts_add_up_to_the_minibatch() -> None:
+    """What a minibatch is spent on; between its events and beside them (a function's own start) little is left."""
+    for name in PUBLISHED:
+        row = rows()[name]
+        seconds = row["cells"]["function_seconds"]["modelled"]["value"]
+        assert 0.5 * seconds <= sum(row["parts"].values()) <= 1.001 * seconds
+
+
+def test_peak_memory_is_that_of_functions_with_minibatches() -> None:
+    for name in PUBLISHED:
+        records = [json.loads(line) for line in (TRACES / name / "invocations.jsonl").read_text().splitlines()]
+        found = rows()[name]["cells"]["memory_mb"]["measured"]["value"]
+        assert found in {record["max_memory_mb"] for record in records}
+
+
+def test_whole_bill_has_what_the_paper_counts_and_more() -> None:
+    for one in document()["bills"]:
+        assert one["reason"] == ""
+        counted = [line for line in one["lines"] if line["in_paper"]]
+        assert [line["item"] for line in counted] == ["Minibatches"]
+        assert len(one["lines"]) > 3
+        assert all(float(line["amount"]) >= 0 for line in one["lines"])
+
+
+def test_spirts_bill_has_what_others_do_not() -> None:
+    lines = {one["name"]: {line["item"] for line in one["lines"]} for one in document()["bills"]}
+    assert {"Step Functions state transitions", "Other functions", "Host m5.large"} <= lines["spirt"]
+    assert not {"Step Functions state transitions", "Host m5.large"} & lines["allreduce"]
+    assert "Host mq.t3.micro" in lines["mlless"]
+
+
+def test_rankings() -> None:
+    (ranking,) = document()["rankings"]
+    assert [name for name, _ in ranking["published"]] == ["gpu", "allreduce", "scatterreduce", "spirt", "mlless"]
+    assert [name for name, _ in ranking["recomputed"]] == [name for name, _ in ranking["published"]]
+    modelled = [value for _, value in ranking["modelled, canonical"]]
+    assert modelled == sorted(modelled)
+    whole = dict(ranking["whole bill, canonical"])
+    assert whole.keys() == set(NAMES)
+    assert (ranking["verdict"] == "as published") == (not ranking["reason"])
+
+
+def test_printed_and_saved() -> None:
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(reproduction(document()))
+    text = console.export_text()
+    assert "What the paper counts, and what it leaves out" in text
+    assert "oversubscribed" in text
+    records = list(cells(document()))
+    assert all(set(record) <= set(FIELDS) for record in records)
+    assert {record["column"] for record in records} == {column["name"] for column in document()["columns"]}
+
+
+def test_figure3_says_that_it_is_a_guess() -> None:
+    found = figure3.build(document())
+    assert [column["name"] for column in found["columns"]] == ["epoch_seconds", "total_cost"]
+    assert "could not be established" in found["notes"][0]
+    (curve,) = found["curves"]
+    points = {line["name"]: (line["x"][0], line["y"][0]) for line in curve["lines"]}
+    assert points["gpu, published"] == (4.0, 8.0)
+    assert len(points) == 10
