@@ -99,7 +99,7 @@ def record_all(
     A run that was interrupted, or failed, is made again. RequestError if one of another plan is there."""
     wanted = tuple(wanted)
     missing = [one for one in wanted if not _is_there(directory, one, batches, dataset)]
-    estimate_s = _estimate_seconds(missing, batches)
+    estimate_s = estimate_seconds(missing, batches)
     if missing:
         kept = f", {len(wanted) - len(missing)} of {len(wanted)} are there" if len(missing) < len(wanted) else ""
         tell(f"{len(missing)} runs to make{kept}; about {max(1, round(estimate_s / 60))} min on this host.")
@@ -144,7 +144,7 @@ def _work(runs: Iterable[Experiment], batches: int) -> float:
     return sum(EPOCHS.get(one.architecture, 1) * batches * WORKERS * weight[one.model] + 8 for one in runs)
 
 
-def _estimate_seconds(runs: list[Experiment], batches: int) -> float:
+def estimate_seconds(runs: list[Experiment], batches: int) -> float:
     """From one minibatch of MobileNet, an eighth as large, computed now: seconds of all runs on this host."""
     if not runs:
         return 0.0

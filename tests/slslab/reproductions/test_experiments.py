@@ -1,0 +1,121 @@
+"""Which runs Table 2 is made of; those that are there are kept, others are made, and none is overwritten."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomli_w
+
+from slslab.errors import RequestError, RunError
+from slslab.execution import architectures, make_plan
+from slslab.reproductions import experiments
+from slslab.reproductions.experiments import Experiment, read_all, record_all
+from slslab.runs import DOCUMENT, PLAN
+
+ALLREDUCE = Experiment("allreduce", "mobilenet", released=False)
+RELEASED = Experiment("allreduce", "mobilenet", released=True)
+
+
+class Progress:
+    def report(self, stage: str, done: int, total: int) -> None:
+        """Nobody watches."""
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The runs that are made, by their folders; nothing is run, and what is read back is the folder's name."""
+    names: list[str] = []
+
+    def run_plan(name: str, values: dict[str, Any], options: object, *, out: Path, book: str, **_: object) -> Any:
+        assert (name, options, book) == ("allreduce", {}, "aws-us-east-1")
+        names.append(out.name)
+        write(out, values)
+        return {"status": "done", "seconds": {"measured": 1.0}}
+
+    monkeypatch.setattr(experiments, "run_plan", run_plan)
+    monkeypatch.setattr(experiments, "estimate_seconds", lambda *_: 120.0)
+    monkeypatch.setattr(experiments, "read_measured", lambda path, rooms: path.name)  # noqa: ARG005
+    return names
+
+
+def write(place: Path, values: dict[str, Any], status: str = "done") -> None:
+    place.mkdir(parents=True)
+    plan = make_plan(architectures()["allreduce"], values, {}).to_document()
+    (place / PLAN).write_text(tomli_w.dumps(plan))
+    (place / DOCUMENT).write_text(json.dumps({"status": status}))
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> Callable[..., list[str]]:
+    def call(*wanted: Experiment, batches: int = 4) -> list[str]:
+        told: list[str] = []
+        found = record_all(tmp_path, wanted, batches, "synthetic", Progress(), told.append)
+        assert set(found) == set(wanted)
+        return told
+
+    return call
+
+
+def test_all_rows_in_both_variants() -> None:
+    names = [one.name for one in experiments.experiments(("mobilenet",))]
+    assert names == [
+        "mobilenet-spirt",
+        "mobilenet-spirt-as-released",
+        "mobilenet-scatterreduce",
+        "mobilenet-scatterreduce-as-released",
+        "mobilenet-allreduce",
+        "mobilenet-allreduce-as-released",
+        "mobilenet-mlless",
+        "mobilenet-mlless-as-released",
+        "mobilenet-gpu",
+    ]
+
+
+def test_made_one_after_another(made: list[str], record: Callable[..., list[str]]) -> None:
+    told = record(ALLREDUCE, RELEASED)
+    assert made == ["mobilenet-allreduce", "mobilenet-allreduce-as-released"]
+    assert told[0].startswith("2 runs to make; about 2 min")
+    assert "2 of 2 runs, about 0 min to go" in told[2]
+
+
+def test_what_is_there_is_kept(made: list[str], record: Callable[..., list[str]], tmp_path: Path) -> None:
+    write(tmp_path / ALLREDUCE.name, ALLREDUCE.values(4, "synthetic"))
+    told = record(ALLREDUCE, RELEASED)
+    assert made == ["mobilenet-allreduce-as-released"]
+    assert "1 of 2 are there" in told[0]
+
+
+@pytest.mark.parametrize("status", ["failed", "interrupted"])
+def test_what_has_not_come_to_its_end_is_made_again(
+    made: list[str], record: Callable[..., list[str]], tmp_path: Path, status: str
+) -> None:
+    place = tmp_path / ALLREDUCE.name
+    write(place, ALLREDUCE.values(4, "synthetic"), status)
+    if status == "interrupted":
+        (place / DOCUMENT).unlink()
+    record(ALLREDUCE)
+    assert made == ["mobilenet-allreduce"]
+
+
+def test_another_plan_is_never_overwritten(made: list[str], record: Callable[..., list[str]], tmp_path: Path) -> None:
+    write(tmp_path / ALLREDUCE.name, ALLREDUCE.values(6, "synthetic"))
+    with pytest.raises(RequestError, match="another batches"):
+        record(ALLREDUCE)
+    assert made == []
+
+
+def test_a_run_that_fails_is_named(
+    made: list[str], record: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = {"status": "failed", "error": {"message": "Killed.", "hint": "more --memory"}}
+    monkeypatch.setattr(experiments, "run_plan", lambda *_, **__: failed)
+    with pytest.raises(RunError, match="mobilenet-allreduce failed: Killed"):
+        record(ALLREDUCE)
+    assert made == []
+
+
+def test_nothing_recorded(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="no recordings"):
+        read_all(tmp_path, [ALLREDUCE])
