@@ -334,7 +334,9 @@ def _finished_peak_mb(plan: Plan) -> int | None:
         document = directory.document()
         if document is None or document["status"] != "done":
             continue
-        if all(document[name] == getattr(plan, name) for name in same):
+        # Runs of before there were memory formats had the default one.
+        formatted = document["plan"].get("memory_format", "default") == plan.memory_format
+        if formatted and all(document[name] == getattr(plan, name) for name in same):
             return int(document["peak_memory_mb"])
     return None
 

@@ -8,6 +8,7 @@ import click
 from slslab.errors import RequestError
 from slslab.terminal import INTERRUPTED, Bar, print_document
 from slslab_workers.architecture import Option
+from slslab_workers.plan import MEMORY_FORMATS
 
 
 class RunGroup(click.Group):
@@ -69,6 +70,14 @@ def _common_options() -> list[click.Parameter]:
         option("--lr", float, 0.01, help="Learning rate of SGD."),
         option("--momentum", float, 0.9, help="Momentum of SGD."),
         option("--weight-decay", float, 5e-4, help="Weight decay of SGD."),
+        option(
+            "--memory-format",
+            click.Choice(MEMORY_FORMATS),
+            "default",
+            help="How models and minibatches lie in memory: default is PyTorch's, as in the papers' code; "
+            "channels-last has the channels of a pixel beside each other, which convolutions on CPUs are faster with "
+            "(docs/architectures.md).",
+        ),
         option("--until-accuracy", float, help="Stop after the epoch whose test accuracy reaches this, 0..1."),
         option(
             "--early-stopping",

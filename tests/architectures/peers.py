@@ -344,12 +344,12 @@ class Peers:
             return failed.payload
         return None
 
-    def _built(self, model: str, seed: int) -> torch.nn.Module:
+    def _built(self, *key: Any) -> torch.nn.Module:
         # Building seeds torch's one generator, which in Lambda no two functions share.
         with self._building:
-            if (model, seed) not in self._pristine:
-                self._pristine[model, seed] = self._build(model, seed)
-            return copy.deepcopy(self._pristine[model, seed])
+            if key not in self._pristine:
+                self._pristine[key] = self._build(*key)
+            return copy.deepcopy(self._pristine[key])
 
 
 class Unshared(threading.local):

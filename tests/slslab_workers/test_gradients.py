@@ -25,8 +25,22 @@ def test_vector_is_in_order_of_parameters() -> None:
     assert gradients.sha256(vector) == hashlib.sha256(expected.astype("<f4").tobytes()).hexdigest()
 
 
-def test_parameters_and_gradients_take_a_vector() -> None:
-    model = small_model()
+def test_the_order_is_the_same_whatever_the_memory_format() -> None:
+    """Weights (2, 3, 2, 2) of 0, 1, 2, …, of which channels last has 0, 4, 8 beside each other."""
+    model = torch.nn.Conv2d(3, 2, 2, bias=False)
+    gradients.write_parameters(model, torch.arange(24.0))
+    model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    assert model.weight.stride() == (12, 1, 6, 3)
+    assert torch.equal(gradients.flatten(model.parameters()), torch.arange(24.0))
+    gradients.write_parameters(model, torch.arange(24.0, 48.0))
+    assert model.weight[1, 2, 0, 1] == 24 + 12 + 8 + 1
+    gradients.set_gradient(model, torch.arange(24.0))
+    assert torch.equal(gradients.flat_gradient(model), torch.arange(24.0))
+
+
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+def test_parameters_and_gradients_take_a_vector(memory_format: torch.memory_format) -> None:
+    model = small_model().to(memory_format=memory_format)  # type: ignore[call-overload]
     count = sum(p.numel() for p in model.parameters())
     vector = torch.arange(count, dtype=torch.float32)
     gradients.write_parameters(model, vector)

@@ -38,6 +38,15 @@ def test_equal_seeds_give_equal_bits_and_leave_the_generator_alone() -> None:
     assert not torch.equal(next(one.parameters()), next(other.parameters()))
 
 
+@pytest.mark.parametrize("name", ["lenet", "mobilenet"])
+def test_a_memory_format_changes_no_value(name: str) -> None:
+    plain, last = models.build(name, 3), models.build(name, 3, "channels-last")
+    for one, other in zip(plain.parameters(), last.parameters(), strict=True):
+        assert torch.equal(one, other)
+        assert one.is_contiguous()
+        assert other.is_contiguous(memory_format=torch.channels_last) or other.dim() != 4
+
+
 def test_unknown_models_are_refused() -> None:
     with pytest.raises(PlanError, match="There is no model 'vgg'"):
         models.build("vgg", 0)

@@ -51,6 +51,7 @@ def test_assignment_travels_unchanged() -> None:
         ({"timeout": 901}, "901 s does not exist"),
         ({"mode": "fast"}, "no mode 'fast'"),
         ({"mode": "per-batch", "invoke": "event"}, "must wait for each"),
+        ({"memory_format": "channels_last"}, "no memory format 'channels_last'"),
         ({"until_accuracy": 80.0}, "80.0 cannot be reached"),
         ({"until_accuray": 0.8}, "no field 'until_accuray'"),
     ],
@@ -60,6 +61,11 @@ def test_wrong_plans_are_refused_with_a_hint(wrong: dict[str, Any], says: str) -
         Plan.from_document(DOCUMENT | wrong)
     assert says in refused.value.message
     assert refused.value.hint.endswith(".")
+
+
+def test_a_plan_written_before_there_were_memory_formats_has_the_default() -> None:
+    assert "memory_format" not in DOCUMENT
+    assert Plan.from_document(DOCUMENT).memory_format == "default"
 
 
 def test_missing_field_is_named() -> None:

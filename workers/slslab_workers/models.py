@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from slslab_workers.plan import PlanError
 
 if TYPE_CHECKING:
+    import torch
     from torch import nn
 
 CLASSES = 10
@@ -55,17 +56,29 @@ def spec(name: str) -> ModelSpec:
     return SPECS[name]
 
 
-def build(name: str, seed: int) -> "nn.Module":
-    """The network with seeded initial weights: equal seeds give equal bits, and the global generator is untouched."""
+def build(name: str, seed: int, memory_format: str = "default") -> "nn.Module":
+    """The network with seeded initial weights: equal seeds give equal bits, and the global generator is untouched.
+
+    A memory format changes how the weights of convolutions lie in memory, and none of their values.
+    """
     import torch
 
     spec(name)
     # Layers draw from the process's one generator, so two threads must not build at once.
     with _BUILDING, torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        if name.startswith(TORCHVISION):
-            return _torchvision(name.removeprefix(TORCHVISION))
-        return _BUILDERS[name]()
+        model = _torchvision(name.removeprefix(TORCHVISION)) if name.startswith(TORCHVISION) else _BUILDERS[name]()
+    if memory_format != "default":
+        # torch declares its method for other arguments alone.
+        model.to(memory_format=torch_format(memory_format))  # type: ignore[call-overload]
+    return model
+
+
+def torch_format(memory_format: str) -> "torch.memory_format":
+    """What torch calls a plan's memory format."""
+    import torch
+
+    return torch.channels_last if memory_format == "channels-last" else torch.contiguous_format
 
 
 def _torchvision(name: str) -> "nn.Module":

@@ -11,6 +11,7 @@ MODES = ("long-running", "per-batch")
 INVOCATIONS = ("sync", "event")
 STACKS = ("embedded", "compose")
 ENVIRONMENTS = ("process", "docker")
+MEMORY_FORMATS = ("default", "channels-last")
 KINDS: Mapping[Any, tuple[type, ...]] = {int: (int,), float: (int, float), str: (str,), bool: (bool,)}
 
 
@@ -28,7 +29,8 @@ class Plan:
     """Everything that decides a run; equal plans give equal bits.
 
     `batch_size` counts samples per minibatch and worker, `batches` minibatches per worker and epoch; `memory_mb` and
-    `timeout` (s) are the functions' limits; `options` are the room's own.
+    `timeout` (s) are the functions' limits; `memory_format` is how models and minibatches lie in memory while they are
+    computed on, which changes nothing but how sums are rounded; `options` are the room's own.
     """
 
     run: str
@@ -50,6 +52,7 @@ class Plan:
     as_released: bool = False
     until_accuracy: float | None = None
     early_stopping: bool = False
+    memory_format: str = "default"
     stack: str = "embedded"
     environment: str = "process"
     options: Mapping[str, Value] = field(default_factory=dict)
@@ -85,6 +88,10 @@ class Plan:
             raise PlanError(
                 f"There is no stack {self.stack!r} with environment {self.environment!r}.",
                 f"stacks are {', '.join(STACKS)}; environments {', '.join(ENVIRONMENTS)}.",
+            )
+        if self.memory_format not in MEMORY_FORMATS:
+            raise PlanError(
+                f"There is no memory format {self.memory_format!r}.", f"there are {', '.join(MEMORY_FORMATS)}."
             )
         if self.until_accuracy is not None and not 0 < self.until_accuracy <= 1:
             raise PlanError(f"An accuracy of {self.until_accuracy} cannot be reached.", "it is a share, 0 to 1.")

@@ -92,7 +92,7 @@ class WorkerState:
     def fresh(cls, plan: Plan, rank: int) -> "WorkerState":
         """The state before the first step: equal seeds, so that all replicas start equal."""
         seed = plan.seed if plan.options.get("replicas", "seeded") == "seeded" else plan.seed * 1_000_003 + rank + 1
-        model = models.build(plan.model, seed)
+        model = models.build(plan.model, seed, plan.memory_format)
         model.train()
         return cls(model, make_optimiser(plan, model))
 
@@ -400,12 +400,14 @@ def handle(event: Mapping[str, Any], context: Any, worker: type[Worker]) -> dict
 def fetch_minibatch(
     objects: Objects, plan: Plan, rank: int, epoch: int, step: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """A worker's minibatch out of the object store, augmented: inputs (B, C, H, W) float32, targets (B,) int64."""
+    """A worker's minibatch out of the object store, augmented: inputs (B, C, H, W) float32, in the plan's memory
+    format, and targets (B,) int64."""
     stored = objects.get(minibatch_key(plan, epoch, step, rank), "fetch")
     with objects.tracer.span("prepare", "fetch"):
         images, labels = datasets.decode_minibatch(stored.body, stored.metadata)
         policy = datasets.Policy.from_metadata(stored.metadata)
-        return datasets.prepare(images, labels, policy, plan.seed, epoch, rank, step)
+        inputs, targets = datasets.prepare(images, labels, policy, plan.seed, epoch, rank, step)
+        return inputs.contiguous(memory_format=models.torch_format(plan.memory_format)), targets
 
 
 def compute_gradient(model: torch.nn.Module, inputs: torch.Tensor, targets: torch.Tensor) -> tuple[float, torch.Tensor]:

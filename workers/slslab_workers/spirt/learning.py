@@ -16,7 +16,7 @@ from slslab_workers.spirt.peer import Peer
 from slslab_workers.stopping import PATIENCE_EPOCHS
 from slslab_workers.tensors import Unreachable
 
-_models: dict[tuple[str, int], torch.nn.Module] = {}
+_models: dict[tuple[str, int, str], torch.nn.Module] = {}
 
 
 @on_peer
@@ -113,7 +113,7 @@ def _out_of_patience(peer: Peer, loss: float) -> bool:
 
 def _model(peer: Peer) -> torch.nn.Module:
     """The network, built once in the life of an environment; parameters and buffers come from the database."""
-    key = (peer.plan.model, peer.plan.seed)
+    key = (peer.plan.model, peer.plan.seed, peer.plan.memory_format)
     if key not in _models:
         with peer.tracer.span("build", "other"):
             _models[key] = models.build(*key)

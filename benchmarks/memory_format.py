@@ -1,0 +1,116 @@
+"""What the memory format channels-last gains and costs: a minibatch's gradient in it, and in PyTorch's default format.
+
+    python benchmarks/memory_format.py [--model mobilenet] [--batch-size 512] [--threads 2] [--repeat 7] [--json]
+
+Both compute forward, backward and the flat gradient of the same random minibatch, from the same initial weights, as
+`slslab run --memory-format` does. They take turns in alternating order, so that a busy machine weighs on both; a
+ratio is the median of the ratios of such turns, default to channels-last. The first turn is not timed.
+
+The error is how far the gradient of 64 of these images is from the one in double precision, relative to its length.
+"""
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from slslab_workers import models, training
+from slslab_workers.plan import MEMORY_FORMATS, PlanError
+
+ERROR_IMAGES = 64
+# Of all threads together the CPU time, which a busy machine lengthens less.
+CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
+
+
+def make_step(
+    model: str, memory_format: str, batch_size: int, dtype: torch.dtype = torch.float32
+) -> Callable[[], torch.Tensor]:
+    """Computes the gradient (P,) of one minibatch in this format."""
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn(batch_size, models.spec(model).channels, 32, 32, generator=generator).to(dtype)
+    inputs = inputs.contiguous(memory_format=models.torch_format(memory_format))
+    targets = torch.arange(batch_size) % models.CLASSES
+    network = models.build(model, 0, memory_format).to(dtype)
+    return lambda: training.compute_gradient(network, inputs, targets)[1]
+
+
+def errors(model: str) -> dict[str, float]:
+    """By format, the distance of the gradient from that in double precision; and of the two in double precision."""
+    default, last = MEMORY_FORMATS
+    exact = make_step(model, default, ERROR_IMAGES, torch.float64)()
+
+    def distance(gradient: torch.Tensor) -> float:
+        return float((gradient - exact).norm() / exact.norm())
+
+    found = {one: distance(make_step(model, one, ERROR_IMAGES)()) for one in MEMORY_FORMATS}
+    return found | {"double precision": distance(make_step(model, last, ERROR_IMAGES, torch.float64)())}
+
+
+def measure(model: str, batch_size: int, repeat: int) -> dict[str, Any]:
+    """By clock (`wall`, `cpu`), the seconds of each turn by format, and the ratios' median, least and greatest."""
+    steps = {one: make_step(model, one, batch_size) for one in MEMORY_FORMATS}
+    turns: dict[str, dict[str, list[float]]] = {clock: {one: [] for one in steps} for clock in CLOCKS}
+    for turn in range(repeat + 1):
+        print(f"turn {turn} of {repeat}", file=sys.stderr)
+        for one in MEMORY_FORMATS if turn % 2 else MEMORY_FORMATS[::-1]:
+            started = {clock: now() for clock, now in CLOCKS.items()}
+            steps[one]()
+            if turn:
+                for clock, now in CLOCKS.items():
+                    turns[clock][one].append(now() - started[clock])
+    return {clock: {"seconds": found, "ratio": compare(found)} for clock, found in turns.items()}
+
+
+def compare(turns: dict[str, list[float]]) -> dict[str, float]:
+    """Median, least and greatest of the turns' ratios, default to channels-last."""
+    default, last = (turns[one] for one in MEMORY_FORMATS)
+    ratios = [one / other for one, other in zip(default, last, strict=True)]
+    return {"median": statistics.median(ratios), "min": min(ratios), "max": max(ratios)}
+
+
+def main() -> None:
+    """Measure, print a table or a document."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", default="mobilenet")
+    parser.add_argument("--batch-size", type=int, default=512)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--repeat", type=int, default=7, help="timed turns")
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    if min(arguments.batch_size, arguments.threads, arguments.repeat) < 1:
+        parser.error("--batch-size, --threads and --repeat are at least 1.")
+    torch.set_num_threads(arguments.threads)
+    try:
+        found = measure(arguments.model, arguments.batch_size, arguments.repeat)
+    except PlanError as error:
+        parser.error(f"{error.message} {error.hint}")
+    document = {
+        "model": arguments.model,
+        "batch_size": arguments.batch_size,
+        "threads": arguments.threads,
+        "torch": torch.__version__,
+        "machine": f"{platform.machine()}, {os.cpu_count()} processors",
+        "load": os.getloadavg()[0],
+        **found,
+        "errors": errors(arguments.model),
+    }
+    if arguments.json:
+        print(json.dumps(document, indent=2))
+        return
+    for one in MEMORY_FORMATS:
+        wall, cpu = (statistics.median(found[clock]["seconds"][one]) for clock in CLOCKS)
+        print(f"{one:<16}{wall:>8.3f} s, {cpu:>8.3f} CPU s, error {document['errors'][one]:.1e}")
+    for clock in CLOCKS:
+        ratio = found[clock]["ratio"]
+        print(f"{clock}: default takes {ratio['median']:.2f} times as long ({ratio['min']:.2f} to {ratio['max']:.2f})")
+
+
+if __name__ == "__main__":
+    main()
