@@ -111,13 +111,14 @@ def _accuracy(
             name, values, options, device=device, out=out, resume=resume, command=command_line(), watcher=bar
         )
     print_document(document, lambda: curves.curve(document), json_)
-    if plot is not None:
+    if plot is not None and document["epochs"]:
         from slslab.reports.plots import draw_curve
 
         draw_curve(document, plot)
     if document["status"] == "interrupted":
         kept = len(document["epochs"])
-        click.echo(f"Interrupted: {kept} epochs are kept; --resume goes on with them.", err=True)
+        said = f"{kept} epoch{'s' * (kept != 1)} kept, --resume goes on" if kept else "no epoch was trained to its end"
+        click.echo(f"Interrupted: {said}.", err=True)
         raise click.exceptions.Exit(INTERRUPTED)
 
 

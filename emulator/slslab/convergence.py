@@ -6,16 +6,16 @@ Time is no part of it: what an epoch takes on Lambda, replay tells. Seconds here
 import math
 import platform
 import time
-from collections.abc import Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from slslab import __version__
-from slslab.curves import CurveDirectory
+from slslab.curves import SCHEMA, CurveDirectory
 from slslab.errors import HostError, RequestError
 from slslab.execution import architectures, make_plan
 from slslab.instances import choose_devices
@@ -24,11 +24,8 @@ from slslab_workers.samples import Samples
 from slslab_workers.stopping import Stopping
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from slslab_workers.replicas import Epoch, Judgement, Replicas
 
-SCHEMA = 1
 # What a curve may go on with that it was not begun with.
 EXTENSIBLE = frozenset({"run", "epochs"})
 
@@ -72,8 +69,8 @@ class Curve:
             }
         )
 
-    def add(self, epoch: "Epoch", judged: "Judgement", seconds: float, evaluation_seconds: float) -> None:
-        """One more epoch; whether it was the last, `ended` tells."""
+    def add(self, epoch: "Epoch", judged: "Judgement", seconds: Mapping[str, float]) -> None:
+        """One more epoch, which took these seconds; whether it was the last, `ended` tells."""
         before = self.rows[-1]["samples"] if self.rows else 0
         self.rows.append(
             {
@@ -86,11 +83,12 @@ class Curve:
                 "test_accuracy": judged.accuracy,
                 "significant_updates": epoch.sent,
                 "compute_seconds": round(epoch.compute_s, 3),
-                "training_seconds": round(seconds, 3),
-                "evaluation_seconds": round(evaluation_seconds, 3),
+                **{name: round(value, 3) for name, value in seconds.items()},
             }
         )
         self.ended = self.stopping.hear(judged.accuracy, judged.stopping_loss)
+        if self.ended is None and len(self.rows) >= self.plan.epochs:
+            self.ended = "epochs"
 
     def as_document(self, status: str, replicas: "Replicas", name: str) -> dict[str, Any]:
         """The curve's document."""
@@ -124,7 +122,6 @@ class Curve:
     def header(self) -> dict[str, Any]:
         """What of it is in a checkpoint."""
         return {
-            "schema": SCHEMA,
             "plan": self.plan.to_document(),
             "device": self.device["kind"],
             "best": self.stopping.best,
@@ -136,7 +133,8 @@ class Curve:
 
     def go_on(self, header: Mapping[str, Any], directory: CurveDirectory) -> None:
         """Take over what `header` was; RequestError if that is the curve of another plan."""
-        plan, known = self.plan.to_document(), header["plan"]
+        begun = Plan.from_document(header["plan"])
+        plan, known = self.plan.to_document(), begun.to_document()
         for name in sorted((plan.keys() | known.keys()) - EXTENSIBLE):
             if plan.get(name) != known.get(name):
                 raise RequestError(
@@ -150,10 +148,14 @@ class Curve:
                 "otherwise.",
                 f"--device {header['device']}, or choose another --out.",
             )
+        self.plan = replace(self.plan, run=begun.run)
         self.stopping.best, self.stopping.since = header["best"], header["since"]
         self.rows, self.sessions = header["rows"], header["sessions"]
-        # More epochs may be wanted than there were.
-        self.ended = None if header["ended"] == "epochs" else header["ended"]
+        if header["ended"] in ("epochs", None):
+            # More epochs may be wanted than there were.
+            self.ended = "epochs" if len(self.rows) >= self.plan.epochs else None
+        else:
+            self.ended = header["ended"]
 
 
 def make_curve(
@@ -177,55 +179,58 @@ def make_curve(
     try:
         plan = make_plan(architecture, values, options)
         architecture.requirements(plan)
-        chosen = describe_device(device)
+        kind.check(plan)
+        curve = Curve(plan, describe_device(device), command, Stopping(plan))
         directory = CurveDirectory(out if out is not None else Path("results", "accuracy", curve_name(plan)))
-        with directory.held(), _enough_memory():
-            if not resume:
-                directory.check_empty()
-            samples = Samples(plan, lambda done, total: watcher.report("load", done, total))
-            progress = _Progress(plan, watcher)
-            replicas = kind(plan, samples, chosen["kind"], progress.heard)
-            curve = Curve(plan, chosen, command, Stopping(plan))
+        with ExitStack() as held:
+            bodies: Iterator[bytearray] | None = None
             if resume:
-                with directory.checkpoint() as (header, bodies):
-                    curve.go_on(header, directory)
+                header, bodies = held.enter_context(directory.checkpoint())
+                held.enter_context(directory.held())
+                curve.go_on(header, directory)
+            else:
+                held.enter_context(directory.held())
+                directory.check_empty()
+            progress = _Progress(plan, len(curve.rows), watcher)
+            with _enough_memory():
+                samples = Samples(plan, lambda done, total: watcher.report("load", done, total))
+                replicas = kind(plan, samples, curve.device["kind"], progress.heard)
+                if bodies is not None:
                     replicas.restore(bodies)
-                    curve.plan = replace(plan, run=header["plan"]["run"])
-            curve.begin_session()
-            progress.begin(len(curve.rows))
-            return _train(curve, replicas, directory, progress)
+                return _train(curve, replicas, directory, progress)
     except PlanError as error:
         raise RequestError(error.message, error.hint) from error
 
 
 def _train(curve: Curve, replicas: "Replicas", directory: CurveDirectory, progress: "_Progress") -> dict[str, Any]:
     """All epochs that are missing; after each, the checkpoint and the curve are on disk."""
-    status = "done"
-    document = curve.as_document(status, replicas, directory.path.name)
+    name = directory.path.name
+    if curve.ended is None:
+        curve.begin_session()
+    document = curve.as_document("done", replicas, name)
     try:
         while curve.ended is None:
-            if len(curve.rows) >= curve.plan.epochs:
-                curve.ended = "epochs"
-                break
-            began = time.monotonic()
+            began, cpu_began = time.monotonic(), time.process_time()
             trained = replicas.train_epoch()
-            judging = time.monotonic()
+            judging, cpu_s = time.monotonic(), time.process_time() - cpu_began
             judged = replicas.judge()
-            curve.add(trained, judged, judging - began, time.monotonic() - judging)
+            seconds = {
+                "training_seconds": judging - began,
+                "training_cpu_seconds": cpu_s,
+                "evaluation_seconds": time.monotonic() - judging,
+            }
+            curve.add(trained, judged, seconds)
             curve.ended = replicas.ended or curve.ended
-            if curve.ended is None and len(curve.rows) >= curve.plan.epochs:
-                curve.ended = "epochs"
             directory.write_checkpoint(curve.header(), replicas.to_bytes())
-            document = curve.as_document("done" if curve.ended else "running", replicas, directory.path.name)
+            document = curve.as_document("running" if curve.ended is None else "done", replicas, name)
             directory.write(document)
             progress.tell(curve.rows[-1])
     except KeyboardInterrupt:
         # The epoch that was under way is lost; whatever was written is whole.
         document = {**document, "status": "interrupted"}
-        if curve.rows:
-            directory.write(document)
-        return document
-    return curve.as_document("done", replicas, directory.path.name)
+    if document["epochs"]:
+        directory.write(document)
+    return document
 
 
 def curve_name(plan: Plan) -> str:
@@ -257,7 +262,7 @@ def _processor() -> str:
 
 
 @contextmanager
-def _enough_memory() -> "Iterator[None]":
+def _enough_memory() -> Iterator[None]:
     """What does not fit into the device's memory is the host's failure."""
     import torch
 
@@ -266,7 +271,8 @@ def _enough_memory() -> "Iterator[None]":
     except (torch.OutOfMemoryError, MemoryError) as error:
         reason = str(error).partition(".")[0] or "there is not enough memory"
         raise HostError(
-            f"The workers do not fit into the device's memory: {reason}.", "--batch-size, smaller"
+            f"The workers do not fit into the device's memory: {reason}.",
+            "give a smaller --batch-size, or --device cpu.",
         ) from error
 
 
@@ -281,20 +287,17 @@ def _finite(value: float | None) -> float | None:
 
 
 class _Progress:
-    """Tells a watcher of minibatches and epochs, those of earlier sessions left out."""
+    """Tells a watcher of minibatches and epochs, but for those that were there already."""
 
-    def __init__(self, plan: Plan, watcher: Watcher) -> None:
+    def __init__(self, plan: Plan, epochs: int, watcher: Watcher) -> None:
         self._plan, self._watcher = plan, watcher
-        self._done, self._total = 0, 0
-        self._began = time.monotonic()
-
-    def begin(self, epochs: int) -> None:
-        """So many epochs are there already."""
-        self._total = (self._plan.epochs - epochs) * self._plan.batches * self._plan.workers
+        self._done, self._total = 0, (plan.epochs - epochs) * plan.batches * plan.workers
         self._began = time.monotonic()
 
     def heard(self) -> None:
         """One more minibatch."""
+        if not self._done:
+            self._began = time.monotonic()
         self._done += 1
         self._watcher.report("train", self._done, self._total)
 
@@ -305,5 +308,5 @@ class _Progress:
         self._watcher.say(
             f"epoch {row['epoch']} of {self._plan.epochs}: training loss {loss}, test accuracy "
             f"{row['test_accuracy']:.2%}; {row['training_seconds'] + row['evaluation_seconds']:.1f} s, "
-            f"about {left_s / 60:.0f} min to go"
+            f"{timedelta(seconds=round(left_s))} to go"
         )

@@ -18,6 +18,8 @@ from slslab.errors import RequestError, RunError
 from slslab.trace import replacing
 
 DOCUMENT, TABLE, COLUMNS, CHECKPOINT = "curve.json", "curve.csv", "curve.parquet", "checkpoint.bin"
+SCHEMA = 1
+# Bytes that tell how long a part of a checkpoint is.
 LENGTH = 8
 
 
@@ -39,16 +41,20 @@ class CurveDirectory:
         except OSError as error:
             raise RequestError(f"{self.path} cannot be made: {error.strerror}.", "choose another --out.") from error
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._lock(descriptor)
             yield
-        except BlockingIOError:
-            raise RequestError(
-                f"Another command is making the curve in {self.path}.", "wait for its end, or choose another --out."
-            ) from None
         finally:
             with suppress(OSError):
                 self.path.rmdir()
             os.close(descriptor)
+
+    def _lock(self, descriptor: int) -> None:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RequestError(
+                f"Another command is making the curve in {self.path}.", "wait for its end, or choose another --out."
+            ) from None
 
     def check_empty(self) -> None:
         """RequestError if something is there already."""
@@ -64,29 +70,30 @@ class CurveDirectory:
         import pyarrow.parquet as pq
 
         rows = document["epochs"]
-        with replacing(self.path / DOCUMENT) as file:
+        with self._replacing(DOCUMENT) as file:
             file.write((json.dumps(document, indent=2) + "\n").encode())
         text = io.StringIO()
-        table = csv.DictWriter(text, list(rows[0]) if rows else [], lineterminator="\n")
+        table = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
         table.writeheader()
         table.writerows(rows)
-        with replacing(self.path / TABLE) as file:
+        with self._replacing(TABLE) as file:
             file.write(text.getvalue().encode())
-        with replacing(self.path / COLUMNS) as file:
+        with self._replacing(COLUMNS) as file:
             pq.write_table(pa.Table.from_pylist(rows), file)
 
     def write_checkpoint(self, header: Mapping[str, Any], bodies: Iterable[bytearray]) -> None:
         """Write what training goes on with, at once or not at all: a header safe for JSON, and a body per worker."""
-        with replacing(self.path / CHECKPOINT) as file:
-            _write_part(file, json.dumps(header).encode())
+        with self._replacing(CHECKPOINT) as file:
+            _write_part(file, json.dumps({"schema": SCHEMA, **header}).encode())
             for body in bodies:
                 _write_part(file, body)
 
     @contextmanager
     def checkpoint(self) -> Iterator[tuple[dict[str, Any], Iterator[bytearray]]]:
         """The header, and the bodies one by one; RequestError if there are none, RunError if they are not whole."""
+        path = self.path / CHECKPOINT
         try:
-            file = (self.path / CHECKPOINT).open("rb")
+            file = path.open("rb")
         except OSError as error:
             raise RequestError(
                 f"{self.path} has no checkpoint to go on with: {error.strerror}.", "leave out --resume."
@@ -94,12 +101,24 @@ class CurveDirectory:
         with file:
             parts = _read_parts(file)
             try:
-                yield dict(json.loads(next(parts))), parts
-            except (StopIteration, ValueError, KeyError) as error:
+                header = json.loads(next(parts))
+                if header["schema"] != SCHEMA:
+                    raise ValueError(f"its schema is {header['schema']!r}")
+                yield header, parts
+            except (StopIteration, TypeError, ValueError, KeyError) as error:
                 raise RunError(
-                    f"{self.path / CHECKPOINT} is not a checkpoint of this version: {error}.",
-                    "remove the directory, and begin anew.",
+                    f"{path} cannot be read: {error or 'it is empty'}.", "remove the directory, and begin anew."
                 ) from error
+
+    @contextmanager
+    def _replacing(self, name: str) -> Iterator[BinaryIO]:
+        try:
+            with replacing(self.path / name) as file:
+                yield file
+        except OSError as error:
+            raise RunError(
+                f"{self.path / name} cannot be written: {error.strerror}.", "then go on: --resume."
+            ) from error
 
 
 def _write_part(file: BinaryIO, part: bytes | bytearray) -> None:

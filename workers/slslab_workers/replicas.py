@@ -74,6 +74,10 @@ class Replicas:
         self._losses: list[float] = []
         self._compute_s = 0.0
 
+    @staticmethod
+    def check(plan: Plan) -> None:
+        """PlanError for what one process cannot tell."""
+
     @property
     def position(self) -> int:
         """Steps done."""

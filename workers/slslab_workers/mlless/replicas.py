@@ -15,24 +15,26 @@ BELOW = "below"
 
 
 class MLLessReplicas(Replicas):
-    """They update with the mean of what is significant, if anything is; each keeps a residual of its own.
-
-    PlanError for what the clock decides: when time is over, and whom the auto-tuner removes.
-    """
+    """They update with the mean of what is significant, if anything is; each keeps a residual of its own."""
 
     def __init__(
         self, plan: Plan, samples: Samples, device: str = "cpu", heard: Callable[[], None] = lambda: None
     ) -> None:
         super().__init__(plan, samples, device, heard)
         self._settings = Settings.of(plan)
-        if self._settings.max_time or self._settings.scales_in:
-            option = "--max-time" if self._settings.max_time else "--remove-threshold and --remove-interval"
+        self._filter = make_filter(plan, self._settings)
+        self._sent = 0
+
+    @staticmethod
+    def check(plan: Plan) -> None:
+        """PlanError for what the clock decides: when time is over, and whom the auto-tuner removes."""
+        settings = Settings.of(plan)
+        if settings.max_time or settings.scales_in:
+            option = "--max-time" if settings.max_time else "--remove-threshold and --remove-interval"
             raise PlanError(
                 "What MLLess's clock decides cannot be told without the functions whose time it is.",
                 f"leave out {option}, or `slslab run mlless`.",
             )
-        self._filter = make_filter(plan, self._settings)
-        self._sent = 0
 
     def synchronise(self, parts: Iterator[torch.Tensor]) -> None:
         """Filter every worker's gradient, and update; training may end with the loss."""

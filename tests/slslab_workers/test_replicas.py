@@ -1,0 +1,167 @@
+"""All workers in one process: against loops written out here, checkpoints, filters, endings, and what is refused.
+
+That the distributed rooms give the same bits is tested where they run (tests/architectures).
+"""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from slslab.execution import architectures
+from slslab_workers import datasets, gradients
+from slslab_workers.plan import Plan, PlanError
+from slslab_workers.replicas import Replicas
+from slslab_workers.samples import Samples
+from slslab_workers.spirt.arithmetic import read_buffers
+from slslab_workers.training import WorkerState
+
+LENET: dict[str, Any] = {"model": "lenet", "dataset": "digits", "batch_size": 8, "batches": 2, "memory_mb": 1024}
+MOBILENET: dict[str, Any] = {**LENET, "model": "mobilenet", "dataset": "synthetic", "batch_size": 4}
+
+
+def make_plan(architecture: str, **changes: Any) -> Plan:
+    return Plan(**{"run": "run", "architecture": architecture, "workers": 3, **LENET, **changes})
+
+
+def make_replicas(plan: Plan) -> Replicas:
+    kind = architectures()[plan.architecture].replicas()
+    assert kind is not None
+    return kind(plan, Samples(plan))
+
+
+def backward(state: WorkerState, samples: Samples, epoch: int, rank: int, step: int) -> torch.Tensor:
+    """A gradient (P,) by autograd alone."""
+    chosen = samples.indices(epoch)[rank, step]
+    inputs, targets = datasets.prepare(
+        samples.images[chosen], samples.labels[chosen], samples.dataset.policy, samples.plan.seed, epoch, rank, step
+    )
+    state.model.zero_grad()
+    torch.nn.functional.cross_entropy(state.model(inputs), targets).backward()  # type: ignore[no-untyped-call]
+    return torch.cat(
+        [parameter.grad.reshape(-1) for parameter in state.model.parameters() if parameter.grad is not None]
+    )
+
+
+@pytest.mark.parametrize("shape", [LENET, MOBILENET], ids=["lenet", "mobilenet"])
+def test_a_shared_model_is_as_good_as_one_each(shape: dict[str, Any]) -> None:
+    """Three complete replicas, each with its own BatchNorm statistics, averaged in rank order."""
+    plan = make_plan("allreduce", **shape)
+    replicas, samples = make_replicas(plan), Samples(plan)
+    states = [WorkerState.fresh(plan, rank) for rank in range(3)]
+    for step in range(plan.batches):
+        replicas.advance()
+        parts = [backward(state, samples, 0, rank, step) for rank, state in enumerate(states)]
+        mean = (parts[0] + parts[1] + parts[2]) / 3
+        for state in states:
+            gradients.set_gradient(state.model, mean.clone())
+            state.optimiser.step()
+    for rank, state in enumerate(states):
+        assert torch.equal(replicas.parameters(rank), gradients.flatten(state.model.parameters()))
+        for one, two in zip(replicas.turn_to(rank).buffers(), state.model.buffers(), strict=True):
+            assert torch.equal(one, two)
+    if shape is MOBILENET:
+        assert len({gradients.sha256(read_buffers(replicas.turn_to(rank))) for rank in range(3)}) == 3
+
+
+def test_spirt_takes_one_step_an_epoch_with_the_mean_of_means() -> None:
+    """Of b gradients at the same parameters and then of n averages; plain SGD."""
+    plan = make_plan("spirt", workers=2, epochs=2)
+    replicas, samples = make_replicas(plan), Samples(plan)
+    state = WorkerState.fresh(plan, 0)
+    for epoch in range(2):
+        told = replicas.train_epoch()
+        averages = [sum(backward(state, samples, epoch, rank, step) for step in range(2)) / 2 for rank in range(2)]
+        expected = gradients.flatten(state.model.parameters()) - plan.lr * (averages[0] + averages[1]) / 2
+        gradients.write_parameters(state.model, expected)
+        torch.testing.assert_close(replicas.parameters(), expected, rtol=0, atol=1e-7)
+        assert (told.updates, told.minibatches, told.sent) == (epoch + 1, 4, None)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "changes"),
+    [
+        ("allreduce", {}),
+        ("scatterreduce", {**MOBILENET, "workers": 2, "batches": 1}),
+        ("gpu", {"options": {"replicas": "unseeded", "partition": "overlapping"}}),
+        ("mlless", {"options": {"threshold": 0.2}}),
+        ("mlless", {"options": {"filter": "coordinate", "optimiser": "adam"}}),
+        ("spirt", {**MOBILENET, "workers": 2, "batches": 1, "options": {"update-rule": "sgd-momentum", "join": "1:1"}}),
+    ],
+)
+def test_a_checkpoint_goes_on_bit_for_bit(architecture: str, changes: dict[str, Any]) -> None:
+    """Model, moments, buffers and residuals; into replicas that were something else."""
+    plan = make_plan(architecture, epochs=3, **changes)
+    replicas, resumed = make_replicas(plan), make_replicas(plan)
+    replicas.train_epoch()
+    for state in resumed.states:
+        gradients.write_parameters(state.model, replicas.parameters() + 1.0)
+    resumed.restore(iter([bytearray(body) for body in replicas.to_bytes()]))
+    one, two = replicas.train_epoch(), resumed.train_epoch()
+    assert (one.loss, one.updates, one.sent) == (two.loss, two.updates, two.sent)
+    assert replicas.judge() == resumed.judge()
+    assert list(replicas.to_bytes()) == list(resumed.to_bytes())
+
+
+@pytest.mark.parametrize(
+    ("options", "sent", "updates"),
+    [
+        ({"threshold": 0.0}, 6, 2),
+        ({"filter": "coordinate", "threshold": 0.0}, 6, 2),
+        ({"threshold": math.inf}, 0, 0),
+        ({"filter": "coordinate", "threshold": math.inf}, 0, 0),
+        ({"filter": "none"}, 6, 2),
+    ],
+)
+def test_significant_updates_are_counted(options: dict[str, Any], sent: int, updates: int) -> None:
+    """Three workers, two steps."""
+    replicas = make_replicas(make_plan("mlless", options=options))
+    told = replicas.train_epoch()
+    assert (told.sent, told.updates, told.minibatches) == (sent, updates, 6)
+
+
+def test_mlless_ends_after_ten_steps_at_or_below_the_threshold() -> None:
+    plan = make_plan("mlless", workers=2, batches=4, batch_size=4, epochs=5, options={"end-threshold": 1e9})
+    replicas = make_replicas(plan)
+    minibatches = []
+    while replicas.ended is None:
+        minibatches.append(replicas.train_epoch().minibatches)
+    assert (minibatches, replicas.ended, replicas.position) == ([8, 8, 4], "loss", 10)
+
+
+@pytest.mark.parametrize("options", [{"max-time": 1.0}, {"remove-threshold": 15.0, "remove-interval": 20.0}])
+def test_what_the_clock_decides_is_refused(options: dict[str, Any]) -> None:
+    kind = architectures()["mlless"].replicas()
+    assert kind is not None
+    with pytest.raises(PlanError, match="clock decides") as refused:
+        kind.check(make_plan("mlless", options=options))
+    assert "leave out --" in refused.value.hint
+    kind.check(make_plan("mlless"))
+
+
+def test_every_minibatch_is_heard_of() -> None:
+    heard: list[None] = []
+    plan = make_plan("allreduce")
+    Replicas(plan, Samples(plan), heard=lambda: heard.append(None)).train_epoch()
+    assert len(heard) == 3 * 2
+
+
+CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
+
+
+@CUDA
+@pytest.mark.parametrize("architecture", ["allreduce", "mlless", "spirt"])
+def test_cuda_computes_what_the_cpu_computes(architecture: str) -> None:
+    """Up to the order of sums; and a checkpoint goes on there, too."""
+    plan = make_plan(architecture, **MOBILENET, epochs=2)
+    kind = architectures()[architecture].replicas()
+    assert kind is not None
+    on_cpu, on_gpu = kind(plan, Samples(plan)), kind(plan, Samples(plan), "cuda")
+    on_cpu.train_epoch()
+    on_gpu.train_epoch()
+    expected = on_cpu.parameters()
+    assert float((on_gpu.parameters() - expected).norm() / expected.norm()) < 1e-4
+    resumed = kind(plan, Samples(plan), "cuda")
+    resumed.restore(iter([bytearray(body) for body in on_gpu.to_bytes()]))
+    assert list(resumed.to_bytes()) == list(on_gpu.to_bytes())
