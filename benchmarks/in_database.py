@@ -21,54 +21,49 @@ A naive arm's moving time is what it spends in getting and setting. ResNet-18 ta
 
 import argparse
 import json
-import multiprocessing
 import os
-import platform
-import shutil
 import signal
-import socket
 import statistics
-import struct
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, nullcontext
 from datetime import UTC, datetime
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
-from typing import Any, Protocol
+from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-import redis
 import torch
 
+from slslab.reproductions.in_database_arms import (
+    AVERAGE,
+    OPERATIONS,
+    OWN_CLIENT,
+    REDIS_PY,
+    UPDATE,
+    Arm,
+    InDatabase,
+    Naive,
+    Taken,
+    Vector,
+    Vectors,
+    gradient_keys,
+    naive_arms,
+    take_turns,
+    thin,
+)
+from slslab.reproductions.in_database_floors import LOOPBACK, Loopback, Memory
+from slslab.reproductions.in_database_measurements import host, versions
+from slslab.reproductions.in_database_redis import installed_version, is_installed, plain_arms, plain_redis
 from slslab.session import Session
 from slslab.stack.tensors import EmbeddedTensorDatabases
 from slslab_workers import models
-from slslab_workers.events import Tracer
-from slslab_workers.gradients import sum_in_rank_order
-from slslab_workers.tensors import TensorDatabase
 
-Vector = npt.NDArray[np.float32]
 Row = dict[str, Any]
 
-FORK = multiprocessing.get_context("fork")
-START_LIMIT_S = 30.0
-RATE = 0.01
-# Elements: a sum of 512 KB stays in one core's second-level cache while the gradients pass by.
-BLOCK = 131_072
-PARAMETERS = "parameters"
-RESULT = "result"
-OPERATIONS = ("average", "update")
-PAPER = {"average": 1.8, "update": 5.7}
+PAPER = {AVERAGE: 1.8, UPDATE: 5.7}
 # What a naive arm should take at least, in-database = 1; and the in-database average at most, its floor = 1.
-AIMS = {"redis-py": 5.0, "own client": 3.0}
+AIMS = {REDIS_PY: 5.0, OWN_CLIENT: 3.0}
 FLOOR_AIM = 3.0
-LOOPBACK = "loopback"
 
 
 def counted(name: str, threads: int) -> str:
@@ -79,343 +74,18 @@ def counted(name: str, threads: int) -> str:
 inside, memory = partial(counted, "in the database"), partial(counted, "memory")
 
 
-class Arm(Protocol):
-    """Something that is timed; `moving_s` is what it has spent in fetching and storing, `exact` whether it must sum
-    to the same bits as `sum_in_rank_order`."""
-
-    moving_s: float
-    exact: bool
-
-    @property
-    def name(self) -> str:
-        """What it is called."""
-
-    def average(self) -> None:
-        """The mean of the gradients."""
-
-    def update(self) -> None:
-        """A step of SGD with the first gradient."""
-
-    def result(self) -> Vector | None:
-        """What came of it, None where nothing is computed."""
-
-
-@dataclass
-class Naive:
-    """A client that fetches, computes and stores."""
-
-    name: str
-    url: str
-    keys: Sequence[str]
-    get: Callable[[str], Vector]
-    put: Callable[[str, Vector], object]
-    mean: Callable[[Iterator[Vector]], Vector]
-    moving_s: float = 0.0
-    exact = False
-
-    def average(self) -> None:
-        """Set the result to the mean of the gradients."""
-        self._put(self.mean(self._get(key) for key in self.keys))
-
-    def update(self) -> None:
-        """Set the result to the parameters after a step of SGD."""
-        parameters = self._get(PARAMETERS)
-        change = np.float32(RATE) * self._get(self.keys[0])
-        # Into memory of our own: redis-py's bytes are not writable.
-        self._put(np.subtract(parameters, change, out=change))
-
-    def result(self) -> Vector:
-        """What the database has now."""
-        return self.get(RESULT)
-
-    def _get(self, key: str) -> Vector:
-        began = time.perf_counter()
-        vector = self.get(key)
-        self.moving_s += time.perf_counter() - began
-        return vector
-
-    def _put(self, vector: Vector) -> None:
-        began = time.perf_counter()
-        self.put(RESULT, vector)
-        self.moving_s += time.perf_counter() - began
-
-
-@dataclass
-class InDatabase:
-    """The workers' client, which only says what the database shall compute."""
-
-    name: str
-    url: str
-    keys: Sequence[str]
-    client: TensorDatabase
-    moving_s: float = 0.0
-    exact = True
-
-    def average(self) -> None:
-        """Have the result set to the mean of the gradients."""
-        self.client.execute("average", self.keys, [RESULT], "synchronise")
-
-    def update(self) -> None:
-        """Have the result set to the parameters after a step of SGD."""
-        self.client.execute("sgd", [PARAMETERS, self.keys[0]], [RESULT], "update", arguments=(RATE,))
-
-    def result(self) -> Vector:
-        """What the database has now."""
-        return self.client.get(RESULT, "other")
-
-    def put(self, key: str, vector: Vector) -> None:
-        """Store a vector."""
-        self.client.set(key, vector, "other")
-
-
-def stacked_mean(vectors: Iterator[Vector]) -> Vector:
-    """numpy's mean of them all, as in the paper's functions: it stacks them first."""
-    mean: Vector = np.mean(list(vectors), axis=0)
-    return mean
-
-
-def running_mean(vectors: Iterator[Vector]) -> Vector:
-    """The mean as SPIRT's naive worker computes it: each is added to the first as it comes."""
-    total, count = next(vectors), 1
-    for vector in vectors:
-        total += vector
-        count += 1
-    total /= np.float32(count)
-    return total
-
-
-def body(vector: Vector) -> memoryview:
-    """A vector's own bytes."""
-    return vector.data.cast("B")
-
-
-def thin(url: str) -> TensorDatabase:
-    """The workers' client without a trace."""
-    return TensorDatabase(url, Tracer(lambda _: None))
-
-
-def naive_arms(database: str, keys: Sequence[str]) -> list[Naive]:
-    """The naive arms on the tensor database."""
-    ask: Callable[..., Any] = redis.Redis.from_url(database).execute_command
-    client = thin(database)
-
-    def get(key: str) -> Vector:
-        return np.frombuffer(ask("AI.TENSORGET", key, "BLOB"), np.float32)
-
-    def put(key: str, vector: Vector) -> object:
-        return ask("AI.TENSORSET", key, "FLOAT", vector.size, "BLOB", body(vector))
-
-    return [
-        Naive("redis-py", database, keys, get, put, stacked_mean),
-        Naive(
-            *("own client", database, keys),
-            partial(client.get, phase="synchronise"),
-            partial(client.set, phase="synchronise"),
-            running_mean,
-        ),
-    ]
-
-
-def plain_arms(server: str, keys: Sequence[str]) -> list[Naive]:
-    """The naive arms on a plain Redis, with strings."""
-    strings: Any = redis.Redis.from_url(server)
-    client = thin(server)
-
-    def get(key: str) -> Vector:
-        return np.frombuffer(strings.get(key), np.float32)
-
-    def put(key: str, vector: Vector) -> object:
-        return strings.set(key, body(vector))
-
-    def own_get(key: str) -> Vector:
-        return np.frombuffer(client.command("GET", key), np.float32)
-
-    def own_put(key: str, vector: Vector) -> object:
-        return client.command("SET", key, body(vector))
-
-    return [
-        Naive("redis-py on Redis", server, keys, get, put, stacked_mean),
-        Naive("own client on Redis", server, keys, own_get, own_put, running_mean),
-    ]
-
-
-@contextmanager
-def plain_redis(session: Session) -> Iterator[str]:
-    """The address of a redis-server of our own that keeps nothing on disk."""
-    with socket.create_server(("127.0.0.1", 0)) as holder:
-        port = holder.getsockname()[1]
-    command = ["redis-server", "--bind", "127.0.0.1", "--port", str(port), "--save", "", "--appendonly", "no"]
-    # Its title would be written over its environment, where the reaper looks for the mark.
-    command += ["--set-proc-title", "no"]
-    with (session.home / "redis.log").open("wb") as log:
-        process = subprocess.Popen(
-            command, cwd=session.home, env={**os.environ, **session.mark}, stdin=subprocess.DEVNULL, stdout=log
-        )
-    try:
-        deadline = time.monotonic() + START_LIMIT_S
-        with thin(f"redis://127.0.0.1:{port}") as client:
-            while not client.ping():
-                if process.poll() is not None or time.monotonic() > deadline:
-                    raise RuntimeError(f"redis-server did not start: {(session.home / 'redis.log').read_text()[-300:]}")
-                time.sleep(0.02)
-        yield f"redis://127.0.0.1:{port}"
-    finally:
-        process.kill()
-        process.wait()
-
-
-class Memory:
-    """The floor of the arithmetic: `threads` threads over the same arrays, into memory that has been written before."""
-
-    moving_s = 0.0
-    exact = True
-
-    def __init__(self, parameters: Vector, gradients: Sequence[Vector], threads: int) -> None:
-        self.name = memory(threads)
-        self._out = np.zeros_like(parameters)
-        vectors = [torch.from_numpy(vector) for vector in (self._out, parameters, *gradients)]
-        # For each block: the output, the parameters and every gradient.
-        self._blocks = list(zip(*(torch.split(vector, BLOCK) for vector in vectors), strict=True))
-        self._threads = threads
-        self._pool = ThreadPoolExecutor(threads)
-
-    def close(self) -> None:
-        """End the threads."""
-        self._pool.shutdown()
-
-    def average(self) -> None:
-        """Every byte of the gradients read once."""
-        self._run(_mean_block)
-
-    def update(self) -> None:
-        """Parameters and gradient read once."""
-        self._run(_step_block)
-
-    def result(self) -> Vector:
-        """What was computed last."""
-        return self._out
-
-    def _run(self, work: Callable[[Sequence[torch.Tensor]], object]) -> None:
-        def share(number: int) -> None:
-            for block in self._blocks[number :: self._threads]:
-                work(block)
-
-        list(self._pool.map(share, range(self._threads)))
-
-
-def _mean_block(block: Sequence[torch.Tensor]) -> None:
-    total, _, first, second, *rest = block
-    torch.add(first, second, out=total)
-    for part in rest:
-        total.add_(part)
-    total.div_(2 + len(rest))
-
-
-def _step_block(block: Sequence[torch.Tensor]) -> None:
-    out, parameters, gradient, *_ = block
-    torch.sub(parameters, gradient, alpha=RATE, out=out)
-
-
-class Loopback:
-    """The floor of moving: vectors over a socket from and to a process forked off, which does nothing else."""
-
-    name = LOOPBACK
-    moving_s = 0.0
-    exact = False
-
-    def __init__(self, gradients: Sequence[Vector]) -> None:
-        self._count = len(gradients)
-        self._buffer = memoryview(bytearray(gradients[0].nbytes))
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            self._process = FORK.Process(target=_serve, args=(listener, gradients), daemon=True)
-            self._process.start()
-            self._socket = socket.create_connection(listener.getsockname())
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
-    def close(self) -> None:
-        """End the connection, and with it the other process."""
-        self._socket.close()
-        self._process.join()
-
-    def average(self) -> None:
-        """As many vectors here as there are gradients, one back."""
-        self._move(self._count)
-
-    def update(self) -> None:
-        """Two vectors here, one back."""
-        self._move(2)
-
-    def result(self) -> None:
-        """Nothing is computed."""
-
-    def _move(self, count: int) -> None:
-        self._socket.sendall(struct.pack("!I", count))
-        for _ in range(count):
-            _receive(self._socket, self._buffer)
-        self._socket.sendall(self._buffer)
-        if self._socket.recv(1) != b"+":
-            raise EOFError("the other end of the loopback connection has gone")
-
-
-def _serve(listener: socket.socket, vectors: Sequence[Vector]) -> None:
-    """Send as many vectors as one is asked for, receive one, say so; until the other end closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the other end's
-    buffer = memoryview(bytearray(vectors[0].nbytes))
-    connection, _ = listener.accept()
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    while asked := connection.recv(4, socket.MSG_WAITALL):
-        for vector in vectors[: struct.unpack("!I", asked)[0]]:
-            connection.sendall(body(vector))
-        _receive(connection, buffer)
-        connection.sendall(b"+")
-
-
-def _receive(connection: socket.socket, buffer: memoryview) -> None:
-    position = 0
-    while position < len(buffer):
-        received = connection.recv_into(buffer[position:])
-        if not received:
-            raise EOFError("the other end of the loopback connection has gone")
-        position += received
-
-
-def check(operation: str, arm: Arm, expected: Vector) -> None:
-    """RuntimeError unless the arm's result is right."""
-    found = arm.result()
-    # A fused multiplication and addition may round an update otherwise.
-    same = np.array_equal if operation == "average" and arm.exact else np.allclose
-    if found is not None and not same(found, expected):
-        raise RuntimeError(f"{arm.name}: the {operation} is wrong")
-
-
-def turn(operation: str, arms: Iterable[Arm], expected: Vector) -> dict[str, tuple[float, float]]:
-    """Every arm once: seconds in all and of them in moving, by the arm's name."""
-    taken = {}
-    for arm in arms:
-        arm.moving_s = 0.0
-        began = time.perf_counter()
-        getattr(arm, operation)()
-        taken[arm.name] = time.perf_counter() - began, arm.moving_s
-        check(operation, arm, expected)
-    return taken
-
-
 def measure(
     model: str, count: int, repeat: int, threads: Sequence[int], server: str | None, mark: Mapping[str, str]
 ) -> list[Row]:
     """One model's rows: every arm and floor in turns."""
     size = models.spec(model).parameters
     assert size is not None
-    generator = np.random.default_rng(0)
     print(f"{model}: {count} gradients of {4 * size / 1e6:.1f} MB", file=sys.stderr)
-    parameters, *gradients = (generator.standard_normal(size, np.float32) for _ in range(1 + count))
-    average = sum_in_rank_order([torch.from_numpy(gradient) for gradient in gradients]).div_(count).numpy()
-    expected = {"average": average, "update": parameters - np.float32(RATE) * gradients[0]}
-    keys = [f"gradient:{number}" for number in range(count)]
+    vectors, keys = Vectors.random(size, count), gradient_keys(count)
     with ExitStack() as stack:
         # First, before there are threads: it forks.
-        floors: list[Loopback | Memory] = [Loopback(gradients)]
-        floors += [Memory(parameters, gradients, number) for number in threads]
+        floors: list[Loopback | Memory] = [Loopback(vectors.gradients)]
+        floors += [Memory(memory(number), vectors.parameters, vectors.gradients, number) for number in threads]
         for floor in floors:
             stack.callback(floor.close)
         databases = [
@@ -427,33 +97,30 @@ def measure(
         clients: list[InDatabase | Naive] = [*inner, *outer]
         stores: dict[str, Callable[[str, Vector], object]] = {arm.url: arm.put for arm in clients}
         for put in stores.values():
-            for key, vector in zip([*keys, PARAMETERS], [*gradients, parameters], strict=True):
-                put(key, vector)
+            vectors.store(put)
         arms: list[Arm] = [*outer, *inner, *floors]
+
+        def told(operation: str, done: int, total: int) -> None:
+            print(f"{model}, {operation}: {done} of {total}", file=sys.stderr)
+
         rows = []
         for operation in OPERATIONS:
-            turns = []
-            for index in range(repeat + 1):
-                print(f"{model}, {operation}: {index} of {repeat}", file=sys.stderr)
-                turns.append(turn(operation, arms if index % 2 == 0 else arms[::-1], expected[operation]))
+            turns = take_turns(operation, arms, vectors.expected[operation], repeat, told)
             about = {"model": model, "operation": operation}
-            # In the first turn memory is taken that later ones find.
-            rows += [about | row for row in summary([arm.name for arm in arms], turns[1:], threads)]
+            rows += [about | row for row in summary([arm.name for arm in arms], turns, threads)]
         return rows
 
 
-def summary(
-    names: Sequence[str], turns: Sequence[Mapping[str, tuple[float, float]]], threads: Sequence[int]
-) -> list[Row]:
+def summary(names: Sequence[str], turns: Sequence[Mapping[str, Taken]], threads: Sequence[int]) -> list[Row]:
     """A row for each arm: seconds, and the medians of its ratios within turns."""
     rows = []
     for name in names:
-        seconds = [taken[name][0] for taken in turns]
+        seconds = [taken[name].seconds for taken in turns]
         row: Row = {"arm": name, "count": len(turns), "median_s": round(statistics.median(seconds), 6)}
         row |= {"least_s": round(min(seconds), 6), "greatest_s": round(max(seconds), 6)}
-        row["moving_s"] = round(statistics.median(taken[name][1] for taken in turns), 6)
+        row["moving_s"] = round(statistics.median(taken[name].moving.seconds for taken in turns), 6)
         row["ratios"] = {
-            base: round(statistics.median(taken[name][0] / taken[base][0] for taken in turns), 3)
+            base: round(statistics.median(taken[name].seconds / taken[base].seconds for taken in turns), 3)
             for base in (*map(inside, threads), *map(memory, threads), LOOPBACK)
         }
         rows.append(row)
@@ -469,7 +136,7 @@ def judged(rows: Sequence[Row], threads: int) -> list[Row]:
             ratio, aim = row["ratios"][inside(threads)], AIMS[row["arm"]]
             found.append({"what": f"{about}{row['arm']} / {inside(threads)}", "ratio": ratio, "aim": f">= {aim:g}"})
             found[-1] |= {"met": ratio >= aim, "paper": PAPER[row["operation"]]}
-        elif row["arm"] == inside(threads) and row["operation"] == "average":
+        elif row["arm"] == inside(threads) and row["operation"] == AVERAGE:
             ratio = row["ratios"][memory(threads)]
             found.append({"what": f"{about}{row['arm']} / {memory(threads)}", "ratio": ratio})
             found[-1] |= {"aim": f"<= {FLOOR_AIM:g}", "met": ratio <= FLOOR_AIM, "paper": None}
@@ -497,19 +164,6 @@ def tables(document: Mapping[str, Any]) -> str:
         lines.append(f"| {aim['what']} | {aim['ratio']:.2f} | {aim['aim']} | {met} | {aim['paper'] or ''} |")
     facts = {**document["host"], **document["versions"], "date": document["date"], "seconds": document["seconds"]}
     return "\n".join([*lines, "", ", ".join(f"{name} {value}" for name, value in facts.items())])
-
-
-def versions(server: bool) -> dict[str, str]:
-    """What the figures depend on; hiredis makes redis-py faster where it is installed."""
-    found = {name: version(name) for name in ("torch", "numpy", "redis")}
-    try:
-        found["hiredis"] = version("hiredis")
-    except PackageNotFoundError:
-        found["hiredis"] = "none"
-    if server:
-        said = subprocess.run(["redis-server", "--version"], check=True, capture_output=True, text=True).stdout
-        found["redis-server"] = said.split("v=")[1].split()[0]
-    return found
 
 
 def at_least(least: int) -> Callable[[str], int]:
@@ -542,7 +196,7 @@ def main() -> None:
     torch.set_num_threads(1)
     began, before = time.monotonic(), os.getloadavg()
     threads = list(dict.fromkeys(options.threads))
-    with_redis = not options.no_redis and shutil.which("redis-server") is not None
+    with_redis = not options.no_redis and is_installed()
     rows: list[Row] = []
     try:
         # The session's reaper kills what carries its mark, should this process be killed.
@@ -552,11 +206,11 @@ def main() -> None:
                     rows += measure(model, options.count, options.repeat, threads, server, session.mark)
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
-    host = {"machine": platform.machine(), "cores": len(os.sched_getaffinity(0)), "kernel": platform.release()}
-    host |= {"python": platform.python_version(), "load_average_before": before, "load_average_after": os.getloadavg()}
+    facts = host() | {"load_average_before": before, "load_average_after": os.getloadavg()}
+    known = versions() | ({"redis-server": installed_version()} if with_redis else {})
     document = {
         **{"schema": 1, "date": f"{datetime.now(UTC):%Y-%m-%d}", "command": " ".join(sys.argv)},
-        **{"gradients": options.count, "threads": threads, "host": host, "versions": versions(with_redis)},
+        **{"gradients": options.count, "threads": threads, "host": facts, "versions": known},
         "seconds": round(time.monotonic() - began, 1),
         **{"rows": rows, "aims": judged(rows, threads[0])},
     }

@@ -69,7 +69,10 @@ def _estimate(found: Document | None, digits: int, sign: str) -> str:
     value = f"{sign}{found['value']:,.{digits}f}"
     if found["low"] is None:
         return value
-    return f"{value} ± {found['high'] - found['value']:,.{digits}f}"
+    above, below = (f"{abs(found[end] - found['value']):,.{digits}f}" for end in ("high", "low"))
+    if above != below:
+        return f"{value} ({found['low']:,.{digits}f} to {found['high']:,.{digits}f})"
+    return f"{value} ± {above}"
 
 
 def _ranking(ranking: Document) -> Table:
