@@ -146,131 +146,18 @@ def _table2(
         return build(paper, runs, platform, book, fidelity, bar.report), directory
 
 
-def folder(name: str, fidelity: str) -> Path:
-    """Where a reproduction is saved unless it is said otherwise."""
-    from slslab.runs import root
-
-    return root() / f"reproduce-{name}-{fidelity}"
-
-
-def finish(document: Mapping[str, Any], directory: Path, json_: bool) -> None:
-    """Save a reproduction, and print it."""
-    from slslab.reports import reproductions
-    from slslab.reproductions.saving import save
-
-    saved = save(document, directory)
-    print_document(document, lambda: reproductions.reproduction(document), json_)
-    click.echo(f"Saved: {', '.join(map(str, saved))}", err=True)
-
-
-for _command in (table2, fig2, fig3, lambdaml_table3):
-    reproduce.add_command(_command)
-
-
-@_patterns("fig2")
-def fig2(**options: Any) -> None:
-    """Barrak et al., Figure 2: communication of AllReduce and ScatterReduce, 4 to 16 workers (on aws-us-east-1).
-
-    Modelled is one round of each pattern: every worker puts its gradient, all get the sum. Less than 15 % is a tie.
-    Each row has the interval of the object store's latency × bandwidth ÷ gradient size in which each pattern wins,
-    found by playing other sizes of gradient on the same profile.
-    """
-    _compare_patterns("fig2", **options)
-
-
-@_patterns("lambdaml-table3")
-def lambdaml_table3(**options: Any) -> None:
-    """LambdaML, Table 3: communication of AllReduce and ScatterReduce over S3 (on lambdaml-2021).
-
-    Modelled is one round of each pattern, as in fig2.
-    """
-    _compare_patterns("lambdaml-table3", **options)
-
-
-def _compare_patterns(
-    table: str, profile: str | None, polling: str, run: str | None, plot: Path | None, json_: bool
-) -> None:
-    from slslab.papers import load_paper
-    from slslab.replay.profiles import load_profile
-    from slslab.reports import rounds
-    from slslab.reproductions.patterns import as_document, compare_rounds
-    from slslab.runs import resolve
-
-    experiment = EXPERIMENTS[table]
-    paper = load_paper(experiment.paper)
-    published = paper.table(experiment.table)
-    platform = load_profile(profile or experiment.profile)
-    if plot is not None:
-        from slslab.reports.plots import check_format
-
-        check_format(plot)
-    costs, rows = _costs(run, published)
-    with replayable(run or table):
-        found = with_progress("playing both patterns", rows, compare_rounds(published, platform, costs, polling))
-    document = {
-        "schema": SCHEMA,
-        "reproduces": table,
-        "paper": {"name": paper.name, "title": paper.title, "published": paper.published},
-        "table": {"title": published.title, "source": published.source, "notes": list(published.notes)},
-        "profile": {
-            "name": platform.name, "date": platform.date.isoformat(), "description": platform.description,
-        },
-        "polling": polling,
-        "run": resolve(run).id if run else None,
-        "rows": [as_document(one) for one in found],
-    }  # fmt: skip
-    if plot is not None:
-        from slslab.reports.plots import draw_published
-
-        draw_published(document, plot)
-    print_document(document, lambda: rounds.rounds(document), json_)
-
-
-def _costs(run: str | None, table: "Table") -> "tuple[dict[str, StepCosts], tuple[Row, ...]]":
-    """What each pattern's steps cost, and the rows that these costs are good for: all if workers compute nothing.
-
-    RequestError for a run of another architecture, or of a model that no row has."""
-    from slslab.execution import architectures
-    from slslab.replay.measured import read_measured
-    from slslab.replay.rounds import without_compute
-    from slslab.replay.transfers import transfer
-    from slslab.reproductions.patterns import PATTERNS, count_of
-    from slslab.runs import resolve
-
-    rooms = architectures()
-    if run is None:
-        return {name: without_compute(rooms[name]) for name in PATTERNS}, table.rows
-    measured = read_measured(resolve(run).path, rooms)
-    own = measured.plan.architecture
-    if own not in PATTERNS:
-        raise RequestError(f"{measured.plan.run} is a run of {own}.", f"name one of {' or '.join(PATTERNS)}.")
-    size = int(measured.document["gradient_bytes"])
-    sizes = [count_of(table, row, "bytes") for row in table.rows]
-    rows = tuple(row for row, each in zip(table.rows, sizes, strict=True) if abs(each - size) <= SAME_SIZE * each)
-    if not rows:
-        raise RequestError(
-            f"{measured.plan.run} has gradients of {size:,} bytes, and no row of {table.source} has.",
-            f"name a run of a model with {' or '.join(f'{each:,}' for each in dict.fromkeys(sizes))} bytes.",
-        )
-    costs = {
-        name: measured.costs if name == own else transfer(measured.costs, rooms[name], measured.plan)
-        for name in PATTERNS
-    }
-    return costs, rows
-
-
-@reproduce.command("in-database")
-@click.option(
-    "--model", "models", multiple=True, type=click.Choice(("mobilenet", "resnet18")), help="This model alone (both)."
-)
+@click.command("in-database")
+@click.option("--model", "models", multiple=True, type=click.Choice(MODELS), help="This model alone (by default both).")
 @click.option(
     "--fidelity",
     type=click.Choice(FIDELITIES),
     default=FIDELITIES[0],
     show_default=True,
-    help="sampled measures each arm a few times here, full more often; replayed reads measurements, in seconds.",
+    help="sampled measures each way a few times here, full more often; replayed reads measurements, in seconds.",
 )
-@click.option("--profile", default="aws-us-east-1", show_default=True, metavar="PROFILE", help="The platform.")
+@click.option(
+    "--profile", default="aws-us-east-1", show_default=True, metavar="PROFILE", help="The platform of the model."
+)
 @click.option(
     "--recordings",
     type=click.Path(path_type=Path, file_okay=False),
@@ -298,15 +185,13 @@ def in_database(
     """
     from slslab.papers import load_paper
     from slslab.replay.profiles import load_profile
-    from slslab.reports import reproductions
-    from slslab.reproductions.in_database import MODELS, NAME, build
+    from slslab.reproductions.in_database import NAME, build
     from slslab.reproductions.in_database_measurements import REPEATS, committed, measure, read, write
-    from slslab.reproductions.saving import save
 
     if recordings is not None and fidelity != REPLAYED:
         raise RequestError("--recordings belongs to --fidelity replayed.", "leave it out, or replay them.")
     paper, platform = load_paper("barrak-2025"), load_profile(profile)
-    directory, wanted = out or _folder(NAME, fidelity), models or tuple(MODELS)
+    directory, wanted = out or folder(NAME, fidelity), models or MODELS
     if fidelity == REPLAYED:
         found = read(recordings or committed())
     else:
@@ -314,7 +199,25 @@ def in_database(
         with Bar() as bar:
             found = measure(wanted, gradients, REPEATS[fidelity], bar.report)
         click.echo(f"Measured: {write(found, directory)}", err=True)
-    document = build(paper, found, wanted, platform, fidelity)
+    finish(build(paper, found, wanted, platform, fidelity), directory, json_)
+
+
+def folder(name: str, fidelity: str) -> Path:
+    """Where a reproduction is saved unless it is said otherwise."""
+    from slslab.runs import root
+
+    return root() / f"reproduce-{name}-{fidelity}"
+
+
+def finish(document: Mapping[str, Any], directory: Path, json_: bool) -> None:
+    """Save a reproduction, and print it."""
+    from slslab.reports import reproductions
+    from slslab.reproductions.saving import save
+
     saved = save(document, directory)
     print_document(document, lambda: reproductions.reproduction(document), json_)
     click.echo(f"Saved: {', '.join(map(str, saved))}", err=True)
+
+
+for _command in (table2, fig2, fig3, lambdaml_table3, in_database):
+    reproduce.add_command(_command)

@@ -1,5 +1,6 @@
 """Tables of a reproduction, made from its document alone: published, recomputed, measured, modelled side by side."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
@@ -69,10 +70,10 @@ def _estimate(found: Document | None, digits: int, sign: str) -> str:
     value = f"{sign}{found['value']:,.{digits}f}"
     if found["low"] is None:
         return value
-    above, below = (f"{abs(found[end] - found['value']):,.{digits}f}" for end in ("high", "low"))
-    if above != below:
+    above, below = found["high"] - found["value"], found["value"] - found["low"]
+    if not math.isclose(above, below):
         return f"{value} ({found['low']:,.{digits}f} to {found['high']:,.{digits}f})"
-    return f"{value} ± {above}"
+    return f"{value} ± {above:,.{digits}f}"
 
 
 def _ranking(ranking: Document) -> Table:
