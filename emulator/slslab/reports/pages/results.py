@@ -16,9 +16,9 @@ Document = Mapping[str, Any]
 TITLE = "# Results"
 INTRODUCTION = """
 What this project's own recordings say of the papers. The page is built by `python docs/build.py` from the recordings
-and curves in `results/` and the published numbers in `papers/`, as the commands beside each part print it; nothing on it
-is typed. **Published** stands as printed, **recomputed** is arithmetic on the paper's own figures, **measured** was
-measured on the host that is named, **modelled** (≈) is what a recording's replay says of AWS.
+and curves in `results/` and the published numbers in `papers/`, as the commands beside each part print it; nothing
+on it is typed. **Published** stands as printed, **recomputed** is arithmetic on the paper's own figures, **measured**
+was measured on the host that is named, **modelled** (≈) is what a recording's replay says of AWS.
 """
 DIGITS = {"s": 2, "MB": 0, "USD": 4}
 COMMAND = "slslab reproduce table2 --fidelity replayed"
@@ -42,7 +42,8 @@ def _table2() -> Iterator[str]:
         lambda *_: None,
     )
     yield f"## {document['table']['title']}"
-    yield paragraph(f"{document['table']['source']} of {document['paper']['title']} ({document['paper']['published']}).")
+    paper = document["paper"]
+    yield paragraph(f"{document['table']['source']} of {paper['title']} ({paper['published']}).")
     yield f"```\n$ {COMMAND}\n```"
     yield from reproduction(document)
 
