@@ -20,8 +20,7 @@ from slslab.instances import InstanceRecord, check_fleet, notes, seconds_used
 from slslab.metering import InvocationRecord
 from slslab.replay.modelled import model, not_modelled
 from slslab.replay.recording import Recording
-from slslab.reports.html.files import PAGE, write_page
-from slslab.reports.html.pages import run_page
+from slslab.reports.html.files import PAGE, leave_page
 from slslab.running import EmbeddedSystem, System
 from slslab.runs import DOCUMENT, RunDirectory, list_runs, new_id, resolve, root
 from slslab.trace import Trace, TraceWriter, instances, invocations, load
@@ -204,7 +203,7 @@ def execute(
         document = _document(plan, trace, records, launched, host, outcome, failure, seconds, book)
         directory.write("bill.json", document["cost"])
         directory.write("metrics.json", {key: document[key] for key in METRICS})
-        document["report"] = _report(directory, document, metrics.rows(trace.events), records)
+        document["report"] = leave_page(directory.path / PAGE, document, metrics.rows(trace.events), records)
         directory.write(DOCUMENT, document)
         return document
     except (PlanError, HostError) as error:
@@ -214,18 +213,6 @@ def execute(
         raise
     finally:
         directory.unlock(lock)
-
-
-def _report(
-    directory: RunDirectory, document: Mapping[str, Any], events: metrics.Rows, records: list[dict[str, Any]]
-) -> dict[str, Any]:
-    """Write the run's page, and tell its file's name, or why there is none."""
-    try:
-        write_page(directory.path / PAGE, run_page(document, events, records))
-    except Exception as error:
-        # What was trained and measured stands, whatever becomes of its page.
-        return {"file": None, "error": f"{type(error).__name__}: {error}"}
-    return {"file": PAGE, "error": None}
 
 
 METRICS = ("loss", "accuracy", "counts", "bytes", "overheads", "phases", "per_worker")

@@ -161,7 +161,9 @@ def test_run_directory_is_complete(documents: dict[str, dict[str, Any]], runs: P
     names = {path.name for path in directory.iterdir()}
     assert names == {
         "plan.toml", "trace.parquet", "invocations.jsonl", "bill.json", "metrics.json", "run.json", "logs",
+        "report.html",
     }  # fmt: skip
+    assert document["report"] == {"file": "report.html", "error": None}
     reports = [json.loads(line)["report"] for line in (directory / "invocations.jsonl").read_text().splitlines()]
     logs = "".join(path.read_text() for path in (directory / "logs").iterdir())
     assert len(reports) == 2

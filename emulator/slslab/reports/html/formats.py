@@ -42,9 +42,9 @@ def size(value: int | None) -> str:
     return f"{value:,} B" if power == 0 else f"{significant(scaled, 3)} {BYTES[power]}"
 
 
-def money(amount: str | Decimal | None, currency: str = "USD") -> str:
+def money(amount: str | Decimal) -> str:
     """An amount with four significant digits, without an exponent."""
-    return MISSING if amount is None else f"{significant(float(amount))} {currency}"
+    return significant(float(amount))
 
 
 def share(value: float | None) -> str:

@@ -7,6 +7,8 @@
   const config = {
     background: "transparent",
     font,
+    // A chart is one picture with a label, and tables have its numbers.
+    aria: false,
     view: { stroke: null },
     axis: {
       labelColor: "var(--muted)", titleColor: "var(--muted)", gridColor: "var(--line)", domainColor: "var(--line)",

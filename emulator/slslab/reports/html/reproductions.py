@@ -18,9 +18,9 @@ def describe_reproduction(document: Document) -> Page:
     paper, table = document["paper"], document["table"]
     cards = [
         *_rankings(document),
-        *(card for column in document["columns"] if (card := _column(document, column)) is not None),
-        *_bills(document),
         *_curves(document),
+        *_bills(document),
+        *(card for column in document["columns"] if (card := _column(document, column)) is not None),
     ]
     notes = (*table.get("notes", ()), *document.get("notes", ()))
     if notes:

@@ -121,8 +121,8 @@ def _figures(document: Document) -> tuple[Figure, ...]:
         found.append(Figure(title, value, "measured", note, (other, "modelled") if other else None))
 
     if cost := document.get("cost"):
-        theirs = formats.money(modelled["cost"]["total"], cost["currency"]) if modelled else None
-        measured("cost", formats.money(cost["total"], cost["currency"]), theirs)
+        theirs = formats.money(modelled["cost"]["total"]) if modelled else None
+        measured(f"cost, {cost['currency']}", formats.money(cost["total"]), theirs)
     if spent := document.get("seconds"):
         name = "first to last" if "span" in spent else "wall time"
         theirs = formats.seconds(modelled["seconds"]) if modelled else None

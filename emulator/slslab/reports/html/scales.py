@@ -62,7 +62,7 @@ def name_axis(sort: list[str] | None = None) -> "alt.Y":
     """A vertical axis of names in the order of the data."""
     import altair as alt
 
-    return alt.Y("bar:N", title=None, sort=sort, axis=alt.Axis(labelLimit=165, domain=False, ticks=False))
+    return alt.Y("bar:N", title=None, sort=sort, axis=alt.Axis(labelLimit=185, domain=False, ticks=False))
 
 
 def colour_scale(keys: Sequence[Key]) -> "alt.Scale":

@@ -1,0 +1,219 @@
+"""Pages as text: what they hold, what they leave out, and that data cannot become markup or script."""
+
+import base64
+import hashlib
+import json
+import re
+import shutil
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from tests.slslab.reports.html.reproduced import reproduction
+
+from slslab.cli import root
+from slslab.reports.html.files import leave_page, page_of, read_events
+from slslab.reports.html.pages import comparison_page, reproduction_page, run_content, run_page
+from slslab.reports.html.parts import Live
+
+TRACES = Path(__file__).parents[2] / "replay" / "traces"
+
+
+class Parts(HTMLParser):
+    """Elements of a page: their tags with attributes, headings, scripts and the policy."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.headings: list[str] = []
+        self.scripts: list[str] = []
+        self.styles: list[str] = []
+        self._within = ""
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._within = tag
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:  # noqa: ARG002
+        self._within = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._within in ("h1", "h2"):
+            self.headings.append(data)
+        elif self._within == "script":
+            self.scripts.append(data)
+        elif self._within == "style":
+            self.styles.append(data)
+
+    @property
+    def policy(self) -> dict[str, str]:
+        [meta] = [attrs for tag, attrs in self.tags if attrs.get("http-equiv") == "Content-Security-Policy"]
+        return dict(entry.split(" ", 1) for entry in str(meta["content"]).split("; "))
+
+    @property
+    def charts(self) -> list[dict[str, Any]]:
+        return list(json.loads(self.scripts[0]))
+
+
+def document(name: str) -> dict[str, Any]:
+    return dict(json.loads((TRACES / name / "run.json").read_text()))
+
+
+def test_a_run_has_all_its_parts() -> None:
+    parts = Parts(page_of(document("mlless"), TRACES / "mlless"))
+    assert parts.headings[0] == "MLLess, LeNet-5 on digits"
+    for heading in (
+        "Timeline", "Phases per worker", "Cost by line", "Loss and accuracy", "Memory against the limit",
+        "Communication", "Messages and bytes", "Invocations", "Host and what it enforced", "Parts and result",
+    ):  # fmt: skip
+        assert heading in parts.headings
+    assert [chart["id"] for chart in parts.charts] == [
+        "timeline", "phases", "bill", "loss", "accuracy", "memory", "communication", "traffic",
+    ]  # fmt: skip
+    drawn = {attrs["id"]: attrs for tag, attrs in parts.tags if attrs.get("class") == "chart"}
+    assert list(drawn) == [chart["id"] for chart in parts.charts]
+    assert all(attrs["role"] == "img" and attrs["aria-label"] for attrs in drawn.values())
+
+
+def test_a_page_allows_what_it_holds_and_no_network() -> None:
+    text = run_page(document("gpu"))
+    parts = Parts(text)
+
+    def hashed(content: str) -> str:
+        return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
+
+    assert parts.policy["default-src"] == "'none'"
+    assert "connect-src" not in parts.policy
+    assert parts.policy["script-src"].split() == [hashed(script) for script in parts.scripts[1:]]
+    assert parts.policy["style-src"] == hashed(parts.styles[0])
+    for tag, attrs in parts.tags:
+        assert not any(name.startswith("on") or name == "style" for name in attrs), (tag, attrs)
+        assert not str(attrs.get("href", "data:,")).startswith("http")
+        assert "src" not in attrs
+    assert len(text) < 1_500_000
+
+
+def test_names_never_become_markup_or_script() -> None:
+    evil = '</script><script>alert(1)</script><img src=x onerror="alert(1)">'
+    found = {**document("allreduce"), "architecture": evil, "dataset": evil, "confinement": evil}
+    events = read_events(TRACES / "allreduce")
+    assert events is not None
+    for event in events:
+        event["function"] = evil
+    parts = Parts(run_page(found, events))
+    assert len(parts.scripts) == 3
+    assert not [tag for tag, _ in parts.tags if tag == "img"]
+    [timeline] = [chart for chart in parts.charts if chart["id"] == "timeline"]
+    assert timeline["data"]["data"]["rows"][0][4] == evil
+
+
+def test_a_run_that_has_just_begun_has_a_page() -> None:
+    plan = document("allreduce")["plan"]
+    begun = {"run": "r", "status": "running", "architecture": "allreduce", "model": "lenet", "dataset": "digits"}
+    parts = Parts(run_page({**begun, "plan": plan}, live=Live("/runs/r/content", 5)))
+    assert parts.charts == []
+    assert parts.policy["connect-src"] == "'self'"
+    assert ("html", {"lang": "en", "data-live": "/runs/r/content", "data-seconds": "5"}) in parts.tags
+    content = run_content({**begun, "plan": plan}, read_events(TRACES / "allreduce"))
+    assert [chart["id"] for chart in Parts(content).charts] == ["timeline", "communication"]
+
+
+def test_what_must_be_known_stands_above() -> None:
+    found = document("mobilenet-busy")
+    text = run_page(found)
+    assert "Oversubscribed: this host held the functions up for more than 2% of their time" in text
+    assert "The trace could not be read" in text
+    assert "computed on CPU: times are no GPU" in run_page(document("gpu")).replace("Computed", "computed")
+    error = {"type": "Runtime.OutOfMemory", "message": "killed", "hint": "more --memory."}
+    assert "Runtime.OutOfMemory: killed Hint: more --memory." in run_page({**found, "status": "failed", "error": error})
+
+
+def test_measured_stands_beside_modelled() -> None:
+    text = run_page(document("mobilenet-idle"))
+    assert "Measured here, modelled on Lambda" in text
+    assert '<small class="basis b-modelled">modelled</small>' in text
+
+
+def test_a_comparison_has_differences_and_intervals() -> None:
+    names = ("allreduce", "scatterreduce")
+    documents = [document(name) for name in names]
+    text = comparison_page(documents, [read_events(TRACES / name) for name in names])
+    parts = Parts(text)
+    assert parts.headings[0] == "AllReduce beside ScatterReduce"
+    [chart] = [chart for chart in parts.charts if chart["id"] == "differences-1"]
+    rows = chart["data"]["data"]["rows"]
+    assert [row[0] for row in rows][:2] == ["fetch a minibatch, s", "compute a minibatch, s"]
+    assert all(low < value < high for _, value, low, high in rows)
+    billed = [one["billed_seconds"] for one in documents]
+    assert f"{billed[1] / billed[0] - 1:+.1%}".replace("%", " %") in text
+    assert "zero is within" in text
+    without = comparison_page(documents, [None, None])
+    assert "billed time a worker" in without
+    assert "compute a minibatch" not in without
+
+
+def test_a_reproduction_has_its_cells_rankings_bills_and_curves() -> None:
+    text = reproduction_page(reproduction())
+    parts = Parts(text)
+    assert [chart["id"] for chart in parts.charts] == [
+        "ranking-0", "curve-0", "bills-0", "column-function_seconds-0", "column-total_cost-0",
+    ]  # fmt: skip
+    for words in (
+        "15.44",
+        "decimal: rounding",
+        "5.400 … 6.600 of 8",
+        "Ranking differs.",
+        "Lambda init (not in the paper)",
+    ):
+        assert words in text
+    assert "2 of 4" in text, "of four recomputed numbers two follow, though rounded"
+
+
+def test_a_reproduction_of_little_has_a_page() -> None:
+    bare: dict[str, list[Any]] = {name: [] for name in ("columns", "rows", "rankings", "bills", "curves", "notes")}
+    assert Parts(reproduction_page({**reproduction(), **bare})).charts == []
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(TRACES / "allreduce", tmp_path / "run"))
+
+
+def test_report_writes_the_page_of_an_old_run(recorded: Path) -> None:
+    done = CliRunner().invoke(root, ["report", str(recorded), "--json"])
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert Path(found["report"]) == recorded / "report.html"
+    assert found["bytes"] == (recorded / "report.html").stat().st_size
+    elsewhere = recorded.parent / "page.html"
+    assert CliRunner().invoke(root, ["report", str(recorded), "--out", str(elsewhere)]).exit_code == 0
+    assert elsewhere.read_text() == (recorded / "report.html").read_text()
+
+
+def test_report_says_where_it_cannot_write(recorded: Path) -> None:
+    done = CliRunner().invoke(root, ["report", str(recorded), "--out", str(recorded / "none" / "page.html")])
+    assert re.match(r"/.*/page\.html cannot be written: No such file or directory\.", str(done.exception))
+
+
+def test_a_run_stands_whatever_becomes_of_its_page(tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    assert leave_page(page, document("gpu"), [], []) == {"file": "report.html", "error": None}
+    assert page.exists()
+    assert leave_page(tmp_path / "none" / "report.html", document("gpu"), [], [])["error"] == (
+        f"{tmp_path}/none/report.html cannot be written: No such file or directory."
+    )
+    assert leave_page(page, {}, [], []) == {"file": None, "error": "KeyError: 'run'"}
+
+
+def test_compare_writes_a_page(recorded: Path) -> None:
+    page = recorded.parent / "compared.html"
+    done = CliRunner().invoke(
+        root, ["compare", str(recorded), str(TRACES / "scatterreduce"), "--html", str(page), "--json"]
+    )
+    assert done.exit_code == 0, done.output
+    assert len(json.loads(done.stdout)) == 2
+    assert Parts(page.read_text()).headings[0] == "AllReduce beside ScatterReduce"
