@@ -92,8 +92,11 @@ def measure(
             stack.enter_context(EmbeddedTensorDatabases(1, threads=number, environment=mark)) for number in threads
         ]
         urls = [database.endpoints[0] for database in databases]
-        inner = [InDatabase(inside(number), url, keys, thin(url)) for number, url in zip(threads, urls, strict=True)]
-        outer = naive_arms(urls[0], keys) + (plain_arms(server, keys) if server else [])
+        inner = [
+            InDatabase(inside(number), url, keys, stack.enter_context(thin(url)))
+            for number, url in zip(threads, urls, strict=True)
+        ]
+        outer = naive_arms(urls[0], keys, stack) + (plain_arms(server, keys, stack) if server else [])
         clients: list[InDatabase | Naive] = [*inner, *outer]
         stores: dict[str, Callable[[str, Vector], object]] = {arm.url: arm.put for arm in clients}
         for put in stores.values():

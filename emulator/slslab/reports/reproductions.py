@@ -34,7 +34,7 @@ def reproduction(document: Document) -> RenderableType:
 
 def _column(document: Document, column: Document) -> Table:
     """One column of the paper's table as a table of its own: a row per row and variant."""
-    name, digits = column["name"], DIGITS.get(column["unit"], 3)
+    name, digits = column["name"], column.get("digits", DIGITS.get(column["unit"], 3))
     cells = [row["cells"][name] for row in document["rows"] if name in row["cells"]]
     ways = list(dict.fromkeys(again["way"] for cell in cells for again in cell["recomputed"] if again["value"]))
     shown = [basis for basis in ("measured", "modelled") if any(cell[basis] for cell in cells)]

@@ -5,6 +5,7 @@ is compared with one computed here; in-database averages must have the bits of t
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
@@ -193,13 +194,14 @@ def thin(url: str) -> TensorDatabase:
     return TensorDatabase(url, Tracer(lambda _: None))
 
 
-def naive_arms(database: str, keys: Sequence[str]) -> list[Naive]:
+def naive_arms(database: str, keys: Sequence[str], parts: ExitStack) -> list[Naive]:
     """The naive arms on the tensor database: by AI.TENSORGET and AI.TENSORSET through redis-py with numpy's mean, and
-    through the workers' client, which receives into and sends from the arrays themselves and adds as it goes."""
+    through the workers' client, which receives into and sends from the arrays themselves and adds as it goes. `parts`
+    close their connections."""
     import redis
 
-    ask: Callable[..., Any] = redis.Redis.from_url(database).execute_command
-    client = thin(database)
+    connection: Any = parts.enter_context(redis.Redis.from_url(database))
+    ask, client = connection.execute_command, parts.enter_context(thin(database))
 
     def get(key: str) -> Vector:
         return np.frombuffer(ask("AI.TENSORGET", key, "BLOB"), np.float32)

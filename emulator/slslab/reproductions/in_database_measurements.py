@@ -7,6 +7,7 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import asdict
 from datetime import UTC, date, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -31,7 +32,7 @@ from slslab.reproductions.in_database_arms import (
     take_turns,
     thin,
 )
-from slslab.reproductions.in_database_redis import installed_version, is_installed, plain_redis, time_lua
+from slslab.reproductions.in_database_redis import installed_version, is_installed, plain_redis, time_json
 from slslab.session import Session
 from slslab.stack.tensors import EmbeddedTensorDatabases
 from slslab.trace import replacing
@@ -42,8 +43,8 @@ FILE = "measurements.json"
 IN_DATABASE = "in the database"
 ARMS = (*NAIVE, IN_DATABASE)
 REPEATS = {"sampled": 5, "full": 15}
-# Redis's Lua needs the less memory, and the same time for each number.
-LUA_NUMBERS = 100_000
+# As JSON a model's gradients take gigabytes, and each number the same time.
+JSON_NUMBERS = 100_000
 # In a wheel beside the package, in a checkout at the repository's root.
 FOLDERS = (Path(__file__).parents[1] / "recorded", Path(__file__).resolve().parents[3] / "results")
 
@@ -86,24 +87,42 @@ class Model(_Entry):
         return self
 
 
-class Lua(_Entry):
-    """SPIRT's released average in Redis: bytes of each gradient's JSON, and seconds of each request."""
+class Released(_Entry):
+    """SPIRT's average as released, over JSON texts of `numbers` each: their bytes and the mean's, CPU seconds of the
+    Redis server for each run of the Lua script, and those of a client that decodes all texts and averages them."""
 
     redis: str
     numbers: Annotated[int, Field(gt=0)]
     json_bytes: Annotated[tuple[int, ...], Field(min_length=1)]
-    seconds: Annotated[tuple[Seconds, ...], Field(min_length=1)]
+    mean_bytes: Annotated[int, Field(gt=0)]
+    lua_cpu_s: Annotated[tuple[Seconds, ...], Field(min_length=1)]
+    decode_cpu_s: Annotated[tuple[Seconds, ...], Field(min_length=1)]
 
     @property
-    def number_s(self) -> float:
-        """Seconds for each number that is read."""
-        return median(self.seconds) / (self.numbers * len(self.json_bytes))
+    def text_bytes(self) -> float:
+        """Bytes of JSON for a number of a gradient."""
+        return sum(self.json_bytes) / len(self.json_bytes) / self.numbers
+
+    @property
+    def mean_text_bytes(self) -> float:
+        """Bytes of JSON for a number of the mean."""
+        return self.mean_bytes / self.numbers
+
+    @property
+    def lua_s(self) -> float:
+        """CPU seconds of Lua for each number that is read."""
+        return median(self.lua_cpu_s) / (self.numbers * len(self.json_bytes))
+
+    @property
+    def decode_s(self) -> float:
+        """CPU seconds of a client for each number that is read."""
+        return median(self.decode_cpu_s) / (self.numbers * len(self.json_bytes))
 
 
 class Measurements(_Entry):
     """What one command measured, on which host, with what; `load` are the load averages before and after.
 
-    `lua` is None where no redis-server is installed."""
+    `released` is None where no redis-server is installed."""
 
     schema_version: Annotated[Literal[1], Field(alias="schema")] = 1
     measured: date
@@ -113,7 +132,7 @@ class Measurements(_Entry):
     load: Mapping[str, tuple[float, float, float]]
     gradients: Annotated[int, Field(gt=1)]
     models: Annotated[Mapping[str, Model], Field(min_length=1)]
-    lua: Lua | None
+    released: Released | None
 
 
 def middle(samples: Sequence[float]) -> Estimate:
@@ -130,11 +149,11 @@ def measure(names: Sequence[str], count: int, repeat: int, report: Report) -> Me
     before = os.getloadavg()
     with Session() as session:
         found = {name: _model(name, count, repeat, session.mark, report) for name in names}
-        lua = None
+        released = None
         if is_installed():
             with plain_redis(session) as server:
-                sizes, seconds = time_lua(server, LUA_NUMBERS, count, repeat)
-            lua = Lua(redis=installed_version(), numbers=LUA_NUMBERS, json_bytes=tuple(sizes), seconds=tuple(seconds))
+                times = time_json(server, JSON_NUMBERS, count, repeat)
+            released = Released(redis=installed_version(), numbers=JSON_NUMBERS, **asdict(times))
     return Measurements(
         measured=datetime.now(UTC).date(),
         command=shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
@@ -143,7 +162,7 @@ def measure(names: Sequence[str], count: int, repeat: int, report: Report) -> Me
         load={"before": before, "after": os.getloadavg()},
         gradients=count,
         models=found,
-        lua=lua,
+        released=released,
     )
 
 
@@ -162,7 +181,7 @@ def _model(name: str, count: int, repeat: int, mark: Mapping[str, str], report: 
         vectors.store(inside.put)
         # The database has them now, and a naive arm needs the memory.
         del vectors
-        arms: list[Arm] = [*naive_arms(url, keys), inside]
+        arms: list[Arm] = [*naive_arms(url, keys, stack), inside]
 
         def told(operation: str, done: int, total: int) -> None:
             report(f"{name}, {operation}", done, total)

@@ -11,22 +11,39 @@ from slslab.replay.profiles import Profile
 from slslab.replay.program import Program, Step, Track
 from slslab.reproductions.in_database_arms import AVERAGE, UPDATE
 
+FLOAT_BYTES = 4
 PHASES = {AVERAGE: "synchronise", UPDATE: "update"}
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """One operation on vectors of `size` bytes, with `count` gradients, in a function of `memory_mb`."""
+    """One operation on vectors of so many `parameters`, float32, with `count` gradients, in a function of
+    `memory_mb`."""
 
     operation: str
-    size: int
+    parameters: int
     count: int
     memory_mb: int
 
     @property
+    def size(self) -> int:
+        """Bytes of a vector."""
+        return FLOAT_BYTES * self.parameters
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers are read."""
+        return self.gets * self.parameters
+
+    @property
+    def averages(self) -> bool:
+        """Whether it is the averaging of gradients."""
+        return self.operation == AVERAGE
+
+    @property
     def gets(self) -> int:
         """How many vectors a naive function fetches: all gradients, or parameters and a gradient."""
-        return self.count if self.operation == AVERAGE else 2
+        return self.count if self.averages else 2
 
     @property
     def moved(self) -> int:
@@ -46,6 +63,22 @@ class Exchange:
         """One request for a script that takes so many CPU seconds on the database's host."""
         script_ns = round(script_cpu_s * NS)
         return self._program((Step("tensor.script", PHASES[self.operation], requests=1, server_cpu_ns=script_ns),))
+
+    def naive_json(self, text_bytes: int, decode_cpu_s: float) -> Program:
+        """Fetch gradients of so many bytes of JSON, decode and average them, put the mean back as a tensor."""
+        phase = PHASES[self.operation]
+        gets = [Step("tensor.get", phase, requests=1, bytes=text_bytes) for _ in range(self.gets)]
+        return self._program((*gets, *self._put_back(phase, decode_cpu_s)))
+
+    def round_trip(self, script_s: float, mean_bytes: int, decode_cpu_s: float) -> Program:
+        """A script whose mean leaves the database as JSON, is decoded, and put back as a tensor."""
+        phase, script_ns = PHASES[self.operation], round(script_s * NS)
+        script = Step("tensor.script", phase, requests=1, bytes=mean_bytes, server_cpu_ns=script_ns)
+        return self._program((script, *self._put_back(phase, decode_cpu_s)))
+
+    def _put_back(self, phase: str, cpu_s: float) -> tuple[Step, Step]:
+        compute = Step(self.operation, phase, cpu_ns=round(cpu_s * NS))
+        return compute, Step("tensor.set", phase, requests=1, bytes=self.size)
 
     def _program(self, steps: tuple[Step, ...]) -> Program:
         track = Track(self.operation, "invocation", 0, steps, self.memory_mb)

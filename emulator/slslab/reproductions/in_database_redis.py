@@ -7,7 +7,8 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from slslab.reproductions.in_database_arms import (
 )
 from slslab.session import Session
 from slslab_workers.scripts import LUA_AVERAGE
+from slslab_workers.tensors import TensorDatabase
 
 PROGRAM = "redis-server"
 START_LIMIT_S = 30.0
@@ -67,12 +69,12 @@ def plain_redis(session: Session) -> Iterator[str]:
         process.wait()
 
 
-def plain_arms(server: str, keys: Sequence[str]) -> list[Naive]:
-    """The naive arms on a plain Redis, with strings."""
+def plain_arms(server: str, keys: Sequence[str], parts: ExitStack) -> list[Naive]:
+    """The naive arms on a plain Redis, with strings; `parts` close their connections."""
     import redis
 
-    strings: Any = redis.Redis.from_url(server)
-    client = thin(server)
+    strings: Any = parts.enter_context(redis.Redis.from_url(server))
+    client = parts.enter_context(thin(server))
 
     def get(key: str) -> Vector:
         return np.frombuffer(strings.get(key), np.float32)
@@ -92,19 +94,41 @@ def plain_arms(server: str, keys: Sequence[str]) -> list[Naive]:
     ]
 
 
-def time_lua(server: str, numbers: int, count: int, repeat: int) -> tuple[list[int], list[float]]:
-    """SPIRT's average as released, by Lua over a list of `count` gradients of so many numbers as JSON texts: bytes of
-    each text, and seconds of each of `repeat` requests. RunError for a wrong mean."""
+@dataclass(frozen=True)
+class JsonTimes:
+    """SPIRT's average as released, over JSON texts: bytes of each gradient and of the mean, CPU seconds of the server
+    for each run of the Lua script, and CPU seconds of a client that decodes all texts and averages them."""
+
+    json_bytes: tuple[int, ...]
+    mean_bytes: int
+    lua_cpu_s: tuple[float, ...]
+    decode_cpu_s: tuple[float, ...]
+
+
+def time_json(server: str, numbers: int, count: int, repeat: int) -> JsonTimes:
+    """Both ways to average a list of `count` gradients of so many numbers, each `repeat` times; RunError for a wrong
+    mean."""
     vectors = Vectors.random(numbers, count)
     texts = [json.dumps(gradient.tolist()).encode() for gradient in vectors.gradients]
-    seconds = []
+    script, decode, reply = [], [], b""
     with thin(server) as client:
         for text in texts:
             client.command("RPUSH", "gradients", text)
         for _ in range(repeat):
-            began = time.perf_counter()
-            reply = client.command("EVAL", LUA_AVERAGE, 1, "gradients", count)
-            seconds.append(time.perf_counter() - began)
-            if not np.allclose(np.array(json.loads(bytes(reply))), vectors.expected[AVERAGE], atol=1e-6):
-                raise RunError("Redis's Lua averages wrongly.", "its seconds mean nothing; look for the reason.")
-    return [len(text) for text in texts], seconds
+            cpu = _server_cpu_s(client)
+            reply = bytes(client.command("EVAL", LUA_AVERAGE, 1, "gradients", count))
+            script.append(_server_cpu_s(client) - cpu)
+            cpu = time.process_time()
+            mean = stacked_mean(np.array(json.loads(text), np.float32) for text in texts)
+            decode.append(time.process_time() - cpu)
+            for found in (np.array(json.loads(reply)), mean):
+                if not np.allclose(found, vectors.expected[AVERAGE], atol=1e-6):
+                    raise RunError("The average of JSON texts is wrong.", "its seconds mean nothing.")
+    return JsonTimes(tuple(map(len, texts)), len(reply), tuple(script), tuple(decode))
+
+
+def _server_cpu_s(client: TensorDatabase) -> float:
+    """CPU seconds that a Redis server has spent."""
+    lines = bytes(client.command("INFO", "cpu")).decode().splitlines()
+    known = dict(line.split(":") for line in lines if ":" in line)
+    return float(known["used_cpu_user"]) + float(known["used_cpu_sys"])
