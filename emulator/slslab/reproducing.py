@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import click
 
 from slslab.communicating import fig2, lambdaml_table3
+from slslab.converging import fig4, mlless_filter, table3
 from slslab.errors import RequestError
 from slslab.replaying import replayable
 from slslab.reproductions import MODELS
@@ -24,8 +25,11 @@ def reproduce() -> None:
     \b
     slslab reproduce table2 --fidelity replayed   time, memory and cost of an epoch, from recordings, in seconds
     slslab reproduce table2 --model mobilenet     the same, measured here (some of the minibatches)
+    slslab reproduce table3                       accuracy and the time to it, from accuracy curves and recordings
     slslab reproduce fig2                         AllReduce and ScatterReduce, 4 to 16 workers
     slslab reproduce fig3 --fidelity replayed     time against cost
+    slslab reproduce fig4 --plot fig4.svg         accuracy by time
+    slslab reproduce mlless-filter                MLLess with its filter and without
     slslab reproduce lambdaml-table3              the same two in LambdaML's own experiments
     slslab reproduce in-database                  SPIRT's averaging and update, in the database and without
     """
@@ -219,5 +223,5 @@ def finish(document: Mapping[str, Any], directory: Path, json_: bool) -> None:
     click.echo(f"Saved: {', '.join(map(str, saved))}", err=True)
 
 
-for _command in (table2, fig2, fig3, lambdaml_table3, in_database):
+for _command in (table2, table3, fig2, fig3, fig4, mlless_filter, lambdaml_table3, in_database):
     reproduce.add_command(_command)

@@ -12,7 +12,10 @@ from rich.text import Text
 from slslab.reports.tables import plain_table
 
 Document = Mapping[str, Any]
-DIGITS = {"s": 2, "MB": 0, "USD": 4, "%": 2, "ratio": 2}
+DIGITS = {
+    "s": 2, "min": 2, "MB": 0, "USD": 4, "%": 2, "ratio": 2, "×": 2,
+    "epochs": 0, "steps": 0, "updates": 0, "messages": 0, "B": 0,
+}  # fmt: skip
 
 
 def reproduction(document: Document) -> RenderableType:
@@ -45,9 +48,11 @@ def _column(document: Document, column: Document) -> Table:
     )
     for row in document["rows"]:
         cell = row["cells"].get(name)
-        if cell is None or not (cell["published"] or any(cell[basis] for basis in shown)):
+        if cell is None:
             continue
         again = {one["way"]: one["value"] for one in cell["recomputed"] if one["value"]}
+        if not (cell["published"] or again or any(cell[basis] for basis in shown)):
+            continue
         values = [row["name"], *([row["group"]] if grouped else []), row["variant"], cell["published"] or "–"]
         values += [_decimal(again[way]) if way in again else "–" for way in ways]
         values += [_estimate(cell[basis], digits, "≈" * (basis == "modelled")) for basis in shown]

@@ -20,7 +20,7 @@ AGREES, AGREES_MEMORY = 0.25, 0.15
 @dataclass(frozen=True)
 class Cell:
     """One figure of a row: `published` with the digits that were printed; `tolerance` is the share of it up to which
-    others agree with it, `reason` why they do not."""
+    others agree with it, `reason` why they do not, `missing` why there is no figure of ours."""
 
     published: Decimal | None = None
     recomputed: tuple[Recomputed, ...] = ()
@@ -28,6 +28,7 @@ class Cell:
     modelled: Estimate | None = None
     tolerance: float = AGREES
     reason: str = ""
+    missing: str = ""
 
     @property
     def difference(self) -> float | None:
@@ -46,7 +47,7 @@ class Cell:
 
     def as_document(self) -> dict[str, Any]:
         """For JSON: published and recomputed as decimal strings."""
-        differs = self.verdict == "differs"
+        reason = self.reason if self.verdict == "differs" else ""
         return {
             "published": None if self.published is None else str(self.published),
             "recomputed": [
@@ -65,7 +66,7 @@ class Cell:
             "difference": self.difference,
             "tolerance": self.tolerance,
             "verdict": self.verdict,
-            "reason": self.reason if differs else "",
+            "reason": reason or self.missing,
         }
 
 

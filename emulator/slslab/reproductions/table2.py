@@ -86,7 +86,7 @@ def build(
 
     `report` hears what has been done of how much."""
     table = paper.table(TABLE)
-    played = [_played(paper, experiment, measured) for experiment, measured in recorded.items()]
+    played = [Played(experiment, measured, find_row(paper, experiment)) for experiment, measured in recorded.items()]
     calibration = fit_speed(played, profile)
     platform = calibration.apply(profile)
     again = recompute(paper, TABLE)
@@ -130,12 +130,13 @@ def fit_speed(played: Sequence[Played], profile: Profile) -> Calibration:
     return calibrate(published, modelled)
 
 
-def _played(paper: Paper, experiment: Experiment, measured: Measured) -> Played:
+def find_row(paper: Paper, experiment: Experiment) -> Row:
+    """The row of an architecture with a model; RequestError if the paper has none."""
     table = paper.table(TABLE)
     for row in table.rows:
         inputs = table.inputs_of(row)
         if (inputs.get("architecture"), inputs.get("model")) == (experiment.architecture, experiment.model):
-            return Played(experiment, measured, row)
+            return row
     raise RequestError(
         f"{table.source} of {paper.name} has no row of {experiment.architecture} with {experiment.model}.",
         "add it to the paper's file.",

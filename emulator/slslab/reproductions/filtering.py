@@ -1,0 +1,254 @@
+"""MLLess's significance filter: seconds until an accuracy with it and without, and what of that is whose.
+
+The paper has seconds until training has converged, 113,379 without and 8,667 with the filter. Here both arms come to
+the same accuracy: epochs are those of their curves, an epoch's seconds are modelled with the share of the updates that
+the curve sent until then (without the filter all), and messages and bytes are exact, by the closed form for that share.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from slslab.errors import RequestError
+from slslab.papers import Paper, Row
+from slslab.recomputing import recompute
+from slslab.reproductions.curves import PROOFS, Curve, Point, common_target, curve_of, rule, rule_of, target_note
+from slslab.reproductions.documents import Cell, ReproducedRow, head
+from slslab.reproductions.epochs import EpochTime, Recordings
+from slslab.reproductions.experiments import BATCHES, WORKERS, Experiment
+from slslab.reproductions.progressions import whole
+from slslab.reproductions.table2 import NAMES
+from slslab.reproductions.table3 import platform
+from slslab_workers.mlless.counts import counts
+from slslab_workers.models import spec
+
+TABLE, ROOM = "optimizations", "mlless"
+NAME = "mlless-filter"
+ARMS = ("without", "with")
+WORDS = {"without": "without the filter", "with": "with the filter"}
+
+
+@dataclass(frozen=True)
+class Arm:
+    """Training with the filter or without: its curve, where that reaches the target, and an epoch until then."""
+
+    name: str
+    curve: Curve | None
+    point: Point | None
+    share: float | None
+    epoch: EpochTime
+    missing: str
+
+    @property
+    def seconds(self) -> float | None:
+        """Modelled seconds until the target."""
+        return None if self.point is None or self.epoch.seconds is None else self.point.epoch * self.epoch.seconds
+
+    @property
+    def why(self) -> str:
+        """Why there are no seconds."""
+        return self.missing or self.epoch.reason
+
+
+def build(
+    paper: Paper, curves: Sequence[Curve], recordings: Recordings, model: str, target: float | None
+) -> dict[str, Any]:
+    """The document of the comparison; `target` (0..1) is where both are to come, by default the common one."""
+    pairs = _pairs(curves, model)
+    accuracy = target if target is not None else common_target(curve for pair in pairs for curve in pair[1:] if curve)
+    rows: list[ReproducedRow] = []
+    notes: list[str] = []
+    for experiment, without, with_ in pairs:
+        arms = {
+            name: _arm(name, curve, recordings, experiment if name == "without" else pairs[0][0], accuracy)
+            for name, curve in zip(ARMS, (without, with_), strict=True)
+        }
+        rows += _rows(paper, experiment, arms, accuracy)
+        notes += _notes(arms, experiment)
+    table = paper.table(TABLE)
+    return {
+        **head(NAME, "replayed", paper, table),
+        **platform(recordings),
+        "target": {"common": accuracy, "chosen": target is not None},
+        "columns": [{"name": name, "title": title, "unit": unit} for name, title, unit in _columns(accuracy)],
+        "rows": [one.as_document() for one in rows],
+        "rankings": [],
+        "bills": [],
+        "curves": [_picture(pairs)],
+        "notes": [
+            *dict.fromkeys(notes),
+            *target_note(accuracy, target is not None),
+            f"Modelled on {recordings.platform.name} from the recording with the filter, whose CPU time of filtering "
+            "is in both arms of the canonical row. Messages and bytes are exact, those of the training protocol; "
+            "shares are counted in the curves.",
+        ],
+    }
+
+
+def find_row(paper: Paper) -> Row:
+    """The row of the filter; RequestError if the paper has none."""
+    table = paper.table(TABLE)
+    row = next((one for one in table.rows if table.inputs_of(one).get("architecture") == ROOM), None)
+    if row is None:
+        raise RequestError(f"{table.source} of {paper.name} has no row of {ROOM}.", "add it to the paper's file.")
+    return row
+
+
+def _pairs(curves: Sequence[Curve], model: str) -> list[tuple[Experiment, Curve | None, Curve | None]]:
+    """Canonical without and with the filter; and as released, which has none, beside the same one with it."""
+    canonical, released = Experiment(ROOM, model, False), Experiment(ROOM, model, True)
+    filtered = curve_of(curves, rule_of(canonical), ROOM)
+    pairs = [(canonical, curve_of(curves, rule(ROOM, {"filter": "none"}), ROOM), filtered)]
+    if (unfiltered := curve_of(curves, rule_of(released), ROOM)) is not None:
+        pairs.append((released, unfiltered, filtered))
+    return pairs
+
+
+def _arm(name: str, curve: Curve | None, recordings: Recordings, experiment: Experiment, accuracy: float | None) -> Arm:
+    """Of a curve without significant updates (another architecture's with the same rule) all updates are sent."""
+    point = curve.reach(accuracy) if curve is not None and accuracy is not None else None
+    if curve is None:
+        missing = f"there is no curve {WORDS[name]}"
+    elif accuracy is None:
+        missing = "no curve reaches 5 %"
+    else:
+        missing = "" if point else f"{WORDS[name]}, {accuracy:.0%} not reached in {curve.last.epoch} epochs"
+    share = 1.0 if name == "without" else None
+    if curve is not None and name == "with":
+        share = curve.share(point or curve.last)
+    return Arm(name, curve, point, share, recordings.epoch(experiment, share), missing)
+
+
+def _columns(accuracy: float | None) -> list[tuple[str, str, str]]:
+    until = "" if accuracy is None else f" to {accuracy:.0%}"
+    return [
+        ("seconds", f"Time{until} (published: until it converges)", "s"),
+        ("ratio", "Time without the filter ÷ with it", "×"),
+        ("change", "Change of the time by the filter", "%"),
+        ("epochs", f"Epochs{until}", "epochs"),
+        ("updates", f"Updates of the model{until}", "updates"),
+        ("steps", f"Steps{until}", "steps"),
+        ("epoch_seconds", "Wall time of an epoch", "s"),
+        ("share", "Gradients that are sent", "%"),
+        ("messages", "Messages of an epoch", "messages"),
+        ("bytes", "Bytes of an epoch", "B"),
+    ]
+
+
+def _rows(
+    paper: Paper, experiment: Experiment, arms: Mapping[str, Arm], accuracy: float | None
+) -> Iterator[ReproducedRow]:
+    """A row for each arm, and one for both."""
+    row, group = find_row(paper), NAMES[experiment.model]
+    again = recompute(paper, TABLE)[paper.table(TABLE).rows.index(row)]
+    reason = _reason(arms, accuracy)
+
+    def compare(column: str, value: float | None, reason: str, missing: str) -> Cell:
+        ways = tuple(one for one in again if one.column == column)
+        return Cell(row.published.get(column), ways, modelled=whole(value), reason=reason, missing=missing)
+
+    for name, arm in arms.items():
+        if name == "with" and experiment.released:
+            continue
+        point, share = arm.point, arm.share
+        made_of = f"Modelled are {point.epoch} epochs of {arm.epoch.seconds:.1f} s." if point and arm.seconds else ""
+        cells = {"seconds": compare(name, arm.seconds, made_of, arm.why)}
+        measured = {
+            "epochs": None if point is None else point.epoch,
+            "updates": None if point is None else point.updates,
+            "steps": None if point is None else point.epoch * BATCHES,
+            "share": None if share is None else 100 * share,
+            **_traffic(arm, experiment.model),
+        }
+        ways = tuple(one for one in again if one.column == "steps") if name == "without" else ()
+        for column, value in measured.items():
+            cells[column] = Cell(recomputed=ways if column == "steps" else (), measured=whole(value))
+        cells["epoch_seconds"] = Cell(modelled=whole(arm.epoch.seconds), missing=arm.epoch.reason)
+        more = {
+            "curve": arm.curve.as_document(arm.curve.plan.architecture != ROOM) if arm.curve else None,
+            "modelled_share": arm.epoch.share if arm.epoch.seconds is not None else None,
+        }
+        yield ReproducedRow(WORDS[name], group, experiment.variant, cells, "", more)
+    without, with_ = (arms[name].seconds for name in ARMS)
+    why = "; ".join(dict.fromkeys(arm.why for arm in arms.values() if arm.why))
+    ratio = change = None
+    if without and with_:
+        ratio, change = without / with_, 100 * (with_ / without - 1)
+    cells = {
+        "ratio": compare("ratio", ratio, reason, why),
+        "change": compare("change", change, reason, ""),
+    }
+    yield ReproducedRow("without ÷ with", group, experiment.variant, cells, row.note)
+
+
+def _traffic(arm: Arm, model: str) -> dict[str, float | None]:
+    """Messages and bytes of the training protocol in a mean epoch until the target: exact for the updates sent."""
+    parameters = spec(model).parameters
+    if arm.share is None or parameters is None:
+        return {"messages": None, "bytes": None}
+    epochs = (arm.point.epoch if arm.point else arm.curve.last.epoch) if arm.curve else 1
+    sent = round(arm.share * WORKERS * BATCHES * epochs)
+    # The closed form is linear in the updates of a step, whichever step that is.
+    updates = [0] * (BATCHES * epochs - 1) + [sent]
+    found = counts(WORKERS, BATCHES, epochs, parameters, updates=updates)
+    return {
+        "messages": sum(found.operations.values()) / epochs,
+        "bytes": (found.bytes_in + found.bytes_out) / epochs,
+    }
+
+
+def _reason(arms: Mapping[str, Arm], accuracy: float | None) -> str:
+    """Of the ratio, what are epochs and what is an epoch's time."""
+    without, with_ = (arms[name] for name in ARMS)
+    if not (without.point and with_.point and without.epoch.seconds and with_.epoch.seconds) or accuracy is None:
+        return ""
+    epochs = without.point.epoch / with_.point.epoch
+    time = without.epoch.seconds / with_.epoch.seconds
+    return (
+        f"To {accuracy:.0%} modelled are {without.point.epoch} epochs of {without.epoch.seconds:.1f} s without the "
+        f"filter and {with_.point.epoch} of {with_.epoch.seconds:.1f} s with it: {epochs:.2f} times the epochs × "
+        f"{time:.2f} times the time of an epoch. The published seconds are until training has converged, and neither "
+        "their accuracy nor their threshold is said."
+    )
+
+
+def _notes(arms: Mapping[str, Arm], experiment: Experiment) -> Iterator[str]:
+    for arm in arms.values():
+        if arm.curve is None:
+            continue
+        share = "" if arm.share is None else f"; {arm.share:.1%} of the gradients sent until the target or its end"
+        rounded = ""
+        if arm.share is not None and arm.epoch.seconds is not None and arm.share < 1:
+            rounded = ", in the model spread evenly over workers and steps, rounded to sixteenths or simpler"
+        words = f"{WORDS[arm.name].capitalize()}, {experiment.variant}"
+        yield f"{words}: {arm.curve.name}, {arm.curve.end()}{share}{rounded}."
+        if arm.name == "without" and arm.curve.plan.architecture != ROOM:
+            yield (
+                f"{arm.curve.name} stands for MLLess without a filter, whose parameters are equal in every bit "
+                f"({PROOFS[0]})."
+            )
+    if experiment.released:
+        yield (
+            "As released there is no filter: the arm without it updates with Adam and keeps updates in S3, beside the "
+            "canonical arm with the filter; what differs is more than the filter."
+        )
+
+
+def _picture(pairs: Sequence[tuple[Experiment, Curve | None, Curve | None]]) -> dict[str, Any]:
+    named: dict[str, Curve] = {}
+    for experiment, without, with_ in pairs:
+        named |= {f"without the filter, {experiment.variant}": without} if without else {}
+        named |= {"with the filter": with_} if with_ else {}
+    return {
+        "title": "Accuracy by epoch",
+        "x": {"title": "epochs", "unit": ""},
+        "y": {"title": "test accuracy", "unit": "%"},
+        "lines": [
+            {
+                "name": name,
+                "x": [point.epoch for point in curve.points],
+                "y": [100 * point.accuracy for point in curve.points],
+            }
+            for name, curve in named.items()
+        ],
+    }

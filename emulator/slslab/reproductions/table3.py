@@ -1,0 +1,259 @@
+"""Table 3 of Barrak et al. made again, and Figure 4: accuracy and the time that it takes.
+
+As LambdaML does it, what is learnt and how long that takes are looked at apart: accuracy by epoch is measured, in one
+process with the update rules of the architectures (`slslab accuracy`); what an epoch takes is modelled, from Table 2's
+recordings with its memory sizes and the one speed of processors that is fitted there. Their product is time to
+accuracy. An accuracy that no epoch of a curve has is not reached; nothing is extrapolated."""
+
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+from typing import Any
+
+from slslab.papers import Paper
+from slslab.recomputing import Recomputed, recompute
+from slslab.reproductions.curves import common_target, target_note
+from slslab.reproductions.documents import Cell, ReproducedRow, head
+from slslab.reproductions.epochs import FIRST, LAST, Recordings
+from slslab.reproductions.experiments import BATCHES, WORKERS
+from slslab.reproductions.places import Standing, rank_rows
+from slslab.reproductions.progressions import (
+    TABLE,
+    Progression,
+    by_epoch,
+    by_time,
+    describe,
+    equal_ones,
+    of_variant,
+    shared_curves,
+    whole,
+)
+from slslab.reproductions.table2 import NAMES
+
+# What the paper's column of minutes is headed with.
+TARGET = 0.80
+# Accuracies agree up to this share of the published one: about four points.
+AGREES_ACCURACY = 0.05
+VARIANTS = ("canonical", "as released")
+
+
+def build(
+    paper: Paper, progressions: Sequence[Progression], recordings: Recordings, target: float | None
+) -> dict[str, Any]:
+    """The document of the table; `target` (0..1) is a second accuracy to look at, by default the common one."""
+    curves = [curve for curve, _ in equal_ones(progressions)]
+    common = target if target is not None else common_target(curves)
+    again = dict(zip((row.name for row in paper.table(TABLE).rows), recompute(paper, TABLE), strict=True))
+    rows = [_row(one, again[one.row.name], common) for one in progressions]
+    return {
+        **head(TABLE, "replayed", paper, paper.table(TABLE)),
+        **platform(recordings),
+        "target": {"published": TARGET, "common": common, "chosen": target is not None},
+        "columns": [{"name": name, "title": title, "unit": unit} for name, title, unit in _columns(common)],
+        "rows": [row.as_document() for row in rows],
+        "rankings": list(_rankings(progressions, common)),
+        "bills": [],
+        "curves": [by_epoch(progressions), by_time(progressions)],
+        "shared_curves": shared_curves(progressions),
+        "notes": [
+            *describe(progressions),
+            *target_note(common, target is not None),
+            *time_notes(progressions, recordings),
+        ],
+    }
+
+
+def build_figure(paper: Paper, progressions: Sequence[Progression], recordings: Recordings) -> dict[str, Any]:
+    """The document of Figure 4: the points of accuracy by time."""
+    document = head("fig4", "replayed", paper, paper.table(TABLE))
+    return {
+        **document,
+        "table": {
+            "title": "Accuracy by time",
+            "source": "Figure 4",
+            "notes": ["Figure 4 has no data in the paper as published: there is nothing to compare these points with."],
+        },
+        **platform(recordings),
+        "columns": [],
+        "rows": [
+            ReproducedRow(one.row.name, _group(one), one.variant, {}, "", one.as_document()).as_document()
+            for one in progressions
+        ],
+        "rankings": [],
+        "bills": [],
+        "curves": [by_time(progressions)],
+        "shared_curves": shared_curves(progressions),
+        "notes": [*describe(progressions), *_lacking(progressions), *time_notes(progressions, recordings)],
+    }
+
+
+def platform(recordings: Recordings) -> dict[str, Any]:
+    """What a document says of what it is modelled on."""
+    profile = recordings.platform
+    return {
+        "profile": {"name": profile.name, "date": profile.date.isoformat(), "description": profile.description},
+        "calibration": recordings.calibration.as_document(),
+        "prices": {"name": recordings.book.name, "date": recordings.book.date.isoformat()},
+    }
+
+
+def time_notes(progressions: Sequence[Progression], recordings: Recordings) -> Iterator[str]:
+    """How epochs were modelled."""
+    yield (
+        f"Modelled: wall seconds of an epoch, the mean of epochs {FIRST + 1} to {LAST} of generated runs with "
+        f"{WORKERS} workers × {BATCHES} minibatches, on {recordings.platform.name} with Table 2's memory sizes and the "
+        f"one speed fitted to {len(recordings.calibration.rows)} of its rows ({recordings.calibration.speed:.3g} "
+        "processors of the recording host a vCPU). Start-up, and functions that go on in another one after 900 s, are "
+        "not in it."
+    )
+    for one in progressions:
+        if one.epoch.seconds is not None and one.epoch.share < 1:
+            yield (
+                f"{one.label}: an epoch sends {one.epoch.share:.1%} of the gradients, as the recorded minibatches did; "
+                "the curve's own share changes from epoch to epoch."
+            )
+    if any(one.experiment.released and one.epoch.seconds is not None for one in progressions):
+        yield (
+            "As released: a worker's log grows with every line, and the time of its requests with it; epochs are those "
+            "of the beginning, when it is short."
+        )
+
+
+def _columns(common: float | None) -> list[tuple[str, str, str]]:
+    columns = [
+        ("accuracy", "Accuracy at the end", "%"),
+        ("best_accuracy", "Best accuracy", "%"),
+        ("minutes", f"Time to {TARGET:.0%}", "min"),
+        ("seconds", f"Time to {TARGET:.0%}", "s"),
+        ("epochs", f"Epochs to {TARGET:.0%}", "epochs"),
+        ("steps", f"Steps to {TARGET:.0%}", "steps"),
+        ("epoch_seconds", "Wall time of an epoch", "s"),
+        ("whole_minutes", "Time of the whole curve", "min"),
+    ]
+    if common is not None:
+        columns += [
+            ("common_minutes", f"Time to {common:.0%}", "min"),
+            ("common_epochs", f"Epochs to {common:.0%}", "epochs"),
+            ("common_updates", f"Updates to {common:.0%}", "updates"),
+            ("common_cost", f"Cost to {common:.0%}", "USD"),
+        ]
+    return columns
+
+
+def _row(one: Progression, again: Sequence[Recomputed], common: float | None) -> ReproducedRow:
+    curve, point, missing = one.curve, *one.reach(TARGET)
+    untimed = missing or one.epoch.reason
+    epochs = point.epoch if point else None
+    minutes = one.minutes(point.epoch) if point else None
+    reason = _time_reason(one, again, minutes)
+
+    def cell(column: str, **ours: Any) -> Cell:
+        return Cell(one.row.published.get(column), tuple(each for each in again if each.column == column), **ours)
+
+    accuracy = whole(100 * curve.last.accuracy) if curve else None
+    cells = {
+        "accuracy": cell(
+            "accuracy",
+            measured=accuracy,
+            tolerance=AGREES_ACCURACY,
+            reason=f"Measured after {curve.end()}." if curve else "",
+            missing="" if curve else one.unknown,
+        ),
+        "best_accuracy": cell("best_accuracy", measured=whole(100 * curve.best.accuracy) if curve else None),
+        "minutes": cell(
+            "minutes", modelled=whole(minutes), reason=reason, missing="" if minutes is not None else untimed
+        ),
+        "seconds": cell("seconds", modelled=whole(None if minutes is None else 60 * minutes)),
+        "epochs": cell("epochs", measured=whole(epochs)),
+        "steps": cell("steps", measured=whole(None if epochs is None else epochs * BATCHES)),
+        "epoch_seconds": cell("epoch_seconds", modelled=whole(one.epoch.seconds), missing=one.epoch.reason),
+        "whole_minutes": cell("whole_minutes", modelled=whole(one.minutes(curve.last.epoch) if curve else None)),
+    }
+    if common is not None:
+        reached, why = one.reach(common)
+        cells |= {
+            "common_minutes": Cell(
+                modelled=whole(one.minutes(reached.epoch) if reached else None), missing=why or one.epoch.reason
+            ),
+            "common_epochs": Cell(measured=whole(reached.epoch if reached else None), missing=why),
+            "common_updates": Cell(measured=whole(reached.updates if reached else None), missing=why),
+            "common_cost": Cell(
+                modelled=whole(one.cost(reached.epoch) if reached else None), missing=why or one.epoch.reason
+            ),
+        }
+    return ReproducedRow(one.row.name, _group(one), one.variant, cells, one.row.note, one.as_document())
+
+
+def _group(one: Progression) -> str:
+    return NAMES[one.experiment.model]
+
+
+def _time_reason(one: Progression, again: Sequence[Recomputed], minutes: float | None) -> str:
+    """What both times are made of."""
+    if minutes is None or one.epoch.seconds is None:
+        return ""
+    ours = f"{minutes * 60 / one.epoch.seconds:.0f} epochs of {one.epoch.seconds:.1f} s"
+    theirs = {each.way: each.value for each in again if each.column == "epochs" and each.value}
+    held = " or ".join(f"{value:.1f} epochs ({way.replace('_', ' ')})" for way, value in theirs.items())
+    return f"Modelled are {ours}; the published minutes hold {held} at Table 2's seconds."
+
+
+def _lacking(progressions: Sequence[Progression]) -> Iterator[str]:
+    """Which rows have no line, and why."""
+    for one in progressions:
+        if one.curve is None or one.epoch.seconds is None:
+            yield f"{one.label} has no line: {one.unknown if one.curve is None else one.epoch.reason}."
+
+
+def _rankings(progressions: Sequence[Progression], common: float | None) -> Iterator[dict[str, Any]]:
+    table = {one.row.name: one.row for one in progressions}
+    variants = {variant: of_variant(progressions, variant) for variant in VARIANTS}
+    if not any(one.experiment.released for one in progressions):
+        del variants[VARIANTS[1]]
+    published: dict[str, dict[str, float]] = {
+        column: {name: float(row.published.get(column, Decimal(0))) for name, row in table.items()}
+        for column in ("accuracy", "minutes")
+    }
+    accuracies = {
+        f"measured, {variant}": {
+            name: Standing(100 * one.curve.last.accuracy) if one.curve else Standing(None, missing=one.unknown)
+            for name, one in own.items()
+        }
+        for variant, own in variants.items()
+    }
+    yield rank_rows(
+        "accuracy at the end, highest first",
+        "%",
+        published["accuracy"],
+        accuracies,
+        "{first} has {ratio} times the accuracy of {second}",
+        highest_first=True,
+        reasons=tuple(_rule_reasons(progressions)),
+    )
+    targets = {f"time to {TARGET:.0%}": TARGET}
+    if common is not None and common != TARGET:
+        targets[f"time to {common:.0%} (published to {TARGET:.0%})"] = common
+    for title, accuracy in targets.items():
+        yield rank_rows(
+            title,
+            "min",
+            published["minutes"],
+            {
+                f"modelled, {variant}": {name: one.standing(accuracy) for name, one in own.items()}
+                for variant, own in variants.items()
+            },
+            "{first} takes {ratio} times as long as {second}",
+        )
+
+
+def _rule_reasons(progressions: Sequence[Progression]) -> Iterator[str]:
+    """What of the update rules decides an order."""
+    for curve, own in equal_ones(progressions):
+        if len(own) > 1:
+            names = ", ".join(one.label for one in own)
+            yield f"{names} compute the same parameters in every bit and share the curve {curve.name}"
+        if dict(curve.rule.options).get("combine") == "sum":
+            names = ", ".join(one.label for one in own)
+            yield (
+                f"{names}: gradients are summed and not averaged, so a step is {curve.plan.workers} times as large, "
+                f"as with a learning rate of {curve.plan.workers * curve.plan.lr:g}"
+            )
