@@ -167,7 +167,7 @@ def rule(architecture: str, options: Mapping[str, Value]) -> Rule:
     found = {name: value for name, value in found.items() if name not in PLACES}
     if found.get("filter") == "none":
         found.pop("threshold", None)
-    common = {name: found.pop(name) for name in ("replicas", "partition") if name in found}
+    common: dict[str, Value] = {name: found.pop(name) for name in ("replicas", "partition") if name in found}
     if found == _MEANS.get(architecture):
         return Rule(MEAN, tuple(sorted(common.items())))
     return Rule(architecture, tuple(sorted({**found, **common}.items())))
