@@ -35,12 +35,12 @@ TABLE = "table2"
 TIME, EPOCH, MEMORY, COST = "function_seconds", "epoch_seconds", "memory_mb", "total_cost"
 COSTS = ("function_cost", "worker_cost", COST)
 COLUMNS = (
-    (TIME, "Time per function", "s"),
-    (EPOCH, "Time per worker", "s"),
-    (MEMORY, "Peak memory", "MB"),
-    ("function_cost", "Cost per function", "USD"),
-    ("worker_cost", "Cost per worker", "USD"),
-    (COST, "Total cost", "USD"),
+    (TIME, "Time per function", "s", 2),
+    (EPOCH, "Time per worker", "s", 1),
+    (MEMORY, "Peak memory", "MB", 0),
+    ("function_cost", "Cost per function", "USD", 6),
+    ("worker_cost", "Cost per worker", "USD", 4),
+    (COST, "Total cost", "USD", 4),
 )
 NAMES = {"mobilenet": "MobileNet", "resnet18": "ResNet-18"}
 
@@ -100,7 +100,7 @@ def build(
         **head(TABLE, fidelity, paper, table),
         "profile": {"name": profile.name, "date": profile.date.isoformat(), "description": profile.description},
         "calibration": calibration.as_document(),
-        "columns": [{"name": name, "title": title, "unit": unit} for name, title, unit in COLUMNS],
+        "columns": [dict(zip(("name", "title", "unit", "digits"), column, strict=True)) for column in COLUMNS],
         "rows": [row.as_document() for row in rows],
         "rankings": [one.as_document() for one in rank_costs(paper, TABLE, COST, rows, [lines for lines, _ in bills])],
         "bills": [
@@ -155,7 +155,7 @@ def _row(paper: Paper, one: Played, platform: Profile, again: Sequence[Recompute
     parts = _parts(timeline, one)
     reason = _reason(one, seconds, parts)
     cells = {}
-    for name, _, _ in COLUMNS:
+    for name, *_ in COLUMNS:
         cells[name] = Cell(
             row.published.get(name),
             tuple(found for found in again if found.column == name),
