@@ -40,8 +40,8 @@ def test_parameters_are_those_of_the_default_format_and_counts_too(
     plan = make_plan(name, workers=2, options=options, memory_format=LAST)
     trained = train(plan)
     assert computed == [True] * 4
-    assert trained.results[0]["parameters_sha256"] == trained.results[1]["parameters_sha256"]
-    assert distance(trained.parameters[0], reference(make_plan(name, workers=2))[1]) <= 1e-6
+    assert trained.fingerprints[0] == trained.fingerprints[1] == reference(plan)[0]
+    assert distance(trained.parameters[0], reference(make_plan(name, workers=2, options=options))[1]) <= 1e-6
     expected = architectures()[name].counts(2, 2, 1, LENET, options)
     operations = {op: number for op, number in expected.operations.items() if number}
     assert trained.protocol() == (operations, expected.bytes_in, expected.bytes_out)
@@ -54,7 +54,9 @@ def test_mobilenet_is_near_the_default_format(
     more: dict[str, Any] = {"model": "mobilenet", "dataset": "synthetic", "workers": 2, "batch_size": 8, "batches": 1}
     trained = train(make_plan("allreduce", **more, memory_format=LAST))
     assert computed == [True] * 2
-    assert distance(trained.parameters[0], reference(make_plan("allreduce", **more))[1]) <= 1e-2
+    _, in_one_process = reference(make_plan("allreduce", **more, memory_format=LAST))
+    assert torch.equal(trained.parameters[0], in_one_process)
+    assert distance(in_one_process, reference(make_plan("allreduce", **more))[1]) <= 1e-2
 
 
 def test_mobilenet_s_gradient_is_the_same_but_for_rounding() -> None:
@@ -71,7 +73,7 @@ def test_mobilenet_s_gradient_is_the_same_but_for_rounding() -> None:
 
 
 def test_peers_have_the_parameters_of_the_default_format(
-    peers: Peers, make_plan: MakePlan, computed: list[bool]
+    peers: Peers, make_plan: MakePlan, computed: list[bool], reference: Callable[[Plan], Any]
 ) -> None:
     plans = [make_plan("spirt", workers=2, batches=2, batch_size=8, memory_format=one) for one in (LAST, "default")]
     found = []
@@ -82,6 +84,7 @@ def test_peers_have_the_parameters_of_the_default_format(
         assert ran.outcome.replicas_equal
         found.append(steps.last)
     assert computed == [True] * 4 + [False] * 4
+    assert torch.equal(found[0], reference(plans[0])[1])
     assert distance(*found) <= 1e-6
 
 

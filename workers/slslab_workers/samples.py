@@ -44,9 +44,11 @@ class Samples:
         )
 
     def prepare(self, chosen: NDArray[np.int64], epoch: int, rank: int, step: int) -> tuple[Any, Any]:
-        """The images of a minibatch as inputs (B, C, 32, 32) float32, augmented, with targets (B,) int64."""
-        images, labels = self.images[chosen], self.labels[chosen]
-        return datasets.prepare(images, labels, self.dataset.policy, self.plan.seed, epoch, rank, step)
+        """The images of a minibatch as inputs (B, C, 32, 32) float32, augmented, in the plan's memory format, with
+        targets (B,) int64."""
+        images, labels, plan = self.images[chosen], self.labels[chosen], self.plan
+        inputs, targets = datasets.prepare(images, labels, self.dataset.policy, plan.seed, epoch, rank, step)
+        return inputs.contiguous(memory_format=models.torch_format(plan.memory_format)), targets
 
     def _hold_out(self) -> None:
         """A seeded tenth of the training images, the same for every architecture, judges when to stop."""

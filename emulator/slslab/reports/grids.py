@@ -13,7 +13,7 @@ DIGITS = {
 }  # fmt: skip
 NOTHING = "–"
 # Behind a recomputed figure: it is not the printed one, or it is but for rounding.
-SIGNS = {"differs": " ≠", "rounding": " ~"}
+SIGNS = {"differs": "\u00a0≠", "rounding": "\u00a0~"}
 LEGEND = (
     "Recomputed from the paper's own figures: ≠ is not what was printed, ~ is but for rounding on the way, no sign is "
     "the printed figure. ≈ is modelled."
