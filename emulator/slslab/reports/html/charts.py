@@ -14,6 +14,7 @@ from slslab.reports.html.scales import (
     number_axis,
     open_chart,
     specification,
+    step,
     whole_ticks,
 )
 from slslab.reports.html.timeline import Timeline
@@ -21,8 +22,6 @@ from slslab.reports.html.timeline import Timeline
 if TYPE_CHECKING:
     from slslab.reports.html.communication import Communication
 
-# Pixels per bar.
-STEP = 26
 Rows = Sequence[Sequence[str | int | float | None]]
 
 
@@ -32,10 +31,10 @@ def stacked_bars(
     """Horizontal bars of parts: rows of (bar, part, value), the parts in the order of `keys`."""
     import altair as alt
 
-    order = {key.label: number for number, key in enumerate(keys)}
+    bars, order = len({row[0] for row in rows}), {key.label: number for number, key in enumerate(keys)}
     data = Data(("bar", "part", "value", "order"), [(*row, order[str(row[1])]) for row in rows])
     chart = (
-        open_chart(height=STEP * len({row[0] for row in rows}))
+        open_chart(height=bars * step(bars))
         .mark_bar()
         .encode(
             x=alt.X("value:Q", title=title, stack="zero", axis=number_axis()),
@@ -67,10 +66,10 @@ def grouped_bars(
     import altair as alt
 
     data = Data(("bar", "part", "value"), rows)
-    several = len(keys) > 1
+    several, groups = len(keys) > 1, len({row[0] for row in rows})
     encoding: dict[str, Any] = {"yOffset": alt.YOffset("part:N", sort=[key.label for key in keys])} if several else {}
     chart = (
-        open_chart(height=(14 * len(keys) + 8 if several else STEP) * len({row[0] for row in rows}))
+        open_chart(height=groups * step(groups, 14 * len(keys) + 10 if several else 26, 3 * len(keys)))
         .mark_bar()
         .encode(
             x=alt.X("value:Q", title=title, axis=number_axis(**({"format": axis_format} if axis_format else {}))),
@@ -100,8 +99,8 @@ def bars_to_limit(identifier: str, label: str, rows: Rows, title: str, limit: st
     ]
     base = alt.Chart(alt.NamedData(name=DATA)).encode(y=name_axis(), tooltip=tooltip)
     bars = base.mark_bar(color="var(--c-measured)").encode(x=alt.X("value:Q", title=title, axis=number_axis()))
-    marks = base.mark_tick(color="var(--c-limit)", thickness=3, size=STEP - 4).encode(x="limit:Q")
-    chart = alt.layer(bars, marks, width="container", height=STEP * len(rows))
+    marks = base.mark_tick(color="var(--c-limit)", thickness=3, size=step(len(rows)) - 3).encode(x="limit:Q")
+    chart = alt.layer(bars, marks, width="container", height=len(rows) * step(len(rows)))
     return Chart(identifier, label, specification(chart), {DATA: data}, keys, caption)
 
 
@@ -162,10 +161,9 @@ def gantt(identifier: str, label: str, timeline: Timeline, names: Callable[[str]
         for bar in timeline.bars
     ]
     span = (timeline.end_ns - timeline.start_ns) / 1e9
-    step = 34 if len(timeline.rows) <= 8 else 22 if len(timeline.rows) <= 24 else 15
     zoom = alt.selection_interval(bind="scales", encodings=["x"], zoom="wheel![event.shiftKey]")
     chart = (
-        open_chart(height=step * len(timeline.rows))
+        open_chart(height=len(timeline.rows) * step(len(timeline.rows), 34, 10))
         .mark_bar(clip=True)
         .encode(
             x=alt.X("start:Q", title="wall time, s", scale=alt.Scale(domain=[0, span], nice=False), axis=number_axis()),
@@ -213,8 +211,7 @@ def heat_map(identifier: str, label: str, found: "Communication", texts: Mapping
         )
     )
     numbers = base.mark_text(color="var(--text)", fontSize=11, opacity=room).encode(text="size:N")
-    step = 34 if len(order) <= 12 else 18
-    chart = alt.layer(cells, numbers, width="container", height=step * len(order))
+    chart = alt.layer(cells, numbers, width="container", height=len(order) * step(len(order), 34, 18))
     data = Data(("source", "target", "bytes", "size", "stores"), rows)
     return Chart(identifier, label, specification(chart), {DATA: data})
 
@@ -268,7 +265,7 @@ def differences(identifier: str, label: str, rows: Rows, title: str, name: str =
     )
     marks = base.mark_point(filled=True, size=70, color="var(--c-1)", opacity=1).encode(x="value:Q")
     zero = alt.Chart(alt.NamedData(name=DATA)).mark_rule(color="var(--muted)", strokeDash=[4, 3]).encode(x=alt.datum(0))
-    chart = alt.layer(zero, ranges, marks, width="container", height=STEP * len(rows))
+    chart = alt.layer(zero, ranges, marks, width="container", height=len(rows) * step(len(rows)))
     return Chart(identifier, label, specification(chart), {DATA: data}, (), "", name)
 
 

@@ -21,7 +21,6 @@ COLUMNS = {
 }
 # Conditions that a published row and a run have in common, or not.
 CONDITIONS = {"dataset": "data set", "workers": "workers", "batches": "minibatches", "batch_size": "images a minibatch"}
-DURATION = ("Lambda duration", "Host ")
 
 
 @dataclass(frozen=True)
@@ -45,23 +44,27 @@ def find_published(document: Document) -> list[Match]:
 
 def published_card(document: Document) -> Card | None:
     """Published rows beside the run's own figures, and the conditions in which they differ."""
-    found = find_published(document) if document.get("modelled") is not None else []
-    if not found:
+    if not document.get("cost") or not document.get("per_worker"):
         return None
+    ours = own_figures(document)
     tables, notes = [], []
-    for match in found:
-        ours = own_figures(document)
-        rows = []
-        for column, value in match.row.published.items():
-            unit = match.table.units[column]
-            measured, modelled = ours.get(column, (None, None))
-            name = COLUMNS.get(column, column.replace("_", " "))
-            rows.append((f"{name}, {unit}", f"{value}", formats.significant(measured), formats.significant(modelled)))
+    for match in find_published(document):
+        columns = [column for column in match.row.published if column in ours]
+        if not columns:
+            continue
+        rows = [
+            (
+                f"{COLUMNS[column]}, {match.table.units[column]}",
+                f"{match.row.published[column]}",
+                *map(formats.significant, ours[column]),
+            )
+            for column in columns
+        ]
         title = f"{match.paper.name}, {match.table.source}: {match.row.name}"
         tables.append(Table(("", "published", "measured", "modelled"), rows, caption=title))
         if differing := _differing(match, document):
             notes.append(f"{match.table.source} is of {', '.join(differing)}: compare ratios before amounts.")
-    return Card("card-published", "Published and ours", (), tuple(tables), notes=tuple(dict.fromkeys(notes)))
+    return Card("card-published", "Published and ours", (), tuple(tables), notes=tuple(notes)) if tables else None
 
 
 def own_figures(document: Document) -> dict[str, tuple[float | None, float | None]]:
@@ -74,8 +77,8 @@ def own_figures(document: Document) -> dict[str, tuple[float | None, float | Non
     lasted = sum(sum(one["phases"].values()) - one["phases"]["init"] for one in document["per_worker"])
     seconds: list[float | None] = [lasted, None]
     costs: list[float | None] = [_duration(document["cost"]), None]
-    modelled = document["modelled"]
-    if modelled["status"] == "modelled":
+    modelled = document.get("modelled") or {}
+    if modelled.get("status") == "modelled":
         seconds[1] = sum(one["seconds"] for one in modelled["per_worker"])
         costs[1] = _duration(modelled["cost"])
 
@@ -94,11 +97,12 @@ def own_figures(document: Document) -> dict[str, tuple[float | None, float | Non
 
 
 def _duration(cost: Document) -> float:
-    """The lines of what computes: the duration of functions, or instances."""
-    hosts = (
-        "Host " if not any(line["item"].startswith("Lambda duration") for line in cost["lines"]) else "Lambda duration"
-    )
-    return float(sum(Decimal(line["amount"]) for line in cost["lines"] if line["item"].startswith(hosts)))
+    """USD of what computes: the duration of functions, or else instances."""
+    for computes in ("Lambda duration", "Host "):
+        amounts = [Decimal(line["amount"]) for line in cost["lines"] if line["item"].startswith(computes)]
+        if amounts:
+            return float(sum(amounts))
+    return 0.0
 
 
 def _differing(match: Match, document: Document) -> list[str]:

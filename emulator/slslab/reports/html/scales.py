@@ -37,6 +37,11 @@ def specification(chart: "alt.TopLevelMixin") -> Mapping[str, Any]:
     return {"autosize": {"type": "fit-x", "contains": "padding"}, **document}
 
 
+def step(bars: int, most: int = 26, least: int = 4) -> int:
+    """Pixels for each of so many bars: less where there are many."""
+    return max(least, min(most, 720 // max(1, bars)))
+
+
 def open_chart(height: Any) -> "alt.Chart":
     import altair as alt
 
@@ -62,7 +67,9 @@ def name_axis(sort: list[str] | None = None) -> "alt.Y":
     """A vertical axis of names in the order of the data."""
     import altair as alt
 
-    return alt.Y("bar:N", title=None, sort=sort, axis=alt.Axis(labelLimit=185, domain=False, ticks=False))
+    return alt.Y(
+        "bar:N", title=None, sort=sort, axis=alt.Axis(labelLimit=185, labelOverlap=True, domain=False, ticks=False)
+    )
 
 
 def colour_scale(keys: Sequence[Key]) -> "alt.Scale":

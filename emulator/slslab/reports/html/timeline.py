@@ -8,7 +8,7 @@ from typing import Any
 from slslab.metrics import BESIDE, PHASES
 
 # More bars than this no screen has pixels for, and no browser draws at once.
-BARS = 3000
+BARS = 4000
 ROWS = 64
 Event = Mapping[str, Any]
 
@@ -58,7 +58,7 @@ def build_timeline(
 
     Time of an invocation that no event names is a bar of `other`. If there are more than `limit` bars, neighbours of
     one phase become one bar where less than a 2,000th of the whole time is between them; if that is not enough, the
-    time is cut into equal intervals, each in the phase that took most of it.
+    time is cut into equal intervals, in each of which every phase has one bar as long as its share.
     """
     spans = _spans(events, invocations, instances)
     if not spans:
@@ -73,14 +73,15 @@ def build_timeline(
         bars = [bar for own in _by_row(bars) for bar in merge(own, gap)]
         thinned = (
             f"{counted:,} events are drawn as {len(bars):,} bars: neighbours of one phase with less than "
-            f"{gap / 1e6:,.3g} ms between them are one bar."
+            f"{_length(gap)} between them are one bar."
         )
     if len(bars) > limit:
-        width = -(-(end - start) * len(shown) // limit)
-        bars = [bar for own in _by_row(bars) for bar in sample(own, start, width)]
+        kinds = len({bar.phase for bar in bars})
+        width = -(-(end - start) * len(shown) * kinds // limit)
+        bars = [bar for own in _by_row(bars) for bar in apportion(own, start, width)]
         thinned = (
-            f"{counted:,} events are drawn as {len(bars):,} bars: each {width / 1e6:,.3g} ms has the colour of the "
-            "phase that took most of it."
+            f"{counted:,} events are drawn as {len(bars):,} bars: the time is cut into intervals of {_length(width)}, "
+            "in which each phase has one bar as long as its share, whatever the order of what happened."
         )
     return Timeline(tuple(shown), tuple(bars), start, end, counted, thinned, len(rows) - len(shown))
 
@@ -103,24 +104,29 @@ def merge(bars: Sequence[Bar], gap_ns: int) -> Iterator[Bar]:
     yield from kept
 
 
-def sample(bars: Sequence[Bar], start_ns: int, width_ns: int) -> Iterator[Bar]:
-    """Bars of a row for intervals of `width_ns`, each of what took most of it, idle time included."""
-    shares: dict[int, dict[tuple[str, str], int]] = defaultdict(lambda: defaultdict(int))
-    events: dict[int, int] = defaultdict(int)
+def apportion(bars: Sequence[Bar], start_ns: int, width_ns: int) -> Iterator[Bar]:
+    """Bars of a row for intervals of `width_ns`: each phase's as long as its share, in a row, idle time last."""
+    shares: dict[int, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    events: dict[tuple[int, str], int] = defaultdict(int)
+    functions: dict[int, set[str]] = defaultdict(set)
     for bar in bars:
         first, last = ((at - start_ns) // width_ns for at in (bar.start_ns, max(bar.start_ns, bar.end_ns - 1)))
-        events[first] += bar.events
+        events[first, bar.phase] += bar.events
         for number in range(first, last + 1):
             begin = start_ns + number * width_ns
-            inside = min(bar.end_ns, begin + width_ns) - max(bar.start_ns, begin)
-            shares[number][bar.function, bar.phase] += inside
-    found = []
+            shares[number][bar.phase] += min(bar.end_ns, begin + width_ns) - max(bar.start_ns, begin)
+            functions[number].add(bar.function)
     for number, parts in sorted(shares.items()):
-        (function, phase), most = max(parts.items(), key=lambda part: part[1])
-        if most >= width_ns - sum(parts.values()):
-            begin = start_ns + number * width_ns
-            found.append(Bar(bars[0].row, function, phase, begin, begin + width_ns, events[number]))
-    return merge(found, 0)
+        at = start_ns + number * width_ns
+        names = functions[number]
+        function = next(iter(names)) if len(names) == 1 else f"{len(names)} functions"
+        for phase in (phase for phase in PHASES if parts.get(phase)):
+            yield Bar(bars[0].row, function, phase, at, at + parts[phase], events[number, phase])
+            at += parts[phase]
+
+
+def _length(ns: int) -> str:
+    return f"{ns / 1e9:,.3g} s" if ns >= 1e9 else f"{ns / 1e6:,.3g} ms"
 
 
 def _spans(events: Sequence[Event], invocations: Sequence[Event], instances: Sequence[Event]) -> list[_Span]:

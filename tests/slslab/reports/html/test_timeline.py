@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slslab.reports.html.timeline import Bar, build_timeline, merge, sample
+from slslab.reports.html.timeline import Bar, apportion, build_timeline, merge
 
 
 def event(invocation: str, worker: int, phase: str, start: int, end: int, op: str = "compute") -> dict[str, Any]:
@@ -77,13 +77,15 @@ def test_neighbours_of_one_phase_are_merged_over_a_small_gap_alone() -> None:
     assert list(merge(bars, 1)) == [bar("wait", 0, 9, 2), bar("wait", 12, 14), bar("fetch", 14, 15)]
 
 
-def test_an_interval_has_the_phase_that_took_most_of_it() -> None:
-    bars = [bar("fetch", 0, 3), bar("compute", 3, 10), bar("wait", 10, 12), bar("compute", 24, 30)]
-    # 0 to 10: compute 7 of 10; 10 to 20: idle 8 of 10; 20 to 30: compute 6 of 10.
-    assert list(sample(bars, 0, 10)) == [bar("compute", 0, 10, 2), bar("compute", 20, 30, 1)]
+def test_an_interval_has_a_bar_for_each_phase_as_long_as_its_share() -> None:
+    bars = [bar("compute", 0, 3), bar("fetch", 3, 5), bar("compute", 5, 12), bar("wait", 24, 30)]
+    # 0 to 10: fetch 2, compute 8; 10 to 20: compute 2, idle 8; 20 to 30: wait 6, idle 4.
+    assert list(apportion(bars, 0, 10)) == [
+        bar("fetch", 0, 2), bar("compute", 2, 10, 2), bar("compute", 10, 12, 0), bar("wait", 20, 26),
+    ]  # fmt: skip
 
 
-def test_too_many_bars_are_merged_and_then_sampled_and_that_is_said() -> None:
+def test_too_many_bars_are_merged_and_then_apportioned_and_that_is_said() -> None:
     """20,000 ns: a wait every 4 ns with 2 ns between them; a 2,000th is 10 ns, so that all become one bar."""
     waits = [event("a", 0, "wait", 4 * i, 4 * i + 2) for i in range(5000)]
     found = build_timeline(waits, limit=3000)
@@ -93,8 +95,10 @@ def test_too_many_bars_are_merged_and_then_sampled_and_that_is_said() -> None:
     turns = [event("a", 0, ("wait", "compute")[i % 2], 20 * i, 20 * i + 20) for i in range(5000)]
     found = build_timeline(turns, limit=1000)
     assert found is not None
-    assert 0 < len(found.bars) <= 1001
-    assert "the phase that took most of it" in found.thinned
+    assert 0 < len(found.bars) <= 1002
+    assert "in which each phase has one bar as long as its share" in found.thinned
+    for phase in ("wait", "compute"):
+        assert sum(one.end_ns - one.start_ns for one in found.bars if one.phase == phase) == 50_000
     assert sum(one.events for one in found.bars) == 5000
 
 
