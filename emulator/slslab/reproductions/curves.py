@@ -10,19 +10,20 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
-from slslab.curves import DOCUMENT
+from slslab.curves import DOCUMENT, SCHEMA
 from slslab.documents import check_schema, validate
 from slslab.errors import RequestError, RunError
 from slslab.execution import architectures
 from slslab.reproductions.experiments import BATCH_SIZE, BATCHES, FOLDERS, WORKERS, Experiment
 from slslab_workers.plan import Plan, PlanError, Value
 
-SCHEMA = 1
 # Options that say where and when something is done, and not what: without an effect on what is learnt.
 PLACES = frozenset(
     {"polling", "log-traffic", "store", "queue", "averaging", "device", "instance-type", "supervisor-memory"}
     | {"max-time", "barrier-timeout", "light-memory"}
 )
+# Options that architectures share, and that change what is learnt by whatever rule.
+COMMON = ("replicas", "partition")
 # The mean of all gradients in every step, whoever calculates it.
 MEAN = "mean"
 PROOFS = (
@@ -43,7 +44,7 @@ _MEANS: Mapping[str, Mapping[str, Value]] = {
     },
 }
 # What a curve should have as the paper's profile has it, the first by default.
-USUAL = ("lr", "momentum", "weight_decay", "seed")
+USUAL = ("lr", "momentum", "weight_decay", "seed", "memory_format")
 
 
 class CurveError(RequestError):
@@ -167,10 +168,10 @@ def rule(architecture: str, options: Mapping[str, Value]) -> Rule:
     found = {name: value for name, value in found.items() if name not in PLACES}
     if found.get("filter") == "none":
         found.pop("threshold", None)
-    common: dict[str, Value] = {name: found.pop(name) for name in ("replicas", "partition") if name in found}
-    if found == _MEANS.get(architecture):
+    common = {name: value for name, value in found.items() if name in COMMON}
+    if {name: value for name, value in found.items() if name not in COMMON} == _MEANS.get(architecture):
         return Rule(MEAN, tuple(sorted(common.items())))
-    return Rule(architecture, tuple(sorted({**found, **common}.items())))
+    return Rule(architecture, tuple(sorted(found.items())))
 
 
 def rule_of(experiment: Experiment) -> Rule:

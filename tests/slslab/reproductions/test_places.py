@@ -1,0 +1,63 @@
+"""Rankings by hand: swapped, equal, and rows of which only is known what they are more than."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from slslab.reproductions.places import Standing, rank_rows
+
+PUBLISHED = {"b": 20.0, "a": 10.0, "c": 30.0}
+
+
+def ranked(found: Mapping[str, Standing], **more: Any) -> dict[str, Any]:
+    return rank_rows("time", "min", PUBLISHED, {"ours": found}, "{first} takes {ratio} times {second}", **more)
+
+
+def test_as_published() -> None:
+    found = ranked({"a": Standing(1), "c": Standing(3), "b": Standing(2)}, reasons=("so",))
+    assert found["published"] == [["a", 10.0], ["b", 20.0], ["c", 30.0]]
+    assert found["ours"] == [["a", 1], ["b", 2], ["c", 3]]
+    assert (found["verdict"], found["reason"]) == ("as published", "so")
+
+
+def test_swapped() -> None:
+    found = ranked({"a": Standing(4), "b": Standing(2), "c": Standing(5)})
+    assert (found["verdict"], found["reason"]) == ("differs", "ours: a takes 2.00 times b")
+
+
+def test_equal_ones_keep_the_published_order_and_differ_from_it() -> None:
+    found = ranked({"c": Standing(2), "a": Standing(2), "b": Standing(2)})
+    assert [name for name, _ in found["ours"]] == ["a", "b", "c"]
+    assert (found["verdict"], found["reason"]) == ("differs", "ours: a, b, c are equal")
+
+
+def test_highest_first() -> None:
+    found = ranked({"a": Standing(4), "b": Standing(6), "c": Standing(5)}, highest_first=True)
+    assert [name for name, _ in found["published"]] == ["c", "b", "a"]
+    assert [name for name, _ in found["ours"]] == ["b", "c", "a"]
+    assert found["reason"] == "ours: c takes 0.83 times b"
+
+
+@pytest.mark.parametrize(
+    ("a", "c", "verdict"),
+    [
+        # c comes last whenever it comes.
+        (Standing(1), Standing(None, 2.5, "not in 5 epochs"), "as published"),
+        # c may come before b.
+        (Standing(1), Standing(None, 1.5, "not in 5 epochs"), "cannot be told"),
+        # a does not come before b, whenever it comes.
+        (Standing(None, 2.5, "not in 5 epochs"), Standing(3), "differs"),
+        (Standing(1), Standing(None, missing="no curve"), "cannot be told"),
+        (Standing(None, 9.0, "not in 5 epochs"), Standing(None, 1.0, "not in 5 epochs"), "differs"),
+    ],
+)
+def test_what_never_came_is_later_than_its_end(a: Standing, c: Standing, verdict: str) -> None:
+    found = ranked({"a": a, "b": Standing(2), "c": c})
+    assert found["verdict"] == verdict
+    assert all(name in ("a", "b", "c") and value is not None for name, value in found["ours"])
+    assert all(one.missing in found["reason"] for one in (a, c))
+
+
+def test_a_row_that_is_missing_leaves_the_order_open() -> None:
+    assert ranked({"a": Standing(1), "b": Standing(2)})["verdict"] == "cannot be told"

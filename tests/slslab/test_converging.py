@@ -1,0 +1,82 @@
+"""`slslab reproduce table3 | fig4 | mlless-filter` on committed recordings of LeNet and curves made by hand."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.slslab.reproductions.learnt import link_recordings, write_curve
+
+from slslab.cli import main
+
+Slslab = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def slslab(capsys: pytest.CaptureFixture[str]) -> Slslab:
+    def run(*arguments: object) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            main([str(one) for one in arguments])
+        out, err = capsys.readouterr()
+        return int(ended.value.code or 0), out, err
+
+    return run
+
+
+@pytest.fixture
+def inputs(tmp_path: Path) -> tuple[object, ...]:
+    curves = tmp_path / "accuracy"
+    write_curve(curves, "allreduce", [0.3, 0.6])
+    write_curve(curves, "mlless", [0.3, 0.4, 0.6], sent=24)
+    recordings = link_recordings(tmp_path / "recordings", "allreduce", "mlless", "spirt", "gpu")
+    return "--accuracy", curves, "--recordings", recordings, "--out", tmp_path / "out"
+
+
+@pytest.mark.parametrize("name", ["table3", "mlless-filter"])
+def test_document_is_printed_and_saved(name: str, slslab: Slslab, inputs: tuple[object, ...], tmp_path: Path) -> None:
+    code, out, err = slslab("reproduce", name, *inputs, "--json")
+    document = json.loads(out)
+    assert (code, document["reproduces"], document["fidelity"]) == (0, name, "replayed")
+    assert json.loads((tmp_path / "out" / f"{name}.json").read_text()) == document
+    assert {path.suffix for path in (tmp_path / "out").iterdir()} == {".json", ".csv", ".html"}
+    assert "Saved: " in err
+
+
+def test_epochs_times_seconds(slslab: Slslab, inputs: tuple[object, ...]) -> None:
+    code, out, _ = slslab("reproduce", "table3", *inputs, "--target", "0.6", "--json")
+    assert code == 0
+    rows = {row["name"]: row for row in json.loads(out)["rows"] if row["variant"] == "canonical"}
+    for name, epochs in (("AllReduce", 2), ("GPU", 2), ("MLLess", 3)):
+        found = rows[name]
+        minutes = found["cells"]["common_minutes"]["modelled"]["value"]
+        assert minutes == pytest.approx(epochs * found["epoch"]["seconds"] / 60)
+    assert rows["ScatterReduce"]["epoch"]["reason"] == "there is no recording mobilenet-scatterreduce"
+
+
+def test_figure_is_drawn(slslab: Slslab, inputs: tuple[object, ...], tmp_path: Path) -> None:
+    code, out, _ = slslab("reproduce", "fig4", *inputs, "--plot", tmp_path / "figure.svg")
+    assert (code, (tmp_path / "figure.svg").exists()) == (0, True)
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"fig4.json", "fig4.csv", "fig4.html"}
+    assert "Figure 4 has no data in the paper" in out
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "message"),
+    [
+        (("--target", "80"), 2, "0<x<=1"),
+        (("--dataset", "digits"), 1, "No curve is of mobilenet on digits"),
+        (("--accuracy", "nowhere"), 1, "nowhere has no accuracy curves"),
+        (("--recordings", "nowhere"), 1, "nowhere has no recordings of Table 2"),
+    ],
+)
+def test_refusals(more: tuple[str, ...], code: int, message: str, slslab: Slslab, inputs: tuple[object, ...]) -> None:
+    found, out, err = slslab("reproduce", "table3", *inputs, *more)
+    assert (found, out) == (code, "")
+    assert message in err
+    assert "Traceback" not in err
+
+
+def test_a_picture_of_another_kind_is_refused_at_once(slslab: Slslab, inputs: tuple[object, ...]) -> None:
+    code, _, err = slslab("reproduce", "fig4", *inputs, "--plot", "figure.txt")
+    assert code == 2
+    assert ".svg" in err
