@@ -22,6 +22,7 @@ from slslab.reports.html.timeline import Timeline
 if TYPE_CHECKING:
     from slslab.reports.html.communication import Communication
 
+SHAPES = {"published": "diamond", "measured": "square", "modelled": "circle", "recomputed": "triangle-up"}
 Rows = Sequence[Sequence[str | int | float | None]]
 
 
@@ -238,12 +239,13 @@ def dots(
         tooltip=tooltip,
     )
     # Also by shape, for those to whom the colours are alike.
-    shapes = alt.Scale(domain=domain, range=["diamond", "square", "circle", "triangle-up"][: len(domain)])
+    shapes = alt.Scale(domain=domain, range=[SHAPES.get(name, "circle") for name in domain])
     marks = base.mark_point(filled=True, size=64, opacity=1).encode(
         x=alt.X("value:Q", title=title, axis=number_axis()), shape=alt.Shape("part:N", scale=shapes, legend=None)
     )
     ranges = base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=2).encode(x="low:Q", x2="high:Q")
-    height = (8 * len(keys) + 12) * len({row[0] for row in rows})
+    names = {str(row[0]) for row in rows}
+    height = len(names) * max(8 * len(keys) + 12, 34 if any("\n" in one for one in names) else 0)
     chart = alt.layer(ranges, marks, width="container", height=height)
     return Chart(identifier, label, specification(chart), {DATA: data}, tuple(keys), caption, name)
 
@@ -269,31 +271,33 @@ def differences(identifier: str, label: str, rows: Rows, title: str, name: str =
     return Chart(identifier, label, specification(chart), {DATA: data}, (), "", name)
 
 
-def ranks(identifier: str, label: str, rows: Rows, ways: Sequence[str], keys: Sequence[Key], title: str) -> Chart:
-    """Places, the first above, over the ways in which they were found: rows of (series, way, place, value)."""
+def ranks(identifier: str, label: str, rows: Rows, bases: Sequence[str], keys: Sequence[Key], title: str) -> Chart:
+    """Places, the first on the left, a row for each basis of an order: rows of (series, basis, place, value)."""
     import altair as alt
 
-    data = Data(("line", "way", "place", "value"), rows)
+    data = Data(("line", "bar", "place", "value", "turn"), [(*row, bases.index(str(row[1]))) for row in rows])
     places = max((int(row[2] or 1) for row in rows), default=1)
     chart = (
-        open_chart(height=34 * places)
+        open_chart(height=34 * len(bases))
         .mark_line(point={"size": 130, "filled": True}, strokeWidth=3)
         .encode(
             x=alt.X(
-                "way:N", sort=list(ways), title=None, scale=alt.Scale(type="point", padding=0.35),
-                axis=alt.Axis(labelAngle=0, orient="top", domain=False, ticks=False),
+                "place:Q",
+                title="place",
+                scale=alt.Scale(domain=[0.7, places + 0.3], nice=False),
+                axis=alt.Axis(
+                    values=list(range(1, places + 1)), format="d", orient="top", grid=False, domain=False, ticks=False
+                ),
             ),
-            y=alt.Y(
-                "place:Q", title="place", scale=alt.Scale(domain=[places + 0.4, 0.6], nice=False),
-                axis=alt.Axis(values=list(range(1, places + 1)), format="d", grid=False, domain=False, ticks=False),
-            ),
+            y=name_axis(sort=list(bases)),
+            order=alt.Order("turn:Q"),
             color=alt.Color("line:N", scale=colour_scale(keys), legend=None),
             tooltip=[
                 alt.Tooltip("line:N", title="of"),
-                alt.Tooltip("way:N", title="way"),
+                alt.Tooltip("bar:N", title="basis"),
                 alt.Tooltip("place:Q", title="place"),
                 alt.Tooltip("value:Q", title=title, format=",.6~g"),
             ],
         )
-    )  # fmt: skip
+    )
     return Chart(identifier, label, specification(chart), {DATA: data}, tuple(keys))

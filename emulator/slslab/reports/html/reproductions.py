@@ -24,7 +24,7 @@ def describe_reproduction(document: Document) -> Page:
     ]
     notes = (*table.get("notes", ()), *document.get("notes", ()))
     if notes:
-        cards.append(Card("card-notes", "Notes", notes=tuple(notes)))
+        cards.append(Card("card-notes", "Notes", notes=tuple(notes), wide=True))
     return Page(
         title=table["title"],
         subtitle=f"reproduction of {table['source']}, {paper['title']} ({paper['published']})",
@@ -36,8 +36,8 @@ def describe_reproduction(document: Document) -> Page:
 
 def _figures(document: Document) -> Iterator[Figure]:
     cells = [cell for row in document["rows"] for cell in row["cells"].values()]
-    recomputed = Counter(way["verdict"] for cell in cells for way in cell.get("recomputed", ()))
-    if total := sum(recomputed.values()):
+    recomputed = Counter(way["verdict"] for cell in cells for way in cell.get("recomputed") or () if way["verdict"])
+    if total := sum(recomputed.values()) - recomputed["cannot"]:
         value = f"{recomputed['agrees'] + recomputed['rounding']} of {total}"
         yield Figure("numbers that follow from the paper's inputs", value, "recomputed", _others(recomputed))
     compared = Counter(cell["verdict"] for cell in cells if cell.get("verdict"))
@@ -91,7 +91,7 @@ def _column(document: Document, column: Document) -> Card | None:
 def _dots(identifier: str, group: str, title: str, rows: Sequence[tuple[Document, Document]]) -> Chart | None:
     found: list[tuple[str, str, float, float | None, float | None]] = []
     for row, cell in rows:
-        name = f"{row['name']}, {row['variant']}" if row.get("variant") else row["name"]
+        name = "\n".join(filter(None, (row["name"], row.get("variant"))))
         if cell.get("published") is not None:
             found.append((name, "published", float(cell["published"]), None, None))
         for way in ("measured", "modelled"):
@@ -105,15 +105,20 @@ def _dots(identifier: str, group: str, title: str, rows: Sequence[tuple[Document
 
 
 def _recomputed(cell: Document) -> str | Cell:
-    """The first way that agrees, else the first; the others are in the tooltip."""
-    ways = cell.get("recomputed") or ()
+    """The first way that agrees, else the first with a value; the tooltip has all of them, with their arithmetic."""
+    ways = [way for way in cell.get("recomputed") or () if way["value"] is not None]
     if not ways:
-        return formats.MISSING
+        return Cell(formats.MISSING, "cannot") if cell.get("recomputed") else formats.MISSING
     best = next((way for way in ways if way["verdict"] in ("agrees", "rounding")), ways[0])
-    arithmetic = "; ".join(f"{way['way']}: {way['expression']} = {way['value']} ({way['verdict']})" for way in ways)
-    return Cell(
-        str(best["value"]), f"{best['way']}: {best['verdict']}", mood=MOODS.get(best["verdict"], ""), title=arithmetic
-    )
+    arithmetic = "; ".join(": ".join(filter(None, (way["way"], _arithmetic(way)))) for way in ways)
+    about = ": ".join(filter(None, (best["way"], best["verdict"])))
+    mood = MOODS.get(best["verdict"], "")
+    return Cell(formats.significant(float(best["value"]), 6), about, mood=mood, title=arithmetic)
+
+
+def _arithmetic(way: Document) -> str:
+    verdict = f" ({way['verdict']})" if way["verdict"] else ""
+    return f"{way.get('filled') or way['expression']} = {way['value']}{verdict}"
 
 
 def _ranged(value: Mapping[str, Any] | None) -> str | Cell:
@@ -122,7 +127,7 @@ def _ranged(value: Mapping[str, Any] | None) -> str | Cell:
     about = ""
     if value.get("low") is not None and value.get("high") is not None:
         about = f"{formats.significant(value['low'])} … {formats.significant(value['high'])}"
-    if value.get("samples"):
+    if (value.get("samples") or 1) > 1:
         about = f"{about} of {value['samples']:,}".strip()
     return Cell(formats.significant(value["value"]), about)
 
@@ -130,33 +135,40 @@ def _ranged(value: Mapping[str, Any] | None) -> str | Cell:
 def _verdict(cell: Document) -> Cell:
     verdict = cell.get("verdict") or formats.MISSING
     reasons = [cell["reason"]] if cell.get("reason") else []
-    reasons += [f"{way['way']}: {way['reason']}" for way in cell.get("recomputed") or () if way.get("reason")]
-    return Cell(verdict, "; ".join(reasons), mood=MOODS.get(verdict, ""))
+    for way in cell.get("recomputed") or ():
+        if way.get("reason"):
+            reasons.append(": ".join(filter(None, (way["way"], way["reason"]))))
+    return Cell(verdict, "; ".join(reason.rstrip(".") for reason in reasons), mood=MOODS.get(verdict, ""))
 
 
 def _rankings(document: Document) -> Iterator[Card]:
+    """Orders of rows, a row of the chart for each basis, whatever bases there are."""
     for number, ranking in enumerate(document.get("rankings", ())):
-        ways = [way for way in WAYS if ranking.get(way)]
-        names = list(dict.fromkeys(str(name) for way in ways for name, _ in ranking[way]))
+        orders = {basis: order for basis, order in ranking.items() if isinstance(order, list) and order}
+        names = list(dict.fromkeys(str(name) for order in orders.values() for name, _ in order))
         rows = [
-            (str(name), way, place, float(value)) for way in ways for place, (name, value) in enumerate(ranking[way], 1)
+            (str(name), basis, place, float(value))
+            for basis, order in orders.items()
+            for place, (name, value) in enumerate(order, 1)
         ]
-        label = f"Places by {ranking['title']}: {', '.join(ways)}"
-        chart = charts.ranks(f"ranking-{number}", label, rows, ways, _keys(document, names), ranking["unit"])
-        places = max((len(ranking[way]) for way in ways), default=0)
+        label = f"Places by {ranking['title']}: {'; '.join(orders)}"
+        chart = charts.ranks(f"ranking-{number}", label, rows, list(orders), _keys(document, names), ranking["unit"])
+        places = max(map(len, orders.values()), default=0)
         table = Table(
-            ("place", *ways),
-            [(str(place + 1), *(_placed(ranking[way], place) for way in ways)) for place in range(places)],
-            caption=f"in {ranking['unit']}",
-            words=frozenset(range(len(ways) + 1)),
+            (f"place, {ranking['unit']}", *map(str, range(1, places + 1))),
+            [(basis, *(_placed(order, place) for place in range(places))) for basis, order in orders.items()],
+            words=frozenset(range(places + 1)),
+            folded=True,
         )
         mood = MOODS.get(ranking["verdict"], "")
-        verdict = f"Ranking {ranking['verdict']}." if ranking["verdict"] else ""
-        notes = tuple(filter(None, (ranking.get("reason"),)))
         yield Card(
-            f"card-ranking-{number}", _capital(ranking["title"]), (chart,) if rows else (), (table,), notes=notes,
-            verdict=Cell(verdict, mood=mood) if verdict else None,
-        )  # fmt: skip
+            f"card-ranking-{number}",
+            _capital(ranking["title"]),
+            (chart,) if rows else (),
+            (table,) if rows else (),
+            notes=(ranking["reason"],) if ranking.get("reason") else (),
+            verdict=Cell(f"Ranking {ranking['verdict']}.", mood=mood) if ranking["verdict"] else None,
+        )
 
 
 def _keys(document: Document, names: Sequence[str]) -> tuple[Key, ...]:

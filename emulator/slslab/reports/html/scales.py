@@ -64,12 +64,20 @@ def whole_ticks(first: float, last: float) -> list[int]:
 
 
 def name_axis(sort: list[str] | None = None) -> "alt.Y":
-    """A vertical axis of names in the order of the data."""
+    """A vertical axis of names in the order of the data, those with a line break on two lines."""
     import altair as alt
 
-    return alt.Y(
-        "bar:N", title=None, sort=sort, axis=alt.Axis(labelLimit=185, labelOverlap=True, domain=False, ticks=False)
+    lines = r"split(datum.label, '\n')"
+    axis = alt.Axis(
+        labelExpr=lines,
+        # A text of two lines hangs from the middle of its first one.
+        labelOffset=alt.ExprRef(rf"length({lines}) > 1 ? -7 : 0"),
+        labelLimit=185,
+        labelOverlap=True,
+        domain=False,
+        ticks=False,
     )
+    return alt.Y("bar:N", title=None, sort=sort, axis=axis)
 
 
 def colour_scale(keys: Sequence[Key]) -> "alt.Scale":

@@ -170,7 +170,11 @@ def test_a_reproduction_has_its_cells_rankings_bills_and_curves() -> None:
         "Lambda init (not in the paper)",
     ):
         assert words in text
-    assert "2 of 4" in text, "of four recomputed numbers two follow, though rounded"
+    assert "2 of 4" in text, "of four numbers that can be recomputed two follow, though rounded"
+    [ranking] = [chart for chart in parts.charts if chart["id"] == "ranking-0"]
+    assert ranking["data"]["data"]["rows"][-2:] == [
+        ["SPIRT", "modelled, canonical", 1, 0.066, 2], ["AllReduce", "modelled, canonical", 2, 0.0427, 2],
+    ]  # fmt: skip
 
 
 def test_a_reproduction_of_little_has_a_page() -> None:
