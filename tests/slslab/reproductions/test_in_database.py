@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 from tests.slslab.replay.platform import operation, platform
 
 from slslab.cli import main
@@ -14,6 +15,7 @@ from slslab.errors import RequestError, RunError
 from slslab.papers import load_paper
 from slslab.recomputing import recompute
 from slslab.replay.profiles import Profile
+from slslab.reports.reproductions import reproduction
 from slslab.reproductions import in_database_measurements as measurements
 from slslab.reproductions.in_database import RatioCell, build
 from slslab.reproductions.in_database_arms import (
@@ -180,6 +182,17 @@ def test_a_model_of_which_nothing_is_published_has_no_verdict() -> None:
         for cell in row["cells"].values():
             assert (cell["published"], cell["verdict"], cell["reason"], cell["recomputed"]) == (None, "", "", [])
         assert row["cells"]["without"]["modelled"]["value"] > 0
+
+
+def test_ranges_are_printed_with_both_ends_and_small_times_with_three_digits() -> None:
+    document = build(load_paper("barrak-2025"), made(), ("resnet18",), PLATFORM, "replayed")
+    console = Console(width=160)
+    with console.capture() as captured:
+        console.print(reproduction(document))
+    text = captured.get()
+    assert "0.100 (0.100 to 0.200)" in text
+    assert "9.00 (8.00 to 16.00)" in text
+    assert "≈0.014" in text
 
 
 @pytest.mark.parametrize(
