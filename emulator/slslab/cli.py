@@ -20,6 +20,7 @@ from slslab.launching import run
 from slslab.replaying import replay
 from slslab.reporting import report
 from slslab.reproducing import reproduce
+from slslab.serving import serve
 from slslab.showing import bill, compare, runs, show
 from slslab.terminal import INTERRUPTED
 
@@ -41,6 +42,7 @@ def root() -> None:
     slslab show                              the last run again
     slslab compare last~1 last               two runs side by side
     slslab report --open                     the last run's page, which every run leaves in its directory
+    slslab serve --open                      runs in the browser, while they go on
     slslab replay last --memory 1024,3008    what it would have been on Lambda, and with other memory
     slslab ask --help                        questions about a run: cheapest memory, waiting, crossings
     slslab reproduce --help                  published tables beside the model
@@ -56,6 +58,7 @@ root.add_command(show)
 root.add_command(compare)
 root.add_command(bill)
 root.add_command(report)
+root.add_command(serve)
 root.add_command(export)
 root.add_command(replay)
 root.add_command(ask)

@@ -137,7 +137,7 @@ class ContainerFleet:
             raise
         self._running[id_] = container
         meter = Meter(id=id_, rank=rank, device=device)
-        self._on_event(launch_record("instance", id_, self._fleet.instance_type, meter.start_ns, rank))
+        self._on_event(launch_record("instance", id_, self._fleet.instance_type, meter.start_ns, rank, device))
         task = asyncio.ensure_future(self._attend(module, meter, container))
         task.add_done_callback(lambda _: log.close())
         self._tasks.append(task)

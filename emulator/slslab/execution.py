@@ -275,14 +275,15 @@ def _document(
         },
         **totals,
         "modelled": modelled,
-        "cost": _bill(events, records, launched, book),
+        "cost": make_bill(events, records, launched, book),
         "trace_torn": trace.torn,
     }
 
 
-def _bill(
+def make_bill(
     events: metrics.Rows, records: list[dict[str, Any]], launched: list[dict[str, Any]], book: Book
 ) -> dict[str, Any]:
+    """The bill of these events, metered invocations and metered instances, as the run's document has it."""
     hosts = [*metrics.hosts(events), *((one["type"], seconds_used(one)) for one in launched)]
     usage = Usage(records, metrics.object_requests(events), metrics.transitions(events), hosts=tuple(hosts))
     return {**compute_bill(usage, book).as_document(), "notes": notes(launched)}
@@ -367,4 +368,4 @@ def bill_of(run: str, book: str) -> dict[str, Any]:
         read_document(run)
     trace = load(directory.path)
     launched = instances(directory.path)
-    return _bill(metrics.rows(trace.events), invocations(directory.path), launched, load_book(book))
+    return make_bill(metrics.rows(trace.events), invocations(directory.path), launched, load_book(book))

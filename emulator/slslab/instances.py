@@ -254,10 +254,12 @@ class Meter:
         )
 
 
-def launch_record(of: str, id_: str, instance_type: str, start_ns: int, worker: int = -1) -> dict[str, Any]:
+def launch_record(
+    of: str, id_: str, instance_type: str, start_ns: int, worker: int = -1, device: str = ""
+) -> dict[str, Any]:
     """A trace record: an instance (`of`), or a host of a database or queue, is billed by its time from now on."""
-    own = {"record": "begin", "of": of, "id": id_}
-    return {**own, "type": instance_type, "worker": worker, "start_ns": start_ns}
+    own = {"record": "begin", "of": of, "id": id_, "type": instance_type}
+    return {**own, "worker": worker, "device": device, "start_ns": start_ns}
 
 
 def instance_id() -> str:
@@ -330,7 +332,7 @@ class RunningInstances:
         try:
             for one in self._launched:
                 kind = self._launcher.fleet.instance_type
-                self._launcher.on_event(launch_record("instance", one.id, kind, one.start_ns, one.rank))
+                self._launcher.on_event(launch_record("instance", one.id, kind, one.start_ns, one.rank, one.device))
             self._watch(frames)
         except BaseException as error:
             # Such as a trace that cannot be written; whoever waits for the instances gets it.

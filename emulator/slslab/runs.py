@@ -77,7 +77,21 @@ class RunDirectory:
         """Mark the run as going on for as long as this process lives; returns the descriptor to close at its end."""
         descriptor = os.open(self.path / LOCK, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
+        os.write(descriptor, str(os.getpid()).encode())
         return descriptor
+
+    def process(self) -> int | None:
+        """Descriptor of the process that runs it (a pidfd, to be closed); None if the run does not go on, or the
+        process is not to be seen from here."""
+        try:
+            found = os.pidfd_open(int((self.path / LOCK).read_text()))
+        except (OSError, ValueError):
+            return None
+        # Only now is it certain that the number is still that process's.
+        if self._locked():
+            return found
+        os.close(found)
+        return None
 
     def unlock(self, descriptor: int) -> None:
         """The run is over."""
@@ -157,11 +171,12 @@ class RunDirectory:
             os.close(descriptor)
 
 
-def list_runs() -> list[RunDirectory]:
-    """All runs, newest first."""
-    if not root().is_dir():
+def list_runs(folder: Path | None = None) -> list[RunDirectory]:
+    """All runs in a folder, or where runs live, newest first."""
+    folder = folder or root()
+    if not folder.is_dir():
         return []
-    found = [path for path in root().iterdir() if _is_run(path)]
+    found = [path for path in folder.iterdir() if _is_run(path)]
     return [RunDirectory(path) for path in sorted(found, key=_begun, reverse=True)]
 
 

@@ -136,7 +136,7 @@ def read_log(path: Path) -> tuple[list[dict[str, Any]], bool]:
     for number, line in enumerate(lines, 1):
         try:
             record = json.loads(line)
-            _check(record)
+            check_record(record)
         except ValueError as error:
             raise RunError(
                 f"Line {number} of {path} is not a trace record: {error}.", "the file was changed; run the plan again."
@@ -164,7 +164,7 @@ def compact(directory: Path) -> Trace:
             records, torn = read_log(directory / LOG)
             metadata = {b"slslab.schema": str(SCHEMA).encode(), b"slslab.torn": str(int(torn)).encode()}
             with replacing(directory / TABLE) as file:
-                pq.write_table(_table(records).replace_schema_metadata(metadata), file, compression="zstd")
+                pq.write_table(tabulate(records).replace_schema_metadata(metadata), file, compression="zstd")
             write_invocations(directory, _metered(records, "invocation"))
             if launched := _metered(records, "instance"):
                 _write_records(directory / INSTANCES, launched)
@@ -233,7 +233,7 @@ def _alone(directory: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _check(record: Any) -> None:
+def check_record(record: Any) -> None:
     """ValueError if the record is not of the schema."""
     kind = record.get("record") if isinstance(record, dict) else None
     if not isinstance(kind, str) or kind not in _RECORDS:
@@ -260,7 +260,8 @@ def _read_table(path: Path) -> Trace:
     return Trace(table, metadata[b"slslab.torn"] == b"1")
 
 
-def _table(records: Sequence[Mapping[str, Any]]) -> pa.Table:
+def tabulate(records: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """The events of a log's records, the header first among them, as a table of COLUMNS with their causes."""
     header = records[0]
     events = [record for record in records if record["record"] == "event"]
     # Equal starts are told apart by the end and then by the order of arrival, so that the numbering is reproducible.

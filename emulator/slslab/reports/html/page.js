@@ -67,15 +67,28 @@
     await Promise.all(stale.map(draw));
   }
 
-  async function follow() {
-    try {
-      await refresh();
-    } catch {
-      // The server is gone, or not there at the moment: what is shown stays.
-    }
-    setTimeout(follow, 1000 * Number(root.dataset.seconds));
+  // The server tells when the run has changed; of changes while one is being shown, the last is shown next.
+  function follow() {
+    const source = new EventSource(root.dataset.events);
+    let stale = false;
+    let busy = false;
+    source.addEventListener("changed", async ({ data }) => {
+      stale = true;
+      if (data !== "running") source.close();
+      if (busy) return;
+      busy = true;
+      while (stale) {
+        stale = false;
+        try {
+          await refresh();
+        } catch {
+          // The server is gone, or not there at the moment: what is shown stays.
+        }
+      }
+      busy = false;
+    });
   }
 
   drawAll(charts(document));
-  if (root.dataset.live) setTimeout(follow, 1000 * Number(root.dataset.seconds));
+  if (root.dataset.live) follow();
 })();

@@ -27,7 +27,7 @@ def run_page(
 
     `document` is the run's document; any part but `run` and `status` may be missing, as it is while a run goes on.
     `events` are the rows of its trace (metrics.rows), None if there is no trace to be read; `invocations` the metered
-    records. With `live`, the page fetches `run_content` from the same host again and again, and shows what changed.
+    records. With `live`, the page fetches `run_content` from the same host when that tells of changes, and shows them.
     """
     from slslab.reports.html.runs import describe_run
 

@@ -115,7 +115,8 @@ class Page:
 
 @dataclass(frozen=True)
 class Live:
-    """A page that is brought up to date: where its content is fetched from, and how often."""
+    """A page that is brought up to date: where its content is fetched from, and where server-sent events tell of
+    changes."""
 
     url: str
-    seconds: float = 2.0
+    events: str

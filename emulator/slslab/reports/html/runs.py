@@ -11,6 +11,7 @@ from slslab.reports.html.measures import (
     phases_card,
 )
 from slslab.reports.html.parts import Card, Caution, Document, Figure, Page
+from slslab.reports.html.present import present_card
 from slslab.reports.html.published import published_card
 from slslab.reports.html.traces import communication_card, timeline_card, traffic_card
 
@@ -25,6 +26,7 @@ NAMES = {
 def describe_run(document: Document, events: Rows | None, invocations: Records) -> Page:
     """The page of a run; what the document does not have yet is left out."""
     cards = (
+        present_card(document),
         timeline_card(document, events, invocations),
         phases_card(document),
         modelled_card(document),
