@@ -111,7 +111,7 @@ class Views:
             str(document.get("architecture", "")),
             str(document.get("model", "")),
             formats.seconds(spent["measured"]) if spent else "",
-            formats.money(cost["total"], cost["currency"]) if cost else "",
+            f"{formats.money(cost['total'])} {cost['currency']}" if cost else "",
         )
 
 

@@ -114,10 +114,10 @@ def test_names_never_become_markup_or_script() -> None:
 def test_a_run_that_has_just_begun_has_a_page() -> None:
     plan = document("allreduce")["plan"]
     begun = {"run": "r", "status": "running", "architecture": "allreduce", "model": "lenet", "dataset": "digits"}
-    parts = Parts(run_page({**begun, "plan": plan}, live=Live("/runs/r/content", 5)))
+    parts = Parts(run_page({**begun, "plan": plan}, live=Live("/runs/r/content", "/runs/r/events")))
     assert parts.charts == []
     assert parts.policy["connect-src"] == "'self'"
-    assert ("html", {"lang": "en", "data-live": "/runs/r/content", "data-seconds": "5"}) in parts.tags
+    assert ("html", {"lang": "en", "data-live": "/runs/r/content", "data-events": "/runs/r/events"}) in parts.tags
     content = run_content({**begun, "plan": plan}, read_events(TRACES / "allreduce"))
     assert [chart["id"] for chart in Parts(content).charts] == ["timeline", "communication"]
 
