@@ -35,7 +35,7 @@ def make_step(
     """Computes the gradient (P,) of one minibatch in this format."""
     generator = torch.Generator().manual_seed(0)
     inputs = torch.randn(batch_size, models.spec(model).channels, 32, 32, generator=generator).to(dtype)
-    inputs = inputs.contiguous(memory_format=models.torch_format(memory_format))
+    inputs = models.arranged(inputs, memory_format)
     targets = torch.arange(batch_size) % models.CLASSES
     network = models.build(model, 0, memory_format).to(dtype)
     return lambda: training.compute_gradient(network, inputs, targets)[1]

@@ -70,12 +70,16 @@ def build(name: str, seed: int, memory_format: str = "default") -> "nn.Module":
         model = _torchvision(name.removeprefix(TORCHVISION)) if name.startswith(TORCHVISION) else _BUILDERS[name]()
     if memory_format != "default":
         # torch declares its method for other arguments alone.
-        model.to(memory_format=torch_format(memory_format))  # type: ignore[call-overload]
+        model.to(memory_format=_torch_format(memory_format))  # type: ignore[call-overload]
     return model
 
 
-def torch_format(memory_format: str) -> "torch.memory_format":
-    """What torch calls a plan's memory format."""
+def arranged(images: "torch.Tensor", memory_format: str) -> "torch.Tensor":
+    """Images (B, C, H, W) as they lie in a memory format; the same tensor if they do already."""
+    return images.contiguous(memory_format=_torch_format(memory_format))
+
+
+def _torch_format(memory_format: str) -> "torch.memory_format":
     import torch
 
     return torch.channels_last if memory_format == "channels-last" else torch.contiguous_format

@@ -48,7 +48,7 @@ class Samples:
         targets (B,) int64."""
         images, labels, plan = self.images[chosen], self.labels[chosen], self.plan
         inputs, targets = datasets.prepare(images, labels, self.dataset.policy, plan.seed, epoch, rank, step)
-        return inputs.contiguous(memory_format=models.torch_format(plan.memory_format)), targets
+        return models.arranged(inputs, plan.memory_format), targets
 
     def _hold_out(self) -> None:
         """A seeded tenth of the training images, the same for every architecture, judges when to stop."""

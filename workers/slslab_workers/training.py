@@ -407,7 +407,7 @@ def fetch_minibatch(
         images, labels = datasets.decode_minibatch(stored.body, stored.metadata)
         policy = datasets.Policy.from_metadata(stored.metadata)
         inputs, targets = datasets.prepare(images, labels, policy, plan.seed, epoch, rank, step)
-        return inputs.contiguous(memory_format=models.torch_format(plan.memory_format)), targets
+        return models.arranged(inputs, plan.memory_format), targets
 
 
 def compute_gradient(model: torch.nn.Module, inputs: torch.Tensor, targets: torch.Tensor) -> tuple[float, torch.Tensor]:
