@@ -159,7 +159,7 @@ def test_printed_and_saved(tmp_path: Path) -> None:
     console = Console(width=200, record=True, file=io.StringIO())
     console.print(reproduction(document))
     text = console.export_text()
-    assert "330.155440415" in text, "of SPIRT's epochs there is only what is recomputed"
+    assert "330.1554" in text, "of SPIRT's epochs there is only what is recomputed"
     assert "80% not reached in 4 epochs" in text
     assert {one["column"] for one in cells(document)} == {column["name"] for column in document["columns"]}
 
