@@ -124,6 +124,8 @@ def lines(
     points = len(data.rows) <= 60 * len(keys)
     x, y = [row[1] for row in known], [row[2] for row in known]
     across = number_axis(values=whole_ticks(min(x), max(x)), format=",d") if whole else number_axis()
+    # With a precision of its own, for else 80 is 8e+1.
+    upright = alt.Axis(format="~%" if percent else ",.6~g", tickCount=5)
     # Where all are alike, there is room above and below for ticks.
     within = alt.Scale(domain=[max(0, min(y) - 0.02), min(1, max(y) + 0.02)]) if percent else alt.Scale(zero=False)
     chart = (
@@ -131,7 +133,7 @@ def lines(
         .mark_line(point={"size": 34, "filled": True} if points else False, strokeWidth=2)
         .encode(
             x=alt.X("x:Q", title=titles[0], scale=alt.Scale(nice=False), axis=across),
-            y=alt.Y("y:Q", title=titles[1], scale=within, axis=alt.Axis(format="~%" if percent else "~g", tickCount=5)),
+            y=alt.Y("y:Q", title=titles[1], scale=within, axis=upright),
             color=alt.Color("line:N", scale=colour_scale(keys), legend=None),
             tooltip=[
                 alt.Tooltip("line:N", title="of"),
