@@ -12,6 +12,7 @@ from slslab.reproductions.experiments import Experiment, experiments
 from slslab.reproductions.places import Standing
 
 TABLE = "table3"
+CANONICAL, RELEASED = "canonical", "as released"
 
 
 @dataclass(frozen=True)
@@ -103,37 +104,45 @@ def of_variant(progressions: Iterable[Progression], variant: str) -> dict[str, P
     return {one.row.name: one for one in progressions if one.variant == variant or names.count(one.row.name) == 1}
 
 
-def by_epoch(progressions: Iterable[Progression]) -> dict[str, Any]:
-    """Accuracy by epoch as a picture: a line for each curve, whoever shares it."""
-    lines = []
-    for curve, own in equal_ones(progressions):
-        points = curve.points
-        names = "; ".join(one.label for one in own)
-        lines.append(
-            {"name": names, "x": [point.epoch for point in points], "y": [100 * point.accuracy for point in points]}
-        )
-    return {
-        "title": "Accuracy by epoch",
-        "x": {"title": "epochs", "unit": ""},
-        "y": {"title": "test accuracy", "unit": "%"},
-        "lines": lines,
-    }
+def variants(progressions: Iterable[Progression]) -> dict[str, dict[str, Progression]]:
+    """By variant its rows by name; as released only if any row is."""
+    progressions = tuple(progressions)
+    released = any(one.experiment.released for one in progressions)
+    return {name: of_variant(progressions, name) for name in (CANONICAL, *([RELEASED] if released else []))}
 
 
-def by_time(progressions: Iterable[Progression]) -> dict[str, Any]:
-    """Accuracy by modelled minutes as a picture: a line for each row that has both."""
-    lines = []
-    for one in progressions:
-        if one.curve is not None and one.epoch.seconds is not None:
-            points = one.curve.points
-            minutes = [one.minutes(point.epoch) for point in points]
-            lines.append({"name": one.label, "x": minutes, "y": [100 * point.accuracy for point in points]})
-    return {
-        "title": "Accuracy by time",
-        "x": {"title": "modelled time", "unit": "min"},
-        "y": {"title": "test accuracy", "unit": "%"},
-        "lines": lines,
-    }
+def by_epoch(progressions: Iterable[Progression]) -> list[dict[str, Any]]:
+    """Accuracy by epoch, a picture for each variant: a line for each curve, whoever shares it."""
+    pictures = []
+    for variant, rows in variants(progressions).items():
+        lines = [
+            _line(", ".join(one.row.name for one in own), curve, [float(point.epoch) for point in curve.points])
+            for curve, own in equal_ones(rows.values())
+        ]
+        pictures.append(_picture("Accuracy by epoch", variant, {"title": "epochs", "unit": ""}, lines))
+    return pictures
+
+
+def by_time(progressions: Iterable[Progression]) -> list[dict[str, Any]]:
+    """Accuracy by modelled minutes, a picture for each variant: a line for each row that has both."""
+    pictures = []
+    for variant, rows in variants(progressions).items():
+        lines = []
+        for name, one in rows.items():
+            if one.curve is not None and one.epoch.seconds is not None:
+                minutes = [point.epoch * one.epoch.seconds / 60 for point in one.curve.points]
+                lines.append(_line(name, one.curve, minutes))
+        pictures.append(_picture("Accuracy by time", variant, {"title": "modelled time", "unit": "min"}, lines))
+    return pictures
+
+
+def _line(name: str, curve: Curve, x: list[float]) -> dict[str, Any]:
+    return {"name": name, "x": x, "y": [100 * point.accuracy for point in curve.points]}
+
+
+def _picture(title: str, variant: str, x: dict[str, str], lines: list[dict[str, Any]]) -> dict[str, Any]:
+    y = {"title": "test accuracy", "unit": "%"}
+    return {"title": f"{title}, {variant}", "variant": variant, "x": x, "y": y, "lines": lines}
 
 
 def equal_ones(progressions: Iterable[Progression]) -> list[tuple[Curve, list[Progression]]]:

@@ -23,8 +23,8 @@ from slslab.reproductions.progressions import (
     by_time,
     describe,
     equal_ones,
-    of_variant,
     shared_curves,
+    variants,
     whole,
 )
 from slslab.reproductions.table2 import NAMES
@@ -33,7 +33,6 @@ from slslab.reproductions.table2 import NAMES
 TARGET = 0.80
 # Accuracies agree up to this share of the published one: about four points.
 AGREES_ACCURACY = 0.05
-VARIANTS = ("canonical", "as released")
 
 
 def build(
@@ -52,7 +51,7 @@ def build(
         "rows": [row.as_document() for row in rows],
         "rankings": list(_rankings(progressions, common)),
         "bills": [],
-        "curves": [by_epoch(progressions), by_time(progressions)],
+        "curves": [*by_epoch(progressions), *by_time(progressions)],
         "shared_curves": shared_curves(progressions),
         "notes": [
             *describe(progressions),
@@ -80,7 +79,7 @@ def build_figure(paper: Paper, progressions: Sequence[Progression], recordings: 
         ],
         "rankings": [],
         "bills": [],
-        "curves": [by_time(progressions)],
+        "curves": by_time(progressions),
         "shared_curves": shared_curves(progressions),
         "notes": [*describe(progressions), *_lacking(progressions), *time_notes(progressions, recordings)],
     }
@@ -206,9 +205,6 @@ def _lacking(progressions: Sequence[Progression]) -> Iterator[str]:
 
 def _rankings(progressions: Sequence[Progression], common: float | None) -> Iterator[dict[str, Any]]:
     table = {one.row.name: one.row for one in progressions}
-    variants = {variant: of_variant(progressions, variant) for variant in VARIANTS}
-    if not any(one.experiment.released for one in progressions):
-        del variants[VARIANTS[1]]
     published: dict[str, dict[str, float]] = {
         column: {name: float(row.published.get(column, Decimal(0))) for name, row in table.items()}
         for column in ("accuracy", "minutes")
@@ -218,7 +214,7 @@ def _rankings(progressions: Sequence[Progression], common: float | None) -> Iter
             name: Standing(100 * one.curve.last.accuracy) if one.curve else Standing(None, missing=one.unknown)
             for name, one in own.items()
         }
-        for variant, own in variants.items()
+        for variant, own in variants(progressions).items()
     }
     yield rank_rows(
         "accuracy at the end, highest first",
@@ -239,7 +235,7 @@ def _rankings(progressions: Sequence[Progression], common: float | None) -> Iter
             published["minutes"],
             {
                 f"modelled, {variant}": {name: one.standing(accuracy) for name, one in own.items()}
-                for variant, own in variants.items()
+                for variant, own in variants(progressions).items()
             },
             "{first} takes {ratio} times as long as {second}",
         )
