@@ -24,13 +24,14 @@ CHROMIUM = shutil.which("chromium")
 TRACES = Path(__file__).parents[1] / "slslab" / "replay" / "traces"
 WIDTHS = (400, 1600)
 SCHEMES = ("light", "dark")
-UNIT = re.compile(r", (s|MB|USD|%|min|nats)$")
+UNIT = re.compile(r",\s(s|MB|USD|%|min|nats)$")
 # Of what is counted or named, and has no unit.
 UNITLESS = {"epoch", "place", "to worker", "from worker"}
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium: tests/browser/install installs it")
 
-# What each chart shows: how many marks have an extent, its axes' titles, and labels of one axis that overlap.
+# What each chart shows: how many marks have an extent, its axes' titles, labels of one axis that overlap, and texts
+# that are not all within.
 CHARTS = """() => [...document.querySelectorAll(".chart")].map((chart) => {
   const marks = [...chart.querySelectorAll(".role-mark path, .role-mark line, .role-mark text")];
   const overlaps = [];
@@ -46,10 +47,15 @@ CHARTS = """() => [...document.querySelectorAll(".chart")].map((chart) => {
   return {
     id: chart.id,
     marks: marks.map((one) => one.getBoundingClientRect()).filter((box) => box.width + box.height > 0).length,
-    titles: [...chart.querySelectorAll(".role-axis-title text")].map((one) => one.textContent),
+    titles: [...chart.querySelectorAll(".role-axis-title text")].map((one) =>
+      [...(one.children.length ? one.children : [one])].map((line) => line.textContent).join(" ")),
     width: chart.querySelector("svg").getBoundingClientRect().width,
     room: chart.clientWidth,
     overlaps,
+    cut: [...chart.querySelectorAll("text")].filter((one) => {
+      const box = one.getBoundingClientRect(), room = chart.querySelector("svg").getBoundingClientRect();
+      return box.left < room.left - 1 || box.right > room.right + 1 || box.bottom > room.bottom + 1;
+    }).map((one) => one.textContent),
   };
 })"""
 
@@ -154,6 +160,7 @@ def test_a_page_fits_and_draws_at_both_widths_in_both_colour_schemes(
             assert chart["titles"], chart
             assert all(UNIT.search(title) or title in UNITLESS for title in chart["titles"]), chart
             assert chart["overlaps"] == [], chart
+            assert chart["cut"] == [], chart
             assert chart["width"] == pytest.approx(chart["room"], abs=6), "charts fill what they are given"
         assert visit.overflow() <= 0
     assert visit.troubles == []

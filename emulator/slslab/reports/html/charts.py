@@ -15,6 +15,7 @@ from slslab.reports.html.scales import (
     open_chart,
     specification,
     step,
+    title_lines,
     whole_ticks,
 )
 from slslab.reports.html.timeline import Timeline
@@ -38,7 +39,7 @@ def stacked_bars(
         open_chart(height=bars * step(bars))
         .mark_bar()
         .encode(
-            x=alt.X("value:Q", title=title, stack="zero", axis=number_axis()),
+            x=alt.X("value:Q", title=title_lines(title), stack="zero", axis=number_axis()),
             y=name_axis(),
             color=alt.Color("part:N", scale=colour_scale(keys), legend=None),
             order=alt.Order("order:Q"),
@@ -73,7 +74,11 @@ def grouped_bars(
         open_chart(height=groups * step(groups, 14 * len(keys) + 10 if several else 26, 3 * len(keys)))
         .mark_bar()
         .encode(
-            x=alt.X("value:Q", title=title, axis=number_axis(**({"format": axis_format} if axis_format else {}))),
+            x=alt.X(
+                "value:Q",
+                title=title_lines(title),
+                axis=number_axis(**({"format": axis_format} if axis_format else {})),
+            ),
             y=name_axis(),
             color=alt.Color("part:N", scale=colour_scale(keys), legend=None),
             tooltip=[
@@ -99,7 +104,9 @@ def bars_to_limit(identifier: str, label: str, rows: Rows, title: str, limit: st
         alt.Tooltip("limit:Q", title=limit, format=",d"),
     ]
     base = alt.Chart(alt.NamedData(name=DATA)).encode(y=name_axis(), tooltip=tooltip)
-    bars = base.mark_bar(color="var(--c-measured)").encode(x=alt.X("value:Q", title=title, axis=number_axis()))
+    bars = base.mark_bar(color="var(--c-measured)").encode(
+        x=alt.X("value:Q", title=title_lines(title), axis=number_axis())
+    )
     marks = base.mark_tick(color="var(--c-limit)", thickness=3, size=step(len(rows)) - 3).encode(x="limit:Q")
     chart = alt.layer(bars, marks, width="container", height=len(rows) * step(len(rows)))
     return Chart(identifier, label, specification(chart), {DATA: data}, keys, caption)
@@ -132,7 +139,7 @@ def lines(
         open_chart(height=220)
         .mark_line(point={"size": 34, "filled": True} if points else False, strokeWidth=2)
         .encode(
-            x=alt.X("x:Q", title=titles[0], scale=alt.Scale(nice=False), axis=across),
+            x=alt.X("x:Q", title=title_lines(titles[0]), scale=alt.Scale(nice=False), axis=across),
             y=alt.Y("y:Q", title=titles[1], scale=within, axis=upright),
             color=alt.Color("line:N", scale=colour_scale(keys), legend=None),
             tooltip=[
@@ -243,7 +250,8 @@ def dots(
     # Also by shape, for those to whom the colours are alike.
     shapes = alt.Scale(domain=domain, range=[SHAPES.get(name, "circle") for name in domain])
     marks = base.mark_point(filled=True, size=64, opacity=1).encode(
-        x=alt.X("value:Q", title=title, axis=number_axis()), shape=alt.Shape("part:N", scale=shapes, legend=None)
+        x=alt.X("value:Q", title=title_lines(title), axis=number_axis()),
+        shape=alt.Shape("part:N", scale=shapes, legend=None),
     )
     ranges = base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=2).encode(x="low:Q", x2="high:Q")
     names = {str(row[0]) for row in rows}
@@ -265,7 +273,7 @@ def differences(identifier: str, label: str, rows: Rows, title: str, name: str =
     ]
     base = alt.Chart(alt.NamedData(name=DATA)).encode(y=name_axis(), tooltip=tooltip)
     ranges = base.mark_rule(color="var(--c-1)", strokeWidth=3, opacity=0.55).encode(
-        x=alt.X("low:Q", title=title, axis=number_axis(format="+~%")), x2="high:Q"
+        x=alt.X("low:Q", title=title_lines(title), axis=number_axis(format="+~%")), x2="high:Q"
     )
     marks = base.mark_point(filled=True, size=70, color="var(--c-1)", opacity=1).encode(x="value:Q")
     zero = alt.Chart(alt.NamedData(name=DATA)).mark_rule(color="var(--muted)", strokeDash=[4, 3]).encode(x=alt.datum(0))

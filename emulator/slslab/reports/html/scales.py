@@ -1,6 +1,7 @@
 """What all charts share: their frame, axes, colours and legends."""
 
 from collections.abc import Mapping, Sequence
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from slslab.metrics import PHASES
@@ -53,6 +54,12 @@ def number_axis(**more: Any) -> "alt.Axis":
     import altair as alt
 
     return alt.Axis(tickCount=alt.ExprRef("max(3, round(width / 90))"), labelOverlap=True, **more)
+
+
+def title_lines(title: str) -> list[str]:
+    """The title of a horizontal axis on as many lines as it needs on a phone, the unit with the word before it."""
+    name, comma, unit = title.rpartition(", ")
+    return wrap(f"{name},\N{NO-BREAK SPACE}{unit}" if comma else title, 24)
 
 
 def whole_ticks(first: float, last: float) -> list[int]:

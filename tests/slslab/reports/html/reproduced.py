@@ -39,7 +39,7 @@ def reproduction() -> dict[str, Any]:
         "paper": {"name": "barrak-2025", "title": "Cost-Performance Analysis", "published": "2025"},
         "table": {"title": "Time, memory and cost per epoch", "source": "Table 2", "notes": ["Printed × 24."]},
         "columns": [
-            {"name": "function_seconds", "title": "Time per function", "unit": "s"},
+            {"name": "function_seconds", "title": "Time of a function, the mean of its minibatches", "unit": "s"},
             {"name": "total_cost", "title": "Cost of an epoch", "unit": "USD"},
         ],
         "rows": [row("SPIRT", "15.44", "0.0660", "rounding"), row("AllReduce", "14.382", "0.0427", "differs")],
