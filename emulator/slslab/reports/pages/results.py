@@ -12,7 +12,8 @@ from slslab.reproductions import MODELS, filtering, in_database, in_database_mea
 from slslab.reproductions.curves import committed as committed_curves
 from slslab.reproductions.curves import read_curves, select
 from slslab.reproductions.epochs import epoch_times, prepare
-from slslab.reproductions.experiments import committed, experiments, read_all
+from slslab.reproductions.experiments import committed as recorded
+from slslab.reproductions.experiments import experiments, read_all
 from slslab.reproductions.progressions import pair_up
 
 TITLE = "# Results"
@@ -26,27 +27,33 @@ PAPER, CURVES_OF, DATASET = "barrak-2025", "mobilenet", "cifar10"
 
 
 def build() -> str:
-    """The whole page."""
-    paper, platform, book = load_paper(PAPER), load_profile("aws-us-east-1"), load_book("aws-us-east-1")
-    runs = read_all(committed(), experiments(MODELS))
-    measurements = in_database_measurements.read(in_database_measurements.committed())
-    recordings = prepare(paper, runs, platform, book)
-    curves = select(read_curves(committed_curves()), CURVES_OF, DATASET)
-    progressions = pair_up(paper, CURVES_OF, curves, epoch_times(recordings, experiments([CURVES_OF]), _unheard))
-    documents = {
-        "table2 --fidelity replayed": table2.build(paper, runs, platform, book, "replayed", _unheard),
-        "table3": table3.build(paper, progressions, recordings, None),
-        "mlless-filter": filtering.build(paper, curves, recordings, CURVES_OF, None),
-        "in-database --fidelity replayed": in_database.build(
-            paper, measurements, tuple(measurements.models), platform, "replayed"
-        ),
-    }
+    """The whole page: of each reproduction what the recordings and curves that are there give."""
     parts = [TITLE, paragraph(INTRODUCTION.strip())]
-    for command, document in documents.items():
-        title, source = document["table"]["title"], document["table"]["source"]
-        parts += [f"## {title}", paragraph(f"{source} of {paper.title} ({paper.published}).")]
+    for command, document in _documents():
+        title, paper = document["table"]["title"], document["paper"]
+        parts += [
+            f"## {title}",
+            paragraph(f"{document['table']['source']} of {paper['title']} ({paper['published']})."),
+        ]
         parts += [f"```\n$ slslab reproduce {command}\n```", *reproduction(document)]
     return "\n\n".join(parts) + "\n"
+
+
+def _documents() -> Iterator[tuple[str, Document]]:
+    """Each reproduction with the command that prints it."""
+    paper, platform, book = load_paper(PAPER), load_profile("aws-us-east-1"), load_book("aws-us-east-1")
+    runs = read_all(recorded(), experiments(MODELS))
+    yield "table2 --fidelity replayed", table2.build(paper, runs, platform, book, "replayed", _unheard)
+    curves = select(read_curves(committed_curves()), CURVES_OF, DATASET)
+    recordings = prepare(paper, runs, platform, book)
+    progressions = pair_up(paper, CURVES_OF, curves, epoch_times(recordings, experiments([CURVES_OF]), _unheard))
+    yield "table3", table3.build(paper, progressions, recordings, None)
+    yield "mlless-filter", filtering.build(paper, curves, recordings, CURVES_OF, None)
+    measurements = in_database_measurements.read(in_database_measurements.committed())
+    yield (
+        "in-database --fidelity replayed",
+        in_database.build(paper, measurements, tuple(measurements.models), platform, "replayed"),
+    )
 
 
 def _unheard(stage: str, done: int, total: int) -> None:
