@@ -6,6 +6,7 @@ run goes on.
 
 import base64
 import hashlib
+import math
 from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 from slslab import __version__
 from slslab.metrics import Records, Rows
 from slslab.reports.html.bundle import charting_library
-from slslab.reports.html.parts import Document, Live, Page
+from slslab.reports.html.parts import Data, Document, Live, Page
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -85,12 +86,19 @@ def _content(page: Page) -> str:
         {
             "id": chart.id,
             "spec": chart.spec,
-            "data": {name: {"columns": data.columns, "rows": data.rows} for name, data in chart.data.items()},
+            "data": {name: {"columns": data.columns, "rows": _finite(data)} for name, data in chart.data.items()},
         }
         for card in page.cards
         for chart in card.charts
     ]
     return _templates().get_template("content.html.j2").render(page=page, charts=charts, version=__version__)
+
+
+def _finite(data: Data) -> list[list[str | int | float | None]]:
+    """Rows without infinities and what is no number, such as the loss of a run that diverged: JSON has neither."""
+    return [
+        [None if isinstance(value, float) and not math.isfinite(value) else value for value in row] for row in data.rows
+    ]
 
 
 @cache

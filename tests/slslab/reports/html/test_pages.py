@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import math
 import re
 import shutil
 from html.parser import HTMLParser
@@ -109,6 +110,12 @@ def test_names_never_become_markup_or_script() -> None:
     assert not [tag for tag, _ in parts.tags if tag == "img"]
     [timeline] = [chart for chart in parts.charts if chart["id"] == "timeline"]
     assert timeline["data"]["data"]["rows"][0][4] == evil
+
+
+def test_a_loss_that_is_no_number_is_a_gap_in_its_chart() -> None:
+    diverged = document("allreduce") | {"loss": [2.5, math.inf, math.nan]}
+    (chart,) = (one for one in Parts(run_page(diverged)).charts if one["id"] == "loss")
+    assert [row[-1] for row in chart["data"]["data"]["rows"]] == [2.5, None, None]
 
 
 def test_a_run_that_has_just_begun_has_a_page() -> None:
