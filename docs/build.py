@@ -8,10 +8,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from slslab.reports.pages import discrepancies
+from slslab.reports.pages import discrepancies, results
 
 PAGES: dict[str, Callable[[], str]] = {
     "what-the-paper-did-not-say.md": discrepancies.build,
+    "results.md": results.build,
 }
 
 

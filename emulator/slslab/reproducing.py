@@ -12,6 +12,7 @@ from slslab.errors import RequestError
 from slslab.replaying import replayable
 from slslab.reproductions import MODELS
 from slslab.terminal import Bar, json_option, print_document
+from slslab_workers.plan import MEMORY_FORMATS
 
 REPLAYED = "replayed"
 FIDELITIES = ("sampled", "full", REPLAYED)
@@ -71,6 +72,13 @@ _TABLE2_OPTIONS = (
         help="cifar10, synthetic, or folder:PATH of class folders. Times do not depend on what the images show.",
     ),
     click.option(
+        "--memory-format",
+        type=click.Choice(MEMORY_FORMATS),
+        default=MEMORY_FORMATS[0],
+        show_default=True,
+        help="sampled, full: default is PyTorch's, as in the papers' code; channels-last is faster on CPUs.",
+    ),
+    click.option(
         "--profile", default="aws-us-east-1", show_default=True, metavar="PROFILE", help="The platform of the model."
     ),
     click.option(
@@ -124,6 +132,7 @@ def _table2(
     fidelity: str,
     batches: int,
     dataset: str,
+    memory_format: str,
     profile: str,
     prices: str,
     recordings: Path | None,
@@ -133,7 +142,7 @@ def _table2(
     from slslab.billing import load_book
     from slslab.papers import load_paper
     from slslab.replay.profiles import load_profile
-    from slslab.reproductions.experiments import BATCHES, committed, experiments, read_all, record_all
+    from slslab.reproductions.experiments import BATCHES, Sample, committed, experiments, read_all, record_all
     from slslab.reproductions.table2 import build
 
     if recordings is not None and fidelity != REPLAYED:
@@ -146,7 +155,8 @@ def _table2(
             runs = read_all(recordings or committed(), wanted)
         else:
             count = BATCHES if fidelity == "full" else batches
-            runs = record_all(directory, wanted, count, dataset, bar, lambda line: click.echo(line, err=True))
+            sample = Sample(count, dataset, memory_format)
+            runs = record_all(directory, wanted, sample, bar, lambda line: click.echo(line, err=True))
         return build(paper, runs, platform, book, fidelity, bar.report), directory
 
 

@@ -43,18 +43,28 @@ class Experiment:
         """In words."""
         return "as released" if self.released else "canonical"
 
-    def values(self, batches: int, dataset: str) -> dict[str, Any]:
+    def values(self, sample: "Sample") -> dict[str, Any]:
         """What `slslab run` would be given."""
         return {
             "model": self.model,
-            "dataset": dataset,
+            "dataset": sample.dataset,
             "workers": WORKERS,
             "batch_size": BATCH_SIZE,
-            "batches": batches,
+            "batches": sample.batches,
             "epochs": EPOCHS.get(self.architecture, 1),
             "memory": str(RECORDED_MB[self.model]),
             "as_released": self.released,
+            "memory_format": sample.memory_format,
         }
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What of Table 2's epoch is run: so many of its minibatches, of these images, in this memory format."""
+
+    batches: int
+    dataset: str
+    memory_format: str = "default"
 
 
 def experiments(models: Iterable[str]) -> tuple[Experiment, ...]:
@@ -89,8 +99,7 @@ def read_all(directory: Path, wanted: Iterable[Experiment]) -> dict[Experiment, 
 def record_all(
     directory: Path,
     wanted: Iterable[Experiment],
-    batches: int,
-    dataset: str,
+    sample: Sample,
     progress: Progress,
     tell: Callable[[str], None],
 ) -> dict[Experiment, Measured]:
@@ -98,8 +107,8 @@ def record_all(
 
     A run that was interrupted, or failed, is made again. RequestError if one of another plan is there."""
     wanted = tuple(wanted)
-    missing = [one for one in wanted if not _is_there(directory, one, batches, dataset)]
-    estimate_s = estimate_seconds(missing, batches)
+    missing = [one for one in wanted if not _is_there(directory, one, sample)]
+    estimate_s = estimate_seconds(missing, sample.batches)
     if missing:
         kept = f", {len(wanted) - len(missing)} of {len(wanted)} are there" if len(missing) < len(wanted) else ""
         tell(f"{len(missing)} runs to make{kept}; about {max(1, round(estimate_s / 60))} min on this host.")
@@ -108,14 +117,12 @@ def record_all(
         place = directory / one.name
         if place.exists():
             shutil.rmtree(place)
-        document = run_plan(
-            one.architecture, one.values(batches, dataset), {}, out=place, book=DEFAULT_BOOK, progress=progress
-        )
+        document = run_plan(one.architecture, one.values(sample), {}, out=place, book=DEFAULT_BOOK, progress=progress)
         if document["status"] != "done":
             trouble = document["error"]
             raise RunError(f"The run {place} failed: {trouble['message']}", trouble["hint"])
         spent = time.monotonic() - began
-        done = _work(missing[:number], batches) / _work(missing, batches)
+        done = _work(missing[:number], sample.batches) / _work(missing, sample.batches)
         tell(
             f"{one.name}: {document['seconds']['measured']:.0f} s; {number} of {len(missing)} runs, "
             f"about {max(0.0, spent / done - spent) / 60:.0f} min to go."
@@ -123,13 +130,13 @@ def record_all(
     return {one: read_measured(directory / one.name, rooms) for one in wanted}
 
 
-def _is_there(directory: Path, one: Experiment, batches: int, dataset: str) -> bool:
+def _is_there(directory: Path, one: Experiment, sample: Sample) -> bool:
     run = RunDirectory(directory / one.name)
     if not run.path.is_dir() or run.status() in ("interrupted", "failed"):
         return False
     if run.status() == "running":
         raise RequestError(f"{run.path} is being made by another command.", "wait for its end.")
-    plan = make_plan(architectures()[one.architecture], one.values(batches, dataset), {}).to_document()
+    plan = make_plan(architectures()[one.architecture], one.values(sample), {}).to_document()
     differs = [name for name, value in run.plan().items() if name != "run" and plan.get(name) != value]
     if differs:
         raise RequestError(
@@ -141,7 +148,7 @@ def _is_there(directory: Path, one: Experiment, batches: int, dataset: str) -> b
 def _work(runs: Iterable[Experiment], batches: int) -> float:
     """Minibatches to compute, in units of MobileNet's, and for each run what it takes beside them."""
     weight: Mapping[str, float] = {"mobilenet": 1.0, "resnet18": 3.0}
-    return sum(EPOCHS.get(one.architecture, 1) * batches * WORKERS * weight[one.model] + 8 for one in runs)
+    return sum(EPOCHS.get(one.architecture, 1) * batches * WORKERS * weight[one.model] + 16 for one in runs)
 
 
 def estimate_seconds(runs: list[Experiment], batches: int) -> float:

@@ -266,6 +266,9 @@ def _notes(recorded: Mapping[Experiment, Measured], calibration: Calibration, pr
         "SPIRT's functions are those of the second epoch that found their environment warm.",
         "As released: what the authors' code does where it decides the result, with its log traffic to S3.",
     ]
+    formats = sorted({plan.memory_format for plan in plans})
+    if formats != ["default"]:
+        notes.append(f"Memory formats: {', '.join(formats)}; the papers' code has PyTorch's default.")
     if missing:
         notes.append(f"There are no recordings of {' and '.join(missing)}.")
     return notes

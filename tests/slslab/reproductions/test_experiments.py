@@ -11,7 +11,7 @@ import tomli_w
 from slslab.errors import RequestError, RunError
 from slslab.execution import architectures, make_plan
 from slslab.reproductions import experiments
-from slslab.reproductions.experiments import Experiment, read_all, record_all
+from slslab.reproductions.experiments import Experiment, Sample, read_all, record_all
 from slslab.runs import DOCUMENT, PLAN
 
 ALLREDUCE = Experiment("allreduce", "mobilenet", released=False)
@@ -51,7 +51,7 @@ def write(place: Path, values: dict[str, Any], status: str = "done") -> None:
 def record(tmp_path: Path) -> Callable[..., list[str]]:
     def call(*wanted: Experiment, batches: int = 4) -> list[str]:
         told: list[str] = []
-        found = record_all(tmp_path, wanted, batches, "synthetic", Progress(), told.append)
+        found = record_all(tmp_path, wanted, Sample(batches, "synthetic"), Progress(), told.append)
         assert set(found) == set(wanted)
         return told
 
@@ -81,7 +81,7 @@ def test_made_one_after_another(made: list[str], record: Callable[..., list[str]
 
 
 def test_what_is_there_is_kept(made: list[str], record: Callable[..., list[str]], tmp_path: Path) -> None:
-    write(tmp_path / ALLREDUCE.name, ALLREDUCE.values(4, "synthetic"))
+    write(tmp_path / ALLREDUCE.name, ALLREDUCE.values(Sample(4, "synthetic")))
     told = record(ALLREDUCE, RELEASED)
     assert made == ["mobilenet-allreduce-as-released"]
     assert "1 of 2 are there" in told[0]
@@ -92,7 +92,7 @@ def test_what_has_not_come_to_its_end_is_made_again(
     made: list[str], record: Callable[..., list[str]], tmp_path: Path, status: str
 ) -> None:
     place = tmp_path / ALLREDUCE.name
-    write(place, ALLREDUCE.values(4, "synthetic"), status)
+    write(place, ALLREDUCE.values(Sample(4, "synthetic")), status)
     if status == "interrupted":
         (place / DOCUMENT).unlink()
     record(ALLREDUCE)
@@ -100,7 +100,7 @@ def test_what_has_not_come_to_its_end_is_made_again(
 
 
 def test_another_plan_is_never_overwritten(made: list[str], record: Callable[..., list[str]], tmp_path: Path) -> None:
-    write(tmp_path / ALLREDUCE.name, ALLREDUCE.values(6, "synthetic"))
+    write(tmp_path / ALLREDUCE.name, ALLREDUCE.values(Sample(6, "synthetic")))
     with pytest.raises(RequestError, match="another batches"):
         record(ALLREDUCE)
     assert made == []
