@@ -1,0 +1,73 @@
+"""`slslab reproduce table2` and `fig3` on the project's own recordings, and what they refuse."""
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from slslab.cli import main
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def slslab(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """The command line: its exit code, and what it wrote to stdout and stderr."""
+    monkeypatch.setenv("SLSLAB_RUNS", str(tmp_path / "runs"))
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            main(arguments)
+        captured = capsys.readouterr()
+        return int(ended.value.code or 0), captured.out, captured.err
+
+    return call
+
+
+def test_recordings_are_replayed(slslab: Run, tmp_path: Path) -> None:
+    code, out, err = slslab("reproduce", "table2", "--fidelity", "replayed", "--model", "mobilenet", "--json")
+    document = json.loads(out)
+    assert code == 0
+    assert {row["group"] for row in document["rows"]} == {"MobileNet"}
+    assert {row["variant"] for row in document["rows"]} == {"canonical", "as released"}
+    published = {row["name"]: row["cells"]["epoch_seconds"]["published"] for row in document["rows"]}
+    assert published == {
+        "SPIRT": "370.56", "ScatterReduce": "344.23", "AllReduce": "345.17", "MLLess": "1666.20", "GPU": "92.00",
+    }  # fmt: skip
+    saved = tmp_path / "runs" / "reproduce-table2-replayed"
+    assert json.loads((saved / "table2.json").read_text()) == document
+    with (saved / "table2.csv").open() as file:
+        records = list(csv.DictReader(file))
+    assert {record["row"] for record in records} == published.keys()
+    assert "<title>" in (saved / "table2.html").read_text()
+    assert "Saved: " in err
+
+
+def test_printed(slslab: Run) -> None:
+    code, out, _ = slslab("reproduce", "table2", "--fidelity", "replayed", "--model", "mobilenet")
+    assert code == 0
+    assert "Ranking: cost of an epoch, MobileNet (USD)" in out
+    assert "There are no recordings of ResNet-18." in out
+
+
+def test_figure3(slslab: Run) -> None:
+    code, out, _ = slslab("reproduce", "fig3", "--fidelity", "replayed", "--model", "mobilenet", "--json")
+    document = json.loads(out)
+    assert code == 0
+    assert document["reproduces"] == "fig3"
+    assert [curve["title"] for curve in document["curves"]] == ["Time and cost of an epoch, MobileNet"]
+
+
+def test_refusals(slslab: Run, tmp_path: Path) -> None:
+    code, _, err = slslab("reproduce", "table2", "--recordings", str(tmp_path))
+    assert code == 2
+    assert "--recordings belongs to --fidelity replayed." in err
+    code, _, err = slslab("reproduce", "table2", "--fidelity", "replayed", "--recordings", str(tmp_path))
+    assert code == 1
+    assert f"{tmp_path} has no recordings of Table 2." in err
+    assert "Hint: record them with --fidelity sampled." in err
+    code, _, err = slslab("reproduce", "table2", "--batches", "2")
+    assert code == 2
+    assert "not in the range" in err
