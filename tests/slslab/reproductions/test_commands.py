@@ -5,25 +5,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
-from slslab.cli import main
-
 Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def slslab(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """The command line: its exit code, and what it wrote to stdout and stderr."""
-    monkeypatch.setenv("SLSLAB_RUNS", str(tmp_path / "runs"))
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            main(arguments)
-        captured = capsys.readouterr()
-        return int(ended.value.code or 0), captured.out, captured.err
-
-    return call
 
 
 def test_recordings_are_replayed(slslab: Run, tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ import pytest
 from rich.console import Console
 from tests.slslab.replay.platform import operation, platform
 
-from slslab.cli import main
 from slslab.errors import RequestError, RunError
 from slslab.papers import load_paper
 from slslab.recomputing import recompute
@@ -59,20 +58,6 @@ def with_databases() -> Profile:
 
 
 PLATFORM = with_databases()
-
-
-@pytest.fixture
-def slslab(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
-    """The command line: its exit code, and what it wrote to stdout and stderr."""
-    monkeypatch.setenv("SLSLAB_RUNS", str(tmp_path / "runs"))
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            main(arguments)
-        captured = capsys.readouterr()
-        return int(ended.value.code or 0), captured.out, captured.err
-
-    return call
 
 
 def arms(get: float, arithmetic: float, put: float, script: float) -> dict[str, Any]:

@@ -12,7 +12,6 @@ from rich.console import Console
 from tests.slslab.replay.platform import operation, platform
 from tests.slslab.replay.recordings import make_plan, write_run
 
-from slslab.cli import main
 from slslab.communicating import EXPERIMENTS
 from slslab.errors import RequestError
 from slslab.execution import architectures
@@ -32,19 +31,6 @@ INTERVALS = (
 )
 COSTS = {name: without_compute(architectures()[name]) for name in PATTERNS}
 Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def slslab(capsys: pytest.CaptureFixture[str]) -> Run:
-    """The command line: its exit code, and what it wrote to stdout and stderr."""
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            main(arguments)
-        captured = capsys.readouterr()
-        return int(ended.value.code or 0), captured.out, captured.err
-
-    return call
 
 
 def compared(

@@ -7,20 +7,7 @@ from pathlib import Path
 import pytest
 from tests.slslab.reproductions.learnt import link_recordings, write_curve
 
-from slslab.cli import main
-
 Slslab = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def slslab(capsys: pytest.CaptureFixture[str]) -> Slslab:
-    def run(*arguments: object) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            main([str(one) for one in arguments])
-        out, err = capsys.readouterr()
-        return int(ended.value.code or 0), out, err
-
-    return run
 
 
 @pytest.fixture
