@@ -34,7 +34,7 @@ from typing import Any
 
 import torch
 
-from slslab.reproductions.in_database_arms import (
+from slslab.reproductions.in_database.arms import (
     AVERAGE,
     OPERATIONS,
     OWN_CLIENT,
@@ -51,9 +51,9 @@ from slslab.reproductions.in_database_arms import (
     take_turns,
     thin,
 )
-from slslab.reproductions.in_database_floors import LOOPBACK, Loopback, Memory
-from slslab.reproductions.in_database_measurements import host, versions
-from slslab.reproductions.in_database_redis import installed_version, is_installed, plain_arms, plain_redis
+from slslab.reproductions.in_database.floors import LOOPBACK, Loopback, Memory
+from slslab.reproductions.in_database.measurements import host, versions
+from slslab.reproductions.in_database.redis import installed_version, is_installed, plain_arms, plain_redis
 from slslab.session import Session
 from slslab.stack.tensors import EmbeddedTensorDatabases
 from slslab_workers import models

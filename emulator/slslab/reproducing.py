@@ -199,8 +199,8 @@ def in_database(
     """
     from slslab.papers import load_paper
     from slslab.replay.profiles import load_profile
-    from slslab.reproductions.in_database import NAME, build
-    from slslab.reproductions.in_database_measurements import REPEATS, committed, measure, read, write
+    from slslab.reproductions.in_database.measurements import REPEATS, committed, measure, read, write
+    from slslab.reproductions.in_database.table import NAME, build
 
     if recordings is not None and fidelity != REPLAYED:
         raise RequestError("--recordings belongs to --fidelity replayed.", "leave it out, or replay them.")

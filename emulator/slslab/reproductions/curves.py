@@ -14,7 +14,8 @@ from slslab.curves import DOCUMENT, SCHEMA
 from slslab.documents import check_schema, validate
 from slslab.errors import RequestError, RunError
 from slslab.execution import architectures
-from slslab.reproductions.experiments import BATCH_SIZE, BATCHES, FOLDERS, WORKERS, Experiment
+from slslab.reproductions import FOLDERS
+from slslab.reproductions.experiments import BATCH_SIZE, BATCHES, WORKERS, Experiment
 from slslab_workers.plan import Plan, PlanError, Value
 
 # Options that say where and when something is done, and not what: without an effect on what is learnt.

@@ -10,6 +10,7 @@ from typing import Any
 from slslab.errors import RequestError, RunError
 from slslab.execution import DEFAULT_BOOK, architectures, make_plan, run_plan
 from slslab.replay.measured import Measured, read_measured
+from slslab.reproductions import FOLDERS
 from slslab.runs import RunDirectory
 from slslab_workers.architecture import Progress
 
@@ -21,8 +22,6 @@ ARCHITECTURES = ("spirt", "scatterreduce", "allreduce", "mlless", GPU)
 RECORDED_MB = {"mobilenet": 3008, "resnet18": 3538}
 # SPIRT's functions are all new in the first epoch, and what they take then is no epoch's usual time.
 EPOCHS = {"spirt": 2}
-# In a wheel beside the package, in a checkout at the repository's root.
-FOLDERS = (Path(__file__).parents[1] / "recorded", Path(__file__).resolve().parents[3] / "results")
 
 
 @dataclass(frozen=True)

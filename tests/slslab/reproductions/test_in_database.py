@@ -15,9 +15,8 @@ from slslab.papers import load_paper
 from slslab.recomputing import recompute
 from slslab.replay.profiles import Profile
 from slslab.reports.reproductions import reproduction
-from slslab.reproductions import in_database_measurements as measurements
-from slslab.reproductions.in_database import RatioCell, build
-from slslab.reproductions.in_database_arms import (
+from slslab.reproductions.in_database import measurements
+from slslab.reproductions.in_database.arms import (
     AVERAGE,
     NAIVE,
     OPERATIONS,
@@ -30,8 +29,8 @@ from slslab.reproductions.in_database_arms import (
     stacked_mean,
     take_turns,
 )
-from slslab.reproductions.in_database_comparisons import compare_released
-from slslab.reproductions.in_database_measurements import (
+from slslab.reproductions.in_database.comparisons import compare_released
+from slslab.reproductions.in_database.measurements import (
     IN_DATABASE,
     Measurements,
     measure,
@@ -39,8 +38,9 @@ from slslab.reproductions.in_database_measurements import (
     read,
     write,
 )
-from slslab.reproductions.in_database_programs import Exchange, seconds
-from slslab.reproductions.in_database_redis import is_installed
+from slslab.reproductions.in_database.programs import Exchange, seconds
+from slslab.reproductions.in_database.redis import is_installed
+from slslab.reproductions.in_database.table import RatioCell, build
 
 DOCUMENTATION = Path(__file__).parents[3] / "docs" / "papers.md"
 # Vectors of 1 MB: 10 ms on the way.

@@ -9,12 +9,14 @@ from slslab.papers import load_paper
 from slslab.replay.profiles import load_profile
 from slslab.reports.grids import Document, grids, notes, reasons
 from slslab.reports.pages.markdown import paragraph, table
-from slslab.reproductions import MODELS, filtering, in_database, in_database_measurements, table2, table3
+from slslab.reproductions import MODELS, filtering, table2, table3
 from slslab.reproductions.curves import committed as committed_curves
 from slslab.reproductions.curves import read_curves, select
 from slslab.reproductions.epochs import epoch_times, prepare
 from slslab.reproductions.experiments import committed as recorded
 from slslab.reproductions.experiments import experiments, read_all
+from slslab.reproductions.in_database import measurements
+from slslab.reproductions.in_database.table import build as build_in_database
 from slslab.reproductions.progressions import pair_up
 
 TITLE = "# Results"
@@ -31,8 +33,7 @@ def build() -> str:
     """The whole page: of each reproduction what the recordings and curves that are there give."""
     paper, platform, book = load_paper(PAPER), load_profile("aws-us-east-1"), load_book("aws-us-east-1")
     runs = read_all(recorded(), experiments(MODELS))
-    measurements = in_database_measurements.read(in_database_measurements.committed())
-    models = tuple(measurements.models)
+    found = measurements.read(measurements.committed())
     parts = [TITLE, paragraph(INTRODUCTION.strip())]
     parts += _section("table2 --fidelity replayed", table2.build(paper, runs, platform, book, "replayed", _unheard))
     try:
@@ -45,8 +46,8 @@ def build() -> str:
         progressions = pair_up(paper, CURVES_OF, curves, epoch_times(recordings, experiments([CURVES_OF]), _unheard))
         parts += _section("table3", table3.build(paper, progressions, recordings, None))
         parts += _section("mlless-filter", filtering.build(paper, curves, recordings, CURVES_OF, None))
-    in_databases = in_database.build(paper, measurements, models, platform, "replayed")
-    parts += _section("in-database --fidelity replayed", in_databases)
+    in_database = build_in_database(paper, found, tuple(found.models), platform, "replayed")
+    parts += _section("in-database --fidelity replayed", in_database)
     return "\n\n".join(parts) + "\n"
 
 

@@ -7,9 +7,9 @@ from statistics import median
 
 from slslab.replay.profiles import Profile
 from slslab.reproductions.calls import Estimate
-from slslab.reproductions.in_database_arms import NAIVE
-from slslab.reproductions.in_database_measurements import IN_DATABASE, Measurements, Released, Samples, middle
-from slslab.reproductions.in_database_programs import Exchange, seconds
+from slslab.reproductions.in_database.arms import NAIVE
+from slslab.reproductions.in_database.measurements import IN_DATABASE, Measurements, Released, Samples, middle
+from slslab.reproductions.in_database.programs import Exchange, seconds
 
 WITHOUT, WITH, RATIO = "without", "with", "ratio"
 RELEASED = "as released"

@@ -13,10 +13,10 @@ from slslab.recomputing import Recomputed, percent, recompute
 from slslab.replay.profiles import Profile
 from slslab.reproductions.calls import Estimate
 from slslab.reproductions.documents import Cell, ReproducedRow, head
-from slslab.reproductions.in_database_arms import AVERAGE, OPERATIONS, UPDATE
-from slslab.reproductions.in_database_comparisons import RATIO, RELEASED, WITH, WITHOUT, Comparison, compare
-from slslab.reproductions.in_database_measurements import IN_DATABASE, Measurements
-from slslab.reproductions.in_database_programs import FLOAT_BYTES
+from slslab.reproductions.in_database.arms import AVERAGE, OPERATIONS, UPDATE
+from slslab.reproductions.in_database.comparisons import RATIO, RELEASED, WITH, WITHOUT, Comparison, compare
+from slslab.reproductions.in_database.measurements import IN_DATABASE, Measurements
+from slslab.reproductions.in_database.programs import FLOAT_BYTES
 from slslab.reproductions.table2 import NAMES
 
 NAME, TABLE = "in-database", "optimizations"

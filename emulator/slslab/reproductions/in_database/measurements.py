@@ -18,8 +18,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from slslab.documents import check_schema, validate
 from slslab.errors import RequestError, RunError
+from slslab.reproductions import FOLDERS
 from slslab.reproductions.calls import Estimate
-from slslab.reproductions.in_database_arms import (
+from slslab.reproductions.in_database.arms import (
     NAIVE,
     OPERATIONS,
     Arm,
@@ -32,7 +33,7 @@ from slslab.reproductions.in_database_arms import (
     take_turns,
     thin,
 )
-from slslab.reproductions.in_database_redis import installed_version, is_installed, plain_redis, time_json
+from slslab.reproductions.in_database.redis import installed_version, is_installed, plain_redis, time_json
 from slslab.session import Session
 from slslab.stack.tensors import EmbeddedTensorDatabases
 from slslab.trace import replacing
@@ -45,8 +46,6 @@ ARMS = (*NAIVE, IN_DATABASE)
 REPEATS = {"sampled": 5, "full": 15}
 # As JSON a model's gradients take gigabytes, and each number the same time.
 JSON_NUMBERS = 100_000
-# In a wheel beside the package, in a checkout at the repository's root.
-FOLDERS = (Path(__file__).parents[1] / "recorded", Path(__file__).resolve().parents[3] / "results")
 
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import torch
 
-from slslab.reproductions.in_database_arms import RATE, Moving, Vector, body
+from slslab.reproductions.in_database.arms import RATE, Moving, Vector, body
 
 FORK = multiprocessing.get_context("fork")
 # Elements: a sum of 512 KB stays in one core's second-level cache while the gradients pass by.

@@ -9,7 +9,7 @@ from slslab.replay.environment import NS
 from slslab.replay.kernel import play
 from slslab.replay.profiles import Profile
 from slslab.replay.program import Program, Step, Track
-from slslab.reproductions.in_database_arms import AVERAGE, UPDATE
+from slslab.reproductions.in_database.arms import AVERAGE, UPDATE
 
 FLOAT_BYTES = 4
 PHASES = {AVERAGE: "synchronise", UPDATE: "update"}

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from slslab.errors import HostError, RunError
-from slslab.reproductions.in_database_arms import (
+from slslab.reproductions.in_database.arms import (
     AVERAGE,
     Naive,
     Vector,
