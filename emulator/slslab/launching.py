@@ -78,6 +78,11 @@ def _common_options() -> list[click.Parameter]:
             "channels-last has the channels of a pixel beside each other, which convolutions on CPUs are faster with "
             "(docs/architectures.md).",
         ),
+        option(
+            "--evaluation/--no-evaluation",
+            default=True,
+            help="Test accuracy after each epoch, by the driver, outside of time and bill.",
+        ),
         option("--until-accuracy", float, help="Stop after the epoch whose test accuracy reaches this, 0..1."),
         option(
             "--early-stopping",

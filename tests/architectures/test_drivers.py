@@ -70,9 +70,12 @@ def test_event_invocations_epoch_by_epoch(
 def test_per_batch_is_an_invocation_per_batch(
     cloud: Cloud, aws: Emulator, make_plan: MakePlan, reference: Reference
 ) -> None:
-    plan = make_plan("scatterreduce", workers=2, epochs=2, mode="per-batch")
+    plan = make_plan("scatterreduce", workers=2, epochs=2, mode="per-batch", evaluation=False)
     aws.records.clear()
-    outcome = architectures()["scatterreduce"].drive(plan, cloud, Stages())
+    stages = Stages()
+    outcome = architectures()["scatterreduce"].drive(plan, cloud, stages)
+    assert (len(outcome.loss), outcome.accuracy) == (2, ())
+    assert "evaluate" not in stages.last
     assert outcome.parameters_sha256 == reference(plan)[0][-1]
     assert len(aws.records) == 2 * 2 * 2
     assert sum(record.cold_start for record in aws.records) == 2

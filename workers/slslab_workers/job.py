@@ -99,7 +99,10 @@ class Job:
                     self._progress.report("upload", self._uploaded, total)
 
     def evaluate(self, epoch: int) -> bool:
-        """Evaluate rank 0's model after an epoch; returns whether the plan's accuracy or patience says stop."""
+        """Evaluate rank 0's model after an epoch, unless the plan leaves that out; returns whether the plan's accuracy
+        or patience says stop."""
+        if not self.plan.evaluation:
+            return False
         from slslab_workers.training import evaluate
 
         stored = self._objects.get(model_key(self.plan, epoch), "other").body

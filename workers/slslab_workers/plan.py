@@ -30,7 +30,8 @@ class Plan:
 
     `batch_size` counts samples per minibatch and worker, `batches` minibatches per worker and epoch; `memory_mb` and
     `timeout` (s) are the functions' limits; `memory_format` is how models and minibatches lie in memory while they are
-    computed on, which changes nothing but how sums are rounded; `options` are the room's own.
+    computed on, which changes nothing but how sums are rounded; without `evaluation` no epoch's accuracy is known;
+    `options` are the room's own.
     """
 
     run: str
@@ -53,6 +54,7 @@ class Plan:
     until_accuracy: float | None = None
     early_stopping: bool = False
     memory_format: str = "default"
+    evaluation: bool = True
     stack: str = "embedded"
     environment: str = "process"
     options: Mapping[str, Value] = field(default_factory=dict)
@@ -89,6 +91,8 @@ class Plan:
                 f"There is no stack {self.stack!r} with environment {self.environment!r}.",
                 f"stacks are {', '.join(STACKS)}; environments {', '.join(ENVIRONMENTS)}.",
             )
+        if self.gradual and not self.evaluation:
+            raise PlanError("Whether to stop is decided by evaluating epochs.", "leave out --no-evaluation.")
         if self.memory_format not in MEMORY_FORMATS:
             raise PlanError(
                 f"There is no memory format {self.memory_format!r}.", f"there are {', '.join(MEMORY_FORMATS)}."

@@ -32,7 +32,7 @@ def summary(document: Document) -> RenderableType:
         parts.append(reports(document))
     if document["counts"]:
         parts.append(traffic(document))
-    if document["accuracy"]:
+    if document["loss"]:
         parts.append(learning(document))
     if joins := document.get("details", {}).get("joins"):
         parts.append(_joins(joins))
