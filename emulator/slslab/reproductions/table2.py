@@ -22,7 +22,6 @@ from slslab.replay.profiles import Figure, Profile, with_speed
 from slslab.replay.program import Program
 from slslab.replay.timeline import Timeline
 from slslab.replay.whatif import with_memory
-from slslab.reproductions import MODELS
 from slslab.reproductions.bills import BillLine, bill
 from slslab.reproductions.calls import Estimate, cpu_calls, estimate, measured_calls, peak_memory_mb, played_calls
 from slslab.reproductions.documents import AGREES_MEMORY, Cell, ReproducedRow, head
@@ -267,7 +266,6 @@ def _notes(recorded: Mapping[Experiment, Measured], calibration: Calibration, pr
     plans = [one.plan for one in recorded.values()]
     batches = sorted({plan.batches for plan in plans})
     some = next(iter(recorded.values())).document
-    missing = [NAMES[model] for model in MODELS if not any(one.model == model for one in recorded)]
     busy = sum(bool(one.document["host"]["oversubscribed"]) for one in recorded.values())
     notes = [
         f"Measured: {', '.join(map(str, batches))} of {BATCHES} minibatches of each worker, {plans[0].workers} "
@@ -286,6 +284,4 @@ def _notes(recorded: Mapping[Experiment, Measured], calibration: Calibration, pr
     formats = sorted({plan.memory_format for plan in plans})
     if formats != ["default"]:
         notes.append(f"Memory formats: {', '.join(formats)}; the papers' code has PyTorch's default.")
-    if missing:
-        notes.append(f"There are no recordings of {' and '.join(missing)}.")
     return notes
