@@ -60,7 +60,9 @@ def command() -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
 
 
 def containers(engine: Any, mark: str) -> list[Any]:
-    found: list[Any] = engine.containers.list(all=True, filters={"label": f"{MARK_LABEL}={mark}"})
+    # One that is removed while they are listed is none.
+    labelled = {"label": f"{MARK_LABEL}={mark}"}
+    found: list[Any] = engine.containers.list(all=True, filters=labelled, ignore_removed=True)
     return found
 
 

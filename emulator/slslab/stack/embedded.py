@@ -75,23 +75,24 @@ class EmbeddedObjectStore:
         return self._process.pid
 
     def __enter__(self) -> Self:
-        tail = ""
+        log = ""
         for _ in range(ATTEMPTS):
             try:
                 self._start()
                 if self._ready():
                     threading.Thread(target=self._reclaim, name="object-store-reclaim", daemon=True).start()
                     return self
-                tail = self._log_tail()
+                log = self._log()
             except BaseException:
                 self._stop()
                 raise
             self._stop()
-            # Another process may have taken a port between our choosing and the server's binding.
-            if "address already in use" not in tail:
+            # Another process may have taken a port between our choosing and the server's binding; the server's other
+            # parts go on and say more after that.
+            if "address already in use" not in log:
                 break
         raise HostError(
-            f"The embedded S3 server did not start: {tail or 'it said nothing'}.",
+            f"The embedded S3 server did not start: {log[-500:].strip() or 'it said nothing'}.",
             "run `slslab doctor`; a full disk or too little memory are the usual causes.",
         )
 
@@ -197,9 +198,9 @@ class EmbeddedObjectStore:
         grpc = [Path(f"/tmp/seaweedfs-{part}-grpc-{self._ports[f'{part}.grpc']}.sock") for part in parts]
         return grpc + [Path(f"/tmp/seaweedfs-{part}-{self._ports[part]}.sock") for part in ("filer", "s3")]
 
-    def _log_tail(self) -> str:
+    def _log(self) -> str:
         log = self._data / "log"
-        return log.read_text(errors="replace")[-500:].strip() if log.exists() else ""
+        return log.read_text(errors="replace") if log.exists() else ""
 
 
 def _weed() -> str:
