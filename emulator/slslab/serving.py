@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from slslab.errors import RequestError
 from slslab.terminal import json_option, print_document
 
 
@@ -33,6 +34,10 @@ def serve(port: int, folder: Path | None, open_: bool, json_: bool) -> None:
 
     from slslab import runs
     from slslab.live.server import serve
+
+    # The usual folder may be still to come, with the first run; one that was named is a slip of the pen.
+    if folder is not None and not folder.is_dir():
+        raise RequestError(f"There is no folder {folder}.", "name one that holds runs, or leave out --runs.")
 
     def ready(address: str) -> None:
         print_document({"url": address}, lambda: Text(f"Runs are shown at {address} until Ctrl-C."), json_)

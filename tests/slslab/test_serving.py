@@ -16,6 +16,7 @@ from tests.slslab.live.client import WAIT_S, Server, serving
 from tests.slslab.live.growing import PLAN, TOTAL, Growing, half
 
 from slslab.billing import load_book
+from slslab.cli import root
 from slslab.errors import RequestError
 from slslab.live.app import Pages
 from slslab.live.changes import Changes
@@ -223,3 +224,9 @@ def test_a_port_that_is_taken_and_a_folder_that_cannot_be(tmp_path: Path) -> Non
     (tmp_path / "file").write_text("")
     with pytest.raises(RequestError, match="cannot be made"):
         prepare(tmp_path / "file" / "runs")
+
+
+def test_a_folder_that_is_not_there_is_refused_and_not_made(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match="There is no folder"):
+        root.main(["serve", "--port", "0", "--runs", str(tmp_path / "nowhere")], standalone_mode=False)
+    assert not (tmp_path / "nowhere").exists()

@@ -61,6 +61,7 @@ class Server:
 
 @contextmanager
 def serving(folder: Path) -> Iterator[Server]:
+    folder.mkdir(parents=True, exist_ok=True)
     command = [*COMMAND, "--port", "0", "--runs", str(folder), "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
