@@ -161,6 +161,29 @@ def test_folders_with_a_split_of_their_own(tmp_path: Path) -> None:
     assert (len(loaded.train_labels), len(loaded.test_labels)) == (6, 4)
 
 
+def test_a_folder_is_read_again_when_one_of_its_images_changed(tmp_path: Path) -> None:
+    for split in ("train", "test"):
+        for name in ("a", "b"):
+            picture(tmp_path / split / name / "0.png", (1, 2, 3))
+    heard: list[int] = []
+
+    def load() -> datasets.Dataset:
+        return datasets.load(f"folder:{tmp_path}", report=lambda done, _total: heard.append(done))
+
+    first = load()
+    first.train_labels[:] = 9
+    assert load().train_labels.tolist() == [0, 1]
+    assert heard == [4], "read once"
+    with pytest.raises(ValueError, match="read-only"):
+        first.train_images[:] = 0
+    changed = tmp_path / "test" / "b" / "0.png"
+    before = changed.stat().st_mtime_ns
+    picture(changed, (7, 7, 7))
+    os.utime(changed, ns=(before + 1, before + 1))
+    assert load().test_images[1, 0, 0, 0] == 7
+    assert heard == [4, 4]
+
+
 def test_wrong_folders_are_named(tmp_path: Path) -> None:
     with pytest.raises(PlanError, match="is not a directory"):
         datasets.load("folder:/nowhere")

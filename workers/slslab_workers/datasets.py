@@ -259,24 +259,41 @@ def _folder(name: str, path: Path, report: Callable[[int, int], None]) -> Datase
         ]
         for root in roots
     ]
-    total, done = sum(map(len, files)), 0
     if not all(files):
         raise PlanError(f"{path} has no images.", f"images end in {', '.join(sorted(IMAGE_SUFFIXES))}.")
-    loaded: list[tuple[Images, Labels]] = []
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for group in files:
-            pixels = np.empty((len(group), 3, SIDE, SIDE), np.uint8)
-            for index, image in enumerate(pool.map(_read_image, [file for file, _ in group], chunksize=64)):
-                pixels[index] = image
-                done += 1
-                if done % 500 == 0 or done == total:
-                    report(done, total)
-            loaded.append((pixels, np.array([label for _, label in group], np.int64)))
+    # Several runs of one process mostly read the same images, and 60,000 of them take as long as some minibatches.
+    versions = tuple((file, label, file.stat().st_mtime_ns) for group in files for file, label in group)
+    if _last_read.get("versions") != versions:
+        _last_read.update(versions=versions, groups=_read_images(files, report))
+    loaded = [(pixels, labels.copy()) for pixels, labels in _last_read["groups"]]
     if split:
         return Dataset(name, *loaded[0], *loaded[1], CIFAR_POLICY)
     images, labels = loaded[0]
     train, test = _split(labels, 6)
     return Dataset(name, images[train], labels[train], images[test], labels[test], CIFAR_POLICY)
+
+
+# The folder that was read last, as it was then: `versions` of its files, and its `groups` of images with labels.
+_last_read: dict[str, Any] = {}
+
+
+def _read_images(
+    files: list[list[tuple[Path, int]]], report: Callable[[int, int], None]
+) -> list[tuple[Images, Labels]]:
+    """Groups of files with their labels as images (N, 3, 32, 32) uint8, not to be written to, and labels (N,) int64."""
+    total, done = sum(map(len, files)), 0
+    loaded: list[tuple[Images, Labels]] = []
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for group in files:
+            pixels = np.empty((len(group), 3, SIDE, SIDE), np.uint8)
+            for index, image in enumerate(pool.map(_read_image, [file for file, _ in group])):
+                pixels[index] = image
+                done += 1
+                if done % 500 == 0 or done == total:
+                    report(done, total)
+            pixels.flags.writeable = False
+            loaded.append((pixels, np.array([label for _, label in group], np.int64)))
+    return loaded
 
 
 def _read_image(path: Path) -> Images:

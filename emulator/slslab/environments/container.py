@@ -258,6 +258,8 @@ class Container:
     async def _adopt(self) -> None:
         """Find the started container's process and accounts, and wait for its end from now on."""
         state = (await self._call(self._api.inspect_container, self._container))["State"]
+        if not state["Pid"]:
+            raise StartFailed(f"the container ended at once, with status {state['ExitCode']}")
         try:
             self._pidfd = os.pidfd_open(state["Pid"])
             self._accounts = await asyncio.to_thread(container_accounts, state["Pid"], self._container)
