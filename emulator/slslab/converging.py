@@ -129,6 +129,6 @@ def _read(
     paper, platform, book = load_paper(PAPER), load_profile(profile), load_book(prices)
     curves = select(read_curves(accuracy or committed()), MODEL, dataset)
     with Bar() as bar, replayable("Table 2"):
-        found = prepare(paper, read_all(recordings or recorded(), experiments(MODELS)), platform, book)
+        found = prepare(paper, read_all(recordings or recorded(), experiments(MODELS)).done, platform, book)
         times = epoch_times(found, experiments([MODEL]), bar.report)
     return paper, curves, found, pair_up(paper, MODEL, curves, times)

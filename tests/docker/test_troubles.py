@@ -85,7 +85,7 @@ def test_a_container_whose_home_goes_while_it_starts_is_removed(session: Session
 
         async def go() -> None:
             before = descriptors()
-            with pytest.raises(StartFailed, match="No such file|ended at once, with status"):
+            with pytest.raises(StartFailed, match=r"No such file|ended at once, with status"):
                 await container(containers, tmp_path / "home", "sleep", "600").start()
             assert descriptors() == before
 

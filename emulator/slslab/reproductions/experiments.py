@@ -20,6 +20,11 @@ ARCHITECTURES = ("spirt", "scatterreduce", "allreduce", "mlless", GPU)
 # Memory size of the recorded functions, MB: more than Table 2's, by which today's PyTorch is killed, and two threads as
 # nearly all of Table 2's sizes have. The model plays Table 2's own.
 RECORDED_MB = {"mobilenet": 3008, "resnet18": 3538}
+# Failures that are findings: what Lambda's limits end is a row's answer, anything else no row's.
+ENDED = {
+    "Runtime.OutOfMemory": "its functions were killed at their memory limit of {memory:,} MB",
+    "Sandbox.Timedout": "its functions were ended at their time-out",
+}
 # SPIRT's functions are all new in the first epoch, and what they take then is no epoch's usual time.
 EPOCHS = {"spirt": 2}
 
@@ -68,6 +73,14 @@ class Sample:
     memory_format: str = "default"
 
 
+@dataclass(frozen=True)
+class Runs:
+    """Those that are `done`, and why others `failed` at a limit of Lambda."""
+
+    done: Mapping[Experiment, Measured]
+    failed: Mapping[Experiment, str]
+
+
 def experiments(models: Iterable[str]) -> tuple[Experiment, ...]:
     """All of Table 2: each architecture canonical, and as released where that is anything else."""
     rooms = architectures()
@@ -88,13 +101,20 @@ def committed() -> Path:
     return found
 
 
-def read_all(directory: Path, wanted: Iterable[Experiment]) -> dict[Experiment, Measured]:
-    """The recorded runs in a directory; those that it has none of are left out. RunError if it has none at all."""
+def read_all(directory: Path, wanted: Iterable[Experiment]) -> Runs:
+    """The recorded runs in a directory; those that it has none of are left out. RunError if none is done."""
     rooms = architectures()
-    found = {one: read_measured(directory / one.name, rooms) for one in wanted if (directory / one.name).is_dir()}
-    if not found:
+    done: dict[Experiment, Measured] = {}
+    failed: dict[Experiment, str] = {}
+    for one in wanted:
+        place = directory / one.name
+        if (why := _ended(place)) is not None:
+            failed[one] = why
+        elif place.is_dir():
+            done[one] = read_measured(place, rooms)
+    if not done:
         raise RunError(f"{directory} has no recordings of Table 2.", "record them with --fidelity sampled.")
-    return found
+    return Runs(done, failed)
 
 
 def record_all(
@@ -103,32 +123,43 @@ def record_all(
     sample: Sample,
     progress: Progress,
     tell: Callable[[str], None],
-) -> dict[Experiment, Measured]:
+) -> Runs:
     """Make the runs that the directory does not have, one after another; what is there with the same plan is kept.
 
-    A run that was interrupted, or failed, is made again. RequestError if one of another plan is there."""
+    A run that was interrupted, or failed, is made again. One that a limit of Lambda ends does not keep the others from
+    being made. RequestError if one of another plan is there; RunError if one fails otherwise, or none is done."""
     wanted = tuple(wanted)
     missing = [one for one in wanted if not _is_there(directory, one, sample)]
     estimate_s = estimate_seconds(missing, sample.batches)
     if missing:
         kept = f", {len(wanted) - len(missing)} of {len(wanted)} are there" if len(missing) < len(wanted) else ""
         tell(f"{len(missing)} runs to make{kept}; about {max(1, round(estimate_s / 60))} min on this host.")
-    began, rooms = time.monotonic(), architectures()
+    began = time.monotonic()
     for number, one in enumerate(missing, 1):
         place = directory / one.name
         if place.exists():
             shutil.rmtree(place)
         document = run_plan(one.architecture, one.values(sample), {}, out=place, book=DEFAULT_BOOK, progress=progress)
-        if document["status"] != "done":
+        why = _ended(place)
+        if document["status"] != "done" and why is None:
             trouble = document["error"]
             raise RunError(f"The run {place} failed: {trouble['message']}", trouble["hint"])
+        outcome = f"failed, {why}" if why else f"{document['seconds']['measured']:.0f} s"
         spent = time.monotonic() - began
         done = _work(missing[:number], sample.batches) / _work(missing, sample.batches)
         tell(
-            f"{one.name}: {document['seconds']['measured']:.0f} s; {number} of {len(missing)} runs, "
+            f"{one.name}: {outcome}; {number} of {len(missing)} runs, "
             f"about {max(0.0, spent / done - spent) / 60:.0f} min to go."
         )
-    return {one: read_measured(directory / one.name, rooms) for one in wanted}
+    return read_all(directory, wanted)
+
+
+def _ended(place: Path) -> str | None:
+    """By which of its limits Lambda ended this run; None if it did not."""
+    run = RunDirectory(place)
+    document = run.document() if place.is_dir() and run.status() == "failed" else None
+    kind = (document["error"] or {}).get("type") if document else None
+    return ENDED[kind].format(memory=int(run.plan()["memory_mb"])) if kind in ENDED else None
 
 
 def _is_there(directory: Path, one: Experiment, sample: Sample) -> bool:

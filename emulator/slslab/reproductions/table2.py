@@ -25,7 +25,7 @@ from slslab.replay.whatif import with_memory
 from slslab.reproductions.bills import BillLine, bill
 from slslab.reproductions.calls import Estimate, cpu_calls, estimate, measured_calls, peak_memory_mb, played_calls
 from slslab.reproductions.documents import AGREES_MEMORY, Cell, ReproducedRow, head
-from slslab.reproductions.experiments import BATCHES, GPU, Experiment
+from slslab.reproductions.experiments import BATCHES, GPU, Experiment, Runs
 from slslab.reproductions.orders import rank_costs
 from slslab.reproductions.speeds import Calibration, calibrate
 from slslab_workers.plan import PlanError
@@ -75,17 +75,17 @@ class Played:
 
 def build(
     paper: Paper,
-    recorded: Mapping[Experiment, Measured],
+    runs: Runs,
     profile: Profile,
     book: Book,
     fidelity: str,
     report: Callable[[str, int, int], None],
 ) -> dict[str, Any]:
-    """The document of the table, made from these runs; those that are missing have rows without figures of ours.
+    """The document of the table, made from these runs; those that failed have rows without figures of ours.
 
     `report` hears what has been done of how much."""
     table = paper.table(TABLE)
-    played = [Played(experiment, measured, find_row(paper, experiment)) for experiment, measured in recorded.items()]
+    played = [Played(experiment, measured, find_row(paper, experiment)) for experiment, measured in runs.done.items()]
     calibration = fit_speed(played, profile)
     platform = calibration.apply(profile)
     again = recompute(paper, TABLE)
@@ -96,6 +96,10 @@ def build(
         bills.append(_bill(one, platform, book))
         report("playing runs", number, len(played))
     rows = [_beside_released(row, rows) for row in rows]
+    for experiment, why in runs.failed.items():
+        row = find_row(paper, experiment)
+        rows.append(_failed_row(experiment, row, why, again[table.rows.index(row)]))
+        bills.append(((), f"There is no run: {why}."))
     return {
         **head(TABLE, fidelity, paper, table),
         "profile": {"name": profile.name, "date": profile.date.isoformat(), "description": profile.description},
@@ -114,7 +118,7 @@ def build(
             for row, (lines, reason) in zip(rows, bills, strict=True)
         ],
         "curves": [],
-        "notes": _notes(recorded, calibration, profile),
+        "notes": _notes(played, calibration, profile),
     }
 
 
@@ -175,6 +179,18 @@ def _row(paper: Paper, one: Played, platform: Profile, again: Sequence[Recompute
         "parts": parts,
     }
     return ReproducedRow(row.name, row.group, one.experiment.variant, cells, row.note, more)
+
+
+def _failed_row(experiment: Experiment, row: Row, why: str, again: Sequence[Recomputed]) -> ReproducedRow:
+    cells = {
+        name: Cell(
+            row.published.get(name),
+            tuple(found for found in again if found.column == name),
+            missing=f"There is no run: {why}." if name in row.published else "",
+        )
+        for name, *_ in COLUMNS
+    }
+    return ReproducedRow(row.name, row.group, experiment.variant, cells, row.note)
 
 
 def _costs(paper: Paper, one: Played, seconds: Estimate) -> dict[str, Estimate]:
@@ -262,11 +278,11 @@ def _bill(one: Played, platform: Profile, book: Book) -> tuple[tuple[BillLine, .
         return (), error.message
 
 
-def _notes(recorded: Mapping[Experiment, Measured], calibration: Calibration, profile: Profile) -> list[str]:
-    plans = [one.plan for one in recorded.values()]
+def _notes(played: Sequence[Played], calibration: Calibration, profile: Profile) -> list[str]:
+    plans = [one.measured.plan for one in played]
     batches = sorted({plan.batches for plan in plans})
-    some = next(iter(recorded.values())).document
-    busy = sum(bool(one.document["host"]["oversubscribed"]) for one in recorded.values())
+    some = played[0].measured.document
+    busy = sum(bool(one.measured.document["host"]["oversubscribed"]) for one in played)
     notes = [
         f"Measured: {', '.join(map(str, batches))} of {BATCHES} minibatches of each worker, {plans[0].workers} "
         f"workers, minibatches of {plans[0].batch_size}, on {some['host']['cores']} processors with PyTorch "
@@ -278,6 +294,7 @@ def _notes(recorded: Mapping[Experiment, Measured], calibration: Calibration, pr
         f"processors for all rows: a vCPU of Lambda is {calibration.speed:.3g} times one processor of the recording "
         f"host, by which half of the {len(calibration.rows)} rows of functions are modelled longer than published. "
         "Costs are the paper's arithmetic on modelled seconds.",
+        _between_runs(played),
         "SPIRT's functions are those of the second epoch that found their environment warm.",
         "As released: what the authors' code does where it decides the result, with its log traffic to S3.",
     ]
@@ -285,3 +302,15 @@ def _notes(recorded: Mapping[Experiment, Measured], calibration: Calibration, pr
     if formats != ["default"]:
         notes.append(f"Memory formats: {', '.join(formats)}; the papers' code has PyTorch's default.")
     return notes
+
+
+def _between_runs(played: Sequence[Played]) -> str:
+    """How far apart runs of one model are in what mostly is the same computation; no interval within a run has it."""
+    spent: dict[str, list[float]] = {}
+    for one in played:
+        spent.setdefault(one.row.group, []).append(estimate(cpu_calls(one.measured.recording), BATCHES).value)
+    ranges = "; ".join(f"{name} {min(values):.1f} to {max(values):.1f} s" for name, values in spent.items())
+    return (
+        f"The CPU time of a minibatch, most of it the same gradient in every row, differs between runs: {ranges}. "
+        "Intervals are of one run, and do not have this."
+    )

@@ -52,7 +52,7 @@ def record(tmp_path: Path) -> Callable[..., list[str]]:
     def call(*wanted: Experiment, batches: int = 4) -> list[str]:
         told: list[str] = []
         found = record_all(tmp_path, wanted, Sample(batches, "synthetic"), Progress(), told.append)
-        assert set(found) == set(wanted)
+        assert {*found.done, *found.failed} == set(wanted)
         return told
 
     return call
@@ -114,6 +114,30 @@ def test_a_run_that_fails_is_named(
     with pytest.raises(RunError, match="mobilenet-allreduce failed: Killed"):
         record(ALLREDUCE)
     assert made == []
+
+
+def test_what_a_limit_of_lambda_ends_is_told_and_the_others_are_made(
+    made: list[str], record: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    make: Callable[..., Any] = vars(experiments)["run_plan"]
+
+    def run_plan(name: str, values: dict[str, Any], *more: Any, out: Path, **others: Any) -> Any:
+        if out.name != ALLREDUCE.name:
+            return make(name, values, *more, out=out, **others)
+        write(out, values, "failed")
+        document = {"status": "failed", "error": {"type": "Runtime.OutOfMemory"}, "seconds": {"measured": 1.0}}
+        (out / DOCUMENT).write_text(json.dumps(document))
+        return document
+
+    monkeypatch.setattr(experiments, "run_plan", run_plan)
+    told = record(ALLREDUCE, RELEASED)
+    why = "its functions were killed at their memory limit of 3,008 MB"
+    assert f"mobilenet-allreduce: failed, {why}; 1 of 2 runs" in told[1]
+    assert made == ["mobilenet-allreduce-as-released"]
+    again = read_all(tmp_path, [ALLREDUCE, RELEASED])
+    assert (set(again.done), again.failed) == ({RELEASED}, {ALLREDUCE: why})
+    with pytest.raises(RunError, match="no recordings"):
+        read_all(tmp_path, [ALLREDUCE])
 
 
 def test_nothing_recorded(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from slslab.replay.measured import read_measured
 from slslab.replay.profiles import load_profile
 from slslab.reports.reproductions import reproduction
 from slslab.reproductions import figure3
-from slslab.reproductions.experiments import Experiment
+from slslab.reproductions.experiments import Experiment, Runs
 from slslab.reproductions.saving import FIELDS, cells
 from slslab.reproductions.table2 import build
 
@@ -30,11 +30,12 @@ NAMES = ("spirt", "scatterreduce", "allreduce", "mlless", "gpu")
 @cache
 def document() -> dict[str, Any]:
     rooms = architectures()
-    runs = {Experiment(name, "lenet", released=False): read_measured(TRACES / name, rooms) for name in NAMES}
+    done = {Experiment(name, "lenet", released=False): read_measured(TRACES / name, rooms) for name in NAMES}
+    failed = {Experiment("spirt", "lenet", released=True): "it was killed"}
     told: list[tuple[str, int, int]] = []
     found = build(
         paper(),
-        runs,
+        Runs(done, failed),
         load_profile("aws-us-east-1"),
         load_book("aws-us-east-1"),
         "replayed",
@@ -45,7 +46,29 @@ def document() -> dict[str, Any]:
 
 
 def rows() -> Mapping[str, Any]:
-    return {row["name"]: row for row in document()["rows"]}
+    return {row["name"]: row for row in document()["rows"] if row["variant"] == "canonical"}
+
+
+def bills() -> list[Any]:
+    return [one for one in document()["bills"] if one["variant"] == "canonical"]
+
+
+def test_a_run_that_failed_is_a_row_without_figures_of_ours() -> None:
+    """Published and recomputed stand there all the same, and every published figure says why there is no other."""
+    (row,) = (row for row in document()["rows"] if row["variant"] == "as released")
+    (canonical,) = (one for one in document()["rows"] if (one["name"], one["variant"]) == (row["name"], "canonical"))
+    assert document()["bills"][-1] | {"lines": None} == {
+        "name": row["name"],
+        "group": row["group"],
+        "variant": "as released",
+        "lines": None,
+        "reason": "There is no run: it was killed.",
+    }
+    for name, cell in row["cells"].items():
+        assert (cell["measured"], cell["modelled"], cell["verdict"]) == (None, None, "")
+        assert cell["published"] == canonical["cells"][name]["published"]
+        assert cell["recomputed"] == canonical["cells"][name]["recomputed"]
+        assert cell["reason"] == ("There is no run: it was killed." if cell["published"] else "")
 
 
 def test_document_is_json() -> None:
@@ -109,7 +132,7 @@ def test_peak_memory_is_that_of_functions_with_minibatches() -> None:
 
 
 def test_whole_bill_has_what_the_paper_counts_and_more() -> None:
-    for one in document()["bills"]:
+    for one in bills():
         assert one["reason"] == ""
         counted = [line for line in one["lines"] if line["in_paper"]]
         assert [line["item"] for line in counted] == ["Minibatches"]
@@ -118,7 +141,7 @@ def test_whole_bill_has_what_the_paper_counts_and_more() -> None:
 
 
 def test_spirts_bill_has_what_others_do_not() -> None:
-    lines = {one["name"]: {line["item"] for line in one["lines"]} for one in document()["bills"]}
+    lines = {one["name"]: {line["item"] for line in one["lines"]} for one in bills()}
     assert {"Step Functions state transitions", "Other functions", "Host m5.large"} <= lines["spirt"]
     assert not {"Step Functions state transitions", "Host m5.large"} & lines["allreduce"]
     assert "Host mq.t3.micro" in lines["mlless"]
@@ -141,6 +164,7 @@ def test_printed_and_saved() -> None:
     text = console.export_text()
     assert "What the paper counts, and what it leaves out" in text
     assert "oversubscribed" in text
+    assert "There is no run: it was killed." in text
     records = list(cells(document()))
     assert all(set(record) <= set(FIELDS) for record in records)
     assert {record["column"] for record in records} == {column["name"] for column in document()["columns"]}

@@ -42,7 +42,7 @@ def build() -> str:
         # That there are none yet is a result of its own, and no reason to keep the others from the page.
         parts += ["## Accuracy by time", paragraph(f"Not recorded yet. {error.message}")]
     else:
-        recordings = prepare(paper, runs, platform, book)
+        recordings = prepare(paper, runs.done, platform, book)
         progressions = pair_up(paper, CURVES_OF, curves, epoch_times(recordings, experiments([CURVES_OF]), _unheard))
         parts += _section("table3", table3.build(paper, progressions, recordings, None))
         parts += _section("mlless-filter", filtering.build(paper, curves, recordings, CURVES_OF, None))
