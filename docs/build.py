@@ -1,7 +1,7 @@
 """Builds the pages of the documentation that are made of data: `python docs/build.py`, after the data has changed.
 
-`--check` writes nothing, and fails if a page is not what would be built. A page is a function without arguments that
-returns its Markdown, and a line in PAGES."""
+`--check` writes nothing, and fails if a page is not what would be built; names of pages choose these alone. A page is a
+function without arguments that returns its Markdown, and a line in PAGES."""
 
 import argparse
 import sys
@@ -21,11 +21,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Build the pages of the documentation that are made of data.")
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a page is not what would be built")
     parser.add_argument("--to", type=Path, default=Path(__file__).parent, metavar="DIR", help="where the pages are")
+    parser.add_argument("pages", nargs="*", metavar="PAGE", help=f"of {', '.join(PAGES)}; by default all")
     arguments = parser.parse_args()
+    if unknown := [name for name in arguments.pages if name not in PAGES]:
+        parser.error(f"there is no page {unknown[0]}; choose of {', '.join(PAGES)}")
     stale = 0
-    for name, build in PAGES.items():
+    for name in arguments.pages or PAGES:
         path = arguments.to / name
-        text = build()
+        text = PAGES[name]()
         if path.is_file() and path.read_text(encoding="utf-8") == text:
             continue
         stale += 1

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from slslab.replaying import plot_option, replayable
+from slslab.replaying import directory_option, plot_option, replayable
 from slslab.terminal import Bar, json_option, print_document
 
 if TYPE_CHECKING:
@@ -20,19 +20,15 @@ REPLAYED = "replayed"
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-def _directory(name: str, text: str) -> Callable[[Command], Command]:
-    return click.option(name, type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help=text)
-
-
 _options = (
-    _directory("--accuracy", "Read the curves of slslab accuracy in here (by default the project's own)."),
-    _directory("--recordings", "Read Table 2's runs in here (by default the project's own)."),
+    directory_option("--accuracy", "Read the curves of slslab accuracy in here (by default the project's own)."),
+    directory_option("--recordings", "Read Table 2's runs in here (by default the project's own)."),
     click.option("--dataset", default="cifar10", show_default=True, help="Curves of this data set."),
     click.option(
         "--profile", default="aws-us-east-1", show_default=True, metavar="PROFILE", help="The platform of the model."
     ),
     click.option("--prices", default="aws-us-east-1", show_default=True, metavar="BOOK", help="Prices of the bill."),
-    _directory("--out", "Where the tables go (by default reproduce-NAME-replayed beside the runs)."),
+    directory_option("--out", "Where the tables go (by default reproduce-NAME-replayed beside the runs)."),
     json_option,
 )
 _target_option = click.option(

@@ -32,6 +32,11 @@ plot_option = click.option(
 )
 
 
+def directory_option(name: str, text: str) -> Callable[[Command], Command]:
+    """An option that names a directory."""
+    return click.option(name, type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help=text)
+
+
 def platform_options(command: Command) -> Command:
     """What a run is played on and priced by: options that replay and every question have."""
     for option in (

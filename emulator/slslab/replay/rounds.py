@@ -4,7 +4,7 @@ Nothing is measured for it: programs are the patterns of the architectures, with
 none at all, and the kernel plays them. Everything here is modelled."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -16,6 +16,8 @@ from slslab.replay.program import Gathering, Program, Step, Track
 from slslab.replay.scaling import Cost, StepCosts, generate
 from slslab_workers.architecture import Architecture
 from slslab_workers.communication import Workload
+from slslab_workers.logs import LOG_TRAFFIC
+from slslab_workers.logs import PHASE as LOG
 from slslab_workers.polling import policy
 
 PHASE = "synchronise"
@@ -46,17 +48,20 @@ class Round:
     `polling` is how they learn that something is there: `released` as LambdaML's code polls, `adaptive` as the
     emulator's workers do by default, or `none`: they are told.
     With `deletes_at_once` the merging worker deletes what it has read with one request, as LambdaML's code does, and
-    not one by one."""
+    not one by one. With `log_bytes` there is the log traffic of Barrak et al.'s code, and each worker's log has so many
+    bytes when the round begins; None for no such traffic."""
 
     costs: StepCosts
     workers: int
     size: int
     polling: str = "released"
     deletes_at_once: bool = False
+    log_bytes: int | None = None
 
     def program(self) -> Program:
         """The second of two steps: what the first one only does at its beginning is no part of a round."""
-        workload = replace(self.costs.workload, parameters=max(1, round(self.size / 4)))
+        options = {**self.costs.workload.options, LOG_TRAFFIC.name: self.log_bytes is not None}
+        workload = replace(self.costs.workload, parameters=max(1, round(self.size / 4)), options=options)
         made = generate(replace(self.costs, workload=workload), self.workers, 2, 1)
         tracks = tuple(replace(track, steps=self._steps(track)) for track in made.tracks)
         # A list finds all, or nothing for the moment that others are behind: pauses between gets are those that count.
@@ -65,8 +70,13 @@ class Round:
 
     def _steps(self, track: Track) -> tuple[Step | Gathering, ...]:
         found: list[Step | Gathering] = []
+        written: int | None = None
         for item in track.steps:
-            if isinstance(item, Step):
+            if isinstance(item, Step) and (item.phase, item.step) == (LOG, 1):
+                # The first step's lines are no part of the log that the round begins with.
+                written = item.bytes if written is None else written
+                found.append(replace(item, bytes=item.bytes - written + (self.log_bytes or 0)))
+            elif isinstance(item, Step):
                 found += self._exchanged((item,))
             elif groups := tuple(filter(None, map(self._exchanged, item.groups))):
                 if self.deletes_at_once:
@@ -81,29 +91,57 @@ class Round:
         return tuple(replace(step, polling="") if self.polling == "none" else step for step in kept)
 
     def seconds(self, profile: Profile) -> float:
-        """From the first request to when the last worker has the sum; what is deleted after that does not count."""
+        """From the first request to when the last worker has the sum; what is deleted or logged after that does not
+        count."""
         timeline = play(self.program(), profile)
-        ends = (end for step, end in zip(timeline.steps, timeline.end, strict=True) if step.op not in CLEANING)
+        ends = (end for step, end in zip(timeline.steps, timeline.end, strict=True) if is_exchange(step.phase, step.op))
         return (max(ends) - min(timeline.begin)) / NS
 
 
-def formula(pattern: str, profile: Profile, workers: int, size: int) -> float:
-    """Seconds of a round by arithmetic: the requests of its longest chain, without lists, deletes and polls.
+def is_exchange(phase: str, op: str) -> bool:
+    """Whether it is one of the steps with which gradients are put, gotten and added up."""
+    return phase == PHASE and op not in CLEANING
+
+
+@dataclass(frozen=True)
+class Chain:
+    """The puts and gets of a round's longest chain, each of `moved` bytes."""
+
+    puts: int
+    gets: int
+    moved: float
+
+    def seconds(self, profile: Profile) -> float:
+        """What they take one after another, with nothing between them."""
+        return sum(
+            number * (latency + self.moved / 1e6 / bandwidth) for number, latency, bandwidth in self._terms(profile)
+        )
+
+    def arithmetic(self, profile: Profile) -> str:
+        """The same as a text: times in seconds, sizes in MB."""
+        return " + ".join(
+            f"{number} * ({latency:.6g} + {self.moved / 1e6:.6f} / {bandwidth:.6g})"
+            if math.isfinite(bandwidth)
+            else f"{number} * {latency:.6g}"
+            for number, latency, bandwidth in self._terms(profile)
+        )
+
+    def _terms(self, profile: Profile) -> Iterator[tuple[int, float, float]]:
+        for number, op in ((self.puts, "object.put"), (self.gets, "object.get")):
+            operation = profile.operation(op)
+            bandwidth = operation.bandwidth_mb_s.value if operation.bandwidth_mb_s else math.inf
+            yield number, operation.latency_ms.value / 1e3, bandwidth
+
+
+def chain(pattern: str, workers: int, size: int) -> Chain:
+    """The longest chain of a round, without lists, deletes, polls and logs.
 
     AllReduce: a put, the merging worker's `workers` gets and its put, a get. ScatterReduce: every worker's
     `workers` puts and 2 (`workers` - 1) gets of a chunk each, which are LambdaML's 3w - 2 (SIGMOD 2021, Section 5.3).
     """
-    requests = {
-        "allreduce": (2, workers + 1, size),
-        "scatterreduce": (workers, 2 * (workers - 1), size / workers),
-    }
-    puts, gets, moved = requests[pattern]
-    total = 0.0
-    for number, op in ((puts, "object.put"), (gets, "object.get")):
-        operation = profile.operation(op)
-        bandwidth = operation.bandwidth_mb_s.value if operation.bandwidth_mb_s else math.inf
-        total += number * (operation.latency_ms.value / 1e3 + moved / 1e6 / bandwidth)
-    return total
+    if pattern == "allreduce":
+        return Chain(2, workers + 1, size)
+    return Chain(workers, 2 * (workers - 1), size / workers)
 
 
 def winner(seconds: Mapping[str, float]) -> str:

@@ -12,6 +12,8 @@ DIGITS = {
     "epochs": 0, "steps": 0, "updates": 0, "messages": 0, "B": 0,
 }  # fmt: skip
 NOTHING = "–"
+# Patterns that may win, by the name that documents have for them.
+PATTERNS = {"scatterreduce": "ScatterReduce", None: "tie", "allreduce": "AllReduce"}
 # Behind a recomputed figure: it is not the printed one, or it is but for rounding.
 SIGNS = {"differs": "\u00a0≠", "rounding": "\u00a0~"}
 LEGEND = (
@@ -33,11 +35,14 @@ class Grid:
 
 
 def grids(document: Document) -> Iterator[Grid]:
-    """A grid for each column of the paper's table, then the rankings, then a group's bills after another's."""
+    """A grid for each column of the paper's table, then where one pattern wins, the rankings, and a group's bills after
+    another's."""
     for column in document["columns"]:
         found = _column(document, column)
         if found.rows:
             yield found
+    if any("intervals" in row for row in document["rows"]):
+        yield thresholds(document)
     for ranking in document["rankings"]:
         yield _ranking(ranking)
     for group in dict.fromkeys(one["group"] for one in document["bills"]):
@@ -109,6 +114,41 @@ def _estimate(found: Document | None, digits: int, sign: str) -> str:
     if not math.isclose(above, below):
         return f"{value} ({found['low']:,.{digits}f} to {found['high']:,.{digits}f})"
     return f"{value} ± {above:,.{digits}f}"
+
+
+def thresholds(document: Document) -> Grid:
+    """Which of two patterns is the faster one, and from which latency × bandwidth ÷ size of a gradient on each would
+    be."""
+    rows = [row for row in document["rows"] if "intervals" in row]
+    bases = [basis for basis in ("published", "measured", "modelled") if any(basis in row["winner"] for row in rows)]
+    found = []
+    for row in rows:
+        faster = (
+            f"{'≈' * (basis == 'modelled')}{PATTERNS[row['winner'][basis]]}" if basis in row["winner"] else NOTHING
+            for basis in bases
+        )
+        share = row["latency_bandwidth_size"]
+        spans = (
+            ", ".join(_span(one) for one in row["intervals"] if one["winner"] == name) or NOTHING for name in PATTERNS
+        )
+        here = f"{share:.3g}" if share < 1000 else f"{share:,.0f}"
+        found.append((row["name"], row["group"], row["variant"], *faster, here, *spans))
+    wins = ("tie" if name is None else f"{title} wins" for name, title in PATTERNS.items())
+    return Grid(
+        "The faster one, and at which latency × bandwidth ÷ size of a gradient each is",
+        ("row", "model", "variant", *bases, "here", *wins),
+        tuple(found),
+        3 + len(bases),
+    )
+
+
+def _span(one: Document) -> str:
+    begin, end = one["begin"], one["end"]
+    if begin is None and end is None:
+        return "everywhere"
+    if begin is None:
+        return f"below {end:.3g}"
+    return f"above {begin:.3g}" if end is None else f"{begin:.3g} to {end:.3g}"
 
 
 def _ranking(ranking: Document) -> Grid:

@@ -15,7 +15,7 @@ FORMATS = (".svg", ".png", ".pdf")
 # By what a picture is drawn over, if that alone differs between variants.
 AXES = {"memory_mb": "memory size, MB", "workers": "workers"}
 # Of rows, by what their times rest on.
-COLOURS = {"measured": "0.6", "published": "0.3", "modelled": "tab:blue"}
+COLOURS = {"measured": "0.6", "modelled": "tab:blue"}
 PANELS = (("seconds", "seconds"), ("cost", "USD"))
 
 
@@ -83,21 +83,22 @@ def draw_curve(document: Mapping[str, Any], path: Path) -> None:
     save_figure(figure, f"{plan['architecture']}{released}: {plan['model']} on {plan['dataset']}", path)
 
 
-def draw_published(document: Mapping[str, Any], path: Path) -> None:
-    """Published seconds beside modelled ones, row by row, a panel for each pattern."""
-    figure = open_figure()
-    rows = document["rows"]
-    panels = figure.subplots(1, 2, sharey=True)
-    for panel, name in zip(panels, rows[0]["modelled"], strict=True):
-        for shift, basis in ((-0.2, "published"), (0.2, "modelled")):
-            known = [number for number, row in enumerate(rows) if row[basis]]
-            values = [float(rows[number][basis][name]["value"]) for number in known]
-            colour = COLOURS[basis]
-            panel.barh([number + shift for number in known], values, height=0.4, color=colour, label=basis)
-        panel.set(xlabel=f"{name}, seconds")
-        panel.set_yticks(range(len(rows)), [f"{row['row']}, {row['workers']} workers" for row in rows])
-    panels[0].invert_yaxis()
-    panels[0].legend()
+def draw_bars(document: Mapping[str, Any], path: Path) -> None:
+    """The bars of a reproduction's document, a panel for each of its charts."""
+    figure, charts = open_figure(), document["bars"]
+    most = max(len({bar for bar, *_ in chart["values"]}) for chart in charts)
+    figure.set_size_inches(5 * len(charts), 1.5 + 0.4 * most)
+    for panel, chart in zip(figure.subplots(1, len(charts), squeeze=False)[0], charts, strict=True):
+        bars = list(dict.fromkeys(bar for bar, *_ in chart["values"]))
+        height = 0.8 / len(chart["series"])
+        for place, series in enumerate(chart["series"]):
+            own = [(bars.index(bar), value) for bar, name, value in chart["values"] if name == series]
+            shift = (place - (len(chart["series"]) - 1) / 2) * height
+            panel.barh([number + shift for number, _ in own], [value for _, value in own], height=height, label=series)
+        panel.set_yticks(range(len(bars)), [bar.replace("\n", ", ") for bar in bars])
+        panel.invert_yaxis()
+        panel.set(xlabel=f"{chart['axis']}, {chart['unit']}", title=chart["title"])
+        panel.legend(fontsize="small")
     save_figure(figure, f"{document['table']['title']}, modelled on {document['profile']['name']}", path)
 
 

@@ -119,7 +119,9 @@ def by_epoch(progressions: Iterable[Progression]) -> list[dict[str, Any]]:
             _line(", ".join(one.row.name for one in own), curve, [float(point.epoch) for point in curve.points])
             for curve, own in equal_ones(rows.values())
         ]
-        pictures.append(_picture("Accuracy by epoch", variant, {"title": "epochs", "unit": ""}, lines))
+        pictures.append(
+            _picture("Accuracy by epoch", variant, {"name": "epochs", "title": "epochs", "unit": ""}, lines)
+        )
     return pictures
 
 
@@ -132,7 +134,8 @@ def by_time(progressions: Iterable[Progression]) -> list[dict[str, Any]]:
             if one.curve is not None and one.epoch.seconds is not None:
                 minutes = [point.epoch * one.epoch.seconds / 60 for point in one.curve.points]
                 lines.append(_line(name, one.curve, minutes))
-        pictures.append(_picture("Accuracy by time", variant, {"title": "modelled time", "unit": "min"}, lines))
+        x = {"name": "minutes", "title": "modelled time", "unit": "min"}
+        pictures.append(_picture("Accuracy by time", variant, x, lines))
     return pictures
 
 
@@ -141,7 +144,7 @@ def _line(name: str, curve: Curve, x: list[float]) -> dict[str, Any]:
 
 
 def _picture(title: str, variant: str, x: dict[str, str], lines: list[dict[str, Any]]) -> dict[str, Any]:
-    y = {"title": "test accuracy", "unit": "%"}
+    y = {"name": "accuracy", "title": "test accuracy", "unit": "%"}
     return {"title": f"{title}, {variant}", "variant": variant, "x": x, "y": y, "lines": lines}
 
 

@@ -1,4 +1,5 @@
-"""Writes a reproduction to files: its document, its cells as a table, and its page."""
+"""Writes a reproduction to files: its document, its cells (of a figure that has none: its points) as a table, and its
+page."""
 
 import csv
 import json
@@ -39,10 +40,26 @@ def _table(document: Mapping[str, Any]) -> str:
     import io
 
     text = io.StringIO()
-    writer = csv.DictWriter(text, FIELDS, lineterminator="\n")
+    figure = not document["columns"] and document["curves"]
+    fields = ("variant", "curve", *(document["curves"][0][axis]["name"] for axis in "xy")) if figure else FIELDS
+    writer = csv.DictWriter(text, fields, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(cells(document))
+    writer.writerows(points(document) if figure else cells(document))
     return text.getvalue()
+
+
+def points(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """One record per point of each line, under the names of its axes."""
+    known = []
+    for curve in document["curves"]:
+        for line in curve["lines"]:
+            # What has one variant alone is in the pictures of both.
+            if line in known:
+                continue
+            known.append(line)
+            for x, y in zip(line["x"], line["y"], strict=True):
+                place = {curve["x"]["name"]: x, curve["y"]["name"]: y}
+                yield {"variant": curve["variant"], "curve": line["name"], **place}
 
 
 def cells(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

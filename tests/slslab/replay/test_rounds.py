@@ -10,7 +10,8 @@ from tests.slslab.replay.platform import operation, platform
 from slslab.execution import architectures
 from slslab.replay.crossings import Interval, pipe_share
 from slslab.replay.profiles import Operation, Profile
-from slslab.replay.rounds import NARROW, Round, formula, size_at, sweep, winner, without_compute
+from slslab.replay.program import Step
+from slslab.replay.rounds import NARROW, Round, chain, size_at, sweep, winner, without_compute
 from slslab.replay.scaling import Cost, StepCosts
 from slslab_workers.communication import Workload
 
@@ -53,15 +54,19 @@ def test_scatterreduce_of_two_and_four_workers() -> None:
 
 def test_formulas_by_hand() -> None:
     # 2 puts of 20 ms, 5 gets of 15 ms. 4 puts of 12.5 ms, 6 gets of 7.5 ms.
-    assert formula("allreduce", PLATFORM, 4, MB) == pytest.approx(0.115)
-    assert formula("scatterreduce", PLATFORM, 4, MB) == pytest.approx(0.095)
+    allreduce, scatterreduce = chain("allreduce", 4, MB), chain("scatterreduce", 4, MB)
+    assert allreduce.seconds(PLATFORM) == pytest.approx(0.115)
+    assert allreduce.arithmetic(PLATFORM) == "2 * (0.01 + 1.000000 / 100) + 5 * (0.005 + 1.000000 / 100)"
+    assert scatterreduce.seconds(PLATFORM) == pytest.approx(0.095)
+    assert scatterreduce.arithmetic(PLATFORM) == "4 * (0.01 + 0.250000 / 100) + 6 * (0.005 + 0.250000 / 100)"
 
 
 def test_without_a_bandwidth_bytes_take_no_time() -> None:
     objects = {name: Operation.model_validate(operation(10)) for name in ("put", "get", "list", "delete")}
     store = PLATFORM.channels["object"].model_copy(update={"operations": objects})
     endless = PLATFORM.model_copy(update={"channels": {**PLATFORM.channels, "object": store}})
-    assert formula("allreduce", endless, 4, MB) == pytest.approx(0.07)
+    found = chain("allreduce", 4, MB)
+    assert (found.seconds(endless), found.arithmetic(endless)) == (pytest.approx(0.07), "2 * 0.01 + 5 * 0.01")
 
 
 @settings(deadline=None, max_examples=40)
@@ -69,9 +74,9 @@ def test_without_a_bandwidth_bytes_take_no_time() -> None:
 def test_who_is_told_takes_what_the_formula_and_the_deletes_say(workers: int, elements: int) -> None:
     """All chunks are equal. In AllReduce others know of the sum when its put takes effect, 5 ms before its end."""
     size = 4 * workers * elements
-    expected = formula("allreduce", PLATFORM, workers, size) + workers * 0.005 - 0.005
+    expected = chain("allreduce", workers, size).seconds(PLATFORM) + workers * 0.005 - 0.005
     assert seconds("allreduce", workers, size, "none") == pytest.approx(expected, abs=1e-6)
-    expected = formula("scatterreduce", PLATFORM, workers, size) + (workers - 1) * 0.005
+    expected = chain("scatterreduce", workers, size).seconds(PLATFORM) + (workers - 1) * 0.005
     assert seconds("scatterreduce", workers, size, "none") == pytest.approx(expected, abs=1e-6)
 
 
@@ -81,8 +86,37 @@ def test_lambdaml_s_own_formula() -> None:
     store = PLATFORM.channels["object"].model_copy(update={"operations": objects})
     profile: Profile = PLATFORM.model_copy(update={"channels": {"object": store}})
     size = 12_868_904
-    assert formula("scatterreduce", profile, 10, size) == pytest.approx(28 * (size / 10 / 65e6 + 0.08))
-    assert formula("allreduce", profile, 10, size) == pytest.approx(13 * (size / 65e6 + 0.08))
+    assert chain("scatterreduce", 10, size).seconds(profile) == pytest.approx(28 * (size / 10 / 65e6 + 0.08))
+    assert chain("allreduce", 10, size).seconds(profile) == pytest.approx(13 * (size / 65e6 + 0.08))
+
+
+@pytest.mark.parametrize(("pattern", "lines"), [("allreduce", 3), ("scatterreduce", 4)])
+@pytest.mark.parametrize("log_bytes", [0, 50 * MB])
+def test_lines_of_the_log_before_the_sum_is_there_take_their_requests(pattern: str, lines: int, log_bytes: int) -> None:
+    """Each line gets the log in 5 ms and puts it back, 100 bytes longer, in 10 ms, at 100 MB/s."""
+    without = seconds(pattern, 2, MB, "none")
+    logged = Round(costs(pattern), 2, MB, "none", log_bytes=log_bytes).seconds(PLATFORM)
+    gotten = sum(log_bytes + 100 * line for line in range(lines))
+    put = sum(log_bytes + 100 * line for line in range(1, lines + 1))
+    assert logged - without == pytest.approx(lines * 0.015 + (gotten + put) / 100e6, abs=1e-6)
+
+
+def test_a_log_is_as_long_as_it_is_said_to_be_at_the_begin_of_the_round() -> None:
+    made = Round(costs("allreduce"), 3, MB, log_bytes=7000).program()
+    for track in made.tracks:
+        steps = [step for step in track.steps if isinstance(step, Step)]
+        logs = [(step.op, step.bytes) for step in steps if step.phase == "log"]
+        lines = 5 if track.worker == 0 else 6
+        assert logs == [
+            one
+            for line in range(lines)
+            for one in (("object.get", 7000 + 100 * line), ("object.put", 7100 + 100 * line))
+        ]
+    assert not any(
+        isinstance(step, Step) and step.phase == "log"
+        for track in Round(costs("allreduce"), 3, MB).program().tracks
+        for step in track.steps
+    )
 
 
 def test_a_round_is_one_step_without_what_rank_0_deletes_after_it() -> None:

@@ -24,15 +24,17 @@ def test_committed_pages_are_what_would_be_built() -> None:
 
 
 def test_a_page_that_is_missing_or_changed_is_found_and_built(tmp_path: Path) -> None:
-    missing = built("--check", "--to", str(tmp_path))
+    missing = built("--check", "--to", str(tmp_path), PAGE)
     assert (missing.returncode, list(tmp_path.iterdir())) == (1, [])
     assert f"{tmp_path / PAGE} is not what would be built. Hint: python docs/build.py" in missing.stderr
-    written = built("--to", str(tmp_path))
+    written = built("--to", str(tmp_path), PAGE)
     assert (written.returncode, f"{tmp_path / PAGE} is written." in written.stdout) == (0, True)
     page = tmp_path / PAGE
     assert page.read_text() == (DOCS / PAGE).read_text()
     page.write_text(page.read_text().replace("0.0660", "0.0661", 1))
-    assert built("--check", "--to", str(tmp_path)).returncode == 1
+    assert built("--check", "--to", str(tmp_path), PAGE).returncode == 1
+    unknown = built("nowhere.md")
+    assert (unknown.returncode, "there is no page nowhere.md" in unknown.stderr) == (2, True)
 
 
 def test_every_discrepancy_stands_there_with_its_arithmetic() -> None:

@@ -1,5 +1,6 @@
 """`slslab reproduce table3 | fig4 | mlless-filter` on committed recordings of LeNet and curves made by hand."""
 
+import csv
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -45,6 +46,17 @@ def test_figure_is_drawn(slslab: Slslab, inputs: tuple[object, ...], tmp_path: P
     assert (code, (tmp_path / "figure.svg").exists()) == (0, True)
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"fig4.json", "fig4.csv", "fig4.html"}
     assert "Figure 4 has no data in the paper" in out
+    with (tmp_path / "out" / "fig4.csv").open() as file:
+        records = list(csv.DictReader(file))
+    document = json.loads((tmp_path / "out" / "fig4.json").read_text())
+    seconds = {row["name"]: row["epoch"]["seconds"] for row in document["rows"] if row["variant"] == "canonical"}
+    assert [
+        (record["variant"], record["curve"], float(record["minutes"]), float(record["accuracy"])) for record in records
+    ] == [
+        ("canonical", name, pytest.approx(epoch * seconds[name] / 60), accuracy)
+        for name, accuracies in (("MLLess", (30.0, 40.0, 60.0)), ("AllReduce", (30.0, 60.0)), ("GPU", (30.0, 60.0)))
+        for epoch, accuracy in enumerate(accuracies, 1)
+    ]
 
 
 @pytest.mark.parametrize(

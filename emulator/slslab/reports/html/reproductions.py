@@ -4,11 +4,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from slslab.reports.grids import thresholds
 from slslab.reports.html import charts, formats, scales
 from slslab.reports.html.parts import Card, Cell, Chart, Document, Figure, Key, Page, Table
 
 WAYS = ("published", "recomputed", "measured", "modelled")
-MOODS = {"agrees": "good", "as published": "good", "rounding": "good", "differs": "warn", "cannot": "muted"}
+CANNOT = "cannot"
+MOODS = {"agrees": "good", "as published": "good", "rounding": "good", "differs": "warn", CANNOT: "muted"}
 # Kinds of bill lines beyond which the rest are one.
 LINES = 7
 
@@ -18,8 +20,10 @@ def describe_reproduction(document: Document) -> Page:
     paper, table = document["paper"], document["table"]
     cards = [
         *_rankings(document),
+        *_bars(document),
         *_curves(document),
         *_bills(document),
+        *_thresholds(document),
         *(card for column in document["columns"] if (card := _column(document, column)) is not None),
     ]
     notes = (*table.get("notes", ()), *document.get("notes", ()))
@@ -37,7 +41,7 @@ def describe_reproduction(document: Document) -> Page:
 def _figures(document: Document) -> Iterator[Figure]:
     cells = [cell for row in document["rows"] for cell in row["cells"].values()]
     recomputed = Counter(way["verdict"] for cell in cells for way in cell.get("recomputed") or () if way["verdict"])
-    if total := sum(recomputed.values()) - recomputed["cannot"]:
+    if total := sum(recomputed.values()) - recomputed[CANNOT]:
         value = f"{recomputed['agrees'] + recomputed['rounding']} of {total}"
         yield Figure("numbers that follow from the paper's inputs", value, "recomputed", _others(recomputed))
     compared = Counter(cell["verdict"] for cell in cells if cell.get("verdict"))
@@ -85,7 +89,24 @@ def _column(document: Document, column: Document) -> Card | None:
         words=frozenset({0, len(WAYS) + 2}),
     )
     title = f"{column['title']}, {unit}"
-    return Card(f"card-{name}", title, tuple(chart for chart in drawn if chart), (table,), wide=True)
+    found = tuple(chart for chart in drawn if chart)
+    return Card(f"card-{name}", title, found, (table,), notes=tuple(_unexplained(rows)), wide=True)
+
+
+def _unexplained(rows: Sequence[tuple[Document, Document]]) -> Iterator[str]:
+    """Why published figures cannot be recomputed, each reason once."""
+    named: dict[str, dict[str, None]] = defaultdict(dict)
+    published = set()
+    for row, cell in rows:
+        name = ", ".join(filter(None, (row["name"], row.get("group"))))
+        if cell.get("published"):
+            published.add(name)
+        for way in cell.get("recomputed") or ():
+            if way["verdict"] == CANNOT and way["reason"]:
+                named[way["reason"].rstrip(".")][name] = None
+    for reason, names in named.items():
+        of = "" if published <= names.keys() else f" for {'; '.join(names)}"
+        yield f"Cannot be recomputed{of}: {reason}."
 
 
 def _dots(identifier: str, group: str, title: str, rows: Sequence[tuple[Document, Document]]) -> Chart | None:
@@ -108,7 +129,7 @@ def _recomputed(cell: Document) -> str | Cell:
     """The first way that agrees, else the first with a value; the tooltip has all of them, with their arithmetic."""
     ways = [way for way in cell.get("recomputed") or () if way["value"] is not None]
     if not ways:
-        return Cell(formats.MISSING, "cannot") if cell.get("recomputed") else formats.MISSING
+        return Cell(formats.MISSING, CANNOT) if cell.get("recomputed") else formats.MISSING
     best = next((way for way in ways if way["verdict"] in ("agrees", "rounding")), ways[0])
     arithmetic = "; ".join(": ".join(filter(None, (way["way"], _arithmetic(way)))) for way in ways)
     about = ": ".join(filter(None, (best["way"], best["verdict"])))
@@ -136,7 +157,7 @@ def _verdict(cell: Document) -> Cell:
     verdict = cell.get("verdict") or formats.MISSING
     reasons = [cell["reason"]] if cell.get("reason") else []
     for way in cell.get("recomputed") or ():
-        if way.get("reason"):
+        if way.get("reason") and way["verdict"] != CANNOT:
             reasons.append(": ".join(filter(None, (way["way"], way["reason"]))))
     return Cell(verdict, "; ".join(reason.rstrip(".") for reason in reasons), mood=MOODS.get(verdict, ""))
 
@@ -187,6 +208,23 @@ def _placed(ranking: Sequence[Sequence[Any]], place: int) -> str | Cell:
         return formats.MISSING
     name, value = ranking[place]
     return Cell(str(name), formats.significant(float(value)))
+
+
+def _bars(document: Document) -> Iterator[Card]:
+    """Bars of several series beside each other."""
+    for number, bars in enumerate(document.get("bars", ())):
+        title = f"{bars['axis']}, {bars['unit']}"
+        label = f"Bars: {title}, {' and '.join(bars['series'])}"
+        chart = charts.grouped_bars(f"bars-{number}", label, bars["values"], scales.series_keys(bars["series"]), title)
+        yield Card(f"card-bars-{number}", bars["title"], (chart,))
+
+
+def _thresholds(document: Document) -> Iterator[Card]:
+    """Where each of two patterns wins."""
+    if any("intervals" in row for row in document["rows"]):
+        grid = thresholds(document)
+        table = Table(grid.headings, grid.rows, words=frozenset(range(len(grid.headings))))
+        yield Card("card-thresholds", grid.title, (), (table,), wide=True)
 
 
 def _bills(document: Document) -> Iterator[Card]:

@@ -9,14 +9,16 @@ from slslab.papers import load_paper
 from slslab.replay.profiles import load_profile
 from slslab.reports.grids import Document, grids, notes, reasons
 from slslab.reports.pages.markdown import paragraph, table
-from slslab.reproductions import MODELS, filtering, table2, table3
+from slslab.reproductions import MODELS, communication, filtering, table2, table3
 from slslab.reproductions.curves import committed as committed_curves
 from slslab.reproductions.curves import read_curves, select
 from slslab.reproductions.epochs import epoch_times, prepare
+from slslab.reproductions.exchanges import read_exchanges
 from slslab.reproductions.experiments import committed as recorded
 from slslab.reproductions.experiments import experiments, read_all
 from slslab.reproductions.in_database import measurements
 from slslab.reproductions.in_database.table import build as build_in_database
+from slslab.reproductions.patterns import compare_rounds, free_costs
 from slslab.reproductions.progressions import pair_up
 
 TITLE = "# Results"
@@ -48,6 +50,8 @@ def build() -> str:
         parts += _section("mlless-filter", filtering.build(paper, curves, recordings, CURVES_OF, None))
     in_database = build_in_database(paper, found, tuple(found.models), platform, "replayed")
     parts += _section("in-database --fidelity replayed", in_database)
+    for name, source in communication.SOURCES.items():
+        parts += _section(name, _patterns(name, source))
     return "\n\n".join(parts) + "\n"
 
 
@@ -58,6 +62,14 @@ def _section(command: str, document: Document) -> Iterator[str]:
     yield paragraph(f"{document['table']['source']} of {paper['title']} ({paper['published']}).")
     yield f"```\n$ slslab reproduce {command}\n```"
     yield from reproduction(document)
+
+
+def _patterns(name: str, source: communication.Source) -> Document:
+    """A table of AllReduce and ScatterReduce."""
+    paper, platform = load_paper(source.paper), load_profile(source.profile)
+    here = paper.table(source.table)
+    compare = compare_rounds(here, platform, free_costs(), exchanges=read_exchanges())
+    return communication.build(name, paper, source.table, [compare(row) for row in here.rows], platform)
 
 
 def _unheard(stage: str, done: int, total: int) -> None:

@@ -167,7 +167,7 @@ def test_a_reproduction_has_its_cells_rankings_bills_and_curves() -> None:
     text = reproduction_page(reproduction())
     parts = Parts(text)
     assert [chart["id"] for chart in parts.charts] == [
-        "ranking-0", "curve-0", "bills-0", "column-function_seconds-0", "column-total_cost-0",
+        "ranking-0", "bars-0", "curve-0", "bills-0", "column-function_seconds-0", "column-total_cost-0",
     ]  # fmt: skip
     for words in (
         "15.44",
@@ -182,6 +182,22 @@ def test_a_reproduction_has_its_cells_rankings_bills_and_curves() -> None:
     assert ranking["data"]["data"]["rows"][-2:] == [
         ["SPIRT", "modelled, canonical", 1, 0.066, 2], ["AllReduce", "modelled, canonical", 2, 0.0427, 2],
     ]  # fmt: skip
+    [bars] = [chart for chart in parts.charts if chart["id"] == "bars-0"]
+    assert bars["data"]["data"]["rows"][0] == ["16 workers\npublished", "AllReduce", 4.77]
+    for words in ("The faster one, and at which latency × bandwidth ÷ size", "above 0.5", "≈tie"):
+        assert words in text
+
+
+def test_why_figures_cannot_be_recomputed_is_told_once_a_column() -> None:
+    document = reproduction()
+    assert reproduction_page(document).count("it was measured") == 2, "once for each of two columns"
+    assert "Cannot be recomputed: it was measured." in reproduction_page(document)
+    for row in document["rows"]:
+        row["cells"] = {"total_cost": row["cells"]["total_cost"]}
+    document["rows"][0]["cells"]["total_cost"]["recomputed"][1]["reason"] = "the row has no price."
+    text = reproduction_page(document)
+    assert "Cannot be recomputed for SPIRT, MobileNet: the row has no price." in text
+    assert "Cannot be recomputed for AllReduce, MobileNet: it was measured." in text
 
 
 def test_a_reproduction_of_little_has_a_page() -> None:
