@@ -210,7 +210,7 @@ def find_log(seconds: Callable[[int], Mapping[str, float]], wanted: str) -> Long
         if high >= LONGEST_LOG:
             return None
         low, high = high, 2 * high
-    while high > NARROW * low:
+    while high > max(NARROW * low, low + 1):
         middle = round((low * high) ** 0.5)
         if winner(seconds(middle)) == wanted:
             high = middle

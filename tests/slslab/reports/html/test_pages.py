@@ -201,7 +201,8 @@ def test_why_figures_cannot_be_recomputed_is_told_once_a_column() -> None:
 
 
 def test_a_reproduction_of_little_has_a_page() -> None:
-    bare: dict[str, list[Any]] = {name: [] for name in ("columns", "rows", "rankings", "bills", "curves", "notes")}
+    lists = ("columns", "rows", "rankings", "bills", "curves", "bars", "notes")
+    bare: dict[str, list[Any]] = {name: [] for name in lists}
     assert Parts(reproduction_page({**reproduction(), **bare})).charts == []
 
 
