@@ -256,7 +256,9 @@ def dots(
     ranges = base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=2).encode(x="low:Q", x2="high:Q")
     names = {str(row[0]) for row in rows}
     height = len(names) * max(8 * len(keys) + 12, 34 if any("\n" in one for one in names) else 0)
-    chart = alt.layer(ranges, marks, width="container", height=height)
+    # Without any, an axis of nothing would have no extent.
+    layers = (ranges, marks) if any(row[3] is not None for row in rows) else (marks,)
+    chart = alt.layer(*layers, width="container", height=height)
     return Chart(identifier, label, specification(chart), {DATA: data}, tuple(keys), caption, name)
 
 

@@ -188,6 +188,15 @@ def test_a_reproduction_has_its_cells_rankings_bills_and_curves() -> None:
         assert words in text
 
 
+def test_ranges_are_drawn_where_there_are_any() -> None:
+    document = reproduction()
+    for row in document["rows"]:
+        row["cells"]["total_cost"]["measured"] = None
+    charts = {chart["id"]: chart["spec"] for chart in Parts(reproduction_page(document)).charts}
+    assert len(charts["column-function_seconds-0"]["layer"]) == 2
+    assert len(charts["column-total_cost-0"]["layer"]) == 1
+
+
 def test_why_figures_cannot_be_recomputed_is_told_once_a_column() -> None:
     document = reproduction()
     assert reproduction_page(document).count("it was measured") == 2, "once for each of two columns"
