@@ -16,8 +16,9 @@ from slslab.replay.profiles import Profile
 from slslab.replay.scaling import generate
 from slslab.replay.whatif import modelled_usage, with_memory
 from slslab.reproductions.experiments import BATCHES, GPU, Experiment
+from slslab.reproductions.played import Played, fit_speed
 from slslab.reproductions.speeds import Calibration
-from slslab.reproductions.table2 import Played, find_row, fit_speed
+from slslab.reproductions.table2 import find_row
 from slslab_workers.plan import PlanError
 
 # Epochs between these two are steady: environments are warm by the first, and what MLLess's workers take turns in comes

@@ -64,7 +64,7 @@ def read_exchanges(directory: Path | None = None) -> tuple[Exchange, ...]:
         except RunError:
             return ()
     wanted = (one for one in experiments(MODELS) if one.architecture in PATTERNS)
-    return tuple(map(_exchange, read_all(directory, wanted).values()))
+    return tuple(map(_exchange, read_all(directory, wanted).done.values()))
 
 
 def measured_rounds(recording: Recording) -> tuple[Timed, ...]:

@@ -4,9 +4,8 @@ Measured are recorded runs of some of the 24 minibatches; modelled is what their
 memory sizes and one speed of its processors for all rows; costs are Table 2's own arithmetic on modelled seconds."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from decimal import Decimal
-from functools import cached_property
 from typing import Any
 
 from slslab.billing import Book
@@ -16,22 +15,20 @@ from slslab.papers import Paper, Row
 from slslab.recomputing import Recomputed, recompute
 from slslab.replay.environment import NS
 from slslab.replay.kernel import play
-from slslab.replay.measured import Measured
 from slslab.replay.outcome import waits
-from slslab.replay.profiles import Figure, Profile, with_speed
-from slslab.replay.program import Program
+from slslab.replay.profiles import Profile
 from slslab.replay.timeline import Timeline
-from slslab.replay.whatif import with_memory
 from slslab.reproductions.bills import BillLine, bill
 from slslab.reproductions.calls import Estimate, cpu_calls, estimate, measured_calls, peak_memory_mb, played_calls
 from slslab.reproductions.documents import AGREES_MEMORY, Cell, ReproducedRow, head
-from slslab.reproductions.experiments import BATCHES, GPU, Experiment, Runs
+from slslab.reproductions.experiments import BATCHES, GPU, Experiment, Runs, experiments
 from slslab.reproductions.orders import rank_costs
-from slslab.reproductions.speeds import Calibration, calibrate
+from slslab.reproductions.played import MEMORY, TIME, Played, differences, fit_speed
+from slslab.reproductions.speeds import Calibration
 from slslab_workers.plan import PlanError
 
 TABLE = "table2"
-TIME, EPOCH, MEMORY, COST = "function_seconds", "epoch_seconds", "memory_mb", "total_cost"
+EPOCH, COST = "epoch_seconds", "total_cost"
 COSTS = ("function_cost", "worker_cost", COST)
 COLUMNS = (
     (TIME, "Time per function", "s", 2),
@@ -42,35 +39,6 @@ COLUMNS = (
     (COST, "Total cost", "USD", 4),
 )
 NAMES = {"mobilenet": "MobileNet", "resnet18": "ResNet-18"}
-
-
-@dataclass(frozen=True)
-class Played:
-    """A recorded run and its row of the table; functions are played with the row's memory size."""
-
-    experiment: Experiment
-    measured: Measured
-    row: Row
-
-    @property
-    def key(self) -> str:
-        """Row, model and variant in words."""
-        return f"{self.row.name}, {self.row.group}, {self.experiment.variant}"
-
-    @property
-    def memory_mb(self) -> int | None:
-        """The published size of the functions; None for instances, whose memory is the machine's."""
-        return None if self.experiment.architecture == GPU else int(self.row.published[MEMORY])
-
-    @cached_property
-    def program(self) -> Program:
-        """The recorded program with the published memory size."""
-        program = self.measured.program
-        return program if self.memory_mb is None else with_memory(program, self.measured.plan.memory_mb, self.memory_mb)
-
-    def seconds(self, profile: Profile) -> Estimate:
-        """Modelled seconds of a minibatch."""
-        return estimate(played_calls(play(self.program, profile), self.measured.recording), BATCHES)
 
 
 def build(
@@ -89,17 +57,19 @@ def build(
     calibration = fit_speed(played, profile)
     platform = calibration.apply(profile)
     again = recompute(paper, TABLE)
-    rows, bills = [], []
+    found: dict[Experiment, tuple[ReproducedRow, tuple[tuple[BillLine, ...], str]]] = {}
     for number, one in enumerate(played, 1):
-        found = _row(paper, one, platform, again[table.rows.index(one.row)])
-        rows.append(found)
-        bills.append(_bill(one, platform, book))
+        own = _row(paper, one, platform, again[table.rows.index(one.row)])
+        found[one.experiment] = own, _bill(one, platform, book)
         report("playing runs", number, len(played))
-    rows = [_beside_released(row, rows) for row in rows]
     for experiment, why in runs.failed.items():
         row = find_row(paper, experiment)
-        rows.append(_failed_row(experiment, row, why, again[table.rows.index(row)]))
-        bills.append(((), f"There is no run: {why}."))
+        own = _failed_row(experiment, row, why, again[table.rows.index(row)])
+        found[experiment] = own, ((), f"There is no run: {why}.")
+    order = [one for one in experiments(dict.fromkeys(one.model for one in found)) if one in found]
+    bills = [found[one][1] for one in order]
+    rows = [found[one][0] for one in order]
+    rows = [_beside_released(row, rows) for row in rows]
     return {
         **head(TABLE, fidelity, paper, table),
         "profile": {"name": profile.name, "date": profile.date.isoformat(), "description": profile.description},
@@ -120,18 +90,6 @@ def build(
         "curves": [],
         "notes": _notes(played, calibration, profile),
     }
-
-
-def fit_speed(played: Sequence[Played], profile: Profile) -> Calibration:
-    """The speed of Lambda's processors by which half of the functions' rows are modelled longer than published."""
-    functions = {one.key: one for one in played if one.experiment.architecture != GPU}
-    published = {key: float(one.row.published[TIME]) for key, one in functions.items()}
-
-    def modelled(speed: float) -> dict[str, float]:
-        there = with_speed(profile, Figure(value=speed, status="assumed", source="tried"))
-        return {key: one.seconds(there).value for key, one in functions.items()}
-
-    return calibrate(published, modelled)
 
 
 def find_row(paper: Paper, experiment: Experiment) -> Row:
@@ -255,7 +213,7 @@ def _beside_released(row: ReproducedRow, rows: Sequence[ReproducedRow]) -> Repro
     if released.verdict != "agrees" or released.modelled is None:
         return row
     seconds = released.modelled.value
-    added = f" As released it takes {seconds:.1f} s, which agrees: what the authors' code does beyond is why."
+    added = f" As released it takes {seconds:.1f} s, which agrees: between them is what the authors' code does beyond."
     cells = {
         name: cell if name == MEMORY else replace(cell, reason=cell.reason + added) for name, cell in row.cells.items()
     }
@@ -294,7 +252,7 @@ def _notes(played: Sequence[Played], calibration: Calibration, profile: Profile)
         f"processors for all rows: a vCPU of Lambda is {calibration.speed:.3g} times one processor of the recording "
         f"host, by which half of the {len(calibration.rows)} rows of functions are modelled longer than published. "
         "Costs are the paper's arithmetic on modelled seconds.",
-        _between_runs(played),
+        *differences(played, calibration, profile),
         "SPIRT's functions are those of the second epoch that found their environment warm.",
         "As released: what the authors' code does where it decides the result, with its log traffic to S3.",
     ]
@@ -302,15 +260,3 @@ def _notes(played: Sequence[Played], calibration: Calibration, profile: Profile)
     if formats != ["default"]:
         notes.append(f"Memory formats: {', '.join(formats)}; the papers' code has PyTorch's default.")
     return notes
-
-
-def _between_runs(played: Sequence[Played]) -> str:
-    """How far apart runs of one model are in what mostly is the same computation; no interval within a run has it."""
-    spent: dict[str, list[float]] = {}
-    for one in played:
-        spent.setdefault(one.row.group, []).append(estimate(cpu_calls(one.measured.recording), BATCHES).value)
-    ranges = "; ".join(f"{name} {min(values):.1f} to {max(values):.1f} s" for name, values in spent.items())
-    return (
-        f"The CPU time of a minibatch, most of it the same gradient in every row, differs between runs: {ranges}. "
-        "Intervals are of one run, and do not have this."
-    )

@@ -42,7 +42,6 @@ from slslab.reproductions.in_database.programs import Exchange, seconds
 from slslab.reproductions.in_database.redis import is_installed
 from slslab.reproductions.in_database.table import RatioCell, build
 
-DOCUMENTATION = Path(__file__).parents[3] / "docs" / "papers.md"
 # Vectors of 1 MB: 10 ms on the way.
 PARAMETERS = 250_000
 AVERAGING, UPDATING = (Exchange(name, PARAMETERS, 3, 1769) for name in OPERATIONS)
@@ -312,11 +311,3 @@ def test_wrong_requests_are_refused(slslab: Run, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(measurements, "FOLDERS", ())
     code, _, err = slslab("reproduce", "in-database", "--fidelity", "replayed")
     assert (code, "There are no measurements of in-database operations" in err) == (1, True)
-
-
-def test_the_documentation_has_what_the_command_prints(slslab: Run) -> None:
-    code, out, err = slslab("reproduce", "in-database", "--fidelity", "replayed")
-    assert (code, err.startswith("Saved: ")) == (0, True)
-    text = "\n".join(line.rstrip() for line in out.splitlines())
-    block = f"```\n$ slslab reproduce in-database --fidelity replayed\n{text}\n```"
-    assert block in DOCUMENTATION.read_text(), f"docs/papers.md should have\n{block}"
