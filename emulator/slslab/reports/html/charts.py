@@ -241,8 +241,10 @@ def dots(
         alt.Tooltip("low:Q", title="from", format=",.6~g"),
         alt.Tooltip("high:Q", title="to", format=",.6~g"),
     ]
+    # In the rows' order, which is otherwise that of those that have a range, and then the others.
+    names = list(dict.fromkeys(str(row[0]) for row in rows))
     base = alt.Chart(alt.NamedData(name=DATA)).encode(
-        y=name_axis(),
+        y=name_axis(sort=names),
         yOffset=alt.YOffset("part:N", sort=domain),
         color=alt.Color("part:N", scale=colour_scale(keys), legend=None),
         tooltip=tooltip,
@@ -254,7 +256,6 @@ def dots(
         shape=alt.Shape("part:N", scale=shapes, legend=None),
     )
     ranges = base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=2).encode(x="low:Q", x2="high:Q")
-    names = {str(row[0]) for row in rows}
     height = len(names) * max(8 * len(keys) + 12, 34 if any("\n" in one for one in names) else 0)
     # Without any, an axis of nothing would have no extent.
     layers = (ranges, marks) if any(row[3] is not None for row in rows) else (marks,)
