@@ -56,7 +56,9 @@ as torch.optim.SGD computes them. median(v_1 … v_n): coordinate-wise, the mean
 trimmed_mean(v_1 … v_n; q): per coordinate without the q largest and the q smallest.
 """
 
-KEY = f"slslab-scripts-{hashlib.sha256(SOURCE.encode()).hexdigest()[:16]}"
+# What the key of the scripts begins with, whatever their text.
+PREFIX = "slslab-scripts-"
+KEY = f"{PREFIX}{hashlib.sha256(SOURCE.encode()).hexdigest()[:16]}"
 
 LUA_AVERAGE = """
 local found = redis.call('LRANGE', KEYS[1], 0, tonumber(ARGV[1]) - 1)

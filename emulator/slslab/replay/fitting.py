@@ -1,12 +1,13 @@
 """The profile of the host that recorded a run, fitted to the run's own trace: `this-host`.
 
-Of each operation it is what the request took on the Lambda clock beyond the client's own CPU time; of a cold start, a
-transition and an invocation what they took beyond what runs inside. A few requests in a period find the CPU share used
-up and take longer by that; the kernel has its own account of the share, so the slowest tenth is left out.
+Of each operation it is what the request took on the Lambda clock beyond the client's own CPU time, and a script's in
+its database; of a cold start, a transition and an invocation what they took beyond what runs inside. A few requests in
+a period find the CPU share used up and take longer by that; the kernel has its own account of the share, so the slowest
+tenth is left out.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from statistics import fmean, median
@@ -16,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from slslab.errors import RequestError
+from slslab.replay.databases import Databases
 from slslab.replay.kernel import TRANSITION
 from slslab.replay.profiles import Channel, Compute, Figure, Functions, Instances, Operation, Profile
 from slslab.replay.recording import BESIDE, Event, Recording, find_calls, operation
@@ -45,10 +47,10 @@ def fit(recordings: Sequence[Recording], epochs: int, on: date, parallel: Figure
     def given(value: float, why: str) -> Figure:
         return Figure(value=value, status="assumed", source=why)
 
-    events = [event for recording in recordings for event in recording.events]
+    events = [each for recording in recordings for each in _served(recording)]
     # What the first epochs did not ask for (an update, while none is significant) is fitted to all that did.
     shares = {one["request_id"]: one["cpu_share"] for recording in recordings for one in recording.invocations}
-    samples = _samples(events, shares) | _samples((e for e in events if e["epoch"] < epochs), shares)
+    samples = _samples(events, shares) | _samples((each for each in events if each[0]["epoch"] < epochs), shares)
     if not samples:
         raise RequestError("There is no request to fit a profile to.", "fit it to a run with at least one epoch.")
     around = _around(recordings, epochs)
@@ -102,15 +104,21 @@ class Samples:
         return self.later or self.first
 
 
-def _samples(events: Iterable[Event], shares: Mapping[str, float]) -> dict[str, Samples]:
+def _served(recording: Recording) -> Iterator[tuple[Event, int]]:
+    """Each event, with the CPU ns that a database spent on its script."""
+    databases = Databases(recording.events)
+    return ((event, databases.script_ns(event)) for event in recording.events)
+
+
+def _samples(events: Iterable[tuple[Event, int]], shares: Mapping[str, float]) -> dict[str, Samples]:
     """Of each operation its requests that succeeded."""
     found: dict[str, Samples] = defaultdict(Samples)
     seen = set()
-    for event in events:
+    for event, served_ns in events:
         op = operation(event)
         # A call that waits for the answer lasts as long as what it calls.
         if event["worker"] >= 0 and "." in op and not event["failed"] and op not in (*BESIDE, "lambda.invoke"):
-            wall_ms = (event["end_ns"] - event["start_ns"] - event["host_delay_ns"]) / 1e6
+            wall_ms = (event["end_ns"] - event["start_ns"] - event["host_delay_ns"] - served_ns) / 1e6
             cpu_ms = _busy_ms(event["cpu_ns"], shares.get(event["invocation"], 1.0))
             known = (op, event["environment"]) in seen
             seen.add((op, event["environment"]))

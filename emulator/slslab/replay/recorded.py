@@ -6,12 +6,13 @@ invocation began is kept as an order: after those that had ended, if the driver 
 """
 
 from bisect import bisect_left
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
+from slslab.replay.databases import Databases
 from slslab.replay.kernel import TRANSITION
 from slslab.replay.program import Gathering, Polling, Program, Step, Track
 from slslab.replay.recording import BESIDE, Event, Recording, find_calls, operation
@@ -41,8 +42,7 @@ class _Reader:
         self.began = {invocation: self._gate() for invocation in self.records}
         self.ended = {invocation: self._gate() for invocation in self.records}
         self.made: dict[int, int] = {}
-        self.servers = self._servers()
-        self.scripts = self._scripts()
+        self.databases = Databases(self.events)
         self.calls = find_calls(self.events)
         self.poll_cpu: dict[str, list[int]] = {"get": [], "list": []}
 
@@ -69,24 +69,6 @@ class _Reader:
     def _gate(self, arrivals: int = 1) -> int:
         self.gates.append(arrivals)
         return len(self.gates) - 1
-
-    def _servers(self) -> dict[str, int]:
-        """Of each database's address the worker that asks it most."""
-        asked: dict[str, Counter[int]] = defaultdict(Counter)
-        for event in self.events:
-            if event["op"].startswith("tensor.") and event["worker"] >= 0 and "/" in event["resource"]:
-                asked[event["resource"].partition("/")[0]][event["worker"]] += 1
-        if len(asked) == 1:
-            return dict.fromkeys(asked, 0)
-        return {address: workers.most_common(1)[0][0] for address, workers in asked.items()}
-
-    def _scripts(self) -> dict[tuple[int, str], list[int]]:
-        """CPU time of each execution of a script in a database, by its worker and the key that it writes."""
-        found: dict[tuple[int, str], list[int]] = defaultdict(list)
-        for event in self.events:
-            if event["op"] == "tensor.script.run":
-                found[event["worker"], event["resource"]].append(event["cpu_ns"])
-        return found
 
     def _invocations(self, executions: Mapping[str, Track]) -> list[Track]:
         starts = {e["environment"] or e["resource"]: e for e in self.events if e["op"] == "environment.start"}
@@ -224,9 +206,6 @@ class _Reader:
         place = {"epoch": event["epoch"], "step": event["step"], "event": event["event"]}
         callee = self.calls.get(event["event"])
         opens = () if callee is None else (self.began[callee],)
-        address, _, key = event["resource"].partition("/")
-        at = self.servers.get(address, -1)
-        scripts = self.scripts.get((at, key)) if op == "tensor.script" else None
         step = Step(
             operation(event),
             event["phase"],
@@ -237,8 +216,8 @@ class _Reader:
             awaits,
             opens,
             polling,
-            at=at,
-            server_cpu_ns=scripts.pop(0) if scripts else 0,
+            at=self.databases.owner(event),
+            server_cpu_ns=self.databases.script_ns(event),
             **place,
         )
         if callee is None or self.records[callee]["invocation_type"] == "Event":

@@ -6,6 +6,7 @@ from itertools import islice
 
 from slslab.tensordb.lists import contents
 from slslab.tensordb.replies import CommandError, Reply
+from slslab.tensordb.scripts import Clock
 from slslab.tensordb.session import Session, command, whole
 from slslab_workers.scripts import LUA_AVERAGE, average_texts
 
@@ -16,11 +17,14 @@ def _eval(session: Session, args: list[bytes]) -> Reply:
     if args[0] != LUA_AVERAGE.encode() or len(args) != 4 or args[1] != b"1":
         return _no_lua(session, args)
     items = list(islice(contents(session.store, args[2]), max(0, whole(args[3]))))
+    clock = Clock(session.context.scripts)
     try:
-        mean = average_texts(map(json.loads, items))
+        mean = f"[{','.join(average_texts(map(json.loads, items)))}]".encode()
     except (StopIteration, TypeError, ValueError) as error:
         raise CommandError(f"ERR Error running script: {error}") from None
-    return f"[{','.join(mean)}]".encode()
+    resource = f"lua/average {args[2].decode(errors='replace')}"
+    session.context.report(session.context.peer, resource, clock.stop(sum(map(len, items))))
+    return mean
 
 
 def _no_lua(session: Session, args: list[bytes]) -> Reply:

@@ -98,7 +98,7 @@ def run(
         # It may write to what it is given. That is refused, but only when it has happened: not to a stored tensor.
         given = [tensor.clone() for tensor in given]
     versions = [tensor._version for tensor in given]
-    clock = _Clock(settings)
+    clock = Clock(settings)
     try:
         with torch.no_grad():
             result = script.functions[function](
@@ -124,7 +124,7 @@ def version() -> str:
     return version("torch")
 
 
-class _Clock:
+class Clock:
     """Wall and CPU time of an execution.
 
     With one thread for an operation everything happens on the calling thread, and its CPU time is exact. With more,

@@ -21,6 +21,7 @@ from slslab.stack.tensors import EmbeddedTensorDatabases
 from slslab.tensordb import scripts
 from slslab.tensordb.__main__ import size
 from slslab.trace import read_log
+from slslab_workers.scripts import LUA_AVERAGE
 
 COMMAND = [sys.executable, "-m", "slslab.tensordb"]
 STORE = ("AI.SCRIPTSTORE", "s", "CPU", "ENTRY_POINTS", 1, "average", "SOURCE", AVERAGE)
@@ -173,16 +174,21 @@ def test_the_embedded_databases_tell_of_every_execution(tmp_path: Any) -> None:
             for _ in range(2):
                 wire("AI.SCRIPTEXECUTE", "s", "average", "INPUTS", 3, "t", "t", "t", "OUTPUTS", 1, "avg:0")
             assert error(wire, "AI.SCRIPTEXECUTE", "s", "average", "INPUTS", 1, "absent", "OUTPUTS", 1, "o")
+            wire("RPUSH", "texts", "[1, 2.5]", "[2, 0]")
+            assert wire("EVAL", LUA_AVERAGE, 1, "texts", 2) == b"[1.5,1.25]"
+            assert error(wire, "EVAL", LUA_AVERAGE, 1, "absent", 2)
         pid = databases.pid
     assert not psutil.pid_exists(pid)
     assert [(event["op"], event["resource"], event["worker"], event["bytes"]) for event in events] == [
-        ("tensor.script.run", "s/average avg:0", 1, 12_000)
-    ] * 2
+        ("tensor.script.run", "s/average avg:0", 1, 12_000),
+        ("tensor.script.run", "s/average avg:0", 1, 12_000),
+        ("tensor.script.run", "lua/average texts", 1, 14),
+    ]
     assert all(event["cpu_ns"] > 0 and event["overhead"] for event in events)
     header = {"record": "header", "schema": 2, "run": "r", "clock": "c"}
     log = tmp_path / "trace.jsonl"
     log.write_text("".join(json.dumps(record) + "\n" for record in [header, *events]))
-    assert len(read_log(log)[0]) == 3
+    assert len(read_log(log)[0]) == 4
 
 
 def test_a_trace_that_nobody_reads_any_more_stops_no_script() -> None:
