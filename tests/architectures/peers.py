@@ -399,7 +399,7 @@ def distance(one: torch.Tensor, other: torch.Tensor) -> float:
 def check_counts(ran: Ran, join: str = "none") -> None:
     """The closed form, exactly: messages and bytes by the events, transitions by the executions; `join` says who joined
     when, in the option's words."""
-    plan, options = ran.plan, {"join": join}
+    plan, options = ran.plan, {**ran.plan.options, "join": join}
     expected = architecture.counts(plan.workers, plan.batches, ran.outcome.epochs, LENET, options)
     roster = Roster.of(plan.workers, options)
     active = {(rank, epoch) for epoch in range(ran.outcome.epochs) for rank in roster.active(epoch)}

@@ -29,6 +29,7 @@ from slslab_workers.mlless.counts import counts as mlless_counts
 from slslab_workers.plan import PlanError
 from slslab_workers.scatterreduce import architecture as scatterreduce
 from slslab_workers.spirt import architecture as spirt
+from slslab_workers.spirt.counts import counts as spirt_counts
 
 ROOMS: dict[str, Any] = {room.name: room for room in (allreduce, gpu, mlless, scatterreduce, spirt)}
 LENET = 61_706
@@ -70,6 +71,36 @@ def test_the_closed_form_holds_for_thousands_of_workers(name: str) -> None:
 def test_mlless_with_updates_in_s3_is_the_closed_form(workers: int, batches: int, epochs: int) -> None:
     counted = count(pattern_of("mlless", workers, batches, epochs, LENET, store="s3"))
     assert counted == without_zeros(mlless_counts(workers, batches, epochs, LENET, {"store": "s3"}))
+
+
+@pytest.mark.parametrize("rule", ["sgd", "sgd-momentum"])
+@pytest.mark.parametrize("update", ["in-database", "naive"])
+@pytest.mark.parametrize(
+    "kept", [{"averaging": "round-trip"}, {"averaging": "naive"}, {"gradients": "json"}], ids=lambda kept: str(kept)
+)
+@settings(max_examples=25)
+@given(workers=st.integers(1, 16), batches=st.integers(1, 25), epochs=st.integers(1, 3))
+def test_spirt_in_all_its_ways_is_the_closed_form(
+    workers: int, batches: int, epochs: int, kept: dict[str, Any], update: str, rule: str
+) -> None:
+    """Bytes, too, but for those of texts, of which neither knows any."""
+    options = {**kept, "update": update, "update-rule": rule}
+    counted = count(pattern_of("spirt", workers, batches, epochs, LENET, **options))
+    assert counted == without_zeros(spirt_counts(workers, batches, epochs, LENET, options))
+
+
+def test_spirt_as_released_by_hand() -> None:
+    """2 peers, 3 minibatches, one epoch: each stores 3 texts, the mean and the aggregate; reads parameters 4 times and
+    2 averages; runs Lua and the update's script. Of 10 numbers a tensor has 40 bytes."""
+    options: dict[str, Any] = {"gradients": "json", "averaging": "round-trip"}
+    found = spirt_counts(2, 3, 1, 10, options)
+    assert {op: found.operations[op] for op in ("tensor.set", "tensor.get", "tensor.script")} == {
+        "tensor.set": 2 * (3 + 2), "tensor.get": 2 * (4 + 2), "tensor.script": 2 * 2,
+    }  # fmt: skip
+    assert (found.bytes_in, found.bytes_out) == (2 * 2 * 40, 2 * 6 * 40)
+    parts = [part for role in pattern_of("spirt", 2, 3, 1, 10, **options).roles for part in role.start]
+    texts = [part for part in parts if isinstance(part, Activity) and part.protocol and part.bytes is None]
+    assert [(part.op, part.work) for part in texts] == [("tensor.set", 0), ("tensor.script", 3 * 40)]
 
 
 @pytest.mark.parametrize("name", ["allreduce", "scatterreduce", "mlless"])
@@ -192,8 +223,7 @@ def test_gathered_activities_are_counted() -> None:
     [
         ("mlless", {"remove-threshold": 15.0, "remove-interval": 20.0}),
         ("spirt", {"join": "1:1"}),
-        ("spirt", {"gradients": "json"}),
-        ("spirt", {"averaging": "naive"}),
+        ("spirt", {"accumulate": 2}),
     ],
 )
 def test_what_cannot_be_said_of_other_sizes_is_refused(name: str, options: dict[str, Any]) -> None:

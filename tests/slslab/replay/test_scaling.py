@@ -31,6 +31,10 @@ LENET = 61_706
 # Runs with the authors' log traffic (slslab run ARCH --model lenet --dataset digits --workers 2 --memory 640 --epochs 2
 # --batches 11 --batch-size 32 --log-traffic; mlless with --filter none --store s3), 21 November 2026, two cores.
 LOGGED = ("allreduce-logged", "scatterreduce-logged", "mlless-logged")
+# SPIRT in other ways than the paper's (slslab run spirt --model lenet --dataset digits --workers 2 --memory 640
+# --epochs 2 --batches 3 --batch-size 32 --as-released; and with --averaging naive --update naive --update-rule
+# sgd-momentum), 22 November 2026, two cores.
+SPIRTS = ("spirt-as-released", "spirt-naive")
 
 
 def overhead(name: str, n: int, b: int, e: int) -> dict[str, int]:
@@ -88,7 +92,7 @@ def without_buffers(costs: Any) -> Any:
     return replace(costs, left_out=left_out)
 
 
-@pytest.mark.parametrize("name", [*ROOMS, *LOGGED])
+@pytest.mark.parametrize("name", [*ROOMS, *LOGGED, *SPIRTS])
 def test_a_recorded_run_is_generated_again(name: str) -> None:
     """Request by request, whatever they are for; CPU seconds as measured, and durations nearly so."""
     recording = read_recording(TRACES / name)
@@ -103,6 +107,49 @@ def test_a_recorded_run_is_generated_again(name: str) -> None:
         sum(call.ended - call.began for call in play(program, profile).calls) for program in (generated, recorded)
     ]
     assert durations[0] == pytest.approx(durations[1], rel=0.07)
+
+
+@pytest.mark.parametrize("name", ["spirt", *SPIRTS])
+def test_spirts_tensors_and_texts_have_the_bytes_of_the_trace(name: str) -> None:
+    """To a byte a request, where they are a mean."""
+    recording = read_recording(TRACES / name)
+    recorded = make_program(recording)
+    costs = measure([recorded], architectures()["spirt"], LENET, recording.plan.options)
+    generated = generate(costs, recorded.workers, recorded.batches, recorded.epochs)
+    found, expected = bytes_of(generated), bytes_of(recorded)
+    assert found.keys() == expected.keys()
+    for key, (size, requests) in expected.items():
+        assert found[key][0] == pytest.approx(size, abs=requests), key
+
+
+def bytes_of(program: Program) -> dict[tuple[str, str, str], tuple[int, int]]:
+    """Bytes of tensors and texts, and their requests, by function, operation and phase."""
+    found: dict[tuple[str, str, str], tuple[int, int]] = {}
+    for track in program.tracks:
+        for step in steps_of(replace(program, tracks=(track,))):
+            if step.op.startswith("tensor.") and step.bytes:
+                key = (track.name, step.op, step.phase)
+                size, requests = found.get(key, (0, 0))
+                found[key] = (size + step.bytes, requests + step.requests)
+    return found
+
+
+def test_spirts_texts_are_as_long_as_recorded_and_more_of_them_take_the_database_longer() -> None:
+    """LeNet's gradients were kept as 18 to 20 bytes a number, and their mean sent as 16 to 17, whatever the run's size.
+    Of twice the minibatches Lua reads twice the numbers, and makes one mean."""
+    recording = read_recording(TRACES / "spirt-as-released")
+    costs = measure([make_program(recording)], architectures()["spirt"], LENET, recording.plan.options)
+    programs = [generate(costs, 4, batches, 1) for batches in (3, 6)]
+    spent = []
+    for program, batches in zip(programs, (3, 6), strict=True):
+        stored = [step.bytes for step in steps_of(program) if step.op == "tensor.set" and step.step >= 0]
+        averaged = [step for step in steps_of(program) if step.op == "tensor.script" and step.bytes]
+        assert (len(stored), len(averaged)) == (4 * batches, 4)
+        assert all(18 < size / LENET < 20 for size in stored)
+        assert all(16 < step.bytes / LENET < 17 for step in averaged)
+        spent.append(sum(step.server_cpu_ns for step in averaged))
+    assert spent[1] == pytest.approx(2 * spent[0])
+    assert spent[0] > 0
 
 
 def log_of(program: Program, worker: int) -> list[tuple[str, int, int, int]]:

@@ -9,6 +9,7 @@ from slslab_workers.communication import (
     CONNECT,
     MINIBATCH,
     OWN,
+    UPDATE,
     Activity,
     Part,
     Pattern,
@@ -21,18 +22,13 @@ from slslab_workers.communication import (
 from slslab_workers.plan import PlanError, Value
 from slslab_workers.spirt.machine import PARALLEL, STATES
 
+Options = Mapping[str, Value]
 PHASE = "synchronise"
-# What is generated, by option: the paper's way.
-KNOWN: Mapping[str, Value] = {
-    "gradients": "tensor",
-    "averaging": "in-database",
-    "update": "in-database",
-    "accumulate": 1,
-    "join": "none",
-}
+# What is generated, by option.
+KNOWN: Options = {"accumulate": 1, "join": "none"}
 # Bytes of an announcement at the barrier, beside the list of ranks in it.
 ANNOUNCEMENT = 118
-# A script's presence is asked for by every function that executes one.
+# A script's presence is asked for by every function that executes one that was stored.
 SCRIPT_STORED = Activity("tensor.script", "other")
 EXECUTION = Signal("execution", each="epoch", of=OWN)
 REQUESTS, PASSWORDS = Signal("requests", each="run"), Signal("passwords", each="run")
@@ -47,8 +43,9 @@ def pattern(workload: Workload) -> Pattern:
 
     Everybody reads peer 0's average first, and its database is where they queue; from there on they follow each other
     from database to database, so that each finds the next one free: one read of n averages stands for these. That
-    environments stay warm, so that networks are built in the first epoch only, is assumed. PlanError for options by
-    which peers join later, or work as the released code does.
+    environments stay warm, so that networks are built in the first epoch only, is assumed. How long a JSON text is
+    depends on its numbers: as released, gradients and their mean are as long as the recorded ones on average. PlanError
+    for options by which peers join later, or compute a minibatch in parts.
     """
     options, workers, parameters = workload.options, workload.workers, workload.parameters
     for name, value in KNOWN.items():
@@ -62,10 +59,10 @@ def pattern(workload: Workload) -> Pattern:
     everyone = range(workers)
     work = {
         "auth": _auth(workers),
-        "compute_gradients": _compute_gradients(size),
-        "average_gradients": _average_gradients(workers, workload.batches, size),
+        "compute_gradients": _compute_gradients(size, options),
+        "average_gradients": _average_gradients(workers, workload.batches, size, options),
         "check_heartbeat": _check_heartbeat(workers),
-        "update_model": _update_model(size, momentum),
+        "update_model": _update_model(size, momentum, options),
         "trigger_next_epoch": _trigger_next_epoch(workload.epochs, size),
     }
     roles = [
@@ -84,6 +81,11 @@ def pattern(workload: Workload) -> Pattern:
         roles.append(_function(ranks, "aggregation", _aggregation(workers, size, leads=0 in ranks)))
         roles.append(_function(ranks, "check_convergence", _check_convergence(parameters, leads=0 in ranks)))
     return Pattern(workload, tuple(roles))
+
+
+def _are_texts(options: Options) -> bool:
+    """Whether gradients are kept as released: as JSON texts, which Lua averages."""
+    return options.get("gradients") == "json"
 
 
 def _called(function: str) -> Signal:
@@ -157,25 +159,24 @@ def _auth(workers: int) -> tuple[Part, ...]:
     )
 
 
-def _compute_gradients(size: int) -> tuple[Part, ...]:
+def _compute_gradients(size: int, options: Options) -> tuple[Part, ...]:
+    stored = None if _are_texts(options) else size
     return (
         replace(BUILD, until=1),
         Activity("tensor.get", "fetch", bytes=size, protocol=True),
         _buffers("tensor.get", "fetch"),
         CONNECT,
         *MINIBATCH,
-        Activity("tensor.set", PHASE, bytes=size, protocol=True),
+        Activity("tensor.set", PHASE, bytes=stored, protocol=True),
         _buffers("tensor.set", PHASE),
         _commands(1),
     )
 
 
-def _average_gradients(workers: int, batches: int, size: int) -> tuple[Part, ...]:
+def _average_gradients(workers: int, batches: int, size: int, options: Options) -> tuple[Part, ...]:
     listed = ANNOUNCEMENT + len(json.dumps(list(range(1, workers))))
     return (
-        SCRIPT_STORED,
-        Activity("tensor.script", PHASE, work=batches * size, protocol=True),
-        _commands(1),
+        *_average(batches, size, options),
         Activity("tensor.script", PHASE, optional=True),
         _commands(7),
         Activity("queue.declare", "other"),
@@ -185,6 +186,34 @@ def _average_gradients(workers: int, batches: int, size: int) -> tuple[Part, ...
         Activity("queue.delete", "other"),
         _commands(5),
     )
+
+
+def _average(batches: int, size: int, options: Options) -> tuple[Part, ...]:
+    """The mean of a peer's gradients into its key; the command asks whether there are buffers, too.
+
+    Lua is sent with its call. Where no script of tensors is run, one is looked for if buffers are averaged.
+    """
+    script = Activity("tensor.script", PHASE, work=batches * size, protocol=True)
+    put = Activity("tensor.set", PHASE, bytes=size, protocol=True)
+    asks, looks = _commands(1), replace(SCRIPT_STORED, optional=True)
+    if _are_texts(options):
+        return replace(script, bytes=None), put, asks, looks
+    match options.get("averaging", "in-database"):
+        case "naive":
+            return *_mean(batches, size, (_get(batches, size),)), put, asks, looks
+        case "round-trip":
+            return SCRIPT_STORED, script, _get(1, size), put, asks
+        case _:
+            return SCRIPT_STORED, script, asks
+
+
+def _mean(vectors: int, size: int, gets: tuple[Part, ...]) -> tuple[Part, ...]:
+    """A function's mean of vectors that it gets: so many sums, of which the last is the division."""
+    return (*gets, Activity("reduce", PHASE, times=vectors, work=vectors * size))
+
+
+def _get(times: int, size: int, phase: str = PHASE, at: int = OWN) -> Activity:
+    return Activity("tensor.get", phase, times=times, bytes=times * size, at=at, protocol=True)
 
 
 def _check_heartbeat(workers: int) -> tuple[Part, ...]:
@@ -199,27 +228,27 @@ def _check_heartbeat(workers: int) -> tuple[Part, ...]:
 
 def _aggregation(workers: int, size: int, *, leads: bool) -> tuple[Part, ...]:
     others = workers - 1
-
-    def get(times: int, at: int = OWN) -> Activity:
-        return Activity("tensor.get", PHASE, times=times, bytes=times * size, at=at, protocol=True)
-
+    gets = (_get(workers, size),) if leads else (_get(1, size, at=0), _get(others, size))
     return (
         _commands(1 + min(1, others) + others),
-        *((get(workers),) if leads else (get(1, at=0), get(others))),
-        Activity("reduce", PHASE, times=workers, work=workers * size),
+        *_mean(workers, size, gets),
         Activity("tensor.set", PHASE, bytes=size, protocol=True),
         _commands(1),
     )
 
 
-def _update_model(size: int, momentum: bool) -> tuple[Part, ...]:
-    """The script reads parameters and aggregate and writes parameters, with momentum reads and writes velocity."""
-    return (
-        _commands(3),
+def _update_model(size: int, momentum: bool, options: Options) -> tuple[Part, ...]:
+    """The script, or the function, reads parameters and aggregate and writes parameters, with momentum reads and writes
+    velocity."""
+    read, written = (3, 2) if momentum else (2, 1)
+    step: tuple[Part, ...] = (
         SCRIPT_STORED,
-        Activity("tensor.script", "update", work=(5 if momentum else 3) * size, protocol=True),
-        _commands(1),
+        Activity("tensor.script", "update", work=(read + written) * size, protocol=True),
     )
+    if options.get("update") == "naive":
+        put = Activity("tensor.set", "update", times=written, bytes=written * size, protocol=True)
+        step = (_get(read, size, "update"), UPDATE, put)
+    return (_commands(3), *step, _commands(1))
 
 
 def _check_convergence(parameters: int, *, leads: bool) -> tuple[Part, ...]:
