@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import redis
@@ -36,8 +37,10 @@ from slslab_workers.plan import Plan, PlanError
 from slslab_workers.queues import Queues
 from slslab_workers.spirt import architecture
 from slslab_workers.spirt.driver import Spirt, SpirtDeployment
+from slslab_workers.spirt.peer import Peer
 from slslab_workers.spirt.settings import Keys
 from slslab_workers.spirt.trust import Identity
+from slslab_workers.tensors import TensorDatabase
 
 MakePlan = Callable[..., Plan]
 Reference = Callable[[Plan], Any]
@@ -164,6 +167,46 @@ def test_gradients_as_json_are_the_same(peers: Peers, make_plan: MakePlan, refer
     assert steps.fingerprints[0] == steps.fingerprints[1] == reference(plan)[0]
     assert ran.transitions == 2 * 2 * (1 + 8)
     assert peers.left() == []
+
+
+def test_a_peer_whose_database_averages_texts_is_not_dead(
+    peers: Peers, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While Lua runs, the database of rank 1 answers nobody, and rank 0 looks after it at the barrier."""
+    averaging, looked_after = threading.Event(), threading.Event()
+    ping, is_alive = TensorDatabase.ping, Peer.is_alive
+
+    def answers(database: TensorDatabase, answer_s: float = 1.0) -> bool:
+        busy = averaging.is_set() and database.port == urlsplit(peers.urls[1]).port
+        return not busy and ping(database, answer_s)
+
+    def looks(peer: Peer, rank: int, **how: Any) -> bool:
+        found = is_alive(peer, rank, **how)
+        if averaging.is_set():
+            looked_after.set()
+        return found
+
+    def before(name: str, rank: int, epoch: int, _: Any) -> None:
+        if (name, rank, epoch) == ("average_gradients", 1, 0):
+            averaging.set()
+            assert looked_after.wait(30)
+            averaging.clear()
+
+    monkeypatch.setattr(TensorDatabase, "ping", answers)
+    monkeypatch.setattr(Peer, "is_alive", looks)
+    plan = make_plan("spirt", workers=2, epochs=2, batches=1, batch_size=4, options={"gradients": "json"})
+    ran = peers.run(plan, before=before)
+    assert ran.outcome.details["deaths"] == []
+    assert ran.outcome.replicas_equal
+
+
+def test_texts_take_memory(make_plan: MakePlan) -> None:
+    """LeNet's gradient is counted as 1 MB. Of each of 2 peers: a light function, and a database with 3 gradients and 4
+    vectors more; a text is 6 of these, 20 while it is read, and 32 while it is written."""
+    (plain,) = architecture.resident_set(make_plan("spirt", workers=2, batches=3))
+    (texts,) = architecture.resident_set(make_plan("spirt", workers=2, batches=3, options={"gradients": "json"}))
+    assert plain.beside_mb == 2 * (256 + 4 + 3 + 4)
+    assert texts.beside_mb == 2 * (256 + 20 + 3 * 6 + 32 + 4)
 
 
 def test_an_accumulated_gradient_is_the_whole_minibatchs(

@@ -52,12 +52,14 @@ MEMBERSHIP = ("init_peers", "auth", "check_heartbeat")
 LEARNING = ("init_model", "compute_gradients", "check_convergence")
 SMALLEST_MB = 128
 SCANNED = 1000
+# In gradients of float32: the JSON text of one, one that a function reads as text, and a mean that is written as text.
+TEXT, READ_TEXT, WRITTEN_TEXT = 6, 20, 32
 LIGHT_MEMORY = Option(
     "light-memory",
     int,
     0,
     "Memory size, MB, of the functions that need no torch: membership, average, aggregation, update, next epoch; 0 for "
-    "256 MB and four gradients.",
+    "256 MB and four gradients, or twenty where a mean comes as JSON.",
 )
 
 if TYPE_CHECKING:
@@ -120,7 +122,7 @@ class Spirt(Architecture):
                 f"Functions without torch cannot have {light_mb} MB.",
                 f"choose {SMALLEST_MB} to {plan.memory_mb} MB (--memory), or 0 for the default.",
             )
-        if plan.options.get("gradients") == "json" and plan.options.get("averaging", "round-trip") != "round-trip":
+        if _has_texts(plan) and plan.options.get("averaging", "round-trip") != "round-trip":
             raise PlanError("JSON gradients are averaged by a round trip.", "leave out --averaging.")
         queue = str(plan.options.get(QUEUE.name, QUEUE.default))
         return Requirements(tensor_databases=plan.workers, queue=queue, state_machines=True)
@@ -128,7 +130,8 @@ class Spirt(Architecture):
     def resident_set(self, plan: Plan) -> tuple[ResidentPhase, ...]:
         """n small functions wait at the barrier for whoever computes last; n databases hold all gradients."""
         # Parameters, momentum, average and aggregate beside the minibatches' gradients.
-        database_mb = (plan.batches + 4) * gradient_mb(plan)
+        kept = TEXT * plan.batches + WRITTEN_TEXT if _has_texts(plan) else plan.batches
+        database_mb = (kept + 4) * gradient_mb(plan)
         return (ResidentPhase(self.name, 1, plan.workers * (_light_mb(plan) + database_mb)),)
 
     counts = staticmethod(counts)
@@ -433,7 +436,11 @@ def _failed(payload: Mapping[str, Any], rank: int) -> RunFailed:
     return RunFailed(str(payload.get("errorType", "Unknown")), str(payload.get("errorMessage", "")), rank)
 
 
+def _has_texts(plan: Plan) -> bool:
+    return Settings.of(plan).gradients == "json"
+
+
 def _light_mb(plan: Plan) -> int:
     """Memory size of the functions that need no torch, MB: two vectors are held at a time, two are in flight."""
-    enough_mb = 256 + 4 * gradient_mb(plan)
+    enough_mb = 256 + (READ_TEXT if _has_texts(plan) else 4) * gradient_mb(plan)
     return min(int(plan.options.get(LIGHT_MEMORY.name, LIGHT_MEMORY.default)) or enough_mb, plan.memory_mb)

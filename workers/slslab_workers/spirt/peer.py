@@ -109,13 +109,17 @@ class Peer:
             self._others[rank] = self._open.enter_context(database)
         return self._others[rank]
 
-    def is_alive(self, rank: int) -> bool:
-        """Whether a peer's database answers one of three pings, a second apart; False for one that is not trusted."""
+    def is_alive(self, rank: int, *, busy: bool = False) -> bool:
+        """Whether a peer's database answers one of three pings, a second apart; False for one that is not trusted.
+
+        Another one that may be `busy` (a script in Lua lets nobody else in for as long as it takes) need only take
+        connections.
+        """
         for attempt in range(PINGS):
             if attempt:
                 with self.tracer.span("wait", "wait"):
                     time.sleep(PING_INTERVAL_S)
-            if self._answers(rank):
+            if self._takes_connections(rank) if busy else self._answers(rank):
                 return True
         return False
 
@@ -125,11 +129,15 @@ class Peer:
 
     def _answers(self, rank: int) -> bool:
         """One ping; a peer that has not told its password yet is there if its port is."""
-        record = self.trusted().get(rank, {}) if rank != self.rank else {"password": ""}
-        if "password" in record:
+        if rank == self.rank or "password" in self.trusted().get(rank, {}):
             return self.database_of(rank).ping(PING_ANSWER_S)
+        return self._takes_connections(rank)
+
+    def _takes_connections(self, rank: int) -> bool:
+        """Whether another peer's database is there: its host takes connections, even if nothing is said on them."""
         with self.tracer.span("ping", "wait") as span:
             try:
+                record = self.trusted()[rank]
                 socket.create_connection((record["address"], record["port"]), PING_ANSWER_S).close()
                 return True
             except (KeyError, OSError):

@@ -123,7 +123,8 @@ def _pass_barrier(peer: Peer) -> dict[int, str]:
     Announced is also whom this peer has admitted, so that all agree who takes part from the next epoch.
 
     A peer that is missing is looked after every second; one whose database does not answer is dead, and one that is
-    silent until the barrier's time-out is left out of this epoch.
+    silent until the barrier's time-out is left out of this epoch. A database that averages texts answers nobody until
+    it is done.
     """
     barrier = Barrier(peer.queues, peer.plan.run, peer.rank)
     expected, newcomers, reachable = peer.taking_part(), joining.newcomers(peer), joining.reachable(peer)
@@ -141,7 +142,7 @@ def _pass_barrier(peer: Peer) -> dict[int, str]:
         if not missing or left_s <= 0:
             break
         for rank in sorted(missing):
-            if not peer.is_alive(rank):
+            if not peer.is_alive(rank, busy=peer.settings.gradients == "json"):
                 peer.mark_dead(rank)
                 expected.discard(rank)
         late = [rank for rank in newcomers if rank in missing & expected]
