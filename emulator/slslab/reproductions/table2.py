@@ -256,6 +256,12 @@ def _notes(played: Sequence[Played], calibration: Calibration, profile: Profile)
         "SPIRT's functions are those of the second epoch that found their environment warm.",
         "As released: what the authors' code does where it decides the result, with its log traffic to S3.",
     ]
+    for one in played:
+        if deaths := one.measured.document["details"].get("deaths"):
+            notes.append(
+                f"{one.key}: {len(deaths)} of {one.measured.plan.workers} peers were taken for dead while it was "
+                "recorded, and nobody waited for them from then on. In its whole bill all live."
+            )
     formats = sorted({plan.memory_format for plan in plans})
     if formats != ["default"]:
         notes.append(f"Memory formats: {', '.join(formats)}; the papers' code has PyTorch's default.")

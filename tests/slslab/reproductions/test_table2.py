@@ -4,6 +4,7 @@ import io
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from statistics import median
@@ -176,6 +177,16 @@ def test_spirt_as_released_has_a_whole_bill_and_a_place() -> None:
     whole = dict(ranking["whole bill, as released"])
     assert whole.keys() == set(NAMES)
     assert whole["spirt"] == pytest.approx(sum(released.values()))
+
+
+def test_peers_that_were_taken_for_dead_are_told() -> None:
+    recorded = read_measured(TRACES / "spirt", architectures())
+    details = {"deaths": [{"worker": 1, "epoch": 0, "time": 0.0, "found_by": 0}]}
+    run = replace(recorded, document={**recorded.document, "details": details})
+    own, book = Experiment("spirt", "lenet", released=False), load_book("aws-us-east-1")
+    found = build(paper(), Runs({own: run}, {}), load_profile("aws-us-east-1"), book, "replayed", lambda *_: None)
+    assert any("spirt, LeNet, canonical: 1 of 2 peers were taken for dead" in note for note in found["notes"])
+    assert not any("taken for dead" in note for note in document()["notes"])
 
 
 def test_printed_and_saved() -> None:
