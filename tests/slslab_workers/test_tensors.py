@@ -1,5 +1,6 @@
 """The tensor client and the scripts, against tensordb and, where REDISAI_URL names one, against a real RedisAI."""
 
+import json
 import os
 import socket
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ import torch
 from slslab.stack.tensors import EmbeddedTensorDatabases
 from slslab_workers import scripts
 from slslab_workers.events import Tracer
-from slslab_workers.tensors import NoTensor, TensorDatabase, TensorError, Unreachable, Vector
+from slslab_workers.tensors import PART, NoTensor, TensorDatabase, TensorError, Unreachable, Vector
 
 URLS = ["tensordb", *([os.environ["REDISAI_URL"]] if "REDISAI_URL" in os.environ else [])]
 P = 10_007
@@ -158,6 +159,15 @@ def test_average_of_json_as_released(database: TensorDatabase, events: list[dict
     assert script["bytes"] > 100
     with pytest.raises(TensorError, match="Error running script"):
         database.average_json("absent", 2, "synchronise")
+
+
+@pytest.mark.parametrize("parameters", [0, 1, PART, PART + 1, 2 * PART + 3])
+def test_json_is_what_python_writes(database: TensorDatabase, events: list[dict[str, Any]], parameters: int) -> None:
+    (vector,) = vectors(1, parameters)
+    database.push_json("list", vector, "synchronise", overhead=False)
+    expected = json.dumps(vector.tolist()).encode()
+    assert bytes(database.command("LINDEX", "list", -1)) == expected
+    assert events[0]["bytes"] == len(expected)
 
 
 def test_a_database_that_dies_or_hangs_is_unreachable(events: list[dict[str, Any]]) -> None:

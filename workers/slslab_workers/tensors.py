@@ -22,6 +22,8 @@ CONNECT_S = 5.0
 # A script over gigabytes takes seconds; a database that says nothing for this long is given up.
 ANSWER_S = 300.0
 HEADER_BYTES = 4096
+# Numbers that are made text at a time.
+PART = 1 << 16
 
 Reply = Any
 
@@ -117,9 +119,9 @@ class TensorDatabase:
     def push_json(self, key: str, vector: Vector, phase: str, *, overhead: bool = True) -> None:
         """Append a vector (P,) to a list as JSON text, as SPIRT's released code stores gradients."""
         with self.tracer.request("tensor.set", phase, self.resource(key), overhead=overhead) as span:
-            body = json.dumps(vector.tolist()).encode()
+            body = _as_json(vector)
             span.bytes = len(body)
-            self._ask("RPUSH", key, body)
+            self._ask("RPUSH", key, memoryview(body))
 
     def average_json(self, key: str, count: int, phase: str, *, overhead: bool = True) -> Vector:
         """Mean (P,) of the first `count` vectors of a list of JSON texts, added up in the database and sent as JSON."""
@@ -174,6 +176,16 @@ class TensorDatabase:
                     *("SOURCE", scripts.SOURCE),
                 )
         self._scripts_stored = True
+
+
+def _as_json(vector: Vector) -> bytearray:
+    """A vector (P,) as `json.dumps` writes its numbers, in parts: a list of all would take eight times its memory."""
+    body = bytearray(b"[")
+    for begin in range(0, vector.size, PART):
+        body += b", " if begin else b""
+        body += json.dumps(vector[begin : begin + PART].tolist())[1:-1].encode()
+    body += b"]"
+    return body
 
 
 class _Connection:
