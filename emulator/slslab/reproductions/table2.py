@@ -262,6 +262,11 @@ def _notes(played: Sequence[Played], calibration: Calibration, profile: Profile)
                 f"{one.key}: {len(deaths)} of {one.measured.plan.workers} peers were taken for dead while it was "
                 "recorded, and nobody waited for them from then on. In its whole bill all live."
             )
+    if any(plan.options.get("gradients") == "json" for plan in plans):
+        notes.append(
+            "SPIRT as released keeps gradients as JSON. A text is made in parts here; the released code makes it in "
+            "one piece, out of a list that takes Python 32 bytes a number: its peak is higher than what is measured."
+        )
     formats = sorted({plan.memory_format for plan in plans})
     if formats != ["default"]:
         notes.append(f"Memory formats: {', '.join(formats)}; the papers' code has PyTorch's default.")
