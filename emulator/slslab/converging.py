@@ -35,7 +35,7 @@ _target_option = click.option(
     "--target",
     type=click.FloatRange(0, 1, min_open=True),
     metavar="A",
-    help="The accuracy (0..1) to compare at; by default the largest multiple of 5 % that the most curves reach.",
+    help="The accuracy (0..1) to compare at; by default the largest multiple of 5 %, from 15, that most reach.",
 )
 
 
@@ -116,7 +116,7 @@ def _read(
     from slslab.papers import load_paper
     from slslab.replay.profiles import load_profile
     from slslab.reproductions import MODELS
-    from slslab.reproductions.curves import committed, read_curves, select
+    from slslab.reproductions.curves import committed, read_curves, select, sent_shares
     from slslab.reproductions.epochs import epoch_times, prepare
     from slslab.reproductions.experiments import committed as recorded
     from slslab.reproductions.experiments import experiments, read_all
@@ -126,5 +126,6 @@ def _read(
     curves = select(read_curves(accuracy or committed()), MODEL, dataset)
     with Bar() as bar, replayable("Table 2"):
         found = prepare(paper, read_all(recordings or recorded(), experiments(MODELS)).done, platform, book)
-        times = epoch_times(found, experiments([MODEL]), bar.report)
+        wanted = experiments([MODEL])
+        times = epoch_times(found, wanted, bar.report, sent_shares(curves, wanted))
     return paper, curves, found, pair_up(paper, MODEL, curves, times)

@@ -35,8 +35,8 @@ class Grid:
 
 
 def grids(document: Document) -> Iterator[Grid]:
-    """A grid for each column of the paper's table, then where one pattern wins, the rankings, and a group's bills after
-    another's."""
+    """A grid for each column of the paper's table, then where one pattern wins, the rankings, and the bills of each
+    group and variant."""
     for column in document["columns"]:
         found = _column(document, column)
         if found.rows:
@@ -46,9 +46,17 @@ def grids(document: Document) -> Iterator[Grid]:
     for ranking in document["rankings"]:
         yield _ranking(ranking)
     for group in dict.fromkeys(one["group"] for one in document["bills"]):
-        bills = [one for one in document["bills"] if one["group"] == group and one["lines"]]
-        if bills:
-            yield _bills(group, bills)
+        own = [one for one in document["bills"] if one["group"] == group]
+        for variant in dict.fromkeys(one["variant"] for one in own):
+            # What has one variant alone (instances) stands beside each.
+            bills = [
+                one
+                for one in own
+                if one["lines"]
+                and (one["variant"] == variant or sum(other["name"] == one["name"] for other in own) == 1)
+            ]
+            if bills:
+                yield _bills(f"{group}, {variant}", bills)
 
 
 def reasons(document: Document) -> list[str]:
@@ -164,7 +172,7 @@ def _ranking(ranking: Document) -> Grid:
     return Grid(title, headings, tuple(rows), caption=ranking["reason"], words=True)
 
 
-def _bills(group: str, bills: Sequence[Document]) -> Grid:
+def _bills(what: str, bills: Sequence[Document]) -> Grid:
     """What the paper counts, and every line that it leaves out."""
     lines = [{line["item"]: line for line in one["lines"]} for one in bills]
     rows = []
@@ -174,5 +182,5 @@ def _bills(group: str, bills: Sequence[Document]) -> Grid:
         rows.append((f"{item}{' (the paper)' * counted}", *amounts))
     totals = (sum(float(line["amount"]) for line in one["lines"]) for one in bills)
     rows.append(("whole bill", *(f"≈{total:.5f}" for total in totals)))
-    title = f"What the paper counts, and what it leaves out: {group}, USD per epoch"
-    return Grid(title, ("modelled", *(f"{one['name']}, {one['variant']}" for one in bills)), tuple(rows))
+    title = f"What the paper counts, and what it leaves out: {what}, USD per epoch"
+    return Grid(title, ("modelled", *(one["name"] for one in bills)), tuple(rows))

@@ -48,6 +48,10 @@ _MEANS: Mapping[str, Mapping[str, Value]] = {
 USUAL = ("lr", "momentum", "weight_decay", "seed", "memory_format")
 
 
+# The smallest accuracy to compare at, %: the next multiple of 5 above what guessing among ten classes has.
+LOWEST_TARGET = 15
+
+
 class CurveError(RequestError):
     """A curve's file that cannot be read."""
 
@@ -257,10 +261,23 @@ def curve_of(curves: Iterable[Curve], wanted: Rule, architecture: str) -> Curve 
     )
 
 
+def sent_shares(curves: Iterable[Curve], wanted: Iterable[Experiment]) -> dict[Experiment, float]:
+    """Of those whose curve has a filter, the share of the gradients that it let pass from the beginning to its end."""
+    curves = tuple(curves)
+    found = {}
+    for experiment in wanted:
+        curve = curve_of(curves, rule_of(experiment), experiment.architecture)
+        if curve is not None and (share := curve.share(curve.last)) is not None:
+            found[experiment] = share
+    return found
+
+
 def common_target(curves: Iterable[Curve]) -> float | None:
-    """The largest multiple of 5 % that the most curves reach; None if none reaches one."""
+    """The largest multiple of 5 % that the most curves reach; None if none reaches one above the guess of a class."""
     best = [one.best.accuracy for one in curves]
-    reached = {percent / 100: sum(accuracy >= percent / 100 for accuracy in best) for percent in range(5, 101, 5)}
+    reached = {
+        percent / 100: sum(accuracy >= percent / 100 for accuracy in best) for percent in range(LOWEST_TARGET, 101, 5)
+    }
     most = max(reached.values())
     return max(target for target, number in reached.items() if number == most) if most else None
 
@@ -268,9 +285,12 @@ def common_target(curves: Iterable[Curve]) -> float | None:
 def target_note(target: float | None, chosen: bool) -> Iterator[str]:
     """Where the accuracy that is compared at comes from, unless it was chosen."""
     if target is None:
-        yield "No curve reaches 5 %, so there is no accuracy at which they could be compared."
+        yield f"No curve reaches {LOWEST_TARGET} %, so there is no accuracy at which they could be compared."
     elif not chosen:
-        yield f"{target:.0%} is the largest multiple of 5 % that the most curves reach; --target chooses another."
+        yield (
+            f"{target:.0%} is the largest multiple of 5 %, above guessing, that the most curves reach; --target "
+            "chooses another."
+        )
 
 
 def _is(found: str, wanted: str) -> bool:

@@ -5,6 +5,7 @@ architectures alike: SPIRT's functions of an epoch run at the same time, and wai
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from slslab.billing import Book, compute_bill
 from slslab.errors import RequestError, RunError
@@ -90,11 +91,15 @@ def steady_epoch(one: Played, platform: Profile, book: Book, share: float | None
 
 
 def epoch_times(
-    recordings: Recordings, wanted: tuple[Experiment, ...], report: Callable[[str, int, int], None]
+    recordings: Recordings,
+    wanted: tuple[Experiment, ...],
+    report: Callable[[str, int, int], None],
+    shares: Mapping[Experiment, float] = MappingProxyType({}),
 ) -> dict[Experiment, EpochTime]:
-    """An epoch of each row, with the recorded share of its gradients; `report` hears how many are done."""
+    """An epoch of each row, with this share of its gradients sent, or else with that of the recording; `report` hears
+    how many are done."""
     found = {}
     for number, experiment in enumerate(wanted, 1):
-        found[experiment] = recordings.epoch(experiment)
+        found[experiment] = recordings.epoch(experiment, shares.get(experiment))
         report("playing epochs", number, len(wanted))
     return found

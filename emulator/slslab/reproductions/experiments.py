@@ -27,6 +27,8 @@ ENDED = {
 }
 # SPIRT's functions are all new in the first epoch, and what they take then is no epoch's usual time.
 EPOCHS = {"spirt": 2}
+# MLLess's filter keeps the first updates back: in as few minibatches as suffice for others it would send none.
+FILTERED, FILTERED_TIMES = "mlless", 3
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,11 @@ class Experiment:
         """In words."""
         return "as released" if self.released else "canonical"
 
+    def batches(self, sample: "Sample") -> int:
+        """Minibatches of each worker and epoch."""
+        filtered = self.architecture == FILTERED and not self.released
+        return min(BATCHES, sample.batches * FILTERED_TIMES) if filtered else sample.batches
+
     def values(self, sample: "Sample") -> dict[str, Any]:
         """What `slslab run` would be given."""
         return {
@@ -54,7 +61,7 @@ class Experiment:
             "dataset": sample.dataset,
             "workers": WORKERS,
             "batch_size": BATCH_SIZE,
-            "batches": sample.batches,
+            "batches": self.batches(sample),
             "epochs": EPOCHS.get(self.architecture, 1),
             "memory": str(RECORDED_MB[self.model]),
             "as_released": self.released,
@@ -66,7 +73,8 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Sample:
-    """What of Table 2's epoch is run: so many of its minibatches, of these images, in this memory format."""
+    """What of Table 2's epoch is run: so many of its minibatches (of MLLess more), of these images, in this memory
+    format."""
 
     batches: int
     dataset: str
@@ -130,7 +138,7 @@ def record_all(
     being made. RequestError if one of another plan is there; RunError if one fails otherwise, or none is done."""
     wanted = tuple(wanted)
     missing = [one for one in wanted if not _is_there(directory, one, sample)]
-    estimate_s = estimate_seconds(missing, sample.batches)
+    estimate_s = estimate_seconds(missing, sample)
     if missing:
         kept = f", {len(wanted) - len(missing)} of {len(wanted)} are there" if len(missing) < len(wanted) else ""
         tell(f"{len(missing)} runs to make{kept}; about {max(1, round(estimate_s / 60))} min on this host.")
@@ -146,7 +154,7 @@ def record_all(
             raise RunError(f"The run {place} failed: {trouble['message']}", trouble["hint"])
         outcome = f"failed, {why}" if why else f"{document['seconds']['measured']:.0f} s"
         spent = time.monotonic() - began
-        done = _work(missing[:number], sample.batches) / _work(missing, sample.batches)
+        done = _work(missing[:number], sample) / _work(missing, sample)
         tell(
             f"{one.name}: {outcome}; {number} of {len(missing)} runs, "
             f"about {max(0.0, spent / done - spent) / 60:.0f} min to go."
@@ -177,13 +185,13 @@ def _is_there(directory: Path, one: Experiment, sample: Sample) -> bool:
     return True
 
 
-def _work(runs: Iterable[Experiment], batches: int) -> float:
+def _work(runs: Iterable[Experiment], sample: Sample) -> float:
     """Minibatches to compute, in units of MobileNet's, and for each run what it takes beside them."""
     weight: Mapping[str, float] = {"mobilenet": 1.0, "resnet18": 3.0}
-    return sum(EPOCHS.get(one.architecture, 1) * batches * WORKERS * weight[one.model] + 16 for one in runs)
+    return sum(EPOCHS.get(one.architecture, 1) * one.batches(sample) * WORKERS * weight[one.model] + 16 for one in runs)
 
 
-def estimate_seconds(runs: list[Experiment], batches: int) -> float:
+def estimate_seconds(runs: list[Experiment], sample: Sample) -> float:
     """From one minibatch of MobileNet, an eighth as large, computed now: seconds of all runs on this host."""
     if not runs:
         return 0.0
@@ -197,4 +205,4 @@ def estimate_seconds(runs: list[Experiment], batches: int) -> float:
     compute_gradient(model, inputs, targets)
     began = time.monotonic()
     compute_gradient(model, inputs, targets)
-    return _work(runs, batches) * 8 * (time.monotonic() - began)
+    return _work(runs, sample) * 8 * (time.monotonic() - began)

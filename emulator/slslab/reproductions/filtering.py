@@ -12,7 +12,17 @@ from typing import Any
 from slslab.errors import RequestError
 from slslab.papers import Paper, Row
 from slslab.recomputing import recompute
-from slslab.reproductions.curves import PROOFS, Curve, Point, common_target, curve_of, rule, rule_of, target_note
+from slslab.reproductions.curves import (
+    LOWEST_TARGET,
+    PROOFS,
+    Curve,
+    Point,
+    common_target,
+    curve_of,
+    rule,
+    rule_of,
+    target_note,
+)
 from slslab.reproductions.documents import Cell, ReproducedRow, head
 from slslab.reproductions.epochs import EpochTime, Recordings
 from slslab.reproductions.experiments import BATCHES, WORKERS, Experiment
@@ -110,7 +120,7 @@ def _arm(name: str, curve: Curve | None, recordings: Recordings, experiment: Exp
     if curve is None:
         missing = f"there is no curve {WORDS[name]}"
     elif accuracy is None:
-        missing = "no curve reaches 5 %"
+        missing = f"no curve reaches {LOWEST_TARGET} %"
     else:
         missing = "" if point else f"{WORDS[name]}, {accuracy:.0%} not reached in {curve.last.epoch} epochs"
     share = 1.0 if name == "without" else None

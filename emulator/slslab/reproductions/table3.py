@@ -107,8 +107,8 @@ def time_notes(progressions: Sequence[Progression], recordings: Recordings) -> I
     for one in progressions:
         if one.epoch.seconds is not None and one.epoch.share < 1:
             yield (
-                f"{one.label}: an epoch sends {one.epoch.share:.1%} of the gradients, as the recorded minibatches did; "
-                "the curve's own share changes from epoch to epoch."
+                f"{one.label}: an epoch sends {one.epoch.share:.1%} of the gradients, the mean of its curve, which "
+                "differs from epoch to epoch; in the model they are spread evenly, in sixteenths or simpler."
             )
     if any(one.experiment.released and one.epoch.seconds is not None for one in progressions):
         yield (

@@ -21,6 +21,7 @@ from slslab.reproductions.curves import (
     rule,
     rule_of,
     select,
+    sent_shares,
     target_note,
 )
 from slslab.reproductions.experiments import Experiment
@@ -56,6 +57,13 @@ def test_why_it_ended(tmp_path: Path, ended: str | None, words: str) -> None:
 def test_without_a_filter_nothing_is_said_of_shares(tmp_path: Path) -> None:
     curve = made(tmp_path, "allreduce", [0.1])
     assert curve.share(curve.last) is None
+
+
+def test_a_filters_share_is_that_of_the_curve(tmp_path: Path) -> None:
+    """24, 24 and 24 of 96 gradients; what has no filter has no share of its own."""
+    curves = [made(tmp_path, "mlless", [0.1, 0.2, 0.3], sent=24), made(tmp_path, "allreduce", [0.1])]
+    wanted = [Experiment(name, "mobilenet", released=False) for name in ("mlless", "allreduce", "spirt")]
+    assert sent_shares(curves, wanted) == {wanted[0]: 0.25}
 
 
 @pytest.mark.parametrize(
@@ -154,7 +162,9 @@ def test_common_target(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert common_target(curves) == 0.20
     assert common_target(curves[:2]) == 0.60
-    assert common_target([made(tmp_path, "spirt", [0.01], name="nothing")]) is None
+    assert common_target([made(tmp_path, "spirt", [0.149], name="guesses")]) is None, (
+        "one of ten classes is right by luck"
+    )
     assert "--target" in next(target_note(0.2, chosen=False))
     assert list(target_note(0.2, chosen=True)) == []
     assert "No curve" in next(target_note(None, chosen=False))

@@ -105,8 +105,10 @@ def recordings() -> Recordings:
 def test_all_architectures() -> None:
     wanted = tuple(Experiment(name, "lenet", released) for name in NAMES for released in (False, True))
     told: list[tuple[str, int, int]] = []
-    found = epoch_times(recordings(), wanted, lambda *one: told.append(one))
+    filtered = Experiment("mlless", "lenet", False)
+    found = epoch_times(recordings(), wanted, lambda *one: told.append(one), {filtered: 0.5})
     assert told[-1][1:] == (10, 10)
+    assert found[filtered].share == 0.5
     for one, time in found.items():
         if one not in recordings().played:
             assert (time.seconds, time.reason) == (None, f"there is no recording {one.name}")

@@ -73,6 +73,14 @@ def test_all_rows_in_both_variants() -> None:
     ]
 
 
+@pytest.mark.parametrize(("batches", "filtered"), [(4, 12), (7, 21), (9, 24), (24, 24)])
+def test_a_filter_has_minibatches_to_send_in(batches: int, filtered: int) -> None:
+    sample = Sample(batches, "synthetic")
+    found = {one.name: one.values(sample)["batches"] for one in experiments.experiments(("mobilenet",))}
+    assert {name for name, number in found.items() if number != batches} <= {"mobilenet-mlless"}
+    assert found["mobilenet-mlless"] == filtered
+
+
 def test_made_one_after_another(made: list[str], record: Callable[..., list[str]]) -> None:
     told = record(ALLREDUCE, RELEASED)
     assert made == ["mobilenet-allreduce", "mobilenet-allreduce-as-released"]

@@ -11,7 +11,7 @@ from slslab.reports.grids import Document, grids, notes, reasons
 from slslab.reports.pages.markdown import paragraph, table
 from slslab.reproductions import MODELS, communication, filtering, table2, table3
 from slslab.reproductions.curves import committed as committed_curves
-from slslab.reproductions.curves import read_curves, select
+from slslab.reproductions.curves import read_curves, select, sent_shares
 from slslab.reproductions.epochs import epoch_times, prepare
 from slslab.reproductions.exchanges import read_exchanges
 from slslab.reproductions.experiments import committed as recorded
@@ -45,7 +45,9 @@ def build() -> str:
         parts += ["## Accuracy by time", paragraph(f"Not recorded yet. {error.message}")]
     else:
         recordings = prepare(paper, runs.done, platform, book)
-        progressions = pair_up(paper, CURVES_OF, curves, epoch_times(recordings, experiments([CURVES_OF]), _unheard))
+        wanted = experiments([CURVES_OF])
+        times = epoch_times(recordings, wanted, _unheard, sent_shares(curves, wanted))
+        progressions = pair_up(paper, CURVES_OF, curves, times)
         parts += _section("table3", table3.build(paper, progressions, recordings, None))
         parts += _section("mlless-filter", filtering.build(paper, curves, recordings, CURVES_OF, None))
     in_database = build_in_database(paper, found, tuple(found.models), platform, "replayed")
