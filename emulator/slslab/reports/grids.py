@@ -12,6 +12,8 @@ DIGITS = {
     "epochs": 0, "steps": 0, "updates": 0, "messages": 0, "B": 0,
 }  # fmt: skip
 NOTHING = "–"
+# What the horizontal axis of a curve by epoch is named.
+EPOCHS = "epochs"
 # Patterns that may win, by the name that documents have for them.
 PATTERNS = {"scatterreduce": "ScatterReduce", None: "tie", "allreduce": "AllReduce"}
 # Behind a recomputed figure: it is not the printed one, or it is but for rounding.
@@ -35,14 +37,19 @@ class Grid:
 
 
 def grids(document: Document) -> Iterator[Grid]:
-    """A grid for each column of the paper's table, then where one pattern wins, the rankings, and the bills of each
-    group and variant."""
+    """A grid for each column of the paper's table, then where one pattern wins, curves by epoch, the rankings, and the
+    bills of each group and variant."""
     for column in document["columns"]:
         found = _column(document, column)
         if found.rows:
             yield found
     if any("intervals" in row for row in document["rows"]):
         yield thresholds(document)
+    pictures = [curve for curve in document["curves"] if curve["x"]["title"] == EPOCHS]
+    for number, curve in enumerate(pictures):
+        # Two variants may share all their curves.
+        if all(curve["lines"] != other["lines"] for other in pictures[:number]):
+            yield _by_epoch(curve)
     for ranking in document["rankings"]:
         yield _ranking(ranking)
     for group in dict.fromkeys(one["group"] for one in document["bills"]):
@@ -170,6 +177,17 @@ def _ranking(ranking: Document) -> Grid:
     title = f"Ranking: {ranking['title']} ({ranking['unit']}): {ranking['verdict']}"
     headings = ("", *(str(place + 1) for place in range(places)))
     return Grid(title, headings, tuple(rows), caption=ranking["reason"], words=True)
+
+
+def _by_epoch(curve: Document) -> Grid:
+    """What each line has at the end of each epoch."""
+    lines = [dict(zip(line["x"], line["y"], strict=True)) for line in curve["lines"]]
+    epochs = sorted({epoch for line in lines for epoch in line})
+    rows = [
+        (f"{epoch:.0f}", *(f"{line[epoch]:.2f}" if epoch in line else NOTHING for line in lines)) for epoch in epochs
+    ]
+    title = f"{curve['title']}: {curve['y']['title']} ({curve['y']['unit']})"
+    return Grid(title, (EPOCHS, *(line["name"] for line in curve["lines"])), tuple(rows))
 
 
 def _bills(what: str, bills: Sequence[Document]) -> Grid:

@@ -4,7 +4,6 @@ alone: recordings are played, nothing is run."""
 from collections.abc import Iterator, Sequence
 
 from slslab.billing import load_book
-from slslab.errors import RunError
 from slslab.papers import load_paper
 from slslab.replay.profiles import load_profile
 from slslab.reports.grids import Document, grids, notes, reasons
@@ -38,29 +37,26 @@ def build() -> str:
     found = measurements.read(measurements.committed())
     parts = [TITLE, paragraph(INTRODUCTION.strip())]
     parts += _section("table2 --fidelity replayed", table2.build(paper, runs, platform, book, "replayed", _unheard))
-    try:
-        curves = select(read_curves(committed_curves()), CURVES_OF, DATASET)
-    except RunError as error:
-        # That there are none yet is a result of its own, and no reason to keep the others from the page.
-        parts += ["## Accuracy by time", paragraph(f"Not recorded yet. {error.message}")]
-    else:
-        recordings = prepare(paper, runs.done, platform, book)
-        wanted = experiments([CURVES_OF])
-        times = epoch_times(recordings, wanted, _unheard, sent_shares(curves, wanted))
-        progressions = pair_up(paper, CURVES_OF, curves, times)
-        parts += _section("table3", table3.build(paper, progressions, recordings, None))
-        parts += _section("mlless-filter", filtering.build(paper, curves, recordings, CURVES_OF, None))
+    curves = select(read_curves(committed_curves()), CURVES_OF, DATASET)
+    recordings = prepare(paper, runs.done, platform, book)
+    wanted = experiments([CURVES_OF])
+    times = epoch_times(recordings, wanted, _unheard, sent_shares(curves, wanted))
+    progressions = pair_up(paper, CURVES_OF, curves, times)
+    parts += _section("table3", table3.build(paper, progressions, recordings, None))
+    parts += _section(
+        "mlless-filter", filtering.build(paper, curves, recordings, CURVES_OF, None), ": the filter of MLLess"
+    )
     in_database = build_in_database(paper, found, tuple(found.models), platform, "replayed")
-    parts += _section("in-database --fidelity replayed", in_database)
+    parts += _section("in-database --fidelity replayed", in_database, ": the databases of SPIRT")
     for name, source in communication.SOURCES.items():
         parts += _section(name, _patterns(name, source))
     return "\n\n".join(parts) + "\n"
 
 
-def _section(command: str, document: Document) -> Iterator[str]:
-    """A reproduction, and the command that prints it."""
+def _section(command: str, document: Document, part: str = "") -> Iterator[str]:
+    """A reproduction, and the command that prints it; `part` is which of the paper's table it is."""
     title, paper = document["table"]["title"], document["paper"]
-    yield f"## {title}"
+    yield f"## {title}{part}"
     yield paragraph(f"{document['table']['source']} of {paper['title']} ({paper['published']}).")
     yield f"```\n$ slslab reproduce {command}\n```"
     yield from reproduction(document)
