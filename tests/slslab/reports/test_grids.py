@@ -5,7 +5,7 @@ from typing import Any
 from slslab.reports.grids import grids
 
 
-def curve(title: str, x: str, *lines: tuple[str, list[float], list[float]]) -> dict[str, Any]:
+def curve(title: str, x: str, *lines: tuple[str, list[int], list[float]]) -> dict[str, Any]:
     return {
         "title": title,
         "x": {"title": x, "unit": ""},
