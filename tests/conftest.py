@@ -11,8 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from slslab.limits import lambda_limits
+
+# A host that is busy with other tests is no failure of an example.
+settings.register_profile("unhurried", deadline=None)
+settings.load_profile("unhurried")
 
 # What takes longest begins first, so that in the end no process works on while all others have nothing left to do.
 LONGEST = (

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from slslab.errors import HostError, RunError
@@ -174,7 +174,6 @@ def test_host_delay_is_interpolated_between_samples(tmp_path: Path) -> None:
     st.lists(st.integers(-50, 2500), min_size=2, max_size=20).map(sorted),
     st.integers(0, 2**62),
 )
-@settings(deadline=None)
 def test_delays_of_adjoining_events_add_up(ticks: list[tuple[int, int]], edges: list[int], boot: int) -> None:
     """Each lies between nothing and its event's length, whenever the host was booted; together they lose nothing."""
     walls = list(accumulate((wall + 1 for wall, _ in ticks), initial=boot + 50))
@@ -206,7 +205,6 @@ def test_delays_of_adjoining_events_add_up(ticks: list[tuple[int, int]], edges: 
         max_size=40,
     )
 )
-@settings(deadline=None)
 def test_causes_are_acyclic_and_begin_before_their_effects_end(events: list[dict[str, Any]]) -> None:
     """Whatever the events are, also where a function with threads makes them overlap."""
     with TemporaryDirectory() as directory:
