@@ -64,6 +64,8 @@ def differences(played: Sequence[Played], calibration: Calibration, profile: Pro
     """How far apart runs of one model are in what mostly is the same computation, and models in what a speed gives."""
     spent: dict[str, list[float]] = {}
     for one in played:
+        if one.measured.plan.options.get("gradients") == "json":  # to make and to read texts is another computation
+            continue
         spent.setdefault(one.row.group, []).append(estimate(cpu_calls(one.measured.recording), BATCHES).value)
     ranges = "; ".join(f"{name} {min(values):.1f} to {max(values):.1f} s" for name, values in spent.items())
     yield (
