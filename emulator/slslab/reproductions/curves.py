@@ -172,7 +172,9 @@ def rule(architecture: str, options: Mapping[str, Value]) -> Rule:
     found |= options
     found = {name: value for name, value in found.items() if name not in PLACES}
     if found.get("filter") == "none":
-        found.pop("threshold", None)
+        # All send everything, and the mean over the senders is that over all.
+        for name in ("threshold", "mean-over"):
+            found.pop(name, None)
     common = {name: value for name, value in found.items() if name in COMMON}
     if {name: value for name, value in found.items() if name not in COMMON} == _MEANS.get(architecture):
         return Rule(MEAN, tuple(sorted(common.items())))

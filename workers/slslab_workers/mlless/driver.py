@@ -69,6 +69,15 @@ class MLLess(Architecture):
         ),
         Option("threshold", float, 1.0, "The filter's threshold: larger sends less, 0 everything, inf nothing."),
         Option(
+            "mean-over",
+            str,
+            "workers",
+            "What the sum of a step's updates is divided by: workers counts every gradient once and as much as any "
+            "other, as the original does; senders divides by those who sent in this step, which suits Adam alone.",
+            ("workers", "senders"),
+            released="senders",
+        ),
+        Option(
             "store",
             str,
             "tensordb",
@@ -136,7 +145,7 @@ class MLLess(Architecture):
     pattern = staticmethod(pattern)
 
     def replicas(self) -> "type[Replicas]":
-        """The mean of what is significant."""
+        """What is significant, when it is."""
         from slslab_workers.mlless.replicas import MLLessReplicas
 
         return MLLessReplicas

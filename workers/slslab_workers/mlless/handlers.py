@@ -72,7 +72,7 @@ class MLLessWorker(Worker):
                 self._tensors.close()
 
     def synchronise(self, state: WorkerState, step: Step) -> bool:
-        """Send what is significant, and update with the mean of what anybody sent, if anybody did.
+        """Send what is significant, and update with the sum of it over the divisor, if anybody sent anything.
 
         That is seven lines of the log, whatever is sent.
         """
@@ -95,8 +95,9 @@ class MLLessWorker(Worker):
         if received:
             with self.tracer.span("reduce", "synchronise"):
                 parts = [self._filter.decode(stored, step.gradient.numel()) for stored in received]
-                mean = gradients.mean_in_rank_order(parts)
-            self.update(state, mean)
+                divisor = self._settings.divisor(len(self._schedule(state).ranks), len(parts))
+                aggregate = gradients.sum_in_rank_order(parts).div_(divisor)
+            self.update(state, aggregate)
         self._log.append("model updated" if received else "no update")
         self.ended = decision["end"]
         if decision["removed"] is not None:

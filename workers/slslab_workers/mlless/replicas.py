@@ -15,7 +15,7 @@ BELOW = "below"
 
 
 class MLLessReplicas(Replicas):
-    """They update with the mean of what is significant, if anything is; each keeps a residual of its own."""
+    """They update with what is significant, if anything is; each keeps a residual of its own."""
 
     def __init__(
         self, plan: Plan, samples: Samples, device: str = "cpu", heard: Callable[[], None] = lambda: None
@@ -45,7 +45,8 @@ class MLLessReplicas(Replicas):
                 significant.append(self._filter.decode(update, gradient.numel()))
         self._sent += len(significant)
         if significant:
-            self.update(gradients.mean_in_rank_order(significant))
+            divisor = self._settings.divisor(len(self.states), len(significant))
+            self.update(gradients.sum_in_rank_order(significant).div_(divisor))
         notes = self.states[0].notes
         losses = self._losses[-len(self.states) :]
         notes[BELOW] = self._settings.count_below(sum(losses) / len(losses), notes.get(BELOW, 0))

@@ -16,12 +16,14 @@ SUPERVISOR = -1
 
 @dataclass(frozen=True)
 class Settings:
-    """`filter` none, norm-ratio or coordinate, with its `threshold`; `store` tensordb or s3; `end_threshold` is the
-    loss at or below which training ends after ten steps in a row; `max_time` (s, 0 for none). Workers are removed only
-    with `remove_threshold` (per cent) and `remove_interval` (s), both None or neither."""
+    """`filter` none, norm-ratio or coordinate, with its `threshold`; an aggregate is the mean over all `workers`, or
+    over the `senders` among them; `store` tensordb or s3; `end_threshold` is the loss at or below which training ends
+    after ten steps in a row; `max_time` (s, 0 for none). Workers are removed only with `remove_threshold` (per cent)
+    and `remove_interval` (s), both None or neither."""
 
     filter: str
     threshold: float
+    mean_over: str
     store: str
     end_threshold: float
     max_time: float
@@ -45,6 +47,15 @@ class Settings:
         """Whether workers may be removed."""
         return self.remove_threshold is not None
 
+    def divisor(self, workers: int, senders: int) -> int:
+        """By what the sum of a step's significant updates is divided, of so many workers that took part.
+
+        With all of them every gradient counts once and for 1/n, when it is sent: the original adds updates as they are,
+        so nothing depends on who happens to send at once. The released code divides by those whose updates came, of
+        which each may hold many steps' gradients; its Adam does not see that scale, SGD does (protocol reference 5.6).
+        """
+        return workers if self.mean_over == "workers" else senders
+
     def count_below(self, loss: float, below: int) -> int:
         """Steps in a row at or below the end threshold, the last one of this mean loss, after `below` before it."""
         return below + 1 if loss <= self.end_threshold else 0
@@ -57,6 +68,7 @@ class Settings:
         return cls(
             filter=str(given.get("filter", "norm-ratio")),
             threshold=float(given.get("threshold", 1.0)),
+            mean_over=str(given.get("mean-over", "workers")),
             store=str(given.get("store", "tensordb")),
             end_threshold=float(given.get("end-threshold", 0.0)),
             max_time=float(given.get("max-time", 0.0)),
