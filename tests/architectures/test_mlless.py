@@ -85,10 +85,11 @@ def test_an_infinite_threshold_sends_nothing_and_ends(
     assert_exact(trained, plan, updates=[0] * 4)
 
 
-@pytest.mark.parametrize("store_name", STORES)
+@pytest.mark.parametrize(("store_name", "mean_over"), [("tensordb", "workers"), ("s3", "senders")])
 @pytest.mark.parametrize(("name", "threshold"), [("norm-ratio", 0.4), ("coordinate", 1.0)])
 def test_with_a_filter_replicas_stay_equal_and_counts_are_exact(
     store_name: str,
+    mean_over: str,
     name: str,
     threshold: float,
     train: Train,
@@ -106,7 +107,8 @@ def test_with_a_filter_replicas_stay_equal_and_counts_are_exact(
         announce(self, position)
 
     monkeypatch.setattr(handlers.MLLessWorker, "_announce", count)
-    plan = make({"filter": name, "threshold": threshold, "store": store_name}, workers=3, epochs=3)
+    options = {"filter": name, "threshold": threshold, "store": store_name, "mean-over": mean_over}
+    plan = make(options, workers=3, epochs=3)
     trained = train(plan)
     assert 0 < len(announced) == len(set(announced))
     if name == "norm-ratio":

@@ -112,8 +112,8 @@ def reference(plan: Plan, removals: Removals) -> tuple[dict[int, list[str]], dic
         sent.append(len(updates))
         for state in states.values():
             if updates:
-                mean = gradients.sum_in_rank_order(updates).div_(len(updates))
-                gradients.set_gradient(state.model, mean)
+                # Over those who took part in the step, who may be fewer than at the beginning.
+                gradients.set_gradient(state.model, gradients.sum_in_rank_order(updates).div_(len(states)))
                 state.optimiser.step()
         numbers = {rank: (number + len(states)) % (n * b) for rank, number in numbers.items()}
         step += 1

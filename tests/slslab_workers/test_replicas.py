@@ -121,6 +121,35 @@ def test_significant_updates_are_counted(options: dict[str, Any], sent: int, upd
     assert (told.sent, told.updates, told.minibatches) == (sent, updates, 6)
 
 
+@pytest.mark.parametrize("mean_over", ["workers", "senders"])
+def test_the_sum_of_significant_updates_is_divided_by_all_workers_or_by_who_sent(mean_over: str) -> None:
+    """Three workers, plain SGD: a residual a worker, sent when the norms' ratios add up to more than 0.25."""
+    options = {"threshold": 0.25, "mean-over": mean_over}
+    plan = make_plan("mlless", batches=8, batch_size=2, momentum=0.0, weight_decay=0.0, options=options)
+    replicas, samples = make_replicas(plan), Samples(plan)
+    told = replicas.train_epoch()
+    state = WorkerState.fresh(plan, 0)
+    residuals: list[list[torch.Tensor]] = [[], [], []]
+    ratios = [0.0, 0.0, 0.0]
+    senders = []
+    for step in range(8):
+        weights = gradients.flatten(state.model.parameters())
+        sent = []
+        for rank in range(3):
+            residuals[rank].append(backward(state, samples, 0, rank, step))
+            ratios[rank] += float(sum(residuals[rank]).norm() / weights.norm())  # type: ignore[union-attr]
+            if ratios[rank] > 0.25:
+                sent.append(sum(residuals[rank]))
+                residuals[rank], ratios[rank] = [], 0.0
+        senders.append(len(sent))
+        if sent:
+            aggregate = sum(sent) / (3 if mean_over == "workers" else len(sent))
+            gradients.write_parameters(state.model, weights - plan.lr * aggregate)
+    assert {1, 2} & set(senders), "in some step only some send"
+    assert told.sent == sum(senders)
+    torch.testing.assert_close(replicas.parameters(), gradients.flatten(state.model.parameters()), rtol=0, atol=1e-6)
+
+
 def test_mlless_ends_after_ten_steps_at_or_below_the_threshold() -> None:
     plan = make_plan("mlless", workers=2, batches=4, batch_size=4, epochs=5, options={"end-threshold": 1e9})
     replicas = make_replicas(plan)

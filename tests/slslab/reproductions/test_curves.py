@@ -134,7 +134,9 @@ def test_where_and_when_do_not_matter() -> None:
     assert rule("spirt", {"averaging": "naive", "queue": "embedded"}) == rule("spirt", {})
     assert rule("mlless", {"store": "s3", "log-traffic": True}) == rule("mlless", {})
     assert rule("mlless", {"threshold": 2.0}) != rule("mlless", {})
-    assert rule("mlless", {"filter": "none", "threshold": 2.0}) == rule("mlless", {"filter": "none"})
+    assert rule("mlless", {"mean-over": "senders"}) != rule("mlless", {})
+    for ignored in ({"threshold": 2.0}, {"mean-over": "senders"}):
+        assert rule("mlless", {"filter": "none", **ignored}) == rule("mlless", {"filter": "none"})
 
 
 def test_the_usual_curve_is_chosen_then_ones_own_then_the_longest(tmp_path: Path) -> None:
