@@ -341,15 +341,21 @@ def test_doctor(slslab: Slslab) -> None:
     assert "not a security boundary" in found["isolation"]["hint"]
 
 
-def begin(environment: dict[str, str], out: Path, architecture: str) -> Iterator[subprocess.Popen[str]]:
-    """Start a long run and wait until its workers train."""
-    command = [*COMMAND, "run", architecture, "--workers", "2", "--epochs", "60", "--out", str(out), "--json"]
+def begin(
+    environment: dict[str, str], out: Path, *arguments: str, until: str = "update"
+) -> Iterator[subprocess.Popen[str]]:
+    """Start a long command and wait until the trace of the run in `out` has such an operation."""
     process = subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        [*COMMAND, *arguments],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
     log = out / "trace.jsonl"
     deadline = time.monotonic() + 60
-    while not (log.exists() and '"op":"update"' in log.read_text()):
+    while not (log.exists() and f'"op":"{until}"' in log.read_text()):
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -395,7 +401,8 @@ def test_no_ending_leaves_anything_but_the_trace(
     slslab: Slslab, environment: dict[str, str], tmp_path: Path, architecture: str, number: signal.Signals, code: int
 ) -> None:
     out = tmp_path / "run"
-    [process] = begin(environment, out, architecture)
+    command = ("run", architecture, "--workers", "2", "--epochs", "60", "--out", str(out), "--json")
+    [process] = begin(environment, out, *command)
     sockets = object_store_sockets(process.pid)
     assert sockets
     assert len(remains(process.pid)) >= 4, "two workers, an S3 server, control groups"
@@ -419,6 +426,22 @@ def test_no_ending_leaves_anything_but_the_trace(
         assert json.loads(stdout)["run"] == document["run"]
         metered = document["invocations"] + len(document["instances"])
         assert metered == 2, "what was ended is metered and billed"
+
+
+def test_an_interrupted_table_leaves_no_process_and_the_run_that_was_made(
+    slslab: Slslab, environment: dict[str, str], tmp_path: Path
+) -> None:
+    """The first of its nine runs, SPIRT's at full size."""
+    table, out = tmp_path / "table", tmp_path / "table" / "mobilenet-spirt"
+    command = ("reproduce", "table2", "--model", "mobilenet", "--dataset", "synthetic", "--out", str(table))
+    [process] = begin(environment, out, *command, until="invoke")
+    os.kill(process.pid, signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=60)
+    assert (process.returncode, stdout) == (130, ""), stderr
+    assert "\nInterrupted: 0 of 9 runs are there; the same command goes on with the others.\n" in stderr
+    assert remains(process.pid) == []
+    assert [place.name for place in table.iterdir()] == [out.name]
+    assert json.loads(slslab("show", str(out), "--json").stdout)["error"]["type"] == "Interrupted"
 
 
 @pytest.mark.alone

@@ -135,7 +135,8 @@ def record_all(
     """Make the runs that the directory does not have, one after another; what is there with the same plan is kept.
 
     A run that was interrupted, or failed, is made again. One that a limit of Lambda ends does not keep the others from
-    being made. RequestError if one of another plan is there; RunError if one fails otherwise, or none is done."""
+    being made. RequestError if one of another plan is there; RunError if one fails otherwise, or none is done;
+    KeyboardInterrupt if one is interrupted."""
     wanted = tuple(wanted)
     missing = [one for one in wanted if not _is_there(directory, one, sample)]
     estimate_s = estimate_seconds(missing, sample)
@@ -151,6 +152,11 @@ def record_all(
         why = _ended(place)
         if document["status"] != "done" and why is None:
             trouble = document["error"]
+            if trouble["type"] == "Interrupted":
+                made = len(wanted) - len(missing) + number - 1
+                tell(f"Interrupted: {made} of {len(wanted)} runs are there; the same command goes on with the others.")
+                # The run took it as its own end.
+                raise KeyboardInterrupt
             raise RunError(f"The run {place} failed: {trouble['message']}", trouble["hint"])
         outcome = f"failed, {why}" if why else f"{document['seconds']['measured']:.0f} s"
         spent = time.monotonic() - began

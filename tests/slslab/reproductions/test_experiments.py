@@ -117,7 +117,7 @@ def test_another_plan_is_never_overwritten(made: list[str], record: Callable[...
 def test_a_run_that_fails_is_named(
     made: list[str], record: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    failed = {"status": "failed", "error": {"message": "Killed.", "hint": "more --memory"}}
+    failed = {"status": "failed", "error": {"type": "Unhandled", "message": "Killed.", "hint": "more --memory"}}
     monkeypatch.setattr(experiments, "run_plan", lambda *_, **__: failed)
     with pytest.raises(RunError, match="mobilenet-allreduce failed: Killed"):
         record(ALLREDUCE)
