@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
@@ -181,11 +182,11 @@ def rule(architecture: str, options: Mapping[str, Value]) -> Rule:
     return Rule(architecture, tuple(sorted(found.items())))
 
 
-def rule_of(experiment: Experiment) -> Rule:
-    """The rule of a row of the paper, canonical or as released."""
-    options = architectures()[experiment.architecture].options
-    released = {one.name: one.released for one in options if experiment.released and one.released is not None}
-    return rule(experiment.architecture, released)
+def rule_of(experiment: Experiment, options: Mapping[str, Value] = MappingProxyType({})) -> Rule:
+    """The rule of a row of the paper, canonical or as released, but for these options."""
+    known = architectures()[experiment.architecture].options
+    released = {one.name: one.released for one in known if experiment.released and one.released is not None}
+    return rule(experiment.architecture, {**released, **options})
 
 
 def committed() -> Path:

@@ -19,7 +19,6 @@ from slslab.reproductions.curves import (
     Point,
     common_target,
     curve_of,
-    rule,
     rule_of,
     target_note,
 )
@@ -70,7 +69,7 @@ def build(
     notes: list[str] = []
     for experiment, without, with_ in pairs:
         arms = {
-            name: _arm(name, curve, recordings, experiment if name == "without" else pairs[0][0], accuracy)
+            name: _arm(name, curve, recordings, experiment, accuracy)
             for name, curve in zip(ARMS, (without, with_), strict=True)
         }
         rows += _rows(paper, experiment, arms, accuracy)
@@ -88,9 +87,9 @@ def build(
         "notes": [
             *dict.fromkeys(notes),
             *target_note(accuracy, target is not None),
-            f"Modelled on {recordings.platform.name} from the recording with the filter, whose CPU time of filtering "
-            "is in both arms of the canonical row. Messages and bytes are exact, those of the training protocol; "
-            "shares are counted in the curves.",
+            f"Modelled on {recordings.platform.name} from one recording for both arms: the canonical one has the CPU "
+            "time of filtering, the one as released has none. Messages and bytes are exact, those of the training "
+            "protocol; shares are counted in the curves.",
         ],
     }
 
@@ -105,12 +104,15 @@ def find_row(paper: Paper) -> Row:
 
 
 def _pairs(curves: Sequence[Curve], model: str) -> list[tuple[Experiment, Curve | None, Curve | None]]:
-    """Canonical without and with the filter; and as released, which has none, beside the same one with it."""
-    canonical, released = Experiment(ROOM, model, False), Experiment(ROOM, model, True)
-    filtered = curve_of(curves, rule_of(canonical), ROOM)
-    pairs = [(canonical, curve_of(curves, rule(ROOM, {"filter": "none"}), ROOM), filtered)]
-    if (unfiltered := curve_of(curves, rule_of(released), ROOM)) is not None:
-        pairs.append((released, unfiltered, filtered))
+    """Without and with the filter: canonical; and as released, if that has a curve, where the filter that is in the
+    released code, unused, is the only difference."""
+    pairs = []
+    for experiment in (Experiment(ROOM, model, False), Experiment(ROOM, model, True)):
+        without, with_ = (
+            curve_of(curves, rule_of(experiment, {"filter": filter_}), ROOM) for filter_ in ("none", "norm-ratio")
+        )
+        if without or with_ or not experiment.released:
+            pairs.append((experiment, without, with_))
     return pairs
 
 
@@ -158,8 +160,6 @@ def _rows(
         return Cell(row.published.get(column), ways, modelled=whole(value), reason=reason, missing=missing)
 
     for name, arm in arms.items():
-        if name == "with" and experiment.released:
-            continue
         point, share = arm.point, arm.share
         made_of = f"Modelled are {point.epoch} epochs of {arm.epoch.seconds:.1f} s." if point and arm.seconds else ""
         cells = {"seconds": compare(name, arm.seconds, made_of, arm.why)}
@@ -239,8 +239,8 @@ def _notes(arms: Mapping[str, Arm], experiment: Experiment) -> Iterator[str]:
             )
     if experiment.released:
         yield (
-            "As released there is no filter: the arm without it updates with Adam and keeps updates in S3, beside the "
-            "canonical arm with the filter; what differs is more than the filter."
+            "As released no filter is at work. The arm with it is the filter that the released code defines and does "
+            "not call, all else being as released: Adam, updates in S3, the mean over those who sent."
         )
 
 
@@ -248,7 +248,7 @@ def _picture(pairs: Sequence[tuple[Experiment, Curve | None, Curve | None]]) -> 
     named: dict[str, Curve] = {}
     for experiment, without, with_ in pairs:
         named |= {f"without the filter, {experiment.variant}": without} if without else {}
-        named |= {"with the filter": with_} if with_ else {}
+        named |= {f"with the filter, {experiment.variant}": with_} if with_ else {}
     return {
         "title": "Accuracy by epoch",
         "x": {"title": "epochs", "unit": ""},

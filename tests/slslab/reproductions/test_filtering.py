@@ -92,14 +92,21 @@ def test_a_target_that_one_does_not_reach(tmp_path: Path) -> None:
     assert own["with the filter"]["epoch_seconds"]["modelled"]["value"] == 40, "the share of the whole curve"
 
 
-def test_as_released_has_a_row_if_it_has_a_curve(tmp_path: Path) -> None:
+def test_as_released_only_the_filter_differs(tmp_path: Path) -> None:
+    """Adam and S3 in both arms, whatever the canonical curves are."""
     write_curve(tmp_path, "gpu", [0.6])
-    write_curve(tmp_path, "mlless", [0.6], sent=24)
+    write_curve(tmp_path, "mlless", [0.1], sent=24)
     write_curve(tmp_path, "mlless", [0.2, 0.6], sent=96, as_released=True, name="released")
-    own = cells(document(tmp_path), "as released")
-    assert own.keys() == {"without the filter", "without ÷ with"}
-    assert own["without ÷ with"]["ratio"]["modelled"]["value"] == pytest.approx(200 / 40)
-    unrecorded = cells(document(tmp_path, released=False), "as released")
+    own = cells(document(tmp_path, 0.6), "as released")
+    assert own["without ÷ with"]["ratio"]["reason"] == "there is no curve with the filter"
+    filtered = {"filter": "norm-ratio"}
+    write_curve(tmp_path, "mlless", [0.4, 0.5, 0.6], sent=24, as_released=True, options=filtered, name="filtered")
+    found = document(tmp_path, 0.6)
+    own = cells(found, "as released")
+    assert own["without ÷ with"]["ratio"]["modelled"]["value"] == pytest.approx(2 * 100 / (3 * 40))
+    assert own["with the filter"]["share"]["measured"]["value"] == 25
+    assert any("defines and does not call" in note for note in found["notes"])
+    unrecorded = cells(document(tmp_path, 0.6, released=False), "as released")
     assert unrecorded["without ÷ with"]["ratio"]["reason"] == "there is no recording"
 
 
