@@ -89,7 +89,8 @@ class MLLess(Architecture):
             "optimiser",
             str,
             "sgd",
-            "sgd with the plan's momentum and weight decay, or adam.",
+            "sgd with the plan's momentum and weight decay, or adam; momentum may diverge with a filter "
+            "(docs/architectures.md).",
             ("sgd", "adam"),
             released="adam",
         ),
