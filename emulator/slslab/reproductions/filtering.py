@@ -54,6 +54,13 @@ class Arm:
         return None if self.point is None or self.epoch.seconds is None else self.point.epoch * self.epoch.seconds
 
     @property
+    def least_seconds(self) -> float | None:
+        """What training to the target takes at least: more than the whole curve where that does not reach it."""
+        if self.point is not None or self.curve is None or self.epoch.seconds is None:
+            return self.seconds
+        return self.curve.last.epoch * self.epoch.seconds
+
+    @property
     def why(self) -> str:
         """Why there are no seconds."""
         return self.missing or self.epoch.reason
@@ -180,7 +187,7 @@ def _rows(
         }
         yield ReproducedRow(WORDS[name], group, experiment.variant, cells, "", more)
     without, with_ = (arms[name].seconds for name in ARMS)
-    why = "; ".join(dict.fromkeys(arm.why for arm in arms.values() if arm.why))
+    why = "; ".join(dict.fromkeys(arm.why for arm in arms.values() if arm.why)) + _bound(arms)
     ratio = change = None
     if without and with_:
         ratio, change = without / with_, 100 * (with_ / without - 1)
@@ -189,6 +196,15 @@ def _rows(
         "change": compare("change", change, reason, ""),
     }
     yield ReproducedRow("without ÷ with", group, experiment.variant, cells, row.note)
+
+
+def _bound(arms: Mapping[str, Arm]) -> str:
+    """What the ratio is above or below where one of both curves alone reaches the target."""
+    without, with_ = (arms[name] for name in ARMS)
+    if not without.least_seconds or not with_.least_seconds or bool(without.point) == bool(with_.point):
+        return ""
+    side = "below" if without.point else "above"
+    return f", so the ratio is {side} {without.least_seconds / with_.least_seconds:.2f}"
 
 
 def _traffic(arm: Arm, model: str) -> dict[str, float | None]:
