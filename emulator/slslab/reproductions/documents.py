@@ -3,6 +3,7 @@
 A cell has a published figure and up to three beside it, each by its own name: recomputed (arithmetic on the paper's own
 inputs), measured (here, on this host), modelled (on a platform's profile)."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -20,7 +21,8 @@ AGREES, AGREES_MEMORY = 0.25, 0.15
 @dataclass(frozen=True)
 class Cell:
     """One figure of a row: `published` with the digits that were printed; `tolerance` is the share of it up to which
-    others agree with it, `reason` why they do not, `missing` why there is no figure of ours."""
+    others agree with it, `reason` why they do not, `missing` why there is no figure of ours. Ours is above `least` and
+    below `most` even where it has no figure."""
 
     published: Decimal | None = None
     recomputed: tuple[Recomputed, ...] = ()
@@ -29,6 +31,8 @@ class Cell:
     tolerance: float = AGREES
     reason: str = ""
     missing: str = ""
+    least: float = -math.inf
+    most: float = math.inf
 
     @property
     def difference(self) -> float | None:
@@ -42,8 +46,16 @@ class Cell:
     def verdict(self) -> str:
         """Whether the figures agree; empty where there is nothing to compare."""
         if self.difference is None:
-            return ""
+            return "differs" if self._is_elsewhere else ""
         return "agrees" if abs(self.difference) <= self.tolerance else "differs"
+
+    @property
+    def _is_elsewhere(self) -> bool:
+        """Whether no figure that ours may be agrees with what was published."""
+        if not self.published:
+            return False
+        published = float(self.published)
+        return self.most < published * (1 - self.tolerance) or self.least > published * (1 + self.tolerance)
 
     def as_document(self) -> dict[str, Any]:
         """For JSON: published and recomputed as decimal strings."""

@@ -5,8 +5,9 @@ the same accuracy: epochs are those of their curves, an epoch's seconds are mode
 the curve sent until then (without the filter all), and messages and bytes are exact, by the closed form for that share.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from slslab.errors import RequestError
@@ -187,24 +188,30 @@ def _rows(
         }
         yield ReproducedRow(WORDS[name], group, experiment.variant, cells, "", more)
     without, with_ = (arms[name].seconds for name in ARMS)
-    why = "; ".join(dict.fromkeys(arm.why for arm in arms.values() if arm.why)) + _bound(arms)
+    why = "; ".join(dict.fromkeys(arm.why for arm in arms.values() if arm.why))
     ratio = change = None
+    least, most = _bounds(arms)
     if without and with_:
         ratio, change = without / with_, 100 * (with_ / without - 1)
     cells = {
-        "ratio": compare("ratio", ratio, reason, why),
+        "ratio": replace(compare("ratio", ratio, reason, why + _in_words(least, most)), least=least, most=most),
         "change": compare("change", change, reason, ""),
     }
     yield ReproducedRow("without ÷ with", group, experiment.variant, cells, row.note)
 
 
-def _bound(arms: Mapping[str, Arm]) -> str:
-    """What the ratio is above or below where one of both curves alone reaches the target."""
+def _bounds(arms: Mapping[str, Arm]) -> tuple[float, float]:
+    """What the ratio is above, and below: known where one of both curves alone reaches the target."""
     without, with_ = (arms[name] for name in ARMS)
     if not without.least_seconds or not with_.least_seconds or bool(without.point) == bool(with_.point):
-        return ""
-    side = "below" if without.point else "above"
-    return f", so the ratio is {side} {without.least_seconds / with_.least_seconds:.2f}"
+        return -math.inf, math.inf
+    bound = without.least_seconds / with_.least_seconds
+    return (-math.inf, bound) if without.point else (bound, math.inf)
+
+
+def _in_words(least: float, most: float) -> str:
+    sides = (("above", least), ("below", most))
+    return "".join(f", so the ratio is {side} {bound:.2f}" for side, bound in sides if math.isfinite(bound))
 
 
 def _traffic(arm: Arm, model: str) -> dict[str, float | None]:
