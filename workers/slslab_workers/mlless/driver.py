@@ -73,7 +73,7 @@ class MLLess(Architecture):
             str,
             "workers",
             "What the sum of a step's updates is divided by: workers counts every gradient once and as much as any "
-            "other, as the original does; senders divides by those who sent in this step, which suits Adam alone.",
+            "other, as the original does; senders divides by those who sent in this step, as the released code does.",
             ("workers", "senders"),
             released="senders",
         ),
