@@ -15,7 +15,10 @@ GIVEN = {"dataset": "digits"}
     [
         ("allreduce", {"combine": "sum", "polling": "released", "log-traffic": True}),
         ("scatterreduce", {"polling": "released", "log-traffic": True}),
-        ("mlless", {"filter": "none", "store": "s3", "optimiser": "adam", "log-traffic": True}),
+        (
+            "mlless",
+            {"filter": "none", "mean-over": "senders", "store": "s3", "optimiser": "adam", "log-traffic": True},
+        ),
         ("spirt", {"gradients": "json", "averaging": "round-trip"}),
     ],
 )
