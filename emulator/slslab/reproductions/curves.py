@@ -49,8 +49,8 @@ _MEANS: Mapping[str, Mapping[str, Value]] = {
 USUAL = ("lr", "momentum", "weight_decay", "seed", "memory_format")
 
 
-# The smallest accuracy to compare at, %: twice what guessing among ten classes has. Models that diverge come out anywhere
-# below it, with losses above that of guessing.
+# The smallest accuracy to compare at, %: twice what guessing among ten classes has. Models that diverge come out
+# anywhere below it, with losses above that of guessing.
 LOWEST_TARGET = 20
 
 
