@@ -1,26 +1,32 @@
-# Two commands: `make demo` runs the main job, `make test` checks everything. Both set up what they need.
+# `make demo` runs the main job, `make check` checks what is fast to check, `make test` everything. All set up what
+# they need.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 DEMO := --model lenet --dataset digits --workers 4 --epochs 12 --lr 0.05
 ARCHITECTURES := allreduce scatterreduce mlless spirt gpu
-# Much of the tests is waiting: whole files of them in several processes, in the order that tests/conftest.py gives.
+# Much of the tests is waiting: whole files of them in several processes, in the order that tests/durations.json gives.
 PYTEST := -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations 40
 
-.PHONY: demo test compose-test coverage mutation lint format bench images clean
+.PHONY: demo check test compose-test coverage mutation lint format bench images clean
 
 demo: $(VENV)/installed
 	for architecture in $(ARCHITECTURES); do $(BIN)/slslab run $$architecture $(DEMO) || exit; done
 	$(BIN)/slslab compare last~4 last~3 last~2 last~1 last
 
+# The loop to live in: style, types, contracts, and all tests that need no server.
+check: lint
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -q -m "not server"
+
+# RECORD=--record-durations writes how long each file takes, by which the files are ordered.
 test: lint $(VENV)/redis7
-	$(BIN)/python $(PYTEST)
+	$(BIN)/python $(PYTEST) $(RECORD)
 
 # What runs in containers alone: environments, images, and whole stacks that are brought up and taken down. `make test`
 # has it, too, and skips it where no engine answers or no images are built.
 compose-test: $(VENV)/installed-dev images
-	SLSLAB_CONTAINERS=required $(BIN)/pytest tests/docker tests/compose
+	SLSLAB_CONTAINERS=required $(BIN)/pytest tests/machines/docker tests/machines/compose
 
 # The whole suite, measured in every process; fails if fewer than 90 % of the lines or of the branches are reached.
 coverage: $(VENV)/installed-dev $(VENV)/redis7

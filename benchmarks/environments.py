@@ -33,11 +33,11 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from slslab.emulator import Emulator
-from slslab.environments.environment import FREEZE_AFTER_S
-from slslab.environments.sandbox import Sandbox
+from slslab.aws.limits import MB
 from slslab.errors import SlslabError
-from slslab.metering import MB
+from slslab.lambda_.emulator import Emulator
+from slslab.lambda_.environment import FREEZE_AFTER_S
+from slslab.lambda_.sandbox import Sandbox
 
 KINDS = ("process", "docker")
 HANDLER = "def handler(event, context):\n    return event\n"
@@ -64,56 +64,56 @@ class Arm:
         )  # fmt: skip
 
     def invoke(self) -> None:
-        """One invocation."""
+        """Make one invocation."""
         answer = self.client.invoke(FunctionName=NAME, Payload=b"{}")
         if answer.get("FunctionError") or answer["Payload"].read() != b"{}":
             raise RuntimeError(f"the function failed: {answer}")
 
     def sandbox(self) -> Sandbox:
-        """That of the function's one environment."""
+        """Return the sandbox of the function's only environment."""
         (environment,) = self.emulator.service.pool.environments()
         assert environment.sandbox is not None
         return environment.sandbox
 
     def turn(self, warm: int) -> dict[str, float]:
-        """Every figure once; the warm one is the median of several."""
+        """Return every figure once; the warm one is the median of several."""
         self.emulator.evict()
-        found = {"cold start": timed(self.invoke)}
-        found["init duration"] = self.emulator.records[-1].init_ms or 0.0
-        found["warm"] = statistics.median(timed(self.invoke) for _ in range(warm))
+        figures = {"cold start": timed(self.invoke)}
+        figures["init duration"] = self.emulator.records[-1].init_ms or 0.0
+        figures["warm"] = statistics.median(timed(self.invoke) for _ in range(warm))
         time.sleep(REST_S)
-        found["frozen"] = timed(self.invoke)
+        figures["frozen"] = timed(self.invoke)
         time.sleep(REST_S)
         sandbox = self.sandbox()
-        found["thaw"] = timed(lambda: self.emulator.wait_for(sandbox.thaw()))
-        found["freeze"] = timed(lambda: self.emulator.wait_for(sandbox.freeze()))
+        figures["thaw"] = timed(lambda: self.emulator.wait_for(sandbox.thaw()))
+        figures["freeze"] = timed(lambda: self.emulator.wait_for(sandbox.freeze()))
         runtime, around = memory_mb(sandbox.pids())
-        found["runtime's memory"], found["beside it"] = runtime, around
-        found["end"] = timed(self.emulator.evict)
-        return found
+        figures["runtime's memory"], figures["beside it"] = runtime, around
+        figures["end"] = timed(self.emulator.evict)
+        return figures
 
 
 def timed(call: Callable[[], object]) -> float:
-    """How long a call takes, ms."""
+    """Return how long a call takes, ms."""
     start = time.perf_counter()
     call()
     return (time.perf_counter() - start) * 1e3
 
 
 def memory_mb(pids: list[int]) -> tuple[float, float]:
-    """Proportional set sizes, MB: of the processes that run the function, and of what holds them."""
+    """Return proportional set sizes, MB: of the processes that run the function, and of what holds them."""
     inits = {pid for pid in pids if Path(f"/proc/{pid}/comm").read_text().strip() in ("docker-init", "tini")}
     runtime, around = set(pids) - inits, inits | {parent(pid) for pid in pids} - set(pids)
     return sum(map(proportional_bytes, runtime)) / MB, sum(map(proportional_bytes, around)) / MB
 
 
 def parent(pid: int) -> int:
-    """The parent of a process."""
+    """Return the parent of a process."""
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def proportional_bytes(pid: int) -> int:
-    """Proportional set size of a process, bytes."""
+    """Return proportional set size of a process, bytes."""
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
         if line.startswith("Pss:"):
             return int(line.split()[1]) * 1024
@@ -121,7 +121,7 @@ def proportional_bytes(pid: int) -> int:
 
 
 def measure(turns: int, warm: int) -> dict[str, Any]:
-    """The benchmark's document."""
+    """Return the benchmark's document."""
     began, load = time.perf_counter(), os.getloadavg()[0]
     seen: dict[str, list[dict[str, float]]] = {kind: [] for kind in KINDS}
     with ExitStack() as stack:
@@ -149,7 +149,7 @@ def measure(turns: int, warm: int) -> dict[str, Any]:
 
 
 def show(document: Mapping[str, Any]) -> None:
-    """The document as a table."""
+    """Print the document as a table."""
     table = Table("", "unit", "process", "docker", "docker / process", "worst process", "worst docker")
     for row in document["rows"]:
         figures = [row["process"], row["docker"], row["ratio"], row["worst"]["process"], row["worst"]["docker"]]
@@ -161,7 +161,7 @@ def show(document: Mapping[str, Any]) -> None:
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print one JSON document instead of a table")
     parser.add_argument("--quick", action="store_true", help="fewer turns")

@@ -34,6 +34,7 @@ from typing import Any
 
 import torch
 
+from slslab.host.session import Session
 from slslab.reproductions.in_database.arms import (
     AVERAGE,
     OPERATIONS,
@@ -54,9 +55,8 @@ from slslab.reproductions.in_database.arms import (
 from slslab.reproductions.in_database.floors import LOOPBACK, Loopback, Memory
 from slslab.reproductions.in_database.measurements import host, versions
 from slslab.reproductions.in_database.redis import installed_version, is_installed, plain_arms, plain_redis
-from slslab.session import Session
 from slslab.stack.tensors import EmbeddedTensorDatabases
-from slslab_workers import models
+from slslab_workers.training import models
 
 Row = dict[str, Any]
 
@@ -67,7 +67,7 @@ FLOOR_AIM = 3.0
 
 
 def counted(name: str, threads: int) -> str:
-    """An arm's name with its number of threads."""
+    """Return an arm's name with its number of threads."""
     return f"{name}, {threads} {'thread' if threads == 1 else 'threads'}"
 
 
@@ -77,7 +77,7 @@ inside, memory = partial(counted, "in the database"), partial(counted, "memory")
 def measure(
     model: str, count: int, repeat: int, threads: Sequence[int], server: str | None, mark: Mapping[str, str]
 ) -> list[Row]:
-    """One model's rows: every arm and floor in turns."""
+    """Return one model's rows: every arm and floor in turns."""
     size = models.spec(model).parameters
     assert size is not None
     print(f"{model}: {count} gradients of {4 * size / 1e6:.1f} MB", file=sys.stderr)
@@ -103,19 +103,19 @@ def measure(
             vectors.store(put)
         arms: list[Arm] = [*outer, *inner, *floors]
 
-        def told(operation: str, done: int, total: int) -> None:
+        def report(operation: str, done: int, total: int) -> None:
             print(f"{model}, {operation}: {done} of {total}", file=sys.stderr)
 
         rows = []
         for operation in OPERATIONS:
-            turns = take_turns(operation, arms, vectors.expected[operation], repeat, told)
+            turns = take_turns(operation, arms, vectors.expected[operation], repeat, report)
             about = {"model": model, "operation": operation}
             rows += [about | row for row in summary([arm.name for arm in arms], turns, threads)]
         return rows
 
 
 def summary(names: Sequence[str], turns: Sequence[Mapping[str, Taken]], threads: Sequence[int]) -> list[Row]:
-    """A row for each arm: seconds, and the medians of its ratios within turns."""
+    """Return a row for each arm: seconds, and the medians of its ratios within turns."""
     rows = []
     for name in names:
         seconds = [taken[name].seconds for taken in turns]
@@ -131,23 +131,25 @@ def summary(names: Sequence[str], turns: Sequence[Mapping[str, Taken]], threads:
 
 
 def judged(rows: Sequence[Row], threads: int) -> list[Row]:
-    """The aims, and whether each was met, for the in-database arm of so many threads."""
-    found = []
+    """Return the aims, and whether each was met, for the in-database arm of so many threads."""
+    judgements = []
     for row in rows:
         about = f"{row['model']}, {row['operation']}: "
         if row["arm"] in AIMS:
             ratio, aim = row["ratios"][inside(threads)], AIMS[row["arm"]]
-            found.append({"what": f"{about}{row['arm']} / {inside(threads)}", "ratio": ratio, "aim": f">= {aim:g}"})
-            found[-1] |= {"met": ratio >= aim, "paper": PAPER[row["operation"]]}
+            judgements.append(
+                {"what": f"{about}{row['arm']} / {inside(threads)}", "ratio": ratio, "aim": f">= {aim:g}"}
+            )
+            judgements[-1] |= {"met": ratio >= aim, "paper": PAPER[row["operation"]]}
         elif row["arm"] == inside(threads) and row["operation"] == AVERAGE:
             ratio = row["ratios"][memory(threads)]
-            found.append({"what": f"{about}{row['arm']} / {memory(threads)}", "ratio": ratio})
-            found[-1] |= {"aim": f"<= {FLOOR_AIM:g}", "met": ratio <= FLOOR_AIM, "paper": None}
-    return found
+            judgements.append({"what": f"{about}{row['arm']} / {memory(threads)}", "ratio": ratio})
+            judgements[-1] |= {"aim": f"<= {FLOOR_AIM:g}", "met": ratio <= FLOOR_AIM, "paper": None}
+    return judgements
 
 
 def tables(document: Mapping[str, Any]) -> str:
-    """The document in Markdown."""
+    """Return the document in Markdown."""
     threads = document["threads"][0]
     bases = (inside(threads), memory(threads), LOOPBACK)
     lines = []
@@ -170,7 +172,7 @@ def tables(document: Mapping[str, Any]) -> str:
 
 
 def at_least(least: int) -> Callable[[str], int]:
-    """A parser of integers from `least` on."""
+    """Return a parser of integers from `least` on."""
 
     def integer(text: str) -> int:
         number = int(text)
@@ -182,7 +184,7 @@ def at_least(least: int) -> Callable[[str], int]:
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     sized = [name for name, spec in models.SPECS.items() if spec.parameters is not None]
     both = ["mobilenet", "resnet18"]

@@ -53,9 +53,9 @@ from botocore.exceptions import BotoCoreError, ClientError
 from rich.console import Console
 from rich.table import Table
 
-from slslab.emulator import Emulator
-from slslab.runtime_api import NextInvocation, RuntimeApi
-from slslab.session import Session
+from slslab.host.session import Session
+from slslab.lambda_.emulator import Emulator
+from slslab.lambda_.runtime_api import NextInvocation, RuntimeApi
 
 Call = Callable[[bytes], float]
 Row = dict[str, Any]
@@ -102,7 +102,7 @@ FUNCTION = {
 def running(
     command: Sequence[str], folder: Path, variables: Mapping[str, str], log: Path | None = None
 ) -> Iterator[Any]:
-    """A process in a session of its own, so that Ctrl-C reaches this command alone; killed with its children."""
+    """Run a process in a session of its own, so that Ctrl-C reaches only this command; kill it with its children."""
     with (log or Path(os.devnull)).open("wb") as output:
         process = subprocess.Popen(
             command,
@@ -122,14 +122,14 @@ def running(
 
 
 def same(payload: bytes, answer: bytes) -> None:
-    """The handler returns its event; anything else is no measurement."""
+    """Raise an error unless the handler has returned its event."""
     if json.loads(answer) != json.loads(payload):
         raise RuntimeError(f"{len(payload)} bytes went in, and others came back: {answer[:200]!r}")
 
 
 @contextmanager
 def floor(code: Path, mark: Mapping[str, str]) -> Iterator[Call]:
-    """Milliseconds of a call of the handler behind a bare socket."""
+    """Give what measures the milliseconds of a call of the handler behind a bare socket."""
     with running([sys.executable, "-c", FLOOR], code, mark) as process:
         address = ("127.0.0.1", int(process.stdout.readline()))
         with socket.create_connection(address) as connection, connection.makefile("rb") as stream:
@@ -148,7 +148,7 @@ def floor(code: Path, mark: Mapping[str, str]) -> Iterator[Call]:
 
 @contextmanager
 def runtime_api(code: Path, mark: Mapping[str, str]) -> Iterator[Call]:
-    """Milliseconds from handing an invocation out until awslambdaric's answer has been read; no control group."""
+    """Give what measures the milliseconds from handing out an invocation to awslambdaric's answer; no control group."""
     with asyncio.Runner() as runner:
         api = RuntimeApi()
         address = runner.run(api.start())
@@ -178,7 +178,7 @@ def runtime_api(code: Path, mark: Mapping[str, str]) -> Iterator[Call]:
 
 
 def deployed(endpoint: str) -> Any:
-    """A boto3 client, set alike for every arm, of an emulator on which the function has just been made active."""
+    """Return a boto3 client, set alike for every arm, of an emulator on which the function has just become active."""
     config = botocore.config.Config(read_timeout=START_LIMIT_S, retries={"total_max_attempts": 1})
     session: Any = boto3.session.Session("benchmark", "loopback-only", region_name="us-east-1")
     client = session.client("lambda", endpoint_url=endpoint, config=config)
@@ -191,7 +191,7 @@ def deployed(endpoint: str) -> Any:
 
 
 def invoke(client: Any, payload: bytes) -> float:
-    """Milliseconds of one boto3 invocation, the answer's body read."""
+    """Return milliseconds of one boto3 invocation, the answer's body read."""
     began = time.perf_counter()
     answer = client.invoke(FunctionName="echo", Payload=payload)["Payload"].read()
     took = 1e3 * (time.perf_counter() - began)
@@ -201,19 +201,19 @@ def invoke(client: Any, payload: bytes) -> float:
 
 @contextmanager
 def peer(venv: Path, folder: Path, mark: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """The peer's version and endpoint; installed first where it is not. Its handlers are processes, as ours are."""
+    """Give the peer's version and endpoint; install it first if necessary. Its handlers are processes, as ours are."""
     program, python = str(venv / "bin" / PEER), str(venv / "bin" / "python")
     if not Path(program).exists():
         print(f"installing {PEER} into {venv}", file=sys.stderr)
         subprocess.run([sys.executable, "-m", "venv", venv], check=True, capture_output=True)
-        for wanted in (f"{PEER}=={PEER_VERSION}", PEER):  # the newest, should that one be gone
-            done = subprocess.run([python, "-m", "pip", "install", "-q", wanted], capture_output=True, text=True)
+        for required in (f"{PEER}=={PEER_VERSION}", PEER):  # the newest, should that one be gone
+            done = subprocess.run([python, "-m", "pip", "install", "-q", required], capture_output=True, text=True)
             if done.returncode == 0:
                 break
         else:
             raise RuntimeError(f"pip could not install it: {done.stderr.strip()[-300:]}")
     ask = f"from importlib.metadata import version; print(version('{PEER}'))"
-    found = subprocess.run([python, "-c", ask], check=True, capture_output=True, text=True).stdout.strip()
+    installed = subprocess.run([python, "-c", ask], check=True, capture_output=True, text=True).stdout.strip()
     folder.mkdir()
     with socket.create_server(("127.0.0.1", 0)) as holder:
         port = holder.getsockname()[1]
@@ -230,11 +230,11 @@ def peer(venv: Path, folder: Path, mark: Mapping[str, str]) -> Iterator[tuple[st
                 if process.poll() is not None or time.monotonic() > deadline:
                     raise RuntimeError(f"it did not start: {(folder / 'log').read_text()[-300:]}") from None
                 time.sleep(0.05)
-        yield found, f"http://127.0.0.1:{port}"
+        yield installed, f"http://127.0.0.1:{port}"
 
 
 def row(what: str, unit: str, values: Sequence[float], aim: tuple[str, float] | None = None, **details: Any) -> Row:
-    """A figure with its aim: the median, the 99th percentile of many values, and how many there were."""
+    """Return a figure with its aim: the median, the 99th percentile of many values, and how many there were."""
     p50 = statistics.median(values)
     p99 = statistics.quantiles(values, n=100, method="inclusive")[98] if unit == "ms" else None
     made = {"what": what, "unit": unit, "p50": round(p50, 3), "p99": p99 and round(p99, 3), "count": len(values)}
@@ -246,7 +246,7 @@ def row(what: str, unit: str, values: Sequence[float], aim: tuple[str, float] | 
 
 
 def warm(calls: Mapping[str, Call], size: str, payload: bytes, rounds: int, batch: int) -> list[Row]:
-    """Latency of every arm, in batches that take turns, and ratios of the medians within a turn."""
+    """Return the latency of every arm, in batches that take turns, and ratios of the medians within a turn."""
     untimed = batch // 3  # after a rest the first calls of every arm find cold caches
     turns: list[dict[str, list[float]]] = []
     for index in range(rounds + 1):
@@ -267,7 +267,7 @@ def warm(calls: Mapping[str, Call], size: str, payload: bytes, rounds: int, batc
 
 
 def cold(emulator: Emulator, client: Any, code: Path, mark: Mapping[str, str], pairs: int) -> list[Row]:
-    """A cold invocation, its floor, and the difference within each pair."""
+    """Return a cold invocation, its floor, and the difference within each pair."""
 
     def start() -> float:
         # Retires the idle environment; that it ends is not part of the next one's start.
@@ -280,9 +280,9 @@ def cold(emulator: Emulator, client: Any, code: Path, mark: Mapping[str, str], p
     def bare() -> float:
         began = time.perf_counter()
         with running([sys.executable, "-c", COLD_FLOOR], code, mark) as process:
-            said = process.stdout.readline()
+            answer = process.stdout.readline()
             took = 1e3 * (time.perf_counter() - began)
-        if said != b"ready\n":
+        if answer != b"ready\n":
             raise RuntimeError("Python could not import awslambdaric and the handler")
         return took
 
@@ -294,7 +294,7 @@ def cold(emulator: Emulator, client: Any, code: Path, mark: Mapping[str, str], p
         if index % 2 == 1:
             bares.append(bare())
     del bares[0], starts[0]  # the first pair reads files that later ones find in memory
-    above = [one - other for one, other in zip(starts, bares, strict=True)]
+    above = [value - other for value, other in zip(starts, bares, strict=True)]
     return [
         row("cold start, floor", "ms", bares),
         row("cold start, boto3", "ms", starts),
@@ -303,7 +303,7 @@ def cold(emulator: Emulator, client: Any, code: Path, mark: Mapping[str, str], p
 
 
 def signed(client: Any) -> bytes:
-    """One invocation as boto3 puts it on the wire."""
+    """Return one invocation as boto3 puts it on the wire."""
     caught: list[Any] = []
     client.meta.events.register("before-send.lambda.Invoke", lambda request, **_: caught.append(request))
     invoke(client, LINE)
@@ -314,7 +314,7 @@ def signed(client: Any) -> bytes:
 
 
 def load(port: int, request: bytes, clients: int, seconds: float) -> None:
-    """One process with `clients` connections, each of which asks again as soon as it is answered.
+    """Keep `clients` connections busy in one process: each asks again as soon as it is answered.
 
     Prints a line when every connection has been answered twice, so that all environments are there, and after a window
     of `seconds` a document: answers, failures among them, wall and CPU seconds of this process.
@@ -336,8 +336,8 @@ def load(port: int, request: bytes, clients: int, seconds: float) -> None:
             if not (chunk := connection.recv(65_536)):
                 raise RuntimeError("the server closed a connection")
             buffers[connection] += chunk
-            head, found, body = buffers[connection].partition(b"\r\n\r\n")
-            if not found or len(body) < int(head.lower().partition(b"content-length:")[2].split()[0]):
+            head, complete, body = buffers[connection].partition(b"\r\n\r\n")
+            if not complete or len(body) < int(head.lower().partition(b"content-length:")[2].split()[0]):
                 continue
             buffers[connection] = b""
             connection.sendall(request)
@@ -351,7 +351,7 @@ def load(port: int, request: bytes, clients: int, seconds: float) -> None:
 
 
 def rate(emulator: Emulator | None, client: Any, clients: int, seconds: float, mark: Mapping[str, str]) -> Row:
-    """Invocations per second of one window, and CPU in cores; the emulator's own also tells of cold starts."""
+    """Return invocations per second of one window, and CPU in cores; the emulator's own also counts cold starts."""
     port = int(client.meta.endpoint_url.rpartition(":")[2])
     program = f"import invoke; invoke.load({port}, {signed(client)!r}, {clients}, {seconds})"
     variables = {**mark, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])}
@@ -359,11 +359,11 @@ def rate(emulator: Emulator | None, client: Any, clients: int, seconds: float, m
         if not process.stdout.readline():
             raise RuntimeError(f"{clients} connections could not be kept busy")
         cpu, since = emulator.cpu_seconds() if emulator else 0.0, time.monotonic_ns()
-        found = json.loads(process.stdout.readline())
-    made = {"rate": found["done"] / found["seconds"], "failures": found["failed"]}
-    made["client_cores"] = round(found["cpu"] / found["seconds"], 3)
+        answers = json.loads(process.stdout.readline())
+    made = {"rate": answers["done"] / answers["seconds"], "failures": answers["failed"]}
+    made["client_cores"] = round(answers["cpu"] / answers["seconds"], 3)
     if emulator:
-        made["emulator_cores"] = round((emulator.cpu_seconds() - cpu) / found["seconds"], 3)
+        made["emulator_cores"] = round((emulator.cpu_seconds() - cpu) / answers["seconds"], 3)
         made["cold_starts"] = sum(record.cold_start for record in list(emulator.records) if record.start_ns > since)
     return made
 
@@ -371,14 +371,14 @@ def rate(emulator: Emulator | None, client: Any, clients: int, seconds: float, m
 def throughput(
     emulator: Emulator, clients: Mapping[str, Any], mark: Mapping[str, str], rounds: int, seconds: float
 ) -> list[Row]:
-    """Invocations per second of each arm by number of connections, in turns."""
+    """Return invocations per second of each arm by number of connections, in turns."""
     rows = []
     for count in CLIENTS:
         turns: list[dict[str, Row]] = []
         for index in range(rounds):
             order = list(clients) if index % 2 == 0 else list(clients)[::-1]
-            own = {"boto3": emulator}
-            turns.append({name: rate(own.get(name), clients[name], count, seconds, mark) for name in order})
+            emulators = {"boto3": emulator}
+            turns.append({name: rate(emulators.get(name), clients[name], count, seconds, mark) for name in order})
         for name, label in (("boto3", "emulator"), ("peer", "peer")):
             if name in clients:
                 details = {}
@@ -394,7 +394,7 @@ def throughput(
 
 
 def measure(session: Session, quick: bool, venv: Path | None, with_peer: bool) -> dict[str, Any]:
-    """Every arm in one run: the document."""
+    """Return the document of every arm in one run."""
     began, before = time.monotonic(), os.getloadavg()
     code = session.home / "benchmark"
     code.mkdir()
@@ -432,7 +432,7 @@ def measure(session: Session, quick: bool, venv: Path | None, with_peer: bool) -
 
 
 def show(document: Mapping[str, Any]) -> None:
-    """The document as a table."""
+    """Print the document as a table."""
     table = Table("", "unit", "p50", "p99", "count", "aim", "")
     for row in document["rows"]:
         figures = ["" if row[name] is None else f"{row[name]:,.2f}" for name in ("p50", "p99")]
@@ -448,7 +448,7 @@ def show(document: Mapping[str, Any]) -> None:
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print one JSON document instead of a table")
     parser.add_argument("--quick", action="store_true", help="fewer and shorter measurements: read no p99 from them")

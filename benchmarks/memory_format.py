@@ -21,8 +21,8 @@ from typing import Any
 
 import torch
 
-from slslab_workers import models, training
 from slslab_workers.plan import MEMORY_FORMATS, PlanError
+from slslab_workers.training import models, step
 
 ERROR_IMAGES = 64
 # Of all threads together the CPU time, which a busy machine lengthens less.
@@ -32,46 +32,48 @@ CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 def make_step(
     model: str, memory_format: str, batch_size: int, dtype: torch.dtype = torch.float32
 ) -> Callable[[], torch.Tensor]:
-    """Computes the gradient (P,) of one minibatch in this format."""
+    """Return what computes the gradient (P,) of one minibatch in this format."""
     generator = torch.Generator().manual_seed(0)
     inputs = torch.randn(batch_size, models.spec(model).channels, 32, 32, generator=generator).to(dtype)
     inputs = models.arranged(inputs, memory_format)
     targets = torch.arange(batch_size) % models.CLASSES
     network = models.build(model, 0, memory_format).to(dtype)
-    return lambda: training.compute_gradient(network, inputs, targets)[1]
+    return lambda: step.compute_gradient(network, inputs, targets)[1]
 
 
 def errors(model: str) -> dict[str, float]:
-    """By format, the distance of the gradient from that in double precision; and of the two in double precision."""
+    """Return, by format, the distance of the gradient from that in double precision; and of the two in double
+    precision."""
     default, last = MEMORY_FORMATS
     exact = make_step(model, default, ERROR_IMAGES, torch.float64)()
 
     def distance(gradient: torch.Tensor) -> float:
         return float((gradient - exact).norm() / exact.norm())
 
-    found = {one: distance(make_step(model, one, ERROR_IMAGES)()) for one in MEMORY_FORMATS}
-    return found | {"double precision": distance(make_step(model, last, ERROR_IMAGES, torch.float64)())}
+    distances = {format_: distance(make_step(model, format_, ERROR_IMAGES)()) for format_ in MEMORY_FORMATS}
+    return distances | {"double precision": distance(make_step(model, last, ERROR_IMAGES, torch.float64)())}
 
 
 def measure(model: str, batch_size: int, repeat: int) -> dict[str, Any]:
-    """By clock (`wall`, `cpu`), the seconds of each turn by format, and the ratios' median, least and greatest."""
-    steps = {one: make_step(model, one, batch_size) for one in MEMORY_FORMATS}
-    turns: dict[str, dict[str, list[float]]] = {clock: {one: [] for one in steps} for clock in CLOCKS}
+    """Return, by clock (`wall`, `cpu`), the seconds of each turn by format, and the ratios' median, minimum and
+    maximum."""
+    steps = {format_: make_step(model, format_, batch_size) for format_ in MEMORY_FORMATS}
+    turns: dict[str, dict[str, list[float]]] = {clock: {format_: [] for format_ in steps} for clock in CLOCKS}
     for turn in range(repeat + 1):
         print(f"turn {turn} of {repeat}", file=sys.stderr)
-        for one in MEMORY_FORMATS if turn % 2 else MEMORY_FORMATS[::-1]:
+        for format_ in MEMORY_FORMATS if turn % 2 else MEMORY_FORMATS[::-1]:
             started = {clock: now() for clock, now in CLOCKS.items()}
-            steps[one]()
+            steps[format_]()
             if turn:
                 for clock, now in CLOCKS.items():
-                    turns[clock][one].append(now() - started[clock])
-    return {clock: {"seconds": found, "ratio": compare(found)} for clock, found in turns.items()}
+                    turns[clock][format_].append(now() - started[clock])
+    return {clock: {"seconds": seconds, "ratio": compare(seconds)} for clock, seconds in turns.items()}
 
 
 def compare(turns: dict[str, list[float]]) -> dict[str, float]:
-    """Median, least and greatest of the turns' ratios, default to channels-last."""
-    default, last = (turns[one] for one in MEMORY_FORMATS)
-    ratios = [one / other for one, other in zip(default, last, strict=True)]
+    """Return the median, minimum and maximum of the turns' ratios, default to channels-last."""
+    default, last = (turns[format_] for format_ in MEMORY_FORMATS)
+    ratios = [format_ / other for format_, other in zip(default, last, strict=True)]
     return {"median": statistics.median(ratios), "min": min(ratios), "max": max(ratios)}
 
 
@@ -88,7 +90,7 @@ def main() -> None:
         parser.error("--batch-size, --threads and --repeat are at least 1.")
     torch.set_num_threads(arguments.threads)
     try:
-        found = measure(arguments.model, arguments.batch_size, arguments.repeat)
+        clocks = measure(arguments.model, arguments.batch_size, arguments.repeat)
     except PlanError as error:
         parser.error(f"{error.message} {error.hint}")
     document = {
@@ -98,17 +100,17 @@ def main() -> None:
         "torch": torch.__version__,
         "machine": f"{platform.machine()}, {os.cpu_count()} processors",
         "load": os.getloadavg()[0],
-        **found,
+        **clocks,
         "errors": errors(arguments.model),
     }
     if arguments.json:
         print(json.dumps(document, indent=2))
         return
-    for one in MEMORY_FORMATS:
-        wall, cpu = (statistics.median(found[clock]["seconds"][one]) for clock in CLOCKS)
-        print(f"{one:<16}{wall:>8.3f} s, {cpu:>8.3f} CPU s, error {document['errors'][one]:.1e}")
+    for format_ in MEMORY_FORMATS:
+        wall, cpu = (statistics.median(clocks[clock]["seconds"][format_]) for clock in CLOCKS)
+        print(f"{format_:<16}{wall:>8.3f} s, {cpu:>8.3f} CPU s, error {document['errors'][format_]:.1e}")
     for clock in CLOCKS:
-        ratio = found[clock]["ratio"]
+        ratio = clocks[clock]["ratio"]
         print(f"{clock}: default takes {ratio['median']:.2f} times as long ({ratio['min']:.2f} to {ratio['max']:.2f})")
 
 

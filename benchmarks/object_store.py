@@ -33,8 +33,8 @@ import boto3
 import botocore.config
 import psutil
 
-from slslab.stack.embedded import EmbeddedObjectStore
-from slslab_workers.objects import s3_client
+from slslab.stack.object_store import EmbeddedObjectStore
+from slslab_workers.channels.objects import s3_client
 
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "benchmark", "AWS_SECRET_ACCESS_KEY": "loopback-only"}
 BUCKET = "benchmark"
@@ -62,17 +62,17 @@ class Server:
     data: Path
 
     def cpu_seconds(self) -> float:
-        """CPU time of the process so far."""
+        """Return CPU time of the process so far."""
         times = psutil.Process(self.pid).cpu_times()
         return float(times.user + times.system)
 
     def memory_mb(self, line: str) -> float:
-        """VmRSS (resident now) or VmHWM (its peak) in MB."""
+        """Return VmRSS (resident now) or VmHWM (its peak) in MB."""
         status = Path(f"/proc/{self.pid}/status").read_text()
         return int(status.split(f"{line}:")[1].split()[0]) * 1024 / 1e6
 
     def disk_mb(self) -> float:
-        """Allocated size in MB of the files it holds open or keeps, unlinked ones included."""
+        """Return allocated size in MB of the files it holds open or keeps, unlinked ones included."""
         files = {}
         for folder in (Path(f"/proc/{self.pid}/fd"), self.data):
             for path in folder.rglob("*"):
@@ -88,14 +88,14 @@ class Server:
 
 @contextmanager
 def seaweedfs(folder: Path) -> Iterator[Server]:
-    """The server as runs embed it."""
+    """Run the server as runs embed it."""
     with EmbeddedObjectStore(folder / "data", CREDENTIALS, {}) as store:
         yield Server(store.name, store.endpoint, store.pid, folder / "data")
 
 
 @contextmanager
 def moto(folder: Path) -> Iterator[Server]:
-    """moto's server in a process of its own; objects above 16 MB go to its temporary folder, others to memory."""
+    """Run moto's server in a process of its own; objects above 16 MB go to its temporary folder, others to memory."""
     with socket.create_server(("127.0.0.1", 0)) as holder:
         port = holder.getsockname()[1]
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
@@ -119,13 +119,13 @@ def moto(folder: Path) -> Iterator[Server]:
 
 
 def connect(server: Server) -> Any:
-    """The workers' client."""
+    """Return the workers' client."""
     os.environ["AWS_ENDPOINT_URL_S3"] = server.endpoint
     return s3_client()
 
 
 def _client(server: Server, number: int, size: int, count: int, barrier: Barrier, answers: Any) -> None:
-    """One client process: put, get and delete `count` objects of `size` bytes, in step with the others."""
+    """Run one client process: put, get and delete `count` objects of `size` bytes, in step with the others."""
     client = connect(server)
     body = os.urandom(size)
     keys = [f"throughput/{number}/{index}" for index in range(count)]
@@ -157,7 +157,7 @@ def _delete(client: Any, key: str) -> None:
 
 
 def throughput(server: Server, clients: int, size: int, count: int) -> dict[str, float]:
-    """Aggregate MB/s of puts and of gets, from the first client's start to the last one's end."""
+    """Return aggregate MB/s of puts and of gets, from the first client's start to the last one's end."""
     barrier, answers = FORK.Barrier(clients), FORK.SimpleQueue()
     processes = [
         FORK.Process(target=_client, args=(server, number, size, count, barrier, answers)) for number in range(clients)
@@ -179,7 +179,7 @@ def throughput(server: Server, clients: int, size: int, count: int) -> dict[str,
 
 
 def latency(server: Server, count: int) -> dict[str, float]:
-    """Milliseconds of one client's requests for 1 KB objects: median and 99th percentile by operation."""
+    """Return milliseconds of one client's requests for 1 KB objects: median and 99th percentile by operation."""
     client = connect(server)
     operations: dict[str, Callable[[str], Any]] = {
         "put": partial(_put, client, os.urandom(SMALL)),
@@ -201,9 +201,9 @@ def latency(server: Server, count: int) -> dict[str, float]:
 
 
 def settings(server: Server, count: int) -> dict[str, float]:
-    """MB/s of one client with 13 MB puts and gets, for each way to set botocore."""
+    """Return MB/s of one client with 13 MB puts and gets, for each way to set botocore."""
     body = os.urandom(MOBILENET)
-    found = {}
+    rates = {}
     for name, values in SETTINGS.items():
         session: Any = boto3.session.Session()
         client = session.client("s3", endpoint_url=server.endpoint, config=botocore.config.Config(**values))
@@ -211,9 +211,9 @@ def settings(server: Server, count: int) -> dict[str, float]:
             started = time.perf_counter()
             for _ in range(count):
                 operation("settings")
-            found[f"{label}, {name}"] = count * MOBILENET / 1e6 / (time.perf_counter() - started)
+            rates[f"{label}, {name}"] = count * MOBILENET / 1e6 / (time.perf_counter() - started)
         _delete(client, "settings")
-    return found
+    return rates
 
 
 def churn(server: Server, count: int) -> dict[str, float]:
@@ -247,21 +247,21 @@ def pairs(
     servers: Sequence[Server], rounds: int, unit: str, what: str, measure: Callable[[Server], dict[str, float]]
 ) -> list[Row]:
     """Measure each server in every round, the first one now this, now that; one row per figure."""
-    found: list[dict[str, dict[str, float]]] = []
+    measured: list[dict[str, dict[str, float]]] = []
     for index in range(rounds):
         print(f"{what}: {index + 1} of {rounds}", file=sys.stderr)
         order = servers if index % 2 == 0 else servers[::-1]
-        found.append({server.name: measure(server) for server in order})
+        measured.append({server.name: measure(server) for server in order})
     ours, theirs = (server.name for server in servers)
     rows = []
-    for figure in found[0][ours]:
-        values = [(pair[ours][figure], pair[theirs][figure]) for pair in found]
-        ratios = [one / other if other else float("inf") for one, other in values]
+    for figure in measured[0][ours]:
+        values = [(pair[ours][figure], pair[theirs][figure]) for pair in measured]
+        ratios = [first / other if other else float("inf") for first, other in values]
         rows.append(
             Row(
                 f"{what}, {figure}",
                 unit,
-                statistics.median(one for one, _ in values),
+                statistics.median(first for first, _ in values),
                 statistics.median(other for _, other in values),
                 statistics.median(ratios),
             )
@@ -270,7 +270,7 @@ def pairs(
 
 
 def run(quick: bool) -> tuple[list[Server], list[Row]]:
-    """Everything, on fresh servers."""
+    """Run all measurements on fresh servers."""
     rounds = 1 if quick else 3
     with ExitStack() as stack:
         folders = [Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="slslab-"))) for _ in range(2)]
@@ -302,7 +302,7 @@ def _row(what: str, unit: str, values: Sequence[float]) -> Row:
 
 
 def table(servers: Sequence[Server], rows: Sequence[Row]) -> str:
-    """A Markdown table."""
+    """Return a Markdown table."""
     ours, theirs = (server.name for server in servers)
     lines = [f"| | unit | {ours} | {theirs} | ratio |", "|---|---|---:|---:|---:|"]
     for row in rows:
@@ -311,7 +311,7 @@ def table(servers: Sequence[Server], rows: Sequence[Row]) -> str:
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.add_argument("--quick", action="store_true", help="one round, smaller")

@@ -4,7 +4,7 @@
 
 Both arms run in one call, in pairs, on the same images and seeds, with the same threads per worker. The plain loop is
 one process that prepares every worker's minibatch, computes its gradient, averages in rank order and updates; its
-imports and images are not counted. The emulated arm is `slslab run`; its CPU time is told apart by phase from the
+imports and images are not counted. The emulated arm is `slslab run`; its CPU time is split by phase from the
 trace, and what the emulator, the S3 server and the driver used themselves comes from the run's document.
 """
 
@@ -22,14 +22,15 @@ from typing import Any
 PLAIN = """
 import json, sys, time
 import torch
-from slslab_workers import datasets, gradients, training
-from slslab_workers.plan import Plan
+from slslab_workers.plan import Plan, thread_count
+from slslab_workers.training import aggregation, datasets, gradients
+from slslab_workers.training.state import WorkerState
 
 plan = Plan.from_document(json.loads(sys.argv[1]))
-torch.set_num_threads(training.thread_count(plan.memory_mb))
+torch.set_num_threads(thread_count(plan.memory_mb))
 channels = 1 if plan.model == "lenet" else 3
 dataset = datasets.load(plan.dataset, plan.workers * plan.batches * plan.batch_size, plan.seed).with_channels(channels)
-state = training.WorkerState.fresh(plan, 0)
+state = WorkerState.fresh(plan, 0)
 wall, cpu = time.monotonic(), time.process_time()
 for epoch in range(plan.epochs):
     order = datasets.partition(len(dataset.train_labels), plan.workers, plan.batches, plan.batch_size, plan.seed, epoch)
@@ -43,7 +44,7 @@ for epoch in range(plan.epochs):
             state.optimiser.zero_grad()
             torch.nn.functional.cross_entropy(state.model(inputs), targets).backward()
             parts.append(gradients.flat_gradient(state.model))
-        gradients.set_gradient(state.model, gradients.sum_in_rank_order(parts).div_(plan.workers))
+        gradients.set_gradient(state.model, aggregation.sum_in_rank_order(parts).div_(plan.workers))
         state.optimiser.step()
 print(json.dumps({"wall": time.monotonic() - wall, "cpu": time.process_time() - cpu,
                   "sha256": gradients.sha256(gradients.flatten(state.model.parameters()))}))
@@ -51,12 +52,12 @@ print(json.dumps({"wall": time.monotonic() - wall, "cpu": time.process_time() - 
 
 
 def emulated(arguments: argparse.Namespace) -> dict[str, Any]:
-    """One emulated run: its document, and CPU seconds by phase from its trace."""
-    from slslab.trace import load
+    """Return one emulated run: its document, and CPU seconds by phase from its trace."""
+    from slslab.trace.log import load
 
     with tempfile.TemporaryDirectory() as directory:
         out = Path(directory) / "run"
-        command = [sys.executable, "-c", "from slslab.cli import main; main()", "run", arguments.architecture]
+        command = [sys.executable, "-c", "from slslab.cli.main import main; main()", "run", arguments.architecture]
         for name in ("model", "dataset", "workers", "batches", "epochs", "memory"):
             command += [f"--{name}", str(getattr(arguments, name))]
         command += ["--batch-size", str(arguments.batch_size), "--out", str(out), "--json"]
@@ -79,7 +80,7 @@ def emulated(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def plain(plan: dict[str, Any]) -> dict[str, Any]:
-    """One plain loop over the same plan, under the same thread settings."""
+    """Return one plain loop over the same plan, under the same thread settings."""
     environment = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE"}
     command = [sys.executable, "-c", PLAIN, json.dumps(plan)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)

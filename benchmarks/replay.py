@@ -4,7 +4,7 @@
 
 Of each architecture an epoch of 24 minibatches a worker with MobileNet's 3,217,226 parameters, on AWS's profile with
 as much concurrency as is needed. CPU times are round ones: what is measured is replay itself. Every case has a process
-of its own, whose peak resident memory is told. `--quick` leaves out 4,096 workers.
+of its own, whose peak resident memory is reported. `--quick` leaves out 4,096 workers.
 """
 
 import argparse
@@ -17,15 +17,15 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
-from slslab.billing import Usage, compute_bill, load_book
-from slslab.execution import architectures
-from slslab.replay.kernel import play
-from slslab.replay.profiles import Profile, load_profile
-from slslab.replay.program import Track
-from slslab.replay.scaling import Cost, StepCosts, generate
-from slslab.replay.step_costs import name_of, unit_of
-from slslab_workers import communication
-from slslab_workers.communication import Workload
+from slslab.billing.bill import Usage, compute_bill, load_book
+from slslab.replay.kernel.kernel import play
+from slslab.replay.kernel.program import Track
+from slslab.replay.profiles.profile import Profile, load_profile
+from slslab.replay.programs.scaling import Cost, StepCosts, generate
+from slslab.replay.programs.step_costs import name_of, unit_of
+from slslab.runs.planning import architectures
+from slslab_workers import patterns
+from slslab_workers.patterns import Workload
 
 PROFILE = "aws-us-east-1"
 PARAMETERS, BATCHES = 3_217_226, 24
@@ -38,23 +38,26 @@ AIMS = {1000: 5, 4096: 30, INVOCATIONS: 1}
 
 
 def round_costs(name: str) -> StepCosts:
-    """A millisecond for each request and each computation, a second for each minibatch; 1 ns for a byte."""
-    room: Any = architectures()[name]
+    """Return costs of a millisecond for each request and each computation, a second for each minibatch; 1 ns for a
+    byte."""
+    architecture: Any = architectures()[name]
     workload = Workload(2, BATCHES, 1, PARAMETERS)
     costs, functions = {}, {}
-    for role in room.pattern(workload).roles:
+    for role in architecture.pattern(workload).roles:
         named = "g4dn.xlarge" if role.kind == "instance" else f"slslab-{role.function or 'worker'}"
         functions[unit_of(role)] = Track(named, role.kind, -1, (), MEMORY_MB, init_cpu_ns=10**9)
-        for place, parts in communication.places(role, workload):
-            for activity in communication.activities(parts, place):
+        for place, parts in patterns.places(role, workload):
+            for activity in patterns.activities(parts, place):
                 fixed = 1000 * MS if activity.op == "compute" else MS
                 key = (unit_of(role), name_of(activity), activity.phase, False)
                 costs[key] = Cost(fixed, 0.0, 1.0, 0.0, 1.0, activity.op == "compute", 100_000)
-    return StepCosts(room, workload, costs, functions, frozenset(), (0.01, 1.5, 0.1), {"get": 2 * MS, "list": 2 * MS})
+    return StepCosts(
+        architecture, workload, costs, functions, frozenset(), (0.01, 1.5, 0.1), {"get": 2 * MS, "list": 2 * MS}
+    )
 
 
 def platform() -> Profile:
-    """AWS with a higher quota: workers that wait for each other all hold an environment."""
+    """Return AWS with a higher quota: workers that wait for each other all hold an environment."""
     profile = load_profile(PROFILE)
     concurrency = profile.functions.concurrency.model_copy(update={"value": 1e6})
     functions = profile.functions.model_copy(update={"concurrency": concurrency})
@@ -62,7 +65,7 @@ def platform() -> Profile:
 
 
 def replay(name: str, workers: int) -> dict[str, Any]:
-    """One architecture with so many workers."""
+    """Return the times of one architecture with so many workers."""
     costs, profile = round_costs(name), platform()
     began = time.perf_counter()
     program = generate(costs, workers, BATCHES, 1)
@@ -84,7 +87,7 @@ def replay(name: str, workers: int) -> dict[str, Any]:
 
 
 def reprice() -> dict[str, Any]:
-    """The bill of many invocations."""
+    """Return how long the bill of many invocations takes."""
     records = [
         {"architecture": "x86_64", "memory_mb": MEMORY_MB, "billed_ms": 1000 + number, "ephemeral_mb": 512}
         for number in range(INVOCATIONS)
@@ -103,19 +106,19 @@ def reprice() -> dict[str, Any]:
 
 
 def peak_mb() -> int:
-    """Peak resident memory of this process, MB of 1024² bytes."""
+    """Return peak resident memory of this process, MB of 1024² bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 
 
 def apart(function: Any, *arguments: Any) -> dict[str, Any]:
-    """What a function returns in a process of its own."""
+    """Return what a function returns in a process of its own."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
-        found: dict[str, Any] = process.submit(function, *arguments).result()
-        return found
+        result: dict[str, Any] = process.submit(function, *arguments).result()
+        return result
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.add_argument("--quick", action="store_true", help="1,000 workers only")

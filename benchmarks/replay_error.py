@@ -1,4 +1,4 @@
-"""How well replay foretells runs that it has not seen: fitted to runs of 2 and 4 workers, compared with others.
+"""How accurate replay is on held-out runs: fitted to runs of 2 and 4 workers, compared with others.
 
     python benchmarks/replay_error.py [--json] [--architectures LIST] [--keep DIR] [--quick]
 
@@ -37,16 +37,16 @@ from rich.console import Console
 from rich.table import Table
 
 from slslab.errors import SlslabError
-from slslab.execution import architectures
 from slslab.replay.fitting import fit
-from slslab.replay.kernel import play
+from slslab.replay.kernel.kernel import play
+from slslab.replay.kernel.program import Program
+from slslab.replay.kernel.timeline import Timeline
 from slslab.replay.outcome import outcome
-from slslab.replay.program import Program
-from slslab.replay.recorded import make_program
-from slslab.replay.recording import BESIDE, Recording, read_recording
-from slslab.replay.scaling import generate, measure
-from slslab.replay.timeline import Timeline
+from slslab.replay.programs.recorded import make_program
+from slslab.replay.programs.recording import BESIDE, Recording, read_recording
+from slslab.replay.programs.scaling import generate, measure
 from slslab.replay.whatif import with_memory
+from slslab.runs.planning import architectures
 
 ARCHITECTURES = ("allreduce", "scatterreduce", "mlless", "spirt", "gpu")
 BASE = {"workers": 2, "memory": 768, "batch-size": 32, "batches": 2, "epochs": 4}
@@ -56,7 +56,7 @@ EPOCHS = 2
 
 @dataclass(frozen=True)
 class Case:
-    """A run that is foretold: what differs from the base."""
+    """A held-out run: what differs from the base."""
 
     name: str
     options: Mapping[str, int]
@@ -81,7 +81,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Measured and foretold seconds of one held-out run."""
+    """Measured and predicted seconds of one held-out run."""
 
     architecture: str
     case: str
@@ -92,12 +92,12 @@ class Comparison:
 
     @property
     def error(self) -> float:
-        """Relative error, positive if too much was foretold."""
+        """Return the relative error, positive if the prediction is too high."""
         return self.foretold / self.measured - 1
 
 
 def record(architecture: str, options: Mapping[str, int], directory: Path) -> Run:
-    """The run with these options, recorded now unless it is there; RuntimeError if it fails."""
+    """Return the run with these options, recorded now unless it is there; RuntimeError if it fails."""
     plan = {**BASE, **options}
     path = directory / "-".join([architecture, *(f"{name}{value}" for name, value in plan.items())])
     if not path.exists():
@@ -111,7 +111,7 @@ def record(architecture: str, options: Mapping[str, int], directory: Path) -> Ru
 
 
 def measured(run: Run) -> dict[str, float]:
-    """The figures of a recorded run."""
+    """Return the figures of a recorded run."""
     records, instances = run.recording.invocations, run.recording.instances
     workers = run.recording.plan.workers
     spans: dict[str, list[int]] = {}
@@ -122,8 +122,11 @@ def measured(run: Run) -> dict[str, float]:
             span[2] += event["host_delay_ns"]
     training = sum(end - start - delay for start, end, delay in spans.values()) / 1e9 / workers
     if instances:
-        own = [(one["end_ns"] - one["start_ns"]) / 1e9 - one["host_delay_ms"] / 1000 for one in instances]
-        return {"training": training, "duration": statistics.fmean(own)}
+        seconds = [
+            (instance["end_ns"] - instance["start_ns"]) / 1e9 - instance["host_delay_ms"] / 1000
+            for instance in instances
+        ]
+        return {"training": training, "duration": statistics.fmean(seconds)}
     owner = {e["invocation"]: e["worker"] for e in run.recording.events if e["worker"] >= 0}
     total = sum(r["duration_ms"] for r in records if owner.get(r["request_id"], -1) < workers)
     return {
@@ -133,11 +136,11 @@ def measured(run: Run) -> dict[str, float]:
     }
 
 
-def foretold(timeline: Timeline) -> dict[str, float]:
-    """The same figures of a played program."""
-    found, workers = outcome(timeline), timeline.program.workers
+def predicted(timeline: Timeline) -> dict[str, float]:
+    """Return the same figures of a played program."""
+    result, workers = outcome(timeline), timeline.program.workers
     tracks = timeline.program.tracks
-    duration = sum(one.duration for one in found.workers if 0 <= one.worker < workers) / workers
+    duration = sum(worker.duration for worker in result.workers if 0 <= worker.worker < workers) / workers
     spans: dict[int, list[int]] = {}
     for i, step in enumerate(timeline.steps):
         track = timeline.track[i]
@@ -146,15 +149,15 @@ def foretold(timeline: Timeline) -> dict[str, float]:
     training = sum(end - start for start, end in spans.values()) / 1e9 / workers
     if any(track.kind == "instance" for track in tracks):
         return {"training": training, "duration": duration}
-    return {"training": training, "duration": duration, "billed": found.billed_seconds}
+    return {"training": training, "duration": duration, "billed": result.billed_seconds}
 
 
-def foretell(fitted: Sequence[Run], case: Case) -> Timeline:
-    """What the runs that were fitted say of the case."""
+def predict(fitted: Sequence[Run], case: Case) -> Timeline:
+    """Return what the fitted runs predict for the case."""
     first = fitted[0]
-    room = architectures()[first.recording.plan.architecture]
+    architecture = architectures()[first.recording.plan.architecture]
     programs = [make_program(run.recording) for run in fitted]
-    costs = measure(programs, room, int(first.document["parameters"]), first.recording.plan.options)
+    costs = measure(programs, architecture, int(first.document["parameters"]), first.recording.plan.options)
     plan = {**BASE, **case.options}
     samples = plan["batch-size"] / BASE["batch-size"]
     program: Program = generate(costs, plan["workers"], plan["batches"], plan["epochs"], samples)
@@ -164,30 +167,35 @@ def foretell(fitted: Sequence[Run], case: Case) -> Timeline:
 
 
 def compare(architecture: str, cases: Sequence[Case], directory: Path) -> list[Comparison]:
-    """All cases of one architecture."""
+    """Return all cases of one architecture."""
     sizes = (2,) if architecture == "gpu" else (2, 4)
     fitted = [record(architecture, {"workers": workers}, directory) for workers in sizes]
-    found = []
+    comparisons = []
     for case in cases:
         if architecture == "gpu" and not case.instances:
             continue
         run = record(architecture, case.options, directory)
-        said, seen = foretold(foretell(fitted, case)), measured(run)
-        found += [
+        prediction, seen = predicted(predict(fitted, case)), measured(run)
+        comparisons += [
             Comparison(
-                architecture, case.name, figure, seen[figure], said[figure], run.document["host"]["oversubscribed"]
+                architecture,
+                case.name,
+                figure,
+                seen[figure],
+                prediction[figure],
+                run.document["host"]["oversubscribed"],
             )
             for figure in seen
         ]
-    return found
+    return comparisons
 
 
-def summary(found: Sequence[Comparison]) -> dict[str, dict[str, float]]:
-    """Mean absolute and worst error by figure."""
+def summary(comparisons: Sequence[Comparison]) -> dict[str, dict[str, float]]:
+    """Return mean absolute and worst error by figure."""
     errors: dict[str, list[float]] = defaultdict(list)
-    for one in found:
-        errors[one.figure].append(abs(one.error))
-    return {figure: {"mean": statistics.fmean(own), "worst": max(own)} for figure, own in errors.items()}
+    for comparison in comparisons:
+        errors[comparison.figure].append(abs(comparison.error))
+    return {figure: {"mean": statistics.fmean(values), "worst": max(values)} for figure, values in errors.items()}
 
 
 def main() -> None:
@@ -197,26 +205,32 @@ def main() -> None:
     parser.add_argument("--architectures", default=",".join(ARCHITECTURES), help="with commas")
     parser.add_argument("--keep", type=Path, help="keep the recordings in this directory, and use those that are there")
     parser.add_argument("--quick", action="store_true", help="minibatches of another size only")
-    given = parser.parse_args()
-    cases = [case for case in CASES if not given.quick or case.name in QUICK]
-    found: list[Comparison] = []
+    arguments = parser.parse_args()
+    cases = [case for case in CASES if not arguments.quick or case.name in QUICK]
+    comparisons: list[Comparison] = []
     console = Console(stderr=True)
     with tempfile.TemporaryDirectory() as temporary:
-        directory = given.keep or Path(temporary)
+        directory = arguments.keep or Path(temporary)
         directory.mkdir(parents=True, exist_ok=True)
-        for architecture in given.architectures.split(","):
-            with console.status(f"{architecture}: recording and foretelling"):
-                found += compare(architecture, cases, directory)
-    if given.json:
-        rows = [{**vars(one), "error": one.error} for one in found]
-        print(json.dumps({"benchmark": "replay_error", "rows": rows, "errors": summary(found)}, indent=2))
+        for architecture in arguments.architectures.split(","):
+            with console.status(f"{architecture}: recording and predicting"):
+                comparisons += compare(architecture, cases, directory)
+    if arguments.json:
+        rows = [{**vars(comparison), "error": comparison.error} for comparison in comparisons]
+        print(json.dumps({"benchmark": "replay_error", "rows": rows, "errors": summary(comparisons)}, indent=2))
         return
-    table = Table("architecture", "held out", "figure", "measured s", "foretold s", "error", "host")
-    for one in found:
-        cells = (f"{one.measured:.2f}", f"{one.foretold:.2f}", f"{one.error:+.1%}")
-        table.add_row(one.architecture, one.case, one.figure, *cells, "oversubscribed" if one.oversubscribed else "")
+    table = Table("architecture", "held out", "figure", "measured s", "predicted s", "error", "host")
+    for comparison in comparisons:
+        cells = (f"{comparison.measured:.2f}", f"{comparison.foretold:.2f}", f"{comparison.error:+.1%}")
+        table.add_row(
+            comparison.architecture,
+            comparison.case,
+            comparison.figure,
+            *cells,
+            "oversubscribed" if comparison.oversubscribed else "",
+        )
     Console().print(table)
-    for figure, error in summary(found).items():
+    for figure, error in summary(comparisons).items():
         Console().print(f"{figure}: mean absolute error {error['mean']:.1%}, worst {error['worst']:.1%}")
 
 

@@ -5,6 +5,9 @@ only holds while nothing else of the suite runs (`pytest.mark.alone`) waits unti
 """
 
 import fcntl
+import json
+import math
+from collections import defaultdict
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,25 +16,45 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from slslab.limits import lambda_limits
+from slslab.aws.limits import lambda_limits
 
 # A host that is busy with other tests is no failure of an example.
 settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
 
-# What takes longest begins first, so that in the end no process works on while all others have nothing left to do.
-LONGEST = (
-    "compose/test_stack.py",
-    "slslab/environments/test_cgroup_v2.py",
-    "docker/test_conformance.py",
-    "docker/localstack/test_conformance.py",
-    "slslab/test_cli.py",
-    "architectures/test_registered.py",
-    "architectures/test_mlless_drivers.py",
-    "architectures/test_spirt.py",
-    "slslab/test_service.py",
-    "slslab/test_randomised.py",
-)
+# Seconds of each test file, recorded by `make test RECORD=--record-durations`.
+DURATIONS = Path(__file__).with_name("durations.json")
+
+# Where every test needs a server, and fixtures that start one. Files that start one otherwise are marked themselves.
+SERVER_FOLDERS = frozenset(("architectures", "machines"))
+SERVER_FIXTURES = frozenset(("emulator", "object_store", "state_machines"))
+
+
+class DurationRecorder:
+    """Adds up how long each file's tests take and writes that to `DURATIONS` at the end of a run."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[str, float] = defaultdict(float)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Add the duration of one phase of a test, s."""
+        self._seconds[report.location[0]] += report.duration
+
+    def pytest_sessionfinish(self) -> None:
+        """Write the file."""
+        seconds = {file: round(duration, 1) for file, duration in sorted(self._seconds.items())}
+        DURATIONS.write_text(json.dumps(seconds, indent=1) + "\n")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that records durations."""
+    parser.addoption("--record-durations", action="store_true", help="write tests/durations.json")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Record durations in the process that receives all reports."""
+    if config.option.record_durations and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(DurationRecorder())
 
 
 @pytest.fixture(scope="session")
@@ -40,10 +63,25 @@ def emulator_settings() -> dict[str, Any]:
     return {"limits": lambda_limits().changed(event_retry_base_s=0.01, event_throttle_s=0.01)}
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the longest files, and end (each file, too) with what all others wait for; else keep the order."""
-    places = {Path(__file__).parent / name: place for place, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: (bool(item.get_closest_marker("alone")), places.get(item.path, len(places))))
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark tests that need a server: by their folder, or by the fixtures that they use, also through others."""
+    folder = item.path.relative_to(Path(__file__).parent).parts[0]
+    if folder in SERVER_FOLDERS or not SERVER_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
+        item.add_marker(pytest.mark.server)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Order files by their recorded durations, longest first, and put what needs the host to itself at the end.
+
+    So no process still works at the end while the others have nothing left to do. A new file counts as a long one.
+    """
+    durations = json.loads(DURATIONS.read_text())
+
+    def place(item: pytest.Item) -> tuple[bool, float]:
+        file = item.path.relative_to(config.rootpath).as_posix()
+        return item.get_closest_marker("alone") is not None, -durations.get(file, math.inf)
+
+    items.sort(key=place)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -1,17 +1,17 @@
-"""slslab: what runs the functions of serverless training, and tells what they cost."""
+"""slslab: an emulator that runs the functions of serverless training, and computes what they cost."""
 
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from slslab.emulator import Emulator as Emulator
+from slslab.version import __version__ as __version__
 
-__version__ = "0.1.0"
+if TYPE_CHECKING:
+    from slslab.lambda_.emulator import Emulator as Emulator
 
 
 def __getattr__(name: str) -> object:
-    # On demand: the commands that need no emulator should not wait for its imports.
+    # On demand: commands without an emulator should not wait for its imports.
     if name == "Emulator":
-        from slslab.emulator import Emulator
+        from slslab.lambda_.emulator import Emulator
 
         return Emulator
     raise AttributeError(f"module 'slslab' has no attribute {name!r}")

@@ -1,6 +1,6 @@
 """`python -m slslab` is the command `slslab`."""
 
-from slslab.cli import main
+from slslab.cli.main import main
 
 if __name__ == "__main__":
     main()

@@ -1,8 +1,8 @@
-"""Errors that a user sees: one sentence of what happened, one of what to do."""
+"""Errors that a user sees: one sentence that says what happened, one that says what to do."""
 
 
 class SlslabError(Exception):
-    """An error with a hint; `exit_code` is what the command line ends with."""
+    """An error with a hint; `exit_code` is that of the command line."""
 
     exit_code = 1
 
@@ -26,3 +26,7 @@ class HostError(SlslabError):
     """This host cannot do it."""
 
     exit_code = 3
+
+
+class StartFailed(Exception):
+    """The host could not start the environment; the message says why."""

@@ -1,7 +1,7 @@
-"""pytest plugin: Lambda, S3 and Step Functions for the tests of a handler, with what each test cost.
+"""pytest plugin: Lambda, S3 and Step Functions for the tests of a handler, with the cost of each test.
 
 Registered by entry point, so that installing slslab is enough. Fixtures: `emulator` (one per session), `lambda_client`,
-`s3_client` and `states_client` (functions, buckets and state machines are gone after each test), `deploy`, `invoke`,
+`s3_client` and `states_client` (functions, buckets and state machines are deleted after each test), `deploy`, `invoke`,
 `invocations` (metered records of the test), `bill`, `assert_cost_below`. Override `emulator_settings` to change the
 emulator. See docs/testing.md.
 """
@@ -20,19 +20,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-if TYPE_CHECKING:  # pytest imports this module at every start, also where no test uses it
-    from slslab.billing import Bill
-    from slslab.emulator import Emulator
-    from slslab.metering import InvocationRecord
-    from slslab.stack.embedded import EmbeddedObjectStore
-    from slslab.stack.states import EmbeddedStateMachines
+if TYPE_CHECKING:  # pytest imports this module at every start, even if no test uses it
+    from slslab.billing.bill import Bill
+    from slslab.lambda_.emulator import Emulator
+    from slslab.stack.object_store import EmbeddedObjectStore
+    from slslab.stack.state_machines import EmbeddedStateMachines
+    from slslab.trace.records import InvocationRecord
 
 ROLE = "arn:aws:iam::000000000000:role/test"
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a synchronous invocation returned: the payload as JSON, the error or None, and the log's tail."""
+    """The result of a synchronous invocation: the payload as JSON, the error or None, and the log's tail."""
 
     status: int
     error: str | None
@@ -43,14 +43,14 @@ class Answer:
 
 @pytest.fixture(scope="session")
 def emulator_settings() -> dict[str, Any]:
-    """Arguments of `slslab.Emulator`; override this fixture to change them."""
+    """Return arguments of `slslab.Emulator`; override this fixture to change them."""
     return {}
 
 
 @pytest.fixture(scope="session")
 def emulator(emulator_settings: dict[str, Any]) -> Iterator[Emulator]:
-    """One emulator for the whole test session."""
-    from slslab.emulator import Emulator
+    """Run one emulator for the whole test session."""
+    from slslab.lambda_.emulator import Emulator
 
     with Emulator(**emulator_settings) as running:
         yield running
@@ -58,9 +58,9 @@ def emulator(emulator_settings: dict[str, Any]) -> Iterator[Emulator]:
 
 @pytest.fixture(scope="session")
 def object_store(emulator: Emulator) -> Iterator[EmbeddedObjectStore]:
-    """One S3 server for the whole test session; functions find it through AWS_ENDPOINT_URL_S3."""
-    from slslab.emulator import CREDENTIALS
-    from slslab.stack.embedded import EmbeddedObjectStore
+    """Run one S3 server for the whole test session; functions find it through AWS_ENDPOINT_URL_S3."""
+    from slslab.aws.credentials import CREDENTIALS
+    from slslab.stack.object_store import EmbeddedObjectStore
 
     with EmbeddedObjectStore(emulator.home / "s3", CREDENTIALS, emulator.mark) as store:
         emulator.add_variables({"AWS_ENDPOINT_URL_S3": store.endpoint})
@@ -69,8 +69,8 @@ def object_store(emulator: Emulator) -> Iterator[EmbeddedObjectStore]:
 
 @pytest.fixture(scope="session")
 def state_machines(emulator: Emulator) -> Iterator[EmbeddedStateMachines]:
-    """One Step Functions for the whole test session; functions find it through AWS_ENDPOINT_URL_SFN."""
-    from slslab.stack.states import EmbeddedStateMachines
+    """Run one Step Functions for the whole test session; functions find it through AWS_ENDPOINT_URL_SFN."""
+    from slslab.stack.state_machines import EmbeddedStateMachines
 
     with EmbeddedStateMachines(emulator.endpoint, emulator.mark, limits=emulator.limits) as states:
         emulator.add_variables(states.client_environment())
@@ -80,7 +80,7 @@ def state_machines(emulator: Emulator) -> Iterator[EmbeddedStateMachines]:
 
 @pytest.fixture
 def lambda_client(emulator: Emulator) -> Iterator[Any]:
-    """A boto3 Lambda client; the functions that the test leaves are deleted after it."""
+    """Yield a boto3 Lambda client; the functions that the test leaves are deleted after it."""
     client = emulator.client("lambda")
     yield client
     pages = list(client.get_paginator("list_functions").paginate())
@@ -91,7 +91,7 @@ def lambda_client(emulator: Emulator) -> Iterator[Any]:
 
 @pytest.fixture
 def s3_client(emulator: Emulator, object_store: EmbeddedObjectStore) -> Iterator[Any]:  # noqa: ARG001
-    """A boto3 S3 client; the buckets that the test leaves are deleted after it."""
+    """Yield a boto3 S3 client; the buckets that the test leaves are deleted after it."""
     client = emulator.client("s3")
     yield client
     for bucket in [entry["Name"] for entry in client.list_buckets()["Buckets"]]:
@@ -104,7 +104,7 @@ def s3_client(emulator: Emulator, object_store: EmbeddedObjectStore) -> Iterator
 
 @pytest.fixture
 def states_client(emulator: Emulator, state_machines: EmbeddedStateMachines) -> Iterator[Any]:  # noqa: ARG001
-    """A boto3 Step Functions client; the state machines that the test leaves are deleted after it."""
+    """Yield a boto3 Step Functions client; the state machines that the test leaves are deleted after it."""
     client = emulator.client("stepfunctions")
     yield client
     pages = list(client.get_paginator("list_state_machines").paginate())
@@ -115,9 +115,9 @@ def states_client(emulator: Emulator, state_machines: EmbeddedStateMachines) -> 
 
 @pytest.fixture
 def deploy(lambda_client: Any) -> Callable[..., str]:
-    """Create a function and return its name.
+    """Return a function that creates a Lambda function and returns its name.
 
-    The code is the directory of a handler, taken as it is, or the text of a module, packaged as `app.py`; further
+    The code is the directory of a handler, used in place, or the text of a module, packaged as `app.py`; further
     arguments are CreateFunction's (`MemorySize`, `Timeout`, `Handler`, by default `app.handler`, …).
     """
     created: list[str] = []
@@ -133,7 +133,7 @@ def deploy(lambda_client: Any) -> Callable[..., str]:
 
 @pytest.fixture
 def invoke(lambda_client: Any) -> Callable[..., Answer]:
-    """Invoke a function synchronously with a JSON event; returns its `Answer`."""
+    """Return a function that invokes a Lambda function synchronously with a JSON event; it returns an `Answer`."""
 
     def call(name: str, event: Any = None, **settings: Any) -> Answer:
         answer = lambda_client.invoke(FunctionName=name, LogType="Tail", Payload=json.dumps(event), **settings)
@@ -150,17 +150,17 @@ def invoke(lambda_client: Any) -> Callable[..., Answer]:
 
 @pytest.fixture
 def invocations(emulator: Emulator) -> Iterator[Sequence[InvocationRecord]]:
-    """The metered records of the test's invocations, in the order in which they ended."""
+    """Yield the metered records of the test's invocations, in the order in which they ended."""
     with emulator.recording() as records:
         yield records
 
 
 @pytest.fixture
 def bill(invocations: Sequence[InvocationRecord]) -> Callable[..., Bill]:
-    """Call it for the bill of the test's invocations until now: Lambda's lines, by a price book."""
+    """Return a function that computes the bill of the test's invocations until now: Lambda's lines, by a price book."""
 
     def compute(prices: str = "aws-us-east-1") -> Bill:
-        from slslab.billing import Usage, compute_bill, load_book
+        from slslab.billing.bill import Usage, compute_bill, load_book
 
         return compute_bill(Usage([record.as_document() for record in invocations]), load_book(prices))
 
@@ -169,7 +169,7 @@ def bill(invocations: Sequence[InvocationRecord]) -> Callable[..., Bill]:
 
 @pytest.fixture
 def assert_cost_below(bill: Callable[..., Bill]) -> Callable[..., None]:
-    """Call it with an amount in USD, best as text; fails with the bill's lines if the test cost as much or more."""
+    """Return a check of an amount in USD, best as text; it fails with the bill if the test cost as much or more."""
     from decimal import Decimal
 
     def check(amount: str | float, prices: str = "aws-us-east-1") -> None:
@@ -182,7 +182,7 @@ def assert_cost_below(bill: Callable[..., Bill]) -> Callable[..., None]:
 
 
 def create_function(client: Any, name: str, code: Path | str, **settings: Any) -> None:
-    """CreateFunction with defaults that suit a test; `code` and `settings` as for the fixture `deploy`."""
+    """Create a function with defaults that suit a test; `code` and `settings` as for the fixture `deploy`."""
     if isinstance(code, Path):
         package: dict[str, Any] = {"S3Bucket": "hot-reload", "S3Key": str(code.resolve())}
     else:
@@ -192,7 +192,7 @@ def create_function(client: Any, name: str, code: Path | str, **settings: Any) -
 
 
 def packaged(source: str) -> bytes:
-    """A Lambda package (zip) with one module, app.py."""
+    """Return a Lambda package (zip) with one module, app.py."""
     buffer = BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         archive.writestr("app.py", dedent(source))

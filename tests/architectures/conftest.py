@@ -13,28 +13,30 @@ import pytest
 import torch
 from tests.architectures.peers import Peers
 
-from slslab.emulator import CREDENTIALS
-from slslab.execution import architectures
-from slslab.stack.embedded import EmbeddedObjectStore
+from slslab.aws.credentials import CREDENTIALS
+from slslab.runs.planning import architectures
+from slslab.stack.object_store import EmbeddedObjectStore
 from slslab.stack.tensors import EmbeddedTensorDatabases
-from slslab_workers import datasets, endpoints, gradients, training
 from slslab_workers.allreduce.handlers import AllReduceWorker
-from slslab_workers.events import Sink, Tracer
+from slslab_workers.channels import endpoints
+from slslab_workers.channels.events import Sink, Tracer
+from slslab_workers.channels.objects import Objects, s3_client
+from slslab_workers.channels.queues import Queues, open_queues
 from slslab_workers.gpu.instance import GpuWorker
-from slslab_workers.keys import minibatch_key
-from slslab_workers.mlless.driver import create_queues, delete_queues, hear_statistics
+from slslab_workers.mlless.driver import create_queues, delete_queues, receive_statistics
 from slslab_workers.mlless.handlers import MLLessWorker
 from slslab_workers.mlless.supervisor import Supervision, Supervisor
-from slslab_workers.models import spec
-from slslab_workers.objects import Objects, s3_client
 from slslab_workers.plan import Assignment, Plan
-from slslab_workers.queues import Queues, open_queues
 from slslab_workers.replicas import Replicas
-from slslab_workers.samples import Samples
 from slslab_workers.scatterreduce.handlers import ScatterReduceWorker
+from slslab_workers.training import datasets, gradients, loop
+from slslab_workers.training.keys import minibatch_key
+from slslab_workers.training.models import spec
+from slslab_workers.training.samples import Samples
+from slslab_workers.training.state import WorkerState
 
 NUMBERS = count()
-WORKERS: dict[str, type[training.Trainer]] = {
+WORKERS: dict[str, type[loop.Trainer]] = {
     "allreduce": AllReduceWorker,
     "gpu": GpuWorker,
     "mlless": MLLessWorker,
@@ -130,7 +132,9 @@ def make_plan() -> Callable[..., Plan]:
             "batches": 2,
             "memory_mb": 1024,
         }
-        return Plan(**values | changes)
+        values |= changes
+        values["options"] = architectures()[architecture].complete(values.get("options", {}))
+        return Plan(**values)
 
     return make
 
@@ -167,14 +171,17 @@ def train(store: Any, upload: Callable[[Plan], str], request: pytest.FixtureRequ
         room: Any = WORKERS[plan.architecture]
 
         class Watched(room):  # type: ignore[misc]
-            def synchronise(self, state: training.WorkerState, step: training.Step) -> bool:
+            def synchronise(self, state: WorkerState, gradient: torch.Tensor) -> torch.Tensor | None:
                 if delay is not None:
                     delay(self.rank, state.position)
-                leaving = bool(super().synchronise(state, step))
+                aggregate: torch.Tensor | None = super().synchronise(state, gradient)
+                return aggregate
+
+            def after_update(self, state: WorkerState) -> None:
+                super().after_update(state)
                 flat = gradients.flatten(state.model.parameters())
                 trained.fingerprints.setdefault(self.rank, []).append(gradients.sha256(flat))
                 trained.parameters[self.rank] = flat
-                return leaving
 
         def work(rank: int) -> dict[str, Any]:
             objects = Objects(store, bucket, Tracer(emit, plan.run, rank, f"invocation-{rank}"))
@@ -231,7 +238,7 @@ def supervised(plan: Plan, emit: Sink) -> Iterator[list["Future[Any]"]]:
         heard: list[dict[str, Any]] = []
         with connect(-1) as queues:
             while not heard or heard[-1]["end"] is None:
-                statistics = hear_statistics(queues, plan, len(heard))
+                statistics = receive_statistics(queues, plan, len(heard))
                 heard += [] if statistics is None else [statistics]
         return heard
 
@@ -294,4 +301,5 @@ def one_process(plan: Plan) -> Replicas:
     """All of a plan's workers before their first step."""
     kind = architectures()[plan.architecture].replicas()
     assert kind is not None
-    return kind(plan, Samples(plan))
+    replicas: Replicas = kind(plan, Samples(plan))
+    return replicas

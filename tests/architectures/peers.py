@@ -19,16 +19,17 @@ import pytest
 import redis
 import torch
 
-from slslab.metrics import protocol
-from slslab_workers import events, gradients, models
+from slslab.trace.metrics import protocol
 from slslab_workers.architecture import Cloud, Outcome
-from slslab_workers.endpoints import QUEUE_URL, TENSOR_URLS
+from slslab_workers.channels import events
+from slslab_workers.channels.endpoints import QUEUE_URL, TENSOR_URLS
+from slslab_workers.channels.queues import Queues, open_queues
+from slslab_workers.channels.tensors import TensorDatabase
 from slslab_workers.plan import Plan
-from slslab_workers.queues import Queues, open_queues
 from slslab_workers.spirt import architecture, membership, peer
 from slslab_workers.spirt.roster import Roster
 from slslab_workers.spirt.settings import Keys
-from slslab_workers.tensors import TensorDatabase
+from slslab_workers.training import gradients, models
 
 LENET = 61_706
 Hook = Callable[[str, int, int, Mapping[str, Any]], None]
@@ -176,7 +177,7 @@ class StoppedError(Exception):
 
 
 class Functions:
-    """Lambda's client: an invocation runs the handler where it is called; `hook` hears of each before it does."""
+    """Lambda's client: an invocation runs the handler where it is called; hooks are called before and after it."""
 
     class exceptions:
         class ResourceNotFoundException(Exception):
@@ -272,7 +273,7 @@ class Peers:
         for name in ("slslab_workers.spirt.membership", "slslab_workers.spirt.rounds"):
             patch.setattr(f"{name}.LOOK_S", 0.1)
         patch.setattr("slslab_workers.spirt.driver.DESCRIBE_INTERVAL_S", 0.02)
-        patch.setattr("slslab_workers.deployment.package", lambda _handler: b"")
+        patch.setattr("slslab_workers.driver.deployment.package", lambda _handler: b"")
 
     def run(self, plan: Plan, before: Hook | None = None, after: Hook | None = None) -> Ran:
         """Drive the plan; what it raises is raised when nothing of it runs any more."""
@@ -284,7 +285,7 @@ class Peers:
         cloud = Cloud(clients.__getitem__, self.events.append, environment)
         architecture.requirements(plan)
         try:
-            outcome = architecture.drive(plan, cloud, Unheard())
+            outcome = architecture.drive(plan, cloud, NoProgress())
         finally:
             self.states.join()
         executions = {}
@@ -317,11 +318,11 @@ class Peers:
             return torch.from_numpy(database.get(key, "other"))
 
     def database(self, rank: int) -> TensorDatabase:
-        """A peer's database, unheard by the trace."""
+        """A peer's database, outside the trace."""
         return TensorDatabase(self.urls[rank], events.Tracer(lambda _: None))
 
     def queues(self) -> Queues:
-        """The queues, unheard by the trace."""
+        """The queues, outside the trace."""
         return open_queues(self._queue, events.Tracer(lambda _: None))
 
     def left(self) -> list[bytes]:
@@ -368,11 +369,11 @@ class Unshared(threading.local):
         self._kept[key] = model
 
 
-class Unheard:
-    """Progress that nobody looks at."""
+class NoProgress:
+    """Progress that is discarded."""
 
     def report(self, stage: str, done: int, total: int) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 class Steps:

@@ -8,8 +8,9 @@ import boto3
 import botocore.config
 import pytest
 
-from slslab.emulator import CREDENTIALS, Emulator
-from slslab.execution import architectures
+from slslab.aws.credentials import CREDENTIALS
+from slslab.lambda_.emulator import Emulator
+from slslab.runs.planning import architectures
 from slslab_workers.architecture import Cloud, RunFailed
 from slslab_workers.plan import Plan
 

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 import torch
 
-from slslab.execution import architectures
+from slslab.runs.planning import architectures
 from slslab_workers.architecture import Cloud, RunFailed
-from slslab_workers.events import Tracer
+from slslab_workers.channels.events import Tracer
+from slslab_workers.channels.objects import Objects
 from slslab_workers.gpu.driver import MODULE
 from slslab_workers.gpu.instance import GpuWorker, choose_device, main
-from slslab_workers.objects import Objects
 from slslab_workers.plan import Plan, PlanError
 
 MakePlan = Callable[..., Plan]
@@ -167,8 +167,8 @@ def test_options_name_the_fleet(make_plan: MakePlan) -> None:
     assert (fleet.instance_type, fleet.device) == ("p3.2xlarge", "cpu")
 
 
-def test_counts_are_the_protocol_reference() -> None:
-    """Literal numbers of chapters 6 and 11, with S = G: n = 4, b = 24, MobileNet."""
+def test_counts_by_hand() -> None:
+    """Literal numbers: n = 4, b = 24, MobileNet."""
     counts = architectures()["gpu"].counts
     found = counts(4, 24, 1, 3_217_226)
     assert found.operations == {"object.put": 96, "object.get": 288, "object.delete": 22 * 4}

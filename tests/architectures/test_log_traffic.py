@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from slslab.execution import architectures
-from slslab.metrics import object_requests, protocol
-from slslab_workers.logs import LINE_BYTES, PHASE
+from slslab.runs.planning import architectures
+from slslab.trace.metrics import object_requests, protocol
 from slslab_workers.mlless.counts import counts as mlless_counts
 from slslab_workers.plan import Plan
+from slslab_workers.training.released_log import LINE_BYTES, PHASE
 
 Train = Callable[..., Any]
 MakePlan = Callable[..., Plan]

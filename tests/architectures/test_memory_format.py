@@ -7,9 +7,10 @@ import pytest
 import torch
 from tests.architectures.peers import Peers, Steps, check_counts, distance
 
-from slslab.execution import architectures
-from slslab_workers import gradients, models, training
+from slslab.runs.planning import architectures
 from slslab_workers.plan import Plan
+from slslab_workers.training import gradients, loop, models, step
+from slslab_workers.training import state as state_module
 
 Train = Callable[..., Any]
 MakePlan = Callable[..., Plan]
@@ -21,14 +22,15 @@ LENET = 61_706
 def computed(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Of each gradient whether minibatch and weights, but for vectors, were channels last."""
     found = []
-    compute = training.compute_gradient
+    compute = step.compute_gradient
 
     def watched(model: torch.nn.Module, inputs: torch.Tensor, targets: torch.Tensor) -> tuple[float, torch.Tensor]:
         images = [inputs, *(parameter for parameter in model.parameters() if parameter.dim() == 4)]
         found.append(all(image.is_contiguous(memory_format=torch.channels_last) for image in images))
         return compute(model, inputs, targets)
 
-    monkeypatch.setattr(training, "compute_gradient", watched)
+    for module in (loop, step):
+        monkeypatch.setattr(module, "compute_gradient", watched)
     return found
 
 
@@ -67,7 +69,7 @@ def test_mobilenet_s_gradient_is_the_same_but_for_rounding() -> None:
     found = []
     for one in ("default", LAST):
         model = models.build("mobilenet", 0, one).double()
-        found.append(training.compute_gradient(model, models.arranged(inputs, one), targets)[1])
+        found.append(step.compute_gradient(model, models.arranged(inputs, one), targets)[1])
     assert distance(*found) <= 1e-9
 
 
@@ -89,15 +91,15 @@ def test_peers_have_the_parameters_of_the_default_format(
 
 @pytest.mark.parametrize("optimiser", ["sgd", "adam"])
 def test_state_travels_bit_for_bit_and_into_either_format(optimiser: str, make_plan: MakePlan) -> None:
-    def fresh(memory_format: str, seed: int) -> training.WorkerState:
+    def fresh(memory_format: str, seed: int) -> state_module.WorkerState:
         options = {"optimiser": optimiser}
         plan = make_plan("mlless", model="mobilenet", seed=seed, memory_format=memory_format, options=options)
-        return training.WorkerState.fresh(plan, 0)
+        return state_module.WorkerState.fresh(plan, 0)
 
-    def train_step(state: training.WorkerState) -> None:
+    def train_step(state: state_module.WorkerState) -> None:
         torch.manual_seed(1)
         inputs = torch.randn(2, 3, 32, 32).contiguous(memory_format=torch.channels_last)
-        _, gradient = training.compute_gradient(state.model, inputs, torch.tensor([1, 7]))
+        _, gradient = step.compute_gradient(state.model, inputs, torch.tensor([1, 7]))
         gradients.set_gradient(state.model, gradient)
         state.optimiser.step()
 

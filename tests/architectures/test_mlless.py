@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from slslab_workers import gradients
+from slslab_workers.channels.queues import Message, QueueError, lists
+from slslab_workers.channels.queues.lists import RedisLists
 from slslab_workers.mlless.counts import counts, removal_counts
 from slslab_workers.plan import Plan
-from slslab_workers.queues import Message, QueueError
-from slslab_workers.queues.lists import RedisLists
-from slslab_workers.training import WorkerState
+from slslab_workers.training import gradients
+from slslab_workers.training.state import WorkerState
 
 Train = Callable[..., Any]
 Reference = Callable[[Plan], Any]
@@ -174,10 +174,13 @@ def test_messages_that_cannot_be_acknowledged_come_again_and_change_nothing(
 ) -> None:
     """As when every connection ends between a message and its acknowledgement; every batch is an invocation."""
 
-    def refuse(_message: Message) -> None:
+    def refuse() -> None:
         raise QueueError("its connection ended")
 
-    monkeypatch.setattr(Message, "ack", refuse)
+    def make_message(id_: str, body: bytes, _ack: Callable[[], None]) -> Message:
+        return Message(id_, body, refuse)
+
+    monkeypatch.setattr(lists, "Message", make_message)
     plan = make(workers=2, epochs=2, mode="per-batch")
     trained = train(plan)
     assert trained.fingerprints[0] == trained.fingerprints[1] == reference(plan)[0]

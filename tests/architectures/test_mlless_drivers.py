@@ -15,20 +15,20 @@ import pytest
 import redis
 from tests.architectures.test_resumption import Context, Lambda
 
-from slslab.emulator import Emulator
-from slslab_workers import endpoints
+from slslab.lambda_.emulator import Emulator
 from slslab_workers.architecture import Cloud, Outcome, RunFailed
-from slslab_workers.deployment import FunctionSpec, deploy_and_train
-from slslab_workers.events import Tracer
-from slslab_workers.keys import minibatch_key
+from slslab_workers.channels import endpoints
+from slslab_workers.channels.events import Tracer
+from slslab_workers.channels.objects import Objects
+from slslab_workers.channels.queues import open_queues, scoped
+from slslab_workers.driver.deployment import FunctionSpec, deploy_and_train
 from slslab_workers.mlless import supervisor
 from slslab_workers.mlless.counts import counts
 from slslab_workers.mlless.driver import MLLessDeployment, create_queues, delete_queues
 from slslab_workers.mlless.handlers import MLLessWorker
 from slslab_workers.mlless.supervisor import Supervision
-from slslab_workers.objects import Objects
 from slslab_workers.plan import Assignment, Plan
-from slslab_workers.queues import open_queues, scoped
+from slslab_workers.training.keys import minibatch_key
 
 MakePlan = Callable[..., Plan]
 Reference = Callable[[Plan], Any]
@@ -62,9 +62,9 @@ class Functions(Lambda):
 class Hurried(MLLessWorker):
     """Worker 1 is short of time in its second step of each generation."""
 
-    def _short_of_time(self, started: float) -> bool:
+    def is_short_of_time(self) -> bool:
         self.asked = getattr(self, "asked", 0) + 1
-        return super()._short_of_time(started) or (self.rank == 1 and self.asked == 2)
+        return super().is_short_of_time() or (self.rank == 1 and self.asked == 2)
 
 
 def handed_over(
@@ -72,7 +72,7 @@ def handed_over(
 ) -> tuple[list[tuple[str, dict[str, Any]]], list[dict[str, Any]]]:
     """Run three workers of this kind and a supervisor with little time: what every invocation returned, and events."""
     events: list[dict[str, Any]] = []
-    monkeypatch.setattr("slslab_workers.events.environment_sink", lambda: events.append)
+    monkeypatch.setattr("slslab_workers.channels.events.environment_sink", lambda: events.append)
 
     def work(function: str, event: dict[str, Any]) -> dict[str, Any]:
         if function == "supervisor":
@@ -287,7 +287,7 @@ def test_a_queue_that_is_gone_ends_the_run(drive: Driven, make_plan: MakePlan) -
 
 def slslab(directory: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
     """Exit code and document of a run through the command line."""
-    command = [sys.executable, "-c", "from slslab.cli import main; main()", "run", "mlless", *arguments, "--json"]
+    command = [sys.executable, "-c", "from slslab.cli.main import main; main()", "run", "mlless", *arguments, "--json"]
     variables = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "SLSLAB_"))}
     variables["SLSLAB_RUNS"] = str(directory)
     done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=300, check=False)

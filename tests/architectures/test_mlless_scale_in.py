@@ -22,21 +22,22 @@ from tests.architectures.test_mlless_drivers import (
     slslab,
 )
 
-from slslab.execution import architectures
-from slslab.reports.tables import summary
-from slslab_workers import datasets, endpoints, gradients
+from slslab.reports.terminal.run import summary
+from slslab.runs.planning import architectures
 from slslab_workers.architecture import RunFailed
-from slslab_workers.events import Tracer
+from slslab_workers.channels import endpoints
+from slslab_workers.channels.events import Tracer
+from slslab_workers.channels.objects import Objects
 from slslab_workers.mlless.counts import counts, removal_counts
 from slslab_workers.mlless.driver import MLLessDeployment
 from slslab_workers.mlless.filters import make_filter
 from slslab_workers.mlless.handlers import MLLessWorker
 from slslab_workers.mlless.settings import Settings
 from slslab_workers.mlless.tuner import Decision, Tuner
-from slslab_workers.models import spec
-from slslab_workers.objects import Objects
 from slslab_workers.plan import Assignment, Plan, PlanError, thread_count
-from slslab_workers.training import WorkerState
+from slslab_workers.training import aggregation, datasets, gradients
+from slslab_workers.training.models import spec
+from slslab_workers.training.state import WorkerState
 
 __all__ = ["aws", "drive"]
 
@@ -63,7 +64,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Script:
 
     def at(*steps: int) -> None:
         def decide(self: Tuner, step: int) -> Decision | None:
-            return Decision(step, self._workers, True, 0, 1.0) if step in steps else None
+            return Decision(step, self.workers, True, 0, 1.0) if step in steps else None
 
         monkeypatch.setattr(Tuner, "decide", decide)
 
@@ -113,7 +114,7 @@ def reference(plan: Plan, removals: Removals) -> tuple[dict[int, list[str]], dic
         for state in states.values():
             if updates:
                 # Over those who took part in the step, who may be fewer than at the beginning.
-                gradients.set_gradient(state.model, gradients.sum_in_rank_order(updates).div_(len(states)))
+                gradients.set_gradient(state.model, aggregation.sum_in_rank_order(updates).div_(len(states)))
                 state.optimiser.step()
         numbers = {rank: (number + len(states)) % (n * b) for rank, number in numbers.items()}
         step += 1
@@ -236,9 +237,9 @@ def test_batch_by_batch_who_is_left_survives_every_invocation(make: Make, script
 class HurriedAndLate(Hurried):
     """Worker 1 is short of time in its second step of each generation, worker 2 the last in step 1, 0 in step 4."""
 
-    def synchronise(self, state: WorkerState, step: Any) -> bool:
+    def synchronise(self, state: WorkerState, gradient: torch.Tensor) -> torch.Tensor | None:
         lagging([(1, 2), (4, 0)])(self.rank, state.position)
-        return super().synchronise(state, step)
+        return super().synchronise(state, gradient)
 
 
 def test_hand_overs_of_workers_and_supervisor_keep_who_is_left(
@@ -300,7 +301,7 @@ def test_what_a_worker_waits_for_in_vain_its_time_out_says(make: Make) -> None:
     objects = Objects(None, "bucket", Tracer(lambda _event: None))
     assignment = Assignment(plan, "bucket", 0, 0, 2, False, False, 0)
     worker = MLLessWorker(assignment, context, objects, Silent())  # type: ignore[arg-type]
-    with pytest.raises(TimeoutError, match="Step 3 waited for C of the supervisor, D of worker 2 until the time was"):
+    with pytest.raises(TimeoutError, match="Step 3 waited for C of the supervisor, D of worker 2 until the function"):
         worker._await(3, {("C", -1), ("D", 2)})
 
 
@@ -309,9 +310,24 @@ def test_what_a_worker_waits_for_in_vain_its_time_out_says(make: Make) -> None:
     [
         ({"remove-threshold": 15.0}, 2, "remove-threshold is given without remove-interval.", "give both or neither"),
         ({"remove-interval": 20.0}, 2, "remove-interval is given without remove-threshold.", "give both or neither"),
-        ({"remove-threshold": -1.0, "remove-interval": 20.0}, 2, "remove-threshold is -1.0.", "it is not negative."),
-        ({"remove-threshold": 15.0, "remove-interval": -0.5}, 2, "remove-interval is -0.5.", "it is not negative."),
-        ({"remove-threshold": math.nan, "remove-interval": 2.0}, 2, "remove-threshold is nan.", "it is not negative."),
+        (
+            {"remove-threshold": -1.0, "remove-interval": 20.0},
+            2,
+            "remove-threshold is -1.0.",
+            "it must be 0 or more.",
+        ),
+        (
+            {"remove-threshold": 15.0, "remove-interval": -0.5},
+            2,
+            "remove-interval is -0.5.",
+            "it must be 0 or more.",
+        ),
+        (
+            {"remove-threshold": math.nan, "remove-interval": 2.0},
+            2,
+            "remove-threshold is nan.",
+            "it must be 0 or more.",
+        ),
         (
             {"remove-threshold": 15.0, "remove-interval": 20.0},
             1,

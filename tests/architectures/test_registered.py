@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from slslab.execution import architectures
+from slslab.runs.planning import architectures
 
 ROOT = Path(__file__).parent.parent.parent
 EXAMPLE = ROOT / "examples" / "parameter_averaging"

@@ -9,15 +9,16 @@ from typing import Any
 
 import pytest
 
-from slslab.execution import architectures
-from slslab_workers import training
+from slslab.runs.planning import architectures
 from slslab_workers.allreduce.handlers import AllReduceWorker
-from slslab_workers.events import Tracer
-from slslab_workers.objects import Objects
+from slslab_workers.channels.events import Tracer
+from slslab_workers.channels.objects import Objects
 from slslab_workers.plan import Assignment, Plan
 from slslab_workers.scatterreduce.handlers import ScatterReduceWorker
+from slslab_workers.training import state as state_module
+from slslab_workers.training import worker
 
-WORKERS: dict[str, type[training.Worker]] = {"allreduce": AllReduceWorker, "scatterreduce": ScatterReduceWorker}
+WORKERS: dict[str, type[worker.Worker]] = {"allreduce": AllReduceWorker, "scatterreduce": ScatterReduceWorker}
 MakePlan = Callable[..., Plan]
 
 
@@ -155,10 +156,10 @@ def test_a_failed_invocation_leaves_no_half_trained_state_behind(
     bucket = upload(plan)
 
     class Failing(ScatterReduceWorker):
-        def _save(self, state: training.WorkerState) -> None:
+        def _save(self, state: state_module.WorkerState) -> None:
             raise OSError(f"the store is gone at step {state.position}")
 
-    def invoke(first: int, kind: type[training.Worker] = ScatterReduceWorker) -> dict[str, Any]:
+    def invoke(first: int, kind: type[worker.Worker] = ScatterReduceWorker) -> dict[str, Any]:
         assignment = Assignment(plan, bucket, 0, first, first + 1, first > 0, True, 0)
         objects = Objects(store, bucket, Tracer(lambda _event: None))
         return kind(assignment, Context(1_000), objects).run()

@@ -1,4 +1,4 @@
-"""SPIRT: counts, trajectories, deaths and endings; most of it in threads (`peers`), some through the emulator."""
+"""SPIRT: counts, trajectories, failures and endings; most of it in threads (`peers`), some through the emulator."""
 
 import json
 import threading
@@ -14,33 +14,34 @@ import torch
 from tests.architectures.peers import (
     LENET,
     FunctionFailed,
+    NoProgress,
     Peers,
     Steps,
-    Unheard,
     check_counts,
     check_nothing_left,
     distance,
 )
 
-from slslab.billing import load_book
-from slslab.execution import DEFAULT_BOOK, execute
-from slslab.metrics import protocol
-from slslab.running import EmbeddedSystem
-from slslab.runs import RunDirectory
+from slslab.billing.bill import DEFAULT_BOOK, load_book
+from slslab.runs.embedded import EmbeddedSystem
+from slslab.runs.execution import execute
 from slslab.stack.queues import find_rabbitmq
 from slslab.statemachines import transitions
-from slslab_workers import datasets, gradients, models, training
+from slslab.trace.directory import RunDirectory
+from slslab.trace.metrics import protocol
 from slslab_workers.architecture import Cloud, Outcome, Progress, RunFailed
-from slslab_workers.barriers import Barrier
-from slslab_workers.endpoints import queue_url, tensor_urls
+from slslab_workers.channels.endpoints import queue_url, tensor_urls
+from slslab_workers.channels.queues import Queues
+from slslab_workers.channels.queues.barriers import Barrier
+from slslab_workers.channels.tensors import TensorDatabase
 from slslab_workers.plan import Plan, PlanError
-from slslab_workers.queues import Queues
 from slslab_workers.spirt import architecture
 from slslab_workers.spirt.driver import Spirt, SpirtDeployment
 from slslab_workers.spirt.peer import Peer
 from slslab_workers.spirt.settings import Keys
 from slslab_workers.spirt.trust import Identity
-from slslab_workers.tensors import TensorDatabase
+from slslab_workers.training import datasets, gradients, models
+from slslab_workers.training import step as step_module
 
 MakePlan = Callable[..., Plan]
 Reference = Callable[[Plan], Any]
@@ -59,8 +60,8 @@ def test_counts_are_the_closed_form(workers: int, batches: int, epochs: int, pee
 def test_one_batch_is_bit_equal_to_one_process_after_every_step(
     peers: Peers, make_plan: MakePlan, reference: Reference
 ) -> None:
-    """b = 1 and plain SGD: AllReduce's trajectory (protocol reference 10.2), with peers of any speed; 3 is no power of
-    two, so that sums and divisions must agree as well."""
+    """With b = 1 and plain SGD it is AllReduce's trajectory (docs/protocols.md, "SPIRT"), with peers of any speed; 3 is
+    not a power of two, so that sums and divisions must agree as well."""
     plan = make_plan("spirt", workers=3, batches=1, epochs=3, momentum=0.0, weight_decay=0.0)
     steps = Steps(peers)
 
@@ -96,7 +97,7 @@ def test_many_batches_are_one_step_of_large_batch_sgd(workers: int, peers: Peers
     start = gradients.flatten(model.parameters())
     for epoch in range(plan.epochs):
         inputs, targets = whole_epoch(plan, epoch)
-        _, gradient = training.compute_gradient(model, inputs, targets)
+        _, gradient = step_module.compute_gradient(model, inputs, targets)
         gradients.write_parameters(model, gradients.flatten(model.parameters()) - plan.lr * gradient)
     expected = gradients.flatten(model.parameters())
     assert float((steps.last - expected).norm() / (expected - start).norm()) <= 1e-4
@@ -172,7 +173,7 @@ def test_gradients_as_json_are_the_same(peers: Peers, make_plan: MakePlan, refer
 def test_a_peer_whose_database_averages_texts_is_not_dead(
     peers: Peers, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While Lua runs, the database of rank 1 answers nobody, and rank 0 looks after it at the barrier."""
+    """While Lua runs, the database of rank 1 answers no ping, and rank 0 checks it at the barrier."""
     averaging, looked_after = threading.Event(), threading.Event()
     ping, is_alive = TensorDatabase.ping, Peer.is_alive
 
@@ -234,7 +235,7 @@ def test_an_accumulated_gradient_is_the_whole_minibatchs(
 def test_a_peer_that_dies_leaves_the_others_their_mean(
     function: str, when: str, peers: Peers, make_plan: MakePlan
 ) -> None:
-    """SHUTDOWN of a database: the others go on with divisor n − 1, and the outcome says who died when."""
+    """SHUTDOWN of a database: the others go on with divisor n − 1, and the outcome says who failed when."""
     plan = make_plan("spirt", workers=3, epochs=3, batch_size=4)
     epoch_of_death = 0 if function == "auth" else 1
     all_there = threading.Barrier(3)
@@ -275,7 +276,7 @@ def test_a_peer_that_dies_leaves_the_others_their_mean(
 
 
 def test_the_next_peer_stores_the_model_of_one_that_died(peers: Peers, make_plan: MakePlan) -> None:
-    """Rank 0 dies when all have read its average; nobody but rank 1 can store what the driver evaluates."""
+    """Rank 0 fails when all have read its average; only rank 1 can store what the driver evaluates."""
     dead = threading.Event()
 
     def kill(name: str, rank: int, epoch: int, _: Any) -> None:
@@ -292,7 +293,7 @@ def test_the_next_peer_stores_the_model_of_one_that_died(peers: Peers, make_plan
 
 
 def test_a_model_that_died_with_its_peer_fails_the_run(peers: Peers, make_plan: MakePlan) -> None:
-    """Rank 0 dies when rank 1 has seen it alive, and has left the model to it."""
+    """Rank 0 fails when rank 1 has found it alive, and has left the model to it."""
     judged = threading.Event()
 
     def kill(name: str, rank: int, _: int, __: Any) -> None:
@@ -304,7 +305,7 @@ def test_a_model_that_died_with_its_peer_fails_the_run(peers: Peers, make_plan: 
         if (name, rank) == ("check_convergence", 1):
             judged.set()
 
-    with pytest.raises(RunFailed, match="the model of epoch 0 died") as failed:
+    with pytest.raises(RunFailed, match="the peer that stores the model of epoch 0 failed") as failed:
         peers.run(make_plan("spirt", workers=2, batches=1), before=kill, after=after)
     assert failed.value.type == "ModelLost"
     check_nothing_left(peers)
@@ -314,7 +315,7 @@ def test_a_model_that_died_with_its_peer_fails_the_run(peers: Peers, make_plan: 
 def test_peers_that_a_death_divides_are_equal_again_an_epoch_later(
     rule: str, peers: Peers, make_plan: MakePlan
 ) -> None:
-    """Rank 2 dies when rank 0 has read its average and rank 1 has not."""
+    """Rank 2 fails when rank 0 has read its average and rank 1 has not."""
     plan = make_plan("spirt", workers=3, epochs=3, batch_size=4, options={"update-rule": rule})
     have_read, dead = threading.Event(), threading.Event()
 
@@ -462,7 +463,8 @@ def test_what_strangers_send_is_dropped(
     # A request and an answer from each to the other.
     assert len(seen) == len(set(seen)) == 4
     said = capsys.readouterr().out
-    for problem in ("no JSON", "no record", "was not born in this run", "not signed by its key", "has sent it before"):
+    problems = ("not JSON", "not a record", "does not know the run's admission secret", "not signed with its key")
+    for problem in (*problems, "sent it before"):
         assert problem in said
 
 
@@ -597,7 +599,8 @@ def emulated(tmp_path_factory: pytest.TempPathFactory) -> Emulated:
         watched = Watched()
         directory = RunDirectory.create(tmp_path_factory.mktemp("runs") / plan.run)
         system = EmbeddedSystem(plan, watched.requirements(plan))
-        return execute(plan, watched, directory, Unheard(), load_book(DEFAULT_BOOK), system), watched
+        document = execute(plan, watched, directory, NoProgress(), load_book(DEFAULT_BOOK), system)
+        return {**document}, watched
 
     return run
 

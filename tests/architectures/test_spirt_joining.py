@@ -1,4 +1,4 @@
-"""SPIRT's peers that join while others train: trajectories and counts, who is refused, who is late, and who dies."""
+"""SPIRT's peers that join while others train: trajectories and counts, who is refused, who is late, and who fails."""
 
 import json
 import threading
@@ -10,8 +10,8 @@ import pytest
 import torch
 from tests.architectures.peers import Peers, Steps, check_counts
 
+from slslab_workers.channels.queues import Queues
 from slslab_workers.plan import Plan, PlanError
-from slslab_workers.queues import Queues
 from slslab_workers.spirt import architecture, joining
 from slslab_workers.spirt.driver import SpirtDeployment
 from slslab_workers.spirt.peer import Peer
@@ -58,7 +58,7 @@ def test_from_its_first_epoch_on_a_newcomer_is_one_of_the_peers(
     ran = peers.run(plan, after=steps)
     expected, _ = reference(plan)
     check_trajectory(steps, expected, present(plan, join))
-    assert expected != reference(replace(plan, options={}))[0]
+    assert expected != reference(replace(plan, options={**plan.options, "join": "none"}))[0]
     check_counts(ran, join)
     rank, first = map(int, join.split(":"))
     assert ran.outcome.details["joins"] == [{"worker": rank, "epoch": first}]
@@ -125,7 +125,7 @@ def test_the_driver_starts_epochs_and_a_newcomer_joins(peers: Peers, joining_pla
 
 
 def test_a_newcomer_stops_with_the_others(peers: Peers, joining_plan: MakePlan) -> None:
-    """It knows since when the loss was not beaten, though it has not seen that."""
+    """It knows since when no loss was lower, although it joined later."""
     ran = peers.run(joining_plan("1:8", workers=2, epochs=30, batches=1, lr=1e-30, early_stopping=True))
     assert ran.outcome.epochs == 1 + 10
     check_counts(ran, "1:8")
@@ -171,7 +171,7 @@ def test_whom_only_some_admitted_in_time_joins_an_epoch_later(
     assert len(held) == 2
     assert named == [[1, 2]], "peer 0 had admitted it in time"
     active = present(plan, "2:2")
-    check_trajectory(steps, reference(replace(plan, options={"join": "2:2"}))[0], active)
+    check_trajectory(steps, reference(replace(plan, options={**plan.options, "join": "2:2"}))[0], active)
     assert ran.outcome.details["joins"] == [{"worker": 2, "epoch": 2}]
     check_counts(ran, "2:2")
 
@@ -203,7 +203,7 @@ def test_whoever_asks_early_waits_for_its_epoch(peers: Peers, joining_plan: Make
 def test_a_newcomer_that_is_refused_leaves_the_others_to_go_on(
     peers: Peers, joining_plan: MakePlan, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In its place asks somebody who knows another secret, whose records are altered, or who repeats another's."""
+    """Another sender asks in its place: with another secret, with altered records, or with another peer's records."""
     monkeypatch.setattr(joining, "PATIENCE_S", 0.3)
     plan = joining_plan("2:1", **PLAIN)
     stranger, publish = Identity.fresh(), Queues.publish
@@ -224,7 +224,7 @@ def test_a_newcomer_that_is_refused_leaves_the_others_to_go_on(
             publish(queues, queue, body, phase)
         return publish(queues, queue, body, phase)
 
-    monkeypatch.setattr(SpirtDeployment, "_bear_newcomers", be_another)
+    monkeypatch.setattr(SpirtDeployment, "_submit_newcomers", be_another)
     monkeypatch.setattr(Queues, "publish", repeated)
     ran = peers.run(plan)
     assert ran.outcome.details["joins"] == [{"worker": 2, "epoch": None}]
@@ -232,7 +232,7 @@ def test_a_newcomer_that_is_refused_leaves_the_others_to_go_on(
     assert {rank for rank, _ in ran.executions} == {0, 1}
     assert len(ran.executions) == 2 * 3
     said = capsys.readouterr().out
-    for problem in ("was not born in this run", "not signed by its key", "has sent it before"):
+    for problem in ("does not know the run's admission secret", "not signed with its key", "sent it before"):
         assert problem in said
 
 
@@ -259,7 +259,7 @@ def test_what_a_newcomer_sent_counts_once(
     ran = peers.run(plan, before=replay)
     assert ran.outcome.replicas_equal
     assert len(sent) == 4
-    assert capsys.readouterr().out.count("peer 2 has sent it before") >= 4
+    assert capsys.readouterr().out.count("peer 2 sent it before") >= 4
     check_counts(ran, "2:1")
 
 
@@ -279,7 +279,7 @@ def test_a_newcomer_that_dies_before_its_first_epoch_is_a_death(peers: Peers, jo
 
 
 def test_the_next_peer_hands_over_for_one_that_died(peers: Peers, joining_plan: MakePlan) -> None:
-    """Rank 0 dies when all have agreed, and before it could."""
+    """Rank 0 fails when all have agreed, and before it could."""
 
     def kill(name: str, rank: int, epoch: int, _: Any) -> None:
         if (name, rank, epoch) == ("auth", 0, 1):
@@ -309,7 +309,7 @@ def test_a_newcomer_may_die_as_any_peer(peers: Peers, joining_plan: MakePlan) ->
 def test_peers_that_disagree_about_a_newcomer_agree_an_epoch_later(
     peers: Peers, joining_plan: MakePlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Peer 0 has heard of one who died that it had not admitted peer 2, and peer 1 has not."""
+    """Peer 0 has received the announcement of a failed peer that had not admitted peer 2, and peer 1 has not."""
     agree = joining.agree
 
     def hear(peer: Peer, named: Mapping[int, Collection[int]]) -> None:
@@ -332,14 +332,14 @@ def test_peers_that_disagree_about_a_newcomer_agree_an_epoch_later(
         ("3:1", "There is no peer 3", "ranks are 0 to 2"),
         ("2:0", "cannot join after 0 of 3 epochs", "choose 1 to 2"),
         ("2:3", "cannot join after 3 of 3 epochs", "choose 1 to 2"),
-        ("2", "'2' does not say who joins when", "--join 2:1"),
-        ("", "'' does not say who joins when", "--join 2:1"),
+        ("2", "'2' does not say which peer joins when", "--join 2:1"),
+        ("", "'' does not say which peer joins when", "--join 2:1"),
         ("2:1,", "'' does not say", "--join 2:1"),
         ("-1:1", "'-1:1' does not say", "--join 2:1"),
         ("2:1:1", "'2:1:1' does not say", "--join 2:1"),
         ("²:1", "'²:1' does not say", "--join 2:1"),
         ("2:1,2:2", "Peer 2 cannot join twice", "once"),
-        ("0:1,1:1,2:2", "Nobody is there to begin", "leave a rank out"),
+        ("0:1,1:1,2:2", "No peer is left to begin", "leave a rank out"),
     ],
 )
 def test_joins_that_cannot_be(join: str, problem: str, hint: str, joining_plan: MakePlan) -> None:

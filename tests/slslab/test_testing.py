@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from slslab.metering import InvocationRecord
+from slslab.trace.records import InvocationRecord
+
+pytestmark = pytest.mark.server
 
 DOCS = Path(__file__).parents[2] / "docs" / "testing.md"
 OUTCOME = r"(\d+) (passed|failed|error)"

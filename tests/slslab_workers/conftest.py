@@ -10,8 +10,8 @@ import pytest
 
 from slslab.stack.queues import EmbeddedRabbitMQ, find_rabbitmq
 from slslab.stack.tensors import EmbeddedTensorDatabases
-from slslab_workers.events import Tracer
-from slslab_workers.queues import Queues, open_queues
+from slslab_workers.channels.events import Tracer
+from slslab_workers.channels.queues import Queues, open_queues
 
 
 @dataclass

@@ -9,26 +9,28 @@ from typing import Any
 import pytest
 import torch
 
-from slslab.execution import architectures
-from slslab_workers import datasets, gradients
+from slslab.runs.planning import architectures
 from slslab_workers.plan import Plan, PlanError
 from slslab_workers.replicas import Replicas
-from slslab_workers.samples import Samples
 from slslab_workers.spirt.arithmetic import read_buffers
-from slslab_workers.training import WorkerState
+from slslab_workers.training import datasets, gradients
+from slslab_workers.training.samples import Samples
+from slslab_workers.training.state import WorkerState
 
 LENET: dict[str, Any] = {"model": "lenet", "dataset": "digits", "batch_size": 8, "batches": 2, "memory_mb": 1024}
 MOBILENET: dict[str, Any] = {**LENET, "model": "mobilenet", "dataset": "synthetic", "batch_size": 4}
 
 
 def make_plan(architecture: str, **changes: Any) -> Plan:
-    return Plan(**{"run": "run", "architecture": architecture, "workers": 3, **LENET, **changes})
+    values = {"run": "run", "architecture": architecture, "workers": 3, **LENET, **changes}
+    return Plan(**{**values, "options": architectures()[architecture].complete(values.get("options", {}))})
 
 
 def make_replicas(plan: Plan) -> Replicas:
     kind = architectures()[plan.architecture].replicas()
     assert kind is not None
-    return kind(plan, Samples(plan))
+    replicas: Replicas = kind(plan, Samples(plan))
+    return replicas
 
 
 def backward(state: WorkerState, samples: Samples, epoch: int, rank: int, step: int) -> torch.Tensor:
@@ -172,7 +174,7 @@ def test_what_the_clock_decides_is_refused(options: dict[str, Any]) -> None:
 def test_every_minibatch_is_heard_of() -> None:
     heard: list[None] = []
     plan = make_plan("allreduce")
-    Replicas(plan, Samples(plan), heard=lambda: heard.append(None)).train_epoch()
+    Replicas(plan, Samples(plan), on_minibatch=lambda: heard.append(None)).train_epoch()
     assert len(heard) == 3 * 2
 
 

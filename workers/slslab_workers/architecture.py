@@ -6,32 +6,29 @@ ones do the same. Importing it must not import torch.
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from importlib.metadata import entry_points
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+from slslab_workers.option import Option
+from slslab_workers.patterns import Counts, Pattern, Workload
 from slslab_workers.plan import Plan, Value
-
-if TYPE_CHECKING:
-    from slslab_workers.communication import Pattern, Workload
-    from slslab_workers.replicas import Replicas
+from slslab_workers.trace.operations import SERVERS
 
 NO_OPTIONS: Mapping[str, Value] = MappingProxyType({})
-
-
-@dataclass(frozen=True)
-class Option:
-    """One option of a room: name as on the command line, type, default, help and, if limited, its choices.
-
-    `released` is what `--as-released` chooses, where the authors' code differs from the default.
-    """
-
-    name: str
-    type: type[str] | type[int] | type[float] | type[bool]
-    default: Value
-    help: str
-    choices: tuple[str, ...] = ()
-    released: Value | None = None
+TENSOR_HOST = Option(
+    "tensor-host",
+    str,
+    str(SERVERS["tensor"].instance_type),
+    "EC2 instance type by which the price book bills the host of each tensor database; the papers name none.",
+)
+QUEUE_HOST = Option(
+    "queue-host",
+    str,
+    str(SERVERS["queue"].instance_type),
+    "Instance type by which the price book bills the queue's host; the papers name none.",
+)
 
 
 @dataclass(frozen=True)
@@ -48,7 +45,7 @@ class ResidentPhase:
 
 @dataclass(frozen=True)
 class Fleet:
-    """Long-running machines that are no functions: their EC2 instance type, and what they are to compute on.
+    """Long-running machines instead of functions: their EC2 instance type, and what they are to compute on.
 
     `device` is `cuda`, `cpu`, or `auto`: CUDA where there is a GPU.
     """
@@ -62,22 +59,21 @@ class Requirements:
     """What a plan needs beside Lambda and S3.
 
     `tensor_databases` counts RedisAI-compatible databases, one per peer; `queue` is the kind that is asked for
-    (`auto`, `rabbitmq`, `embedded`), or empty; `instances` are long-running machines, one per worker.
+    (`auto`, `rabbitmq`, `embedded`), or empty; `instances` are long-running machines, one per worker. `tensor_host` and
+    `queue_host` are the instance types by which a database and the queue are billed.
     """
 
     tensor_databases: int = 0
     queue: str = ""
     state_machines: bool = False
     instances: Fleet | None = None
+    tensor_host: str = str(TENSOR_HOST.default)
+    queue_host: str = str(QUEUE_HOST.default)
 
-
-@dataclass(frozen=True)
-class Counts:
-    """Messages and bytes of the training protocol; `bytes_in` go to stores, `bytes_out` come from them."""
-
-    operations: Mapping[str, int]
-    bytes_in: int
-    bytes_out: int
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Instance types of the hosts that AWS would bill for the databases and the queue."""
+        return (self.tensor_host,) * self.tensor_databases + (self.queue_host,) * bool(self.queue)
 
 
 @dataclass(frozen=True)
@@ -115,32 +111,32 @@ class RunFailed(Exception):
 
 
 class Progress(Protocol):
-    """Hears how far a run is; stages: load, upload, deploy, train, evaluate."""
+    """Receives how far a run is; stages: load, upload, deploy, train, evaluate."""
 
     def report(self, stage: str, done: int, total: int) -> None:
-        """`done` of `total` of this stage."""
+        """Report that `done` of `total` of this stage are done."""
 
 
 class Instances(Protocol):
     """Instances that have been launched."""
 
     def check(self) -> None:
-        """RunFailed if one of them has failed; the others are ended then."""
+        """Raise RunFailed if one of them has failed; the others are ended then."""
 
     def join(self) -> None:
-        """Wait until all have ended well; RunFailed as soon as one of them fails."""
+        """Wait until all have ended without an error; RunFailed as soon as one of them fails."""
 
 
 class InstanceLauncher(Protocol):
-    """Starts long-running instances of the fleet that the room requires, and bills them from launch to end."""
+    """Starts long-running instances of the fleet that the architecture requires, billed from launch to end."""
 
     def launch(
         self, module: str, events: Sequence[Mapping[str, Any]], variables: Mapping[str, str]
     ) -> AbstractContextManager[Instances]:
         """Launch one instance per event, of rank 0 and up, which find `variables` in their environment.
 
-        Each runs `python -m module` with its event as JSON on standard input, and its end says whether it failed; what
-        it computes it stores. Instances that still run at the end of the context are ended.
+        Each runs `python -m module` with its event as JSON on standard input, stores what it computes, and fails by its
+        exit code. Instances that still run at the end of the context are ended.
         """
 
 
@@ -148,8 +144,8 @@ class InstanceLauncher(Protocol):
 class Cloud:
     """AWS as the driver sees it: boto3 clients by service name, and where the driver's own trace events go.
 
-    `environment` holds what the functions find in theirs: addresses of the stack's parts that are no AWS services.
-    `launcher` is there if the room's requirements name instances.
+    `environment` holds what the functions find in theirs: addresses of the stack's parts that are not AWS services.
+    `launcher` is there if the architecture's requirements name instances.
     """
 
     client: Callable[[str], Any]
@@ -159,35 +155,67 @@ class Cloud:
 
 
 class Architecture(Protocol):
-    """An architecture's room; to inherit from it gives the defaults."""
+    """What a package registers; a class that inherits from it has the defaults."""
 
     name: str
     summary: str
     options: tuple[Option, ...] = ()
 
-    def requirements(self, plan: Plan) -> Requirements:  # noqa: ARG002 - rooms that override it use it
-        """Parts of the stack beside Lambda and S3; PlanError for a plan that this architecture cannot carry out."""
+    def complete(self, options: Mapping[str, Value]) -> dict[str, Value]:
+        """Return these options, and all others of the architecture with their defaults."""
+        return {option.name: option.default for option in self.options} | dict(options)
+
+    def requirements(self, plan: Plan) -> Requirements:  # noqa: ARG002 - those that override it use it
+        """Return the parts of the stack beside Lambda and S3; PlanError for a plan that cannot be carried out."""
         return Requirements()
 
     def resident_set(self, plan: Plan) -> tuple[ResidentPhase, ...]:
-        """Environments that must be resident together, per phase; by default all workers, who wait for each other."""
+        """Return the environments that must be resident together, by phase; by default all workers, which wait for each
+        other."""
         return (ResidentPhase(self.name, plan.workers),)
 
     def counts(
         self, workers: int, batches: int, epochs: int, parameters: int, options: Mapping[str, Value] = NO_OPTIONS
     ) -> Counts:
-        """Closed-form messages and bytes of the training protocol over all epochs, with the room's options as given."""
+        """Return messages and bytes of the training protocol over all epochs in closed form; options that are left out
+        have their defaults."""
 
-    def pattern(self, workload: "Workload") -> "Pattern | None":  # noqa: ARG002 - rooms that override it use it
-        """Who sends what to whom and waits for whom, by which replay makes runs of other sizes; by default it cannot.
+    def pattern(self, workload: Workload) -> Pattern | None:  # noqa: ARG002 - those that override it use it
+        """Return who sends what to whom and waits for whom, from which replay makes runs of other sizes.
 
-        PlanError for options that it does not cover.
+        None by default: replay cannot. PlanError for options that it does not cover.
         """
         return None
 
-    def replicas(self) -> "type[Replicas] | None":
-        """All workers in one process, by which `slslab accuracy` tells what is learnt; by default it cannot."""
+    def replicas(self) -> type[Any] | None:
+        """Return a subclass of `slslab_workers.replicas.Replicas`, all workers in one process, with which
+        `slslab accuracy` trains; None by default: it cannot."""
         return None
 
     def drive(self, plan: Plan, cloud: Cloud, progress: Progress) -> Outcome:
-        """Run the plan through AWS's APIs; raises RunFailed when a worker fails."""
+        """Run the plan through AWS's APIs; RunFailed when a worker fails."""
+
+
+def architectures() -> dict[str, Architecture]:
+    """Return every registered architecture by name, built in or of another package."""
+    registered = entry_points(group="slslab.architectures")
+    return {entry.name: entry.load() for entry in sorted(registered, key=lambda entry: entry.name)}
+
+
+def read_plan(document: Mapping[str, Any]) -> Plan:
+    """Return the plan that a run recorded, complete; PlanError as `Plan.from_document` raises it.
+
+    Plans of schema 1 leave out the options that had their defaults. Today's defaults are still those of the versions
+    that wrote them: when one changes, its old value must be filled in here. One option decided otherwise before it
+    existed: MLLess divided by the senders before it had `mean-over`, which nothing that reads a plan depends on.
+    """
+    plan = Plan.from_document(document)
+    architecture = architectures().get(plan.architecture)
+    return plan if architecture is None else replace(plan, options=architecture.complete(plan.options))
+
+
+def chosen_options(architecture: str, options: Mapping[str, Value]) -> dict[str, Value]:
+    """Return the options that differ from the architecture's defaults; all, if it is not registered."""
+    registered = architectures().get(architecture)
+    defaults = {} if registered is None else registered.complete({})
+    return {name: value for name, value in options.items() if name not in defaults or value != defaults[name]}

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from typing import Any, Self
 
+SCHEMA = 2
 VCPU_MB = 1769
 Value = str | int | float | bool
 MODES = ("long-running", "per-batch")
@@ -12,11 +13,25 @@ INVOCATIONS = ("sync", "event")
 STACKS = ("embedded", "compose")
 ENVIRONMENTS = ("process", "docker")
 MEMORY_FORMATS = ("default", "channels-last")
-KINDS: Mapping[Any, tuple[type, ...]] = {int: (int,), float: (int, float), str: (str,), bool: (bool,)}
+CHOICES = {
+    "mode": MODES,
+    "invoke": INVOCATIONS,
+    "stack": STACKS,
+    "environment": ENVIRONMENTS,
+    "memory_format": MEMORY_FORMATS,
+}
+LEAST = {"workers": 1, "batch_size": 1, "batches": 1, "epochs": 1, "timeout": 1, "seed": 0}
+KINDS: Mapping[Any, tuple[type, ...]] = {
+    int: (int,),
+    float: (int, float),
+    float | None: (type(None), int, float),
+    str: (str,),
+    bool: (bool,),
+}
 
 
 class PlanError(ValueError):
-    """A plan that cannot be carried out: one sentence of what is wrong, one of what to do."""
+    """A plan that cannot be carried out: one sentence says what is wrong, one what to do."""
 
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(message)
@@ -31,7 +46,7 @@ class Plan:
     `batch_size` counts samples per minibatch and worker, `batches` minibatches per worker and epoch; `memory_mb` and
     `timeout` (s) are the functions' limits; `memory_format` is how models and minibatches lie in memory while they are
     computed on, which changes nothing but how sums are rounded; without `evaluation` no epoch's accuracy is known;
-    `options` are the room's own.
+    `prices` names the book of the bill; `options` are all those of the architecture.
     """
 
     run: str
@@ -57,46 +72,35 @@ class Plan:
     evaluation: bool = True
     stack: str = "embedded"
     environment: str = "process"
+    prices: str = "aws-us-east-1"
     options: Mapping[str, Value] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for one in fields(self):
-            value, kinds = getattr(self, one.name), KINDS.get(one.type)
+        for entry in fields(self):
+            value, kinds = getattr(self, entry.name), KINDS.get(entry.type)
             # To Python, True is an integer.
             if kinds is not None and type(value) not in kinds:
-                raise PlanError(f"{one.name} is {value!r}.", f"it is a value of type {kinds[-1].__name__}.")
-        for name in ("workers", "batch_size", "batches", "epochs", "timeout"):
-            if getattr(self, name) < 1:
-                raise PlanError(f"{name} is {getattr(self, name)}.", f"{name} is at least 1.")
+                raise PlanError(f"{entry.name} is {value!r}.", f"it must be a value of type {kinds[-1].__name__}.")
+        for name, least in LEAST.items():
+            if getattr(self, name) < least:
+                raise PlanError(f"{name} is {getattr(self, name)}.", f"{name} is at least {least}.")
+        for name, choices in CHOICES.items():
+            if getattr(self, name) not in choices:
+                message = f"There is no {name.replace('_', ' ')} {getattr(self, name)!r}."
+                raise PlanError(message, f"choose one of {', '.join(choices)}.")
         if not 128 <= self.memory_mb <= 10_240:
             raise PlanError(
                 f"A memory size of {self.memory_mb} MB does not exist on AWS Lambda.", "choose 128 to 10240 MB."
             )
         if self.timeout > 900:
             raise PlanError(f"A time-out of {self.timeout} s does not exist on AWS Lambda.", "choose 1 to 900 s.")
-        if self.seed < 0:
-            raise PlanError(f"seed is {self.seed}.", "seed is at least 0.")
         if not (0 < self.lr < math.inf and 0 <= self.momentum < math.inf and 0 <= self.weight_decay < math.inf):
             raise PlanError(
-                f"lr {self.lr}, momentum {self.momentum}, weight decay {self.weight_decay} are no SGD.",
-                "lr is positive, the others are not negative.",
-            )
-        if self.mode not in MODES or self.invoke not in INVOCATIONS:
-            raise PlanError(
-                f"There is no mode {self.mode!r} with invocation {self.invoke!r}.",
-                f"modes are {', '.join(MODES)}; invocations {', '.join(INVOCATIONS)}.",
-            )
-        if self.stack not in STACKS or self.environment not in ENVIRONMENTS:
-            raise PlanError(
-                f"There is no stack {self.stack!r} with environment {self.environment!r}.",
-                f"stacks are {', '.join(STACKS)}; environments {', '.join(ENVIRONMENTS)}.",
+                f"SGD cannot have lr {self.lr}, momentum {self.momentum} and weight decay {self.weight_decay}.",
+                "lr must be positive; momentum and weight decay must not be negative.",
             )
         if self.gradual and not self.evaluation:
             raise PlanError("Whether to stop is decided by evaluating epochs.", "leave out --no-evaluation.")
-        if self.memory_format not in MEMORY_FORMATS:
-            raise PlanError(
-                f"There is no memory format {self.memory_format!r}.", f"there are {', '.join(MEMORY_FORMATS)}."
-            )
         if self.until_accuracy is not None and not 0 < self.until_accuracy <= 1:
             raise PlanError(f"An accuracy of {self.until_accuracy} cannot be reached.", "it is a share, 0 to 1.")
         if self.mode == "per-batch" and self.invoke == "event":
@@ -106,20 +110,29 @@ class Plan:
 
     @property
     def gradual(self) -> bool:
-        """Whether the driver decides after each epoch if there is another."""
+        """Return whether the driver decides after each epoch if there is another."""
         return self.early_stopping or self.until_accuracy is not None
 
     def to_document(self) -> dict[str, Any]:
-        """A mapping safe for JSON and TOML; what is None is left out."""
+        """Return a mapping safe for JSON and TOML; what is None is left out."""
         document = asdict(self)
         document["options"] = {name: _finite(value) for name, value in self.options.items()}
-        return {name: value for name, value in document.items() if value is not None}
+        return {"schema": SCHEMA} | {name: value for name, value in document.items() if value is not None}
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Self:
-        """The plan that `to_document` described; PlanError for a field that does not exist, or that is missing."""
-        known = {one.name for one in fields(cls)}
-        needed = {one.name for one in fields(cls) if one.default is MISSING and one.default_factory is MISSING}
+        """Return the plan that `to_document` described; PlanError for a field that does not exist, or that is missing.
+
+        A document without `schema` is of schema 1, which left out fields and options that had their defaults.
+        """
+        if document.get("schema", 1) not in (1, SCHEMA):
+            raise PlanError(
+                f"The plan has schema {document['schema']!r}, and this version reads 1 and {SCHEMA}.",
+                "use the version of slslab that wrote it.",
+            )
+        document = {name: value for name, value in document.items() if name != "schema"}
+        known = {entry.name for entry in fields(cls)}
+        needed = {entry.name for entry in fields(cls) if entry.default is MISSING and entry.default_factory is MISSING}
         unknown = sorted(set(document) - known)
         if unknown:
             raise PlanError(f"A plan has no field {unknown[0]!r}.", f"its fields are {', '.join(sorted(known))}.")
@@ -131,7 +144,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Assignment:
-    """What one invocation is asked to do (the event): the plan, who it is, from where, and how far."""
+    """What one invocation is asked to do (the event): the plan, its rank, from where, and how far."""
 
     plan: Plan
     bucket: str
@@ -149,16 +162,16 @@ class Assignment:
         return cls(plan=Plan.from_document(event["plan"]), **values)
 
     def to_event(self) -> dict[str, Any]:
-        """The Lambda event."""
+        """Return the Lambda event."""
         names = ("bucket", "rank", "first", "until", "resume", "keep", "generation")
         return {"plan": self.plan.to_document()} | {name: getattr(self, name) for name in names}
 
 
 def thread_count(memory_mb: int) -> int:
-    """Threads of a worker: its CPU share (memory / 1,769 MB) rounded up."""
+    """Return the threads of a worker: its CPU share (memory / 1,769 MB) rounded up."""
     return math.ceil(memory_mb / VCPU_MB)
 
 
 def _finite(value: Value) -> Value:
-    """JSON has no infinite numbers; as text they become numbers again where an option is read."""
+    """Return an infinite number as text, since JSON has none; it is a number again where the option is read."""
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,6 +1,6 @@
 """All workers of an architecture in one process: the same minibatches, gradients, sums and updates, and nothing else.
 
-No function, store or queue takes part, so it tells what an architecture learns and not how long that takes. Equal plans
+No function, store or queue takes part, so it shows what an architecture learns and not how long that takes. Equal plans
 give the same bits as the distributed run, whose own code does the arithmetic.
 """
 
@@ -14,18 +14,20 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from slslab_workers import gradients, training
 from slslab_workers.plan import Plan, thread_count
-from slslab_workers.samples import Samples
-from slslab_workers.training import WorkerState
+from slslab_workers.training import aggregation, evaluation, gradients
+from slslab_workers.training import step as step_module
+from slslab_workers.training.options import COMBINE, REPLICAS
+from slslab_workers.training.samples import Samples
+from slslab_workers.training.state import WorkerState
 
 
 @dataclass(frozen=True)
 class Epoch:
-    """What training an epoch gave.
+    """A trained epoch.
 
-    The mean loss of its minibatches and how many these were; how often the model has been updated since the
-    beginning; how many significant updates were sent, None where no filter decides that; how long gradients took, s.
+    The mean loss of its minibatches and their number; the number of updates of the model since the beginning; the
+    number of significant updates that were sent, None without a filter; the time that gradients took, s.
     """
 
     loss: float
@@ -45,46 +47,47 @@ class Judgement:
 
     @property
     def stopping_loss(self) -> float:
-        """The loss by which training stops."""
+        """Return the loss by which training stops."""
         return self.loss if self.validation_loss is None else self.validation_loss
 
 
 class Replicas:
-    """n logical workers that update in every step with the mean of their gradients; rooms that do otherwise inherit.
+    """n logical workers that update in every step with the aggregate of their gradients.
 
-    Workers that start equal stay equal, and share one model and optimiser; buffers (BatchNorm statistics) are each
-    worker's own. The model lives on `device`, all that is exchanged in the host's memory. `heard` is called after
-    every minibatch.
+    `combine` is the aggregation rule, `ended` why training ends before the plan's last step; architectures that do
+    otherwise inherit. Workers that start equal stay equal, and share one model and optimiser; buffers (BatchNorm
+    statistics) are each worker's own. The model is on `device`, all that is exchanged in the host's memory.
+    `on_minibatch` is called after every minibatch.
     """
 
     def __init__(
-        self, plan: Plan, samples: Samples, device: str = "cpu", heard: Callable[[], None] = lambda: None
+        self, plan: Plan, samples: Samples, device: str = "cpu", on_minibatch: Callable[[], None] = lambda: None
     ) -> None:
         torch.set_num_threads(thread_count(plan.memory_mb))
         self.plan = plan
         self.samples = samples
         self.device = torch.device(device)
-        # Why training ends before the plan's last step, if the room ends it.
         self.ended: str | None = None
-        self.shared = plan.options.get("replicas", "seeded") == "seeded"
+        self.combine = aggregation.rule(str(COMBINE.of(plan.options)))
+        self.shared = REPLICAS.of(plan.options) == "seeded"
         self.states = self._fresh()
-        self._heard = heard
-        self._buffers = [_copy_buffers(state.model) for state in self.states]
+        self._on_minibatch = on_minibatch
+        self._buffers = [[buffer.clone() for buffer in state.model.buffers()] for state in self.states]
         self._indices: tuple[int, NDArray[np.int64]] | None = None
         self._losses: list[float] = []
         self._compute_s = 0.0
 
     @staticmethod
     def check(plan: Plan) -> None:
-        """PlanError for what one process cannot tell."""
+        """Raise PlanError for a plan that one process cannot train."""
 
     @property
     def position(self) -> int:
-        """Steps done."""
+        """Return the number of steps done."""
         return self.states[0].position
 
     def train_epoch(self) -> Epoch:
-        """Train to the end of the epoch, or to where the room ends training."""
+        """Train to the end of the epoch, or to where the architecture ends training."""
         self._losses, self._compute_s = [], 0.0
         while self.ended is None:
             self.advance()
@@ -96,44 +99,49 @@ class Replicas:
     def advance(self) -> None:
         """Train to the next point at which the workers synchronise: one step."""
         epoch, step = divmod(self.position, self.plan.batches)
-        self.synchronise(self.gradient(rank, epoch, step) for rank in range(self.plan.workers))
+        parts = (self.gradient(rank, epoch, step) for rank in range(self.plan.workers))
+        aggregate = self.synchronise(parts)
+        self.update(aggregate)
         for state in self.states:
             state.position += 1
 
-    def synchronise(self, parts: Iterator[torch.Tensor]) -> None:
-        """Take the gradients (P,) of a step in rank order, and update, or not."""
-        self.update(gradients.mean_in_rank_order(parts))
+    def synchronise(self, parts: Iterator[torch.Tensor]) -> torch.Tensor | None:
+        """Return the aggregate (P,) of a step's gradients (P,), which come in rank order, or None if there is nothing
+        to apply."""
+        return self.combine(aggregation.sum_in_rank_order(parts), self.plan.workers, self.plan.workers)
 
-    def update(self, aggregate: torch.Tensor) -> None:
-        """One step of every worker's optimiser with an aggregate (P,)."""
+    def update(self, aggregate: torch.Tensor | None) -> None:
+        """Take one step of every worker's optimiser with an aggregate (P,), if there is one."""
+        if aggregate is None:
+            return
         for state in islice(self.states, 1 if self.shared else None):
             state.update(aggregate)
         for state in self.states:
             state.updates = self.states[0].updates
 
     def sent(self) -> int | None:
-        """How many significant updates were sent in this epoch, where a filter decides that."""
+        """Return the number of significant updates sent in this epoch, None without a filter."""
         return None
 
     def judge(self) -> Judgement:
-        """Evaluate the parameters and buffers that the room stores after an epoch: those of rank 0."""
+        """Evaluate the parameters and buffers that the architecture stores after an epoch: those of `judging_rank`."""
         model = self.turn_to(self.judging_rank())
         dataset, validation = self.samples.dataset, self.samples.validation
-        accuracy, loss = training.judge(model, dataset.test_images, dataset.test_labels, dataset.policy)
-        held_out = training.judge(model, *validation, dataset.policy)[1] if validation is not None else None
+        accuracy, loss = evaluation.judge(model, dataset.test_images, dataset.test_labels, dataset.policy)
+        held_out = evaluation.judge(model, *validation, dataset.policy)[1] if validation is not None else None
         model.train()
         return Judgement(accuracy, loss, held_out)
 
     def judging_rank(self) -> int:
-        """Whose buffers a model is evaluated with."""
+        """Return the rank whose buffers a model is evaluated with."""
         return 0
 
     def parameters(self, rank: int = 0) -> torch.Tensor:
-        """A worker's parameters (P,) in the host's memory."""
+        """Return a worker's parameters (P,) in the host's memory."""
         return gradients.flatten(self.states[rank].model.parameters()).cpu()
 
     def gradient(self, rank: int, epoch: int, step: int) -> torch.Tensor:
-        """A worker's gradient (P,) of a minibatch, in the host's memory."""
+        """Fetch a worker's minibatch and compute its gradient (P,), in the host's memory."""
         inputs, targets = self.samples.prepare(self._chosen(epoch)[rank, step], epoch, rank, step)
         model = self.turn_to(rank)
         began = time.monotonic()
@@ -141,17 +149,17 @@ class Replicas:
         gradient = gradient.cpu()
         self._compute_s += time.monotonic() - began
         self._losses.append(loss)
-        self._heard()
+        self._on_minibatch()
         return gradient
 
     def compute(
         self, model: torch.nn.Module, inputs: torch.Tensor, targets: torch.Tensor
     ) -> tuple[float, torch.Tensor]:
-        """Loss and gradient (P,) of a minibatch."""
-        return training.compute_gradient(model, inputs, targets)
+        """Return loss and gradient (P,) of a minibatch."""
+        return step_module.compute_gradient(model, inputs, targets)
 
     def turn_to(self, rank: int) -> torch.nn.Module:
-        """A worker's model, with its own buffers in it."""
+        """Return a worker's model, with its own buffers in it."""
         model = self.states[rank].model
         buffers = iter(self._buffers[rank])
         for module in model.modules():
@@ -160,13 +168,13 @@ class Replicas:
         return model
 
     def to_bytes(self) -> Iterator[bytearray]:
-        """Every worker's state in turn: what `restore` goes on with, bit for bit."""
+        """Yield every worker's state in turn, for `restore`."""
         for rank, state in enumerate(self.states):
             self.turn_to(rank)
             yield state.to_bytes()
 
     def restore(self, bodies: Iterator[bytearray]) -> None:
-        """Take over what `to_bytes` gave."""
+        """Restore what `to_bytes` gave, bit for bit."""
         for rank, (state, body) in enumerate(zip(self.states, bodies, strict=True)):
             self.turn_to(rank)
             state.restore(body)
@@ -174,21 +182,11 @@ class Replicas:
     def _fresh(self) -> list[WorkerState]:
         ranks = range(self.plan.workers)
         if not self.shared:
-            return [self._on_device(rank) for rank in ranks]
-        first = self._on_device(0)
+            return [WorkerState.fresh(self.plan, rank, self.device) for rank in ranks]
+        first = WorkerState.fresh(self.plan, 0, self.device)
         return [first, *(WorkerState(first.model, first.optimiser) for _ in ranks[1:])]
-
-    def _on_device(self, rank: int) -> WorkerState:
-        state = WorkerState.fresh(self.plan, rank)
-        state.model.to(self.device)
-        return state
 
     def _chosen(self, epoch: int) -> NDArray[np.int64]:
         if self._indices is None or self._indices[0] != epoch:
             self._indices = (epoch, self.samples.indices(epoch))
         return self._indices[1]
-
-
-def _copy_buffers(model: torch.nn.Module) -> list[torch.Tensor]:
-    """A network's buffers, module by module."""
-    return [buffer.clone() for module in model.modules() for _, buffer in module.named_buffers(recurse=False)]

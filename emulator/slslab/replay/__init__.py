@@ -1,1 +1,1 @@
-"""Replay: the Lambda timeline of a recorded run, and of runs that were never made, out of a trace alone."""
+"""Replay: the Lambda timeline of a recorded run, and of runs that were never made, from a trace alone."""

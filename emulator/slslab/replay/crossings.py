@@ -1,6 +1,7 @@
 """Where two ways to train cross: AllReduce and ScatterReduce, functions and instances with GPUs.
 
-Everything here is modelled; bills are exact arithmetic on modelled usage."""
+All of it is modelled; bills are exact arithmetic on modelled usage.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,14 +9,16 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from itertools import pairwise
 
-from slslab.billing import Book, Usage, compute_bill
+import numpy as np
+
+from slslab.billing.bill import Book, Hosts, Usage, compute_bill
 from slslab.errors import RequestError
-from slslab.replay.environment import NS
-from slslab.replay.kernel import play
+from slslab.replay.kernel.environment import NS
+from slslab.replay.kernel.kernel import play
+from slslab.replay.kernel.program import Program
+from slslab.replay.kernel.timeline import Timeline
 from slslab.replay.outcome import Outcome
-from slslab.replay.profiles import Figure, Profile
-from slslab.replay.program import Program
-from slslab.replay.timeline import Timeline
+from slslab.replay.profiles.profile import Figure, Profile
 
 TIE = 0.15
 # Latencies of the object store, as multiples of the profile's.
@@ -24,9 +27,11 @@ MOST_EPOCHS = 1_000_000
 
 
 def step_seconds(timeline: Timeline) -> float:
-    """Seconds of one training step: from the first step's begin to the last one's end, over the number of steps.
+    """Return the seconds of one training step: from the first step's begin to the last one's end, over the number of
+    steps.
 
-    RequestError if the timeline has no training step."""
+    RequestError if the timeline has no training step.
+    """
     within = [entry for entry, step in enumerate(timeline.steps) if step.epoch >= 0 and step.step >= 0]
     if not within:
         raise RequestError("The run has no training step.", "replay one of at least one epoch.")
@@ -35,7 +40,7 @@ def step_seconds(timeline: Timeline) -> float:
 
 
 def with_latency(profile: Profile, factor: float) -> Profile:
-    """The profile with an object store whose requests have so many times the latency."""
+    """Return the profile with the latency of the object store's requests multiplied by `factor`."""
     store = profile.channels["object"]
     operations = {
         name: operation.model_copy(
@@ -52,9 +57,11 @@ def with_latency(profile: Profile, factor: float) -> Profile:
 
 
 def pipe_share(profile: Profile, size: int) -> float:
-    """Latency × bandwidth ÷ size of the object store's gets: 1 where a request's latency is as long as its transfer.
+    """Return latency × bandwidth ÷ size of the object store's gets: 1 where a request's latency is as long as its
+    transfer.
 
-    RequestError for a profile whose gets have no bandwidth: then size does not matter."""
+    RequestError for a profile whose gets have no bandwidth: then size does not matter.
+    """
     get = profile.operation("object.get")
     if get.bandwidth_mb_s is None:
         raise RequestError(f"The profile {profile.name} gives object.get no bandwidth.", "choose another --network.")
@@ -66,7 +73,8 @@ class Patterns:
     """Seconds of one training step by pattern, on the profile as it is.
 
     `share` is latency × bandwidth ÷ size there; `swept` has the seconds at each of the `shares` that other latencies
-    give. `winner` is empty for a tie."""
+    give. `winner` is empty for a tie.
+    """
 
     seconds: Mapping[str, float]
     share: float
@@ -76,21 +84,25 @@ class Patterns:
 
 
 def measure_patterns(programs: Mapping[str, Program], profile: Profile, size: int) -> Patterns:
-    """Play two patterns of one size of gradient, in bytes, over FACTORS of the object store's latency."""
+    """Play two patterns with a gradient of `size` bytes over FACTORS of the object store's latency."""
     share = pipe_share(profile, size)
     swept = {
         name: tuple(step_seconds(play(program, with_latency(profile, factor))) for factor in FACTORS)
         for name, program in programs.items()
     }
-    seconds = {name: found[FACTORS.index(1)] for name, found in swept.items()}
+    seconds = {name: by_factor[FACTORS.index(1)] for name, by_factor in swept.items()}
+    return Patterns(seconds, share, tuple(share * factor for factor in FACTORS), swept, winner(seconds))
+
+
+def winner(seconds: Mapping[str, float]) -> str:
+    """Return the faster one of two; empty for a tie, which is a difference of less than TIE."""
     fast, slow = sorted(seconds, key=lambda name: seconds[name])
-    winner = fast if seconds[slow] > (1 + TIE) * seconds[fast] else ""
-    return Patterns(seconds, share, tuple(share * factor for factor in FACTORS), swept, winner)
+    return fast if seconds[slow] >= (1 + TIE) * seconds[fast] else ""
 
 
 @dataclass(frozen=True)
 class Interval:
-    """From one value of latency × bandwidth ÷ size to another; `winner` is empty for a tie."""
+    """An interval of latency × bandwidth ÷ size; `winner` is empty for a tie."""
 
     begin: float
     end: float
@@ -98,39 +110,31 @@ class Interval:
 
 
 def intervals(shares: Sequence[float], seconds: Mapping[str, Sequence[float]]) -> tuple[Interval, ...]:
-    """Where each of two ways wins by more than TIE, along rising shares; between two points by linear interpolation of
-    the logarithms."""
-    (first, own), (second, others) = seconds.items()
+    """Return where each of two ways wins by more than TIE, along rising shares; between two points the logarithms are
+    interpolated linearly."""
+    (first, firsts), (second, seconds_of_second) = seconds.items()
     border = math.log(1 + TIE)
     at = [math.log(share) for share in shares]
-    # Above zero the first one is the faster one.
-    leads = [math.log(other / mine) for mine, other in zip(own, others, strict=True)]
+    # Above zero the first way is the faster one.
+    leads = [math.log(slow / fast) for fast, slow in zip(firsts, seconds_of_second, strict=True)]
     cuts = [at[0]]
     for (left, before), (right, after) in pairwise(zip(at, leads, strict=True)):
         levels = [level for level in (-border, border) if min(before, after) < level < max(before, after)]
         cuts += sorted(left + (right - left) * (level - before) / (after - before) for level in levels)
     cuts.append(at[-1])
-    found: list[Interval] = []
+    merged: list[Interval] = []
     for begin, end in pairwise(cuts):
-        lead = _interpolate((begin + end) / 2, at, leads)
-        winner = first if lead > border else second if lead < -border else ""
-        if found and found[-1].winner == winner:
-            begin = math.log(found.pop().begin)
-        found.append(Interval(math.exp(begin), math.exp(end), winner))
-    return tuple(found)
-
-
-def _interpolate(place: float, at: Sequence[float], values: Sequence[float]) -> float:
-    for (left, before), (right, after) in pairwise(zip(at, values, strict=True)):
-        if place <= right:
-            return before + (after - before) * (place - left) / (right - left)
-    return values[-1]
+        lead = float(np.interp((begin + end) / 2, at, leads))
+        ahead = first if lead > border else second if lead < -border else ""
+        if merged and merged[-1].winner == ahead:
+            begin = math.log(merged.pop().begin)
+        merged.append(Interval(math.exp(begin), math.exp(end), ahead))
+    return tuple(merged)
 
 
 @dataclass(frozen=True)
 class Course:
-    """A way to train, by the number of epochs: `fixed_s` and `epoch_s` are its seconds; the usage of `epochs` is
-    known."""
+    """A way to train, by the number of epochs: `fixed_s` and `epoch_s` are its seconds; `usage` is that of `epochs`."""
 
     fixed_s: float
     epoch_s: float
@@ -138,13 +142,13 @@ class Course:
     usage: Usage
 
     def seconds(self, epochs: int) -> float:
-        """How long so many epochs take."""
+        """Return how long so many epochs take."""
         return self.fixed_s + epochs * self.epoch_s
 
     def cost(self, epochs: int, book: Book) -> Decimal:
-        """What so many epochs cost: what is billed by time grows with the time, requests grow with the epochs."""
-        longer = self.seconds(epochs) / self.seconds(self.epochs)
-        more = epochs / self.epochs
+        """Return what so many epochs cost, USD: usage billed by time grows with the time, requests grow with the
+        epochs."""
+        longer, more = self.seconds(epochs) / self.seconds(self.epochs), epochs / self.epochs
         usage = self.usage
         return compute_bill(
             replace(
@@ -154,28 +158,34 @@ class Course:
                 ),
                 object_requests={op: round(number * more) for op, number in usage.object_requests.items()},
                 transitions=round(usage.transitions * more),
-                hosts=tuple((kind, Decimal(math.ceil(float(s) * longer * 1000)) / 1000) for kind, s in usage.hosts),
+                hosts=_longer(usage.hosts, longer),
+                service_hosts=_longer(usage.service_hosts, longer),
             ),
             book,
         ).total
 
 
-def course(timeline: Timeline, found: Outcome, usage: Usage) -> Course:
-    """How a timeline would go on for more epochs: an epoch takes what the mean one after the first does.
+def _longer(hosts: Hosts, factor: float) -> Hosts:
+    return tuple((kind, Decimal(math.ceil(float(s) * factor * 1000)) / 1000) for kind, s in hosts)
 
-    RequestError for a timeline of one epoch, which does not tell its start from its epochs."""
+
+def course(timeline: Timeline, played: Outcome, usage: Usage) -> Course:
+    """Return how a timeline would go on for more epochs: each takes the mean of those after the first.
+
+    RequestError for a timeline of one epoch, which does not separate the start from the epochs.
+    """
     ends: dict[int, int] = {}
     for entry, step in enumerate(timeline.steps):
         if step.epoch >= 0:
             ends[step.epoch] = max(ends.get(step.epoch, 0), timeline.end[entry])
     if len(ends) < 2:
         raise RequestError(
-            "One epoch does not tell what each further one takes.", "replay a run of at least two: --epochs 2."
+            "One epoch does not show what a further one takes.", "replay a run of at least two: --epochs 2."
         )
     first, last = min(ends), max(ends)
     epoch_s = (ends[last] - ends[first]) / NS / (last - first)
     epochs = timeline.program.epochs
-    return Course(found.seconds - epochs * epoch_s, epoch_s, epochs, usage)
+    return Course(played.seconds - epochs * epoch_s, epoch_s, epochs, usage)
 
 
 @dataclass(frozen=True)
@@ -188,20 +198,20 @@ class Comparison:
 
 
 def compare(ways: tuple[Course, Course], epochs: int, book: Book) -> Comparison:
-    """Both ways at a number of epochs."""
-    one, other = ways
+    """Compare both ways at a number of epochs."""
+    first, second = ways
     return Comparison(
-        epochs, (one.seconds(epochs), other.seconds(epochs)), (one.cost(epochs, book), other.cost(epochs, book))
+        epochs, (first.seconds(epochs), second.seconds(epochs)), (first.cost(epochs, book), second.cost(epochs, book))
     )
 
 
 def crossing(ways: tuple[Course, Course], figure: str, book: Book) -> int | None:
-    """The first number of epochs from which on another way has less of `seconds` or `cost` than with one epoch; None if
-    there is none up to MOST_EPOCHS."""
+    """Return the first number of epochs from which on another way has less of `seconds` or `cost` than with one epoch;
+    None if there is none up to MOST_EPOCHS."""
 
     def leads(epochs: int) -> bool:
-        one, other = getattr(compare(ways, epochs, book), figure)
-        return bool(one <= other)
+        of_first, of_second = getattr(compare(ways, epochs, book), figure)
+        return bool(of_first <= of_second)
 
     first = leads(1)
     low, high = 1, 2

@@ -1,9 +1,9 @@
 """The profile of the host that recorded a run, fitted to the run's own trace: `this-host`.
 
-Of each operation it is what the request took on the Lambda clock beyond the client's own CPU time, and a script's in
-its database; of a cold start, a transition and an invocation what they took beyond what runs inside. A few requests in
-a period find the CPU share used up and take longer by that; the kernel has its own account of the share, so the slowest
-tenth is left out.
+An operation's latency is what its requests took on the Lambda clock beyond the client's own CPU time and the CPU time
+of a script in the database; a cold start, a transition and an invocation are what they took beyond what runs inside
+them. A few requests in a period find the CPU share used up and take longer; the kernel models the share itself, so the
+slowest tenth is left out.
 """
 
 from collections import defaultdict
@@ -17,10 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from slslab.errors import RequestError
-from slslab.replay.databases import Databases
-from slslab.replay.kernel import TRANSITION
-from slslab.replay.profiles import Channel, Compute, Figure, Functions, Instances, Operation, Profile
-from slslab.replay.recording import BESIDE, Event, Recording, find_calls, operation
+from slslab.replay.kernel.kernel import TRANSITION
+from slslab.replay.profiles.profile import Channel, Compute, Figure, Functions, Instances, Operation, Profile
+from slslab.replay.programs.databases import Databases
+from slslab.replay.programs.lambda_clock import lambda_clock_ns
+from slslab.replay.programs.recording import BESIDE, Event, Recording, find_calls, operation
 from slslab_workers.plan import VCPU_MB
 
 Sample = tuple[int, float, float]
@@ -29,27 +30,27 @@ PERIOD_MS = 100.0
 KEPT = 0.9
 # Candidates of a bandwidth, 10⁶ bytes a second: from a slow disk's to memory's.
 BANDWIDTHS = np.geomspace(10, 20_000, 153)
-# Of a channel's operations those that move bytes.
+# The operations of a channel that move bytes.
 MOVING = ("put", "get", "set")
 
 
 def fit(recordings: Sequence[Recording], epochs: int, on: date, parallel: Figure | None = None) -> Profile:
-    """The profile of the host of these recordings, from what happened before epoch `epochs` of each.
+    """Return the profile of the host of these recordings, from what happened before epoch `epochs` of each.
 
     RequestError if there is nothing to fit. `parallel` is the share of a training step that several threads do at once,
-    which one run cannot tell; without it, all of it is assumed.
+    which one run does not show; without it, all of it is assumed.
     """
     source = f"fitted to epochs 0 to {epochs - 1} of {', '.join(recording.plan.run for recording in recordings)}"
 
     def figure(value: float) -> Figure:
         return Figure(value=float(f"{max(0.0, value):.6g}"), status="measured", source=source)
 
-    def given(value: float, why: str) -> Figure:
+    def assumed(value: float, why: str) -> Figure:
         return Figure(value=value, status="assumed", source=why)
 
-    events = [each for recording in recordings for each in _served(recording)]
-    # What the first epochs did not ask for (an update, while none is significant) is fitted to all that did.
+    events = [each for recording in recordings for each in _with_script_ns(recording)]
     shares = {one["request_id"]: one["cpu_share"] for recording in recordings for one in recording.invocations}
+    # An operation that the first epochs did not have (an update, while none is significant) is fitted to all epochs.
     samples = _samples(events, shares) | _samples((each for each in events if each[0]["epoch"] < epochs), shares)
     if not samples:
         raise RequestError("There is no request to fit a profile to.", "fit it to a run with at least one epoch.")
@@ -64,7 +65,7 @@ def fit(recordings: Sequence[Recording], epochs: int, on: date, parallel: Figure
         description="The host that recorded the run, with the share of its processors that Lambda would give.",
         compute=Compute(
             speed=figure(1.0),
-            parallel=parallel or given(1.0, "nothing was measured at two memory sizes"),
+            parallel=parallel or assumed(1.0, "nothing was measured at two memory sizes"),
             period_ms=Figure(
                 value=PERIOD_MS, status="documented", source="the emulator's own CPU quota (docs/design.md)"
             ),
@@ -74,9 +75,9 @@ def fit(recordings: Sequence[Recording], epochs: int, on: date, parallel: Figure
             cold_zip_ms=figure(around["cold"]),
             cold_image_ms=figure(around["cold"]),
             warm_ms=figure(around["warm"]),
-            concurrency=given(1e6, "the emulator's account limit is not reached by runs on one host"),
-            burst=given(1e6, "environments start at once"),
-            ramp_per_s=given(1e6, "environments start at once"),
+            concurrency=assumed(1e6, "the emulator's account limit is not reached by runs on one host"),
+            burst=assumed(1e6, "environments start at once"),
+            ramp_per_s=assumed(1e6, "environments start at once"),
         ),
         transition_ms=figure(around["transition"]),
         channels=channels,
@@ -90,9 +91,9 @@ def fit(recordings: Sequence[Recording], epochs: int, on: date, parallel: Figure
 
 @dataclass
 class Samples:
-    """Bytes, wall ms on the Lambda clock, and those of the CPU time, of an operation's requests.
+    """An operation's requests: bytes, wall ms on the Lambda clock, and wall ms of the CPU time.
 
-    `first` are each environment's first ones, `later` the rest.
+    `first` are each environment's first requests, `later` the rest.
     """
 
     first: list[Sample] = field(default_factory=list)
@@ -100,45 +101,45 @@ class Samples:
 
     @property
     def usual(self) -> list[Sample]:
-        """Those that tell what the operation usually takes."""
+        """The samples that the operation's latency is fitted to."""
         return self.later or self.first
 
 
-def _served(recording: Recording) -> Iterator[tuple[Event, int]]:
-    """Each event, with the CPU ns that a database spent on its script."""
+def _with_script_ns(recording: Recording) -> Iterator[tuple[Event, int]]:
+    """Yield each event with the CPU ns that a database spent on its script."""
     databases = Databases(recording.events)
     return ((event, databases.script_ns(event)) for event in recording.events)
 
 
 def _samples(events: Iterable[tuple[Event, int]], shares: Mapping[str, float]) -> dict[str, Samples]:
-    """Of each operation its requests that succeeded."""
-    found: dict[str, Samples] = defaultdict(Samples)
+    """Return each operation's requests that succeeded."""
+    samples: dict[str, Samples] = defaultdict(Samples)
     seen = set()
-    for event, served_ns in events:
+    for event, script_ns in events:
         op = operation(event)
         # A call that waits for the answer lasts as long as what it calls.
         if event["worker"] >= 0 and "." in op and not event["failed"] and op not in (*BESIDE, "lambda.invoke"):
-            wall_ms = (event["end_ns"] - event["start_ns"] - event["host_delay_ns"] - served_ns) / 1e6
+            wall_ms = (lambda_clock_ns(event) - script_ns) / 1e6
             cpu_ms = _busy_ms(event["cpu_ns"], shares.get(event["invocation"], 1.0))
-            known = (op, event["environment"]) in seen
-            seen.add((op, event["environment"]))
-            kept = found[op].later if known else found[op].first
-            kept.append((event["bytes"], wall_ms, cpu_ms))
-    return found
+            of_environment = (op, event["environment"])
+            requests = samples[op].later if of_environment in seen else samples[op].first
+            requests.append((event["bytes"], wall_ms, cpu_ms))
+            seen.add(of_environment)
+    return samples
 
 
 def _channels(samples: Mapping[str, Samples], figure: Any) -> dict[str, Channel]:
     channels: dict[str, dict[str, Operation]] = defaultdict(dict)
     for channel in sorted({op.partition(".")[0] for op in samples}):
-        own = {op.partition(".")[2]: found for op, found in samples.items() if op.startswith(f"{channel}.")}
-        # Operations of one size only say nothing of bandwidth; they share that of the others.
-        bandwidth = _bandwidth([found.usual for name, found in own.items() if name in MOVING])
-        for name, found in own.items():
+        by_name = {op.partition(".")[2]: requests for op, requests in samples.items() if op.startswith(f"{channel}.")}
+        # Operations of a single size show no bandwidth; they share that of the others.
+        bandwidth = _bandwidth([requests.usual for name, requests in by_name.items() if name in MOVING])
+        for name, requests in by_name.items():
             per_byte = 1e3 / bandwidth if bandwidth and name in MOVING else 0.0
-            latency = _beyond_cpu(found.usual, per_byte, _trimmed_mean)
+            latency = _beyond_cpu(requests.usual, per_byte, _trimmed_mean)
             channels[channel][name] = Operation(
                 latency_ms=figure(latency),
-                first_ms=figure(_beyond_cpu(found.first, per_byte, median) - latency),
+                first_ms=figure(_beyond_cpu(requests.first, per_byte, median) - latency),
                 bandwidth_mb_s=figure(bandwidth) if per_byte else None,
             )
     return {
@@ -152,27 +153,28 @@ def _beyond_cpu(samples: Sequence[Sample], per_byte: float, typical: Callable[[l
 
 
 def _busy_ms(cpu_ns: int, share: float) -> float:
-    """Wall ms of so much CPU time begun at the beginning of a period, with this share of one processor."""
+    """Return the wall ms of CPU time that begins with a period, with this share of one processor."""
     quota_ns = min(1.0, share) * PERIOD_MS * 1e6
     periods, rest = divmod(cpu_ns, quota_ns)
     return periods * PERIOD_MS + rest / 1e6
 
 
 def _bandwidth(samples: Sequence[Sequence[Sample]]) -> float | None:
-    """The bandwidth, MB/s, with which the walls of all these requests differ least from latency + max(CPU, bytes ÷ it).
+    """Return the bandwidth, MB/s, with which the wall times of all these requests differ least from latency + max(CPU,
+    bytes ÷ bandwidth).
 
     Each operation has its own latency. None if no operation moved different sizes.
     """
-    sets = [np.array(found) for found in samples]
-    if all(len(np.unique(found[:, 0])) == 1 for found in sets):
+    tables = [np.array(requests) for requests in samples]
+    if all(len(np.unique(table[:, 0])) == 1 for table in tables):
         return None
-    errors = [sum(_spread(found, bandwidth) for found in sets) for bandwidth in BANDWIDTHS]
+    errors = [sum(_spread(table, bandwidth) for table in tables) for bandwidth in BANDWIDTHS]
     return float(BANDWIDTHS[int(np.argmin(errors))])
 
 
-def _spread(found: npt.NDArray[np.float64], bandwidth: float) -> float:
-    rest = found[:, 1] - np.maximum(found[:, 2], found[:, 0] / 1e3 / bandwidth)
-    return float(np.abs(rest - np.median(rest)).sum())
+def _spread(table: npt.NDArray[np.float64], bandwidth: float) -> float:
+    latencies = table[:, 1] - np.maximum(table[:, 2], table[:, 0] / 1e3 / bandwidth)
+    return float(np.abs(latencies - np.median(latencies)).sum())
 
 
 def _trimmed_mean(values: Sequence[float]) -> float:
@@ -180,31 +182,31 @@ def _trimmed_mean(values: Sequence[float]) -> float:
 
 
 def _around(recordings: Sequence[Recording], epochs: int) -> dict[str, float]:
-    """Mean ms around an invocation: of a cold start beside its init, of a warm one, of its call, of its transition."""
-    found: dict[str, list[float]] = {"cold": [], "warm": [], "invoke": [], "transition": []}
+    """Return the mean ms around an invocation: of a cold start beside its init, of a warm one, of its call, of its
+    transition."""
+    times: dict[str, list[float]] = {"cold": [], "warm": [], "invoke": [], "transition": []}
     for recording in recordings:
         records = {record["request_id"]: record for record in recording.invocations}
         spans = {e["invocation"]: e for e in recording.events if e["op"] == "invoke" and e["worker"] < 0}
         starts = {e["invocation"]: e for e in recording.events if e["op"] == "environment.start"}
-        for invocation, span in spans.items():
-            record = records.get(invocation)
-            if record is None:
-                continue
-            before = (record["start_ns"] - span["start_ns"]) / 1e6
+        for invocation in spans.keys() & records.keys():
+            record = records[invocation]
+            before_ms = (record["start_ns"] - spans[invocation]["start_ns"]) / 1e6
             if not record["cold_start"]:
-                found["warm"].append(before)
+                times["warm"].append(before_ms)
             elif invocation in starts:
-                start = starts[invocation]
-                init = (start["end_ns"] - start["start_ns"]) / 1e6
-                found["cold"].append(before - init)
+                times["cold"].append(before_ms - _wall_ns(starts[invocation]) / 1e6)
         for number, invocation in find_calls(recording.events).items():
             event, inside = recording.events[number], spans[invocation]
-            # A call that is answered at once (an event) does not span what it calls.
-            took = event["end_ns"] - event["start_ns"] - (min(event["end_ns"], inside["end_ns"]) - inside["start_ns"])
-            found["invoke"].append(took / 1e6 - _busy_ms(event["cpu_ns"], records[event["invocation"]]["cpu_share"]))
+            # An asynchronous call ends before what it calls.
+            inside_ns = min(event["end_ns"], inside["end_ns"]) - inside["start_ns"]
+            cpu_ms = _busy_ms(event["cpu_ns"], records[event["invocation"]]["cpu_share"])
+            times["invoke"].append((_wall_ns(event) - inside_ns) / 1e6 - cpu_ms)
         for event in recording.events:
             if event["op"] == TRANSITION and event["invocation"] in spans and 0 <= event["epoch"] < epochs:
-                inside = spans[event["invocation"]]
-                took = event["end_ns"] - event["start_ns"] - (inside["end_ns"] - inside["start_ns"])
-                found["transition"].append(took / 1e6)
-    return {name: _trimmed_mean(values) if values else 0.0 for name, values in found.items()}
+                times["transition"].append((_wall_ns(event) - _wall_ns(spans[event["invocation"]])) / 1e6)
+    return {name: _trimmed_mean(values) if values else 0.0 for name, values in times.items()}
+
+
+def _wall_ns(event: Event) -> int:
+    return int(event["end_ns"] - event["start_ns"])

@@ -1,4 +1,4 @@
-"""A run as it was measured, with all that replay needs of it: its recording, its program and what it was billed for."""
+"""A run as it was measured, with all that replay needs: its recording, its program and its billed usage."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -7,24 +7,24 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from slslab import metrics
-from slslab.billing import Usage
+from slslab.billing.bill import Usage
 from slslab.errors import RequestError
-from slslab.instances import seconds_used
 from slslab.replay.fitting import fit
-from slslab.replay.profiles import Profile
-from slslab.replay.program import Program
-from slslab.replay.recorded import make_program
-from slslab.replay.recording import Recording, read_recording
-from slslab.replay.scaling import StepCosts, measure
-from slslab.runs import RunDirectory
+from slslab.replay.kernel.program import Program
+from slslab.replay.profiles.profile import Profile
+from slslab.replay.programs.recorded import make_program
+from slslab.replay.programs.recording import Recording, read_recording
+from slslab.replay.programs.scaling import StepCosts, measure
+from slslab.trace import metrics
+from slslab.trace.directory import RunDirectory
+from slslab.trace.records import seconds_used
 from slslab_workers.architecture import Architecture
 from slslab_workers.plan import Plan
 
 
 @dataclass(frozen=True)
 class Measured:
-    """A run that is done; `document` is what `slslab show --json` prints, `room` its architecture."""
+    """A completed run; `document` is what `slslab show --json` prints, `room` its architecture."""
 
     recording: Recording
     document: Mapping[str, Any]
@@ -33,7 +33,7 @@ class Measured:
 
     @property
     def plan(self) -> Plan:
-        """What was run."""
+        """The run's plan."""
         return self.recording.plan
 
     @property
@@ -50,18 +50,18 @@ class Measured:
 
     @cached_property
     def costs(self) -> StepCosts:
-        """What its steps cost, of which programs of other sizes are made; RequestError if they cannot be."""
+        """The costs of its steps, of which programs of other sizes are made; RequestError if they cannot be."""
         return measure([self.program], self.room, int(self.document["parameters"]), self.plan.options)
 
     def hosts(self, workers: int) -> tuple[str, ...]:
-        """The instance types of its databases and queue, had there been so many workers: peers have one each."""
+        """Return the instance types of its databases and queue for so many workers: peers have one each."""
         kinds = [kind for kind, _ in metrics.hosts(self.recording.events)]
-        recorded, wanted = (
+        recorded, needed = (
             self.room.requirements(replace(self.plan, workers=number)).tensor_databases
             for number in (self.plan.workers, workers)
         )
-        # The trace has those of databases first.
-        return (*kinds[:1] * (wanted if recorded else 0), *kinds[recorded:])
+        # The databases' hosts come first in the trace.
+        return (*kinds[:1] * (needed if recorded else 0), *kinds[recorded:])
 
     @property
     def span_s(self) -> float:
@@ -76,32 +76,38 @@ class Measured:
         return float(phases["wait"] / total) if total else 0.0
 
     def driver_requests(self, workers: int, epochs: int) -> dict[str, int]:
-        """By op, the driver's own requests to the object store, had there been so many workers and epochs.
+        """Return the driver's own requests to the object store, by op, for so many workers and epochs.
 
-        Nearly all are a minibatch's or a worker's, so that they grow with both; exact as recorded."""
-        grown = workers * epochs / (self.program.workers * self.program.epochs)
-        found = metrics.driver_requests(self.recording.events)
-        return {op: round(number * grown) for op, number in found.items()}
+        Nearly all are a minibatch's or a worker's, so they grow with both; exact as recorded.
+        """
+        factor = workers * epochs / (self.program.workers * self.program.epochs)
+        requests = metrics.driver_requests(self.recording.events)
+        return {op: round(number * factor) for op, number in requests.items()}
 
     def usage(self) -> Usage:
-        """What it was billed for."""
+        """Return the usage that it was billed for."""
         events, launched = self.recording.events, self.recording.instances
-        hosts = (*metrics.hosts(events), *((one["type"], seconds_used(one)) for one in launched))
-        requests = metrics.object_requests(events)
-        return Usage(self.recording.invocations, requests, metrics.transitions(events), hosts=hosts)
+        return Usage(
+            self.recording.invocations,
+            metrics.object_requests(events),
+            metrics.transitions(events),
+            hosts=tuple((instance["type"], seconds_used(instance)) for instance in launched),
+            service_hosts=tuple(metrics.hosts(events)),
+        )
 
     def host_profile(self) -> Profile:
-        """The profile of the host that recorded it, fitted to all its epochs."""
+        """Return the profile of the host that recorded it, fitted to all its epochs."""
         records = (*self.recording.invocations, *self.recording.instances)
         on = datetime.fromisoformat(records[0]["started_at"]).date() if records else date.min
         return fit([self.recording], self.plan.epochs, on)
 
 
 def read_measured(directory: Path, rooms: Mapping[str, Architecture]) -> Measured:
-    """A run out of its directory.
+    """Read a run from its directory.
 
     RunError if it is not done, or its trace is incomplete or contradicts itself; RequestError if its architecture is
-    none of the rooms."""
+    not among `rooms`.
+    """
     recording = read_recording(directory)
     document = RunDirectory(directory).document()
     assert document is not None, "a recording has one"

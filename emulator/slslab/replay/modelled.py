@@ -1,39 +1,37 @@
-"""What a run's document says of the same run on Lambda: its trace played on the profile of AWS, and priced."""
+"""The part of a run's document about the same run on Lambda: its trace played on the profile of AWS, and priced."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from slslab import metrics
-from slslab.billing import Book, compute_bill
+from slslab.billing.bill import Book, compute_bill
 from slslab.errors import SlslabError
-from slslab.replay.kernel import ReplayError, play
+from slslab.replay.kernel.kernel import ReplayError, play
 from slslab.replay.outcome import WorkerFigures, outcome
 from slslab.replay.path import critical_path
-from slslab.replay.profiles import load_profile
-from slslab.replay.recorded import make_program
-from slslab.replay.recording import Recording, check
+from slslab.replay.profiles.profile import load_profile
+from slslab.replay.programs.recorded import make_program
+from slslab.replay.programs.recording import Recording, check
+from slslab.trace import metrics
 
 PROFILE = "aws-us-east-1"
 
 
 def model(recording: Recording, book: Book) -> dict[str, Any]:
-    """The modelled part of a document; one that says why there is none if the trace cannot be replayed.
+    """Return the modelled part of a document; if the trace cannot be replayed, it says why.
 
     Seconds are modelled, and with them what the book makes of them; requests that no poll makes are exact.
     """
     try:
         return _model(recording, book)
-    except SlslabError as error:
-        return not_modelled(error.message)
-    except ReplayError as error:
+    except (SlslabError, ReplayError) as error:
         return not_modelled(str(error))
     except Exception as error:
-        # A run that is done keeps its results, whatever its model stumbles over.
+        # A run that is done keeps its results even if its model fails for an unknown reason.
         return not_modelled(f"Its trace could not be replayed ({type(error).__name__}: {error}).")
 
 
 def not_modelled(reason: str) -> dict[str, Any]:
-    """The modelled part of a document of a run that cannot be replayed."""
+    """Return the modelled part of the document of a run that cannot be replayed."""
     return {"status": "not modelled", "reason": reason}
 
 
@@ -42,25 +40,25 @@ def _model(recording: Recording, book: Book) -> dict[str, Any]:
     profile = load_profile(PROFILE)
     timeline = play(make_program(recording), profile)
     records = recording.invocations
-    found = outcome(timeline, str(records[0]["architecture"]) if records else "x86_64")
+    played = outcome(timeline, str(records[0]["architecture"]) if records else "x86_64")
     hosts = [kind for kind, _ in metrics.hosts(recording.events)]
-    usage = found.usage(hosts, metrics.driver_requests(recording.events))
+    usage = played.usage(hosts, metrics.driver_requests(recording.events))
     return {
         "status": "modelled",
         "profile": {"name": profile.name, "date": profile.date.isoformat()},
-        "seconds": round(found.seconds, 6),
-        "billed_seconds": round(found.billed_seconds, 3),
-        "gb_seconds": format(found.gb_seconds, "f"),
-        "cold_starts": found.cold_starts,
-        "waiting_share": round(found.waiting_share, 4),
+        "seconds": round(played.seconds, 6),
+        "billed_seconds": round(played.billed_seconds, 3),
+        "gb_seconds": format(played.gb_seconds, "f"),
+        "cold_starts": played.cold_starts,
+        "waiting_share": round(played.waiting_share, 4),
         "critical_path": critical_path(timeline).describe(),
-        "per_worker": [_worker(worker) for worker in found.workers],
+        "per_worker": [_worker(worker) for worker in played.workers],
         "cost": compute_bill(usage, book).as_document(),
     }
 
 
 def _worker(figures: WorkerFigures) -> Mapping[str, Any]:
-    """One worker's seconds; of these `init` comes before the duration."""
+    """Return one worker's seconds; `init` comes before the duration."""
     return {
         "worker": figures.worker,
         "seconds": round(figures.duration, 6),

@@ -1,30 +1,33 @@
-"""What a played timeline adds up to: durations, billed time, requests, and the usage that a book prices.
+"""What a timeline adds up to: durations, billed time, requests, and the usage that a book prices.
 
-Every figure is modelled, by the timeline's profile; counts, rounding and prices are exact."""
+Every figure is modelled, by the timeline's profile; counts, rounding and prices are exact.
+"""
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import groupby
+from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
 
-from slslab.billing import Usage
-from slslab.instances import billed_seconds
-from slslab.metering import billed_ms
-from slslab.replay.environment import NS
-from slslab.replay.kernel import TRANSITION
-from slslab.replay.timeline import Timeline
+from slslab.billing.bill import Usage
+from slslab.replay.kernel.environment import NS
+from slslab.replay.kernel.kernel import TRANSITION
+from slslab.replay.kernel.timeline import Timeline
+from slslab.trace.records import billed_ms, billed_seconds
 
 MS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """One invocation as its REPORT line would tell it; ms with two decimals, MB as Lambda counts.
+    """One invocation as its REPORT line would show it; ms with two decimals, MB as Lambda counts.
 
-    `track` is its number in the program; `init_ms` is None unless it met a cold start."""
+    `track` is its number in the program; `init_ms` is None without a cold start.
+    """
 
     track: int
     worker: int
@@ -49,11 +52,12 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class WorkerFigures:
-    """Seconds of one worker's invocations and instances; of its executions nothing, for nobody bills their time.
+    """Seconds of one worker's invocations and instances; executions are left out, since their time is not billed.
 
     `duration` is waiting + transfer + compute. `waiting` is time blocked on what others do, polls and their pauses
     included; `transfer` is requests to stores, databases and queues, waiting for their servers included. `init` is a
-    cold start's billed part, or an instance's boot, and no part of `duration`."""
+    cold start's billed part, or an instance's boot, and not part of `duration`.
+    """
 
     worker: int
     invocations: int
@@ -69,9 +73,10 @@ class WorkerFigures:
 class Outcome:
     """What a timeline adds up to.
 
-    `makespan_ns` is from the first acceptance to the last end. `gb_seconds` (1 GB = 1,024 MB) are those of
-    functions. `requests` counts by op what stores, databases and queues were asked, polls that found nothing included.
-    `waiting_gb_seconds` is waiting × memory of the functions, before rounding."""
+    `makespan_ns` is from the first acceptance to the last end. `gb_seconds` (1 GB = 1,024 MB) are those of functions.
+    `requests` counts by op what stores, databases and queues were asked, polls that found nothing included.
+    `waiting_gb_seconds` is waiting × memory of the functions, before rounding.
+    """
 
     makespan_ns: int
     billed_seconds: float
@@ -92,7 +97,7 @@ class Outcome:
 
     @property
     def waiting_seconds(self) -> float:
-        """What all workers waited."""
+        """The seconds that all workers waited."""
         return sum(worker.waiting for worker in self.workers)
 
     @property
@@ -101,43 +106,44 @@ class Outcome:
         return self.waiting_seconds / self.billed_seconds if self.billed_seconds else 0.0
 
     def over_timeout(self, timeout_s: float) -> tuple[Invocation, ...]:
-        """The invocations that last longer than this, init not counted: Lambda would have ended them."""
-        return tuple(one for one in self.invocations if one.duration_ms > timeout_s * 1000)
+        """Return the invocations that last longer than this, without init: Lambda would have ended them."""
+        return tuple(invocation for invocation in self.invocations if invocation.duration_ms > timeout_s * 1000)
 
     def usage(self, hosts: Sequence[str] = (), driver: Mapping[str, int] | None = None) -> Usage:
-        """What a book prices. `hosts` are the instance types of the databases and queue, each of which runs for the
-        makespan; a begun millisecond counts whole. `driver` counts by op the driver's own requests to the object store,
+        """Return what a book prices. `hosts` are the instance types of the databases and queue, each of which runs for
+        the makespan, rounded up to milliseconds. `driver` counts by op the driver's own requests to the object store,
         which no timeline has."""
         records = [
             {
-                "request_id": f"{one.function} of worker {one.worker}",
-                "memory_mb": one.memory_mb,
-                "billed_ms": one.billed_ms,
+                "request_id": f"{invocation.function} of worker {invocation.worker}",
+                "memory_mb": invocation.memory_mb,
+                "billed_ms": invocation.billed_ms,
                 "architecture": self.architecture,
-                "ephemeral_mb": one.ephemeral_mb,
+                "ephemeral_mb": invocation.ephemeral_mb,
             }
-            for one in self.invocations
+            for invocation in self.invocations
         ]
-        launched = [(one.type, _milliseconds(one.lasted_ns)) for one in self.instances]
-        span = _milliseconds(self.makespan_ns)
+        launched = tuple((instance.type, _up_to_ms(instance.lasted_ns)) for instance in self.instances)
+        span = _up_to_ms(self.makespan_ns)
         objects = Counter({op: number for op, number in self.requests.items() if op.startswith("object.")})
         objects.update(driver or {})
-        return Usage(records, objects, self.transitions, hosts=(*((host, span) for host in hosts), *launched))
+        services = tuple((host, span) for host in hosts)
+        return Usage(records, objects, self.transitions, hosts=launched, service_hosts=services)
 
 
 def outcome(timeline: Timeline, architecture: str = "x86_64") -> Outcome:
-    """What a timeline adds up to, its functions being those of one processor architecture."""
+    """Add up a timeline whose functions run on one processor architecture."""
     invocations, instances = _invocations(timeline), _instances(timeline)
     accepted = min((call.accepted for call in timeline.calls), default=0)
     spent = _spend(timeline)
     waiting = spent[0]
     return Outcome(
         makespan_ns=timeline.end_ns - accepted,
-        billed_seconds=sum(one.billed_ms for one in invocations) / 1000
-        + sum(billed_seconds(one.lasted_ns) for one in instances),
-        gb_seconds=Decimal(sum(one.memory_mb * one.billed_ms for one in invocations)) / (1024 * 1000),
-        waiting_gb_seconds=sum(waiting[one.track] * one.memory_mb for one in invocations) / (1024 * NS),
-        cold_starts=sum(one.init_ms is not None for one in invocations),
+        billed_seconds=sum(call.billed_ms for call in invocations) / 1000
+        + sum(billed_seconds(instance.lasted_ns) for instance in instances),
+        gb_seconds=Decimal(sum(call.memory_mb * call.billed_ms for call in invocations)) / (1024 * 1000),
+        waiting_gb_seconds=sum(waiting[call.track] * call.memory_mb for call in invocations) / (1024 * NS),
+        cold_starts=sum(call.init_ms is not None for call in invocations),
         workers=_workers(spent, invocations, instances, timeline),
         requests=_requests(timeline),
         transitions=sum(max(1, step.requests) for step in timeline.steps if step.op == TRANSITION),
@@ -148,22 +154,23 @@ def outcome(timeline: Timeline, architecture: str = "x86_64") -> Outcome:
 
 
 def waits(timeline: Timeline) -> NDArray[np.int64]:
-    """Of each entry, the ns of it in which its track waited.
+    """Return the ns of each entry in which its track waited.
 
-    Of a step of several requests those before the last one were made meanwhile; as they take as long as that one each,
-    what they took is no wait."""
+    Of a step of several requests those before the last one were made meanwhile; as each takes as long as the last,
+    their time does not count as waiting.
+    """
     begin, start, end = (np.array(column, np.int64) for column in (timeline.begin, timeline.start, timeline.end))
     waited: NDArray[np.int64] = start - begin
     after = np.array(timeline.after, np.int64)
     several = np.array([step.requests > 1 and "." in step.op for step in timeline.steps], bool)
-    # One that waited comes after another track's entry; a list that found all at once is a request of its own.
+    # An entry that waited comes after another track's; a list that found all at once is a request of its own.
     several &= (waited > 0) & (after != predecessors(timeline))
     meanwhile = (end - start) * (np.array([step.requests for step in timeline.steps], np.int64) - 1)
     return np.where(several, np.maximum(0, waited - meanwhile), waited)
 
 
 def predecessors(timeline: Timeline) -> NDArray[np.int64]:
-    """Of each entry the one before it on its track, -1 if it is the first."""
+    """Return the entry before each one on its track, -1 if it is the first."""
     track = np.array(timeline.track, np.int64)
     order = np.argsort(track, kind="stable")
     before = np.full(len(track), -1, np.int64)
@@ -173,7 +180,8 @@ def predecessors(timeline: Timeline) -> NDArray[np.int64]:
 
 
 def _spend(timeline: Timeline) -> NDArray[np.float64]:
-    """Nanoseconds of each track, in three rows: waiting, transfer, compute. Whole numbers below 2⁵³, and so exact."""
+    """Return the nanoseconds of each track in three rows: waiting, transfer, compute. They are whole numbers below 2⁵³,
+    and so exact."""
     track = np.array(timeline.track, np.int64)
     waited = waits(timeline)
     busy = np.array(timeline.end, np.int64) - np.array(timeline.begin, np.int64) - waited
@@ -188,50 +196,44 @@ def _workers(
     instances: Sequence[Instance],
     timeline: Timeline,
 ) -> tuple[WorkerFigures, ...]:
-    number: Counter[int] = Counter(one.worker for one in invocations)
-    tracks: dict[int, list[int]] = defaultdict(list)
-    init: Counter[int] = Counter()
-    billed: Counter[int] = Counter()
-    for one in invocations:
-        tracks[one.worker].append(one.track)
-        init[one.worker] += timeline.calls[one.track].init_ns
-        billed[one.worker] += one.billed_ms
-    for launched in instances:
-        tracks[launched.worker].append(launched.track)
-        init[launched.worker] += launched.boot_ns
-        billed[launched.worker] += billed_seconds(launched.lasted_ns) * 1000
-    found = []
-    for worker, own in sorted(tracks.items()):
-        waiting, transfer, compute = (float(part) / NS for part in spent[:, own].sum(axis=1))
-        duration = float(spent[:, own].sum()) / NS
-        found.append(
+    number = Counter(invocation.worker for invocation in invocations)
+    parts = [
+        (invocation.worker, invocation.track, timeline.calls[invocation.track].init_ns, invocation.billed_ms)
+        for invocation in invocations
+    ]
+    parts += [
+        (instance.worker, instance.track, instance.boot_ns, billed_seconds(instance.lasted_ns) * 1000)
+        for instance in instances
+    ]
+    workers = []
+    for worker, of_worker in groupby(sorted(parts), key=itemgetter(0)):
+        _, tracks, init_ns, billed = zip(*of_worker, strict=True)
+        columns = spent[:, tracks]
+        waiting, transfer, compute = (float(part) / NS for part in columns.sum(axis=1))
+        workers.append(
             WorkerFigures(
                 worker=worker,
                 invocations=number[worker],
-                duration=duration,
-                billed=billed[worker] / 1000,
+                duration=float(columns.sum()) / NS,
+                billed=sum(billed) / 1000,
                 waiting=waiting,
                 transfer=transfer,
                 compute=compute,
-                init=init[worker] / NS,
+                init=sum(init_ns) / NS,
             )
         )
-    return tuple(found)
+    return tuple(workers)
 
 
 def _invocations(timeline: Timeline) -> tuple[Invocation, ...]:
-    found = []
+    invocations = []
     for index, (track, call) in enumerate(zip(timeline.program.tracks, timeline.calls, strict=True)):
         if track.kind == "invocation":
             duration_ms = round((call.ended - call.began) / MS, 2)
             init_ms = round(call.init_ns / MS, 2) if call.cold else None
-            billed = billed_ms(duration_ms, init_ms)
-            found.append(
-                Invocation(
-                    index, track.worker, track.name, track.memory_mb, track.ephemeral_mb, init_ms, duration_ms, billed
-                )
-            )
-    return tuple(found)
+            function = (track.worker, track.name, track.memory_mb, track.ephemeral_mb)
+            invocations.append(Invocation(index, *function, init_ms, duration_ms, billed_ms(duration_ms, init_ms)))
+    return tuple(invocations)
 
 
 def _instances(timeline: Timeline) -> tuple[Instance, ...]:
@@ -253,6 +255,6 @@ def _requests(timeline: Timeline) -> dict[str, int]:
     return dict(sorted(requests.items()))
 
 
-def _milliseconds(nanoseconds: int) -> Decimal:
-    """Seconds, a begun millisecond counting whole."""
+def _up_to_ms(nanoseconds: int) -> Decimal:
+    """Return seconds, rounded up to whole milliseconds."""
     return Decimal(-(-nanoseconds // MS)) / 1000

@@ -1,29 +1,29 @@
 """The critical path of a timeline: the entries that the makespan is made of, each of which the next one waited for.
 
-Whatever shortens one of them shortens the run, until another path is the longest; whatever shortens others does not."""
+Shortening one of them shortens the run, until another path is the longest; shortening any other entry does not.
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from rich.table import Table
 
-from slslab.replay.environment import NS
-from slslab.replay.openings import Openings
-from slslab.replay.timeline import NEVER, Timeline
-from slslab.reports.tables import plain_table
+from slslab.replay.kernel.environment import NS
+from slslab.replay.kernel.timeline import NEVER, Timeline
+from slslab.replay.profiles.profile import to_ns
 
 NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A part of the critical path, in ns, on which one thing went on at one worker.
+    """A part of the critical path, in ns, with one activity at one worker.
 
     `entry` is the timeline's, -1 for what lies before a track's first step: `held` (no environment may start yet),
     `cold start` (up to init), `init`, `accept` (up to the handler), `boot` of an instance, and `other`, an invocation
-    that has no steps. `poll` is what polling adds between the opening of a gate and the request that finds it."""
+    without steps. `poll` is what polling adds between the opening of a gate and the request that finds it.
+    """
 
     worker: int
     phase: str
@@ -39,7 +39,7 @@ class Stretch:
 
 @dataclass(frozen=True)
 class Part:
-    """One operation's part of the critical path: ns in all, and by worker those with the most first."""
+    """One operation's part of the critical path: ns in all, and by worker in falling order."""
 
     phase: str
     op: str
@@ -59,7 +59,7 @@ class CriticalPath:
         return sum(stretch.ns for stretch in self.stretches)
 
     def parts(self) -> tuple[Part, ...]:
-        """The stretches added up by phase and operation, the longest first."""
+        """Return the stretches added up by phase and operation, the longest first."""
         spent: dict[tuple[str, str], Counter[int]] = defaultdict(Counter)
         number: Counter[tuple[str, str]] = Counter()
         for stretch in self.stretches:
@@ -67,65 +67,45 @@ class CriticalPath:
             spent[key][stretch.worker] += stretch.ns
             number[key] += 1
         parts = (
-            Part(*key, sum(workers.values()), number[key], tuple(sorted(workers.items(), key=lambda one: -one[1])))
+            Part(*key, sum(workers.values()), number[key], tuple(workers.most_common()))
             for key, workers in spent.items()
         )
         return tuple(sorted(parts, key=lambda part: (-part.ns, part.phase, part.op)))
 
     def describe(self) -> str:
-        """The longest parts in one sentence, each by its worker if one has more than half of it."""
+        """Describe the longest parts in one sentence, each with its worker if one has more than half of it."""
         if not self.ns:
             return "The run takes no time."
-        told = []
+        shares = []
         for part in self.parts()[:NAMED]:
             worker, most = part.workers[0]
-            whose = _name(worker) if 2 * most > part.ns else f"{len(part.workers)} workers"
-            told.append(f"{part.ns / self.ns:.0%} {part.op} of {whose}")
-        return f"The run's {self.ns / NS:,.3f} s are {', '.join(told)}."
+            owner = worker_name(worker) if 2 * most > part.ns else f"{len(part.workers)} workers"
+            shares.append(f"{part.ns / self.ns:.0%} {part.op} of {owner}")
+        return f"The run's {self.ns / NS:,.3f} s are {', '.join(shares)}."
 
 
 def critical_path(timeline: Timeline) -> CriticalPath:
-    """Follow from the track that ends last, to the first acceptance, what each entry had to wait for longest."""
+    """Follow back, from the track that ends last to the first acceptance, what each entry waited for longest."""
     stretches = list(_follow(timeline))
     stretches.reverse()
     return CriticalPath(tuple(stretch for stretch in stretches if stretch.ns > 0))
 
 
-def critical_path_table(timeline: Timeline) -> Table:
-    """The critical path by operation: seconds, share of the run, and the workers with the most of it."""
-    path = critical_path(timeline)
-    title = f"Critical path, modelled on {timeline.profile.name}: {path.ns / NS:,.3f} s"
-    table = plain_table("operation", "phase", "seconds", "share", "stretches", "of", title=title)
-    for part in path.parts():
-        shares = [f"{_name(worker)} ({ns / part.ns:.0%})" for worker, ns in part.workers[:NAMED]]
-        if len(part.workers) > NAMED:
-            shares.append(f"{len(part.workers) - NAMED:,} more")
-        table.add_row(
-            part.op,
-            part.phase,
-            f"{part.ns / NS:,.3f}",
-            f"{part.ns / path.ns:.1%}",
-            f"{part.stretches:,}",
-            ", ".join(shares),
-        )
-    return table
-
-
-def _name(worker: int) -> str:
+def worker_name(worker: int) -> str:
+    """Return a worker's name in words."""
     return "no worker" if worker < 0 else f"worker {worker}"
 
 
 def _before(timeline: Timeline, index: int, end: int) -> Iterator[Stretch]:
-    """What lies between a track's acceptance and its first step, or its end if it has none, backwards."""
+    """Yield what lies between a track's acceptance and its first step, or its end if it has none, backwards."""
     yield Stretch(timeline.program.tracks[index].worker, "other", "other", timeline.calls[index].began, end)
     yield from reversed(head(timeline, index))
 
 
 def _follow(timeline: Timeline) -> Iterator[Stretch]:
-    """The path's stretches from its end to its beginning."""
+    """Yield the path's stretches from its end to its beginning."""
     if not timeline.calls:
         return
-    openings = Openings(timeline)
     first = set(np.unique(np.array(timeline.track, np.int64), return_index=True)[1].tolist())
     last = {index: entry for entry, index in enumerate(timeline.track)}
     index = max(range(len(timeline.calls)), key=lambda number: timeline.calls[number].ended)
@@ -138,32 +118,31 @@ def _follow(timeline: Timeline) -> Iterator[Stretch]:
         worker, step, before = timeline.program.tracks[index].worker, timeline.steps[entry], timeline.after[entry]
         yield Stretch(worker, "other", "other", timeline.end[entry], end)
         end = min(end, timeline.end[entry])
-        opened = openings.of(entry)
-        came = timeline.begin[entry] if opened is None else opened
+        waited = timeline.opened[entry] >= 0
+        came = timeline.opened[entry] if waited else timeline.begin[entry]
         asked = max(came, timeline.start[entry])
         yield Stretch(worker, step.phase, step.op, asked, end, entry)
         yield Stretch(worker, "wait", "poll", came, asked, entry)
         end = came
-        if opened is None and entry in first:
+        if not waited and entry in first:
             yield from _before(timeline, index, end)
             end = timeline.calls[index].accepted
         entry = before
-    # What was opened by a track without steps has no entry.
+    # A gate that a track without steps opened has no entry: the time before it is named `other`.
     yield Stretch(NEVER, "other", "other", min(call.accepted for call in timeline.calls), end)
 
 
 def head(timeline: Timeline, index: int) -> tuple[Stretch, ...]:
-    """What lies between a track's acceptance and its first step."""
+    """Return what lies between a track's acceptance and its first step."""
     track, call = timeline.program.tracks[index], timeline.calls[index]
     if track.kind == "instance":
         return (Stretch(track.worker, "init", "boot", call.accepted, call.began),)
     if track.kind == "execution":
         return ()
     functions = timeline.profile.functions
-    cold_ms = {"zip": functions.cold_zip_ms, "image": functions.cold_image_ms}[track.package].value
-    handler = call.began - round(functions.warm_ms.value * 1e6)
+    handler = call.began - to_ns(functions.warm_ms)
     init = handler - call.init_ns
-    cold = init - (round(cold_ms * 1e6) if call.cold else 0)
+    cold = init - (functions.cold_ns(track.package) if call.cold else 0)
     return (
         Stretch(track.worker, "wait", "held", call.accepted, cold),
         Stretch(track.worker, "init", "cold start", cold, init),

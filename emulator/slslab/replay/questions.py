@@ -1,4 +1,4 @@
-"""Questions about a recorded run that rows and timelines answer: the cheapest memory size, and who pays for waiting."""
+"""Questions about a recorded run that rows and timelines answer: the cheapest memory size, and the cost of waiting."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from slslab.billing import ARCHITECTURES, HOST, METERS, Bill, describe_meter
-from slslab.replay.environment import NS
+from slslab.billing.bill import ARCHITECTURES, HOST, METERS, Bill, describe_meter
+from slslab.replay.kernel.environment import NS
+from slslab.replay.kernel.timeline import Timeline
 from slslab.replay.outcome import waits
-from slslab.replay.timeline import Timeline
 from slslab.replay.whatif import Row
 
 # Sizes of a sweep, MB: round ones, and from 1,769 up whole vCPUs.
@@ -17,28 +17,32 @@ SIZES = (128, 256, 512, 768, 1024, 1536, 1769, 2048, 3008, 3538, 5307, 7076, 884
 
 
 def cheapest(rows: Sequence[Row], deadline_s: float) -> Row | None:
-    """Of the rows that are done by the deadline, with no invocation over its time-out, the one that costs least.
+    """Return the cheapest of the rows that end by the deadline, with no invocation over its time-out.
 
-    Of equally cheap ones the fastest; None if no row is done in time."""
-    able = [row for row in rows if row.figures and row.number("seconds") <= deadline_s and not row.late]
-    return min(able, key=lambda row: (row.figures["cost"].value, row.number("seconds")), default=None)
+    Of equally cheap ones the fastest; None if no row ends in time.
+    """
+    in_time = [row for row in _without_timeout(rows) if row.number("seconds") <= deadline_s]
+    return min(in_time, key=lambda row: (row.figures["cost"].value, row.number("seconds")), default=None)
 
 
 def fastest(rows: Sequence[Row]) -> Row | None:
-    """Of the rows with no invocation over its time-out, the one that is done first; of equals the cheapest."""
-    able = [row for row in rows if row.figures and not row.late]
-    return min(able, key=lambda row: (row.number("seconds"), row.figures["cost"].value), default=None)
+    """Return the row that ends first, of those with no invocation over its time-out; of equals the cheapest."""
+    return min(_without_timeout(rows), key=lambda row: (row.number("seconds"), row.figures["cost"].value), default=None)
 
 
 def balanced(rows: Sequence[Row]) -> Row | None:
-    """Of the rows with no invocation over its time-out, the one with the least cost × time."""
-    able = [row for row in rows if row.figures and not row.late]
-    return min(able, key=lambda row: row.number("cost") * row.number("seconds"), default=None)
+    """Return the row with the least cost × time, of those with no invocation over its time-out."""
+    return min(_without_timeout(rows), key=lambda row: row.number("cost") * row.number("seconds"), default=None)
+
+
+def _without_timeout(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows that have figures and no invocation over its time-out."""
+    return [row for row in rows if row.figures and not row.late]
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """What one worker waited in one phase: seconds, their share of all that the worker was billed for, and USD."""
+    """The waiting of one worker in one phase: seconds, their share of all that the worker was billed for, and USD."""
 
     worker: int
     phase: str
@@ -48,10 +52,11 @@ class Waiting:
 
 
 def waiting(timeline: Timeline, billed_s: Mapping[int, float], bill: Bill) -> tuple[Waiting, ...]:
-    """How much of a bill is waiting, by worker and phase; `billed_s` are each worker's billed seconds.
+    """Return how much of a bill is waiting, by worker and phase; `billed_s` are each worker's billed seconds.
 
     A waited second costs its function's memory by the bill's price of a GB-second, or its instance by the second; a
-    waiting execution of a state machine costs nothing."""
+    waiting execution of a state machine costs nothing.
+    """
     prices = {line.item: float(line.amount / line.quantity) for line in bill.lines if line.quantity}
     # A bill has functions of one architecture.
     durations = (METERS[f"lambda.duration.{arch}"][0] for arch in ARCHITECTURES)

@@ -1,23 +1,24 @@
 """What if: a recorded run with another memory size, processor, network, number of workers, concurrency or price book.
 
 Nothing is run again: program and profile are changed and played. Each figure says what it is: measured by the run,
-exact (prices, rounding, and counts that the protocol fixes), or modelled (whatever depends on a played time)."""
+exact (prices, rounding, and counts that the protocol fixes), or modelled (whatever depends on a played time).
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, Literal
 
-from slslab.billing import METERS, OBJECT_OPERATIONS, Bill, Book, Usage, compute_bill
+from slslab.aws.limits import lambda_limits
+from slslab.billing.bill import METERS, OBJECT_OPERATIONS, Bill, Book, Usage, compute_bill
 from slslab.errors import RequestError
-from slslab.limits import lambda_limits
-from slslab.replay.kernel import ReplayError, play
+from slslab.replay.kernel.kernel import ReplayError, play
+from slslab.replay.kernel.program import Program, Track
+from slslab.replay.kernel.timeline import Timeline
 from slslab.replay.measured import Measured
 from slslab.replay.outcome import Outcome, outcome
-from slslab.replay.profiles import Figure, Profile, with_speed
-from slslab.replay.program import Program, Track
-from slslab.replay.scaling import generate
-from slslab.replay.timeline import Timeline
+from slslab.replay.profiles.profile import Figure, Profile, with_speed
+from slslab.replay.programs.scaling import generate
 from slslab_workers.plan import thread_count
 
 Basis = Literal["measured", "exact", "modelled"]
@@ -25,16 +26,17 @@ LARGEST_FLEET = 4096
 
 
 class ConcurrencyError(RequestError):
-    """A variant whose workers wait for each other, and of whom not all may run at once."""
+    """A variant whose workers wait for each other although not all of them may run at once."""
 
 
 @dataclass(frozen=True)
 class Variant:
-    """What is to be otherwise than recorded; None is as recorded.
+    """What differs from the recording; None is as recorded.
 
     `memory_mb` is that of the training functions, and with it their threads; `arch` x86_64 or arm64; `network` a
     profile whose channels and transitions replace those of the platform; `concurrency` how many environments of the
-    account may be busy at once."""
+    account may be busy at once.
+    """
 
     memory_mb: int | None = None
     arch: str | None = None
@@ -57,7 +59,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Valued:
-    """A number and what it rests on."""
+    """A number and what it is based on."""
 
     value: float | Decimal
     basis: Basis
@@ -65,9 +67,10 @@ class Valued:
 
 @dataclass(frozen=True)
 class Row:
-    """What a run was, or would be; `late` names the invocations that last longer than the time-out, with their seconds.
+    """What a run was, or would be; `late` has the invocations over the time-out: function, worker, seconds.
 
-    A row that could not be has no figures and says why in `trouble`."""
+    A row that cannot be has no figures, and `trouble` says why.
+    """
 
     label: str
     figures: Mapping[str, Valued]
@@ -78,13 +81,13 @@ class Row:
     variant: Variant | None = None
 
     def number(self, figure: str) -> float:
-        """A figure as a float, for comparison and pictures."""
+        """Return a figure as a float, for comparison and plots."""
         return float(self.figures[figure].value)
 
 
 @dataclass(frozen=True)
 class Platform:
-    """Where a program is played, and by what it is priced; `timeout_s` is the functions' time-out."""
+    """A profile to play on and a book to price by; `timeout_s` is the functions' time-out."""
 
     profile: Profile
     book: Book
@@ -92,23 +95,24 @@ class Platform:
 
 
 def check_memory(memory_mb: int) -> int:
-    """RequestError for a memory size that Lambda does not have."""
-    known = lambda_limits().memory_mb
-    if not known.minimum <= memory_mb <= known.maximum:
+    """Return the memory size; RequestError for one that Lambda does not have."""
+    limit = lambda_limits().memory_mb
+    if not limit.minimum <= memory_mb <= limit.maximum:
         raise RequestError(
             f"A memory size of {memory_mb} MB does not exist on AWS Lambda.",
-            f"choose {known.minimum} to {known.maximum} MB.",
+            f"choose {limit.minimum} to {limit.maximum} MB.",
         )
     return memory_mb
 
 
 def with_memory(program: Program, recorded_mb: int, memory_mb: int) -> Program:
-    """The program with training functions of another size: those of workers that had the plan's size.
+    """Return the program with another memory size of the training functions: those that have the plan's size.
 
-    Functions that the plan gives a size of their own (a supervisor, SPIRT's light ones) keep it."""
+    Functions that the plan gives a size of their own (a supervisor, SPIRT's light ones) keep it.
+    """
 
     def changed(track: Track) -> Track:
-        # A supervisor's number is beyond those of the workers.
+        # A supervisor's number is larger than those of the workers.
         training = track.kind == "invocation" and 0 <= track.worker < program.workers
         return replace(track, memory_mb=memory_mb) if training and track.memory_mb == recorded_mb else track
 
@@ -116,7 +120,7 @@ def with_memory(program: Program, recorded_mb: int, memory_mb: int) -> Program:
 
 
 def with_network(profile: Profile, network: Profile) -> Profile:
-    """The profile with the channels and state transitions of another one."""
+    """Return the profile with the channels and state transitions of another one."""
     return profile.model_copy(
         update={
             "name": f"{profile.name} with the network of {network.name}",
@@ -127,31 +131,29 @@ def with_network(profile: Profile, network: Profile) -> Profile:
 
 
 def with_arch(profile: Profile, recorded: str, arch: str) -> Profile:
-    """The profile with functions on processors of another architecture than those the program was recorded for.
+    """Return the profile with functions on processors of another architecture than the recorded one.
 
-    RequestError if the profile does not know how fast arm64 is beside x86-64."""
+    RequestError if the profile does not know how fast arm64 is beside x86-64.
+    """
     if arch == recorded:
         return profile
-    known = profile.compute.arm_speed
-    if known is None:
+    arm = profile.compute.arm_speed
+    if arm is None:
         raise RequestError(
             f"The profile {profile.name} does not say how fast arm64 is.", "add [compute.arm_speed] to it."
         )
-    speed = profile.compute.speed.value * (known.value if arch == "arm64" else 1 / known.value)
-    figure = Figure(value=speed, status=known.status, source=f"speed, on {arch}: {known.source}")
-    return with_speed(profile, figure)
+    speed = profile.compute.speed.value * (arm.value if arch == "arm64" else 1 / arm.value)
+    return with_speed(profile, Figure(value=speed, status=arm.status, source=f"speed, on {arch}: {arm.source}"))
 
 
 def with_concurrency(profile: Profile, concurrency: int) -> Profile:
-    """The profile with an account of which so many environments may be busy at once."""
+    """Return the profile with an account of which so many environments may be busy at once."""
     figure = Figure(value=concurrency, status="assumed", source="as asked for")
-    return profile.model_copy(
-        update={"functions": profile.functions.model_copy(update={"concurrency": figure})},
-    )
+    return profile.model_copy(update={"functions": profile.functions.model_copy(update={"concurrency": figure})})
 
 
 def vary_program(run: Measured, variant: Variant) -> Program:
-    """A variant's program; RequestError for one that cannot be."""
+    """Return a variant's program; RequestError for one that cannot be made."""
     program = run.program
     if variant.workers is not None and variant.workers != program.workers:
         program = generate(run.costs, variant.workers, program.batches, program.epochs)
@@ -161,7 +163,7 @@ def vary_program(run: Measured, variant: Variant) -> Program:
 
 
 def vary_profile(run: Measured, variant: Variant, profile: Profile) -> Profile:
-    """A variant's platform; RequestError for one of which the profile cannot tell."""
+    """Return a variant's platform; RequestError if the profile lacks a figure for it."""
     if variant.network is not None:
         profile = with_network(profile, variant.network)
     if variant.concurrency is not None:
@@ -170,51 +172,52 @@ def vary_profile(run: Measured, variant: Variant, profile: Profile) -> Profile:
 
 
 def simulate(run: Measured, variant: Variant, profile: Profile) -> tuple[Timeline, Outcome]:
-    """A variant's timeline and what it adds up to.
+    """Return a variant's timeline and outcome.
 
-    ConcurrencyError if it never ends since environments may not start, ReplayError if it never ends in any case."""
+    ConcurrencyError if it never ends since environments may not start, ReplayError if it never ends in any case.
+    """
     program, changed = vary_program(run, variant), vary_profile(run, variant, profile)
     try:
         timeline = play(program, changed)
     except ReplayError as error:
-        wanted = sum(track.kind == "invocation" for track in program.tracks)
+        invocations = sum(track.kind == "invocation" for track in program.tracks)
         allowed = int(changed.functions.concurrency.value)
-        if wanted <= allowed:
+        if invocations <= allowed:
             raise
         raise ConcurrencyError(
             f"It never ends: with a concurrency of {allowed:,}, workers wait for others that may not start.",
-            f"give a --concurrency of more, up to {wanted} (AWS raises an account's quota on request).",
+            f"give a --concurrency of more, up to {invocations} (AWS raises an account's quota on request).",
         ) from error
     return timeline, outcome(timeline, variant.arch or run.arch)
 
 
-def modelled_usage(run: Measured, timeline: Timeline, found: Outcome) -> Usage:
-    """What a book prices of a played run: its workers', its hosts' for as long as it lasts, and its driver's."""
+def modelled_usage(run: Measured, timeline: Timeline, played: Outcome) -> Usage:
+    """Return what a book prices of a played run: its workers, its hosts for as long as it lasts, its driver."""
     program = timeline.program
-    return found.usage(run.hosts(program.workers), run.driver_requests(program.workers, program.epochs))
+    return played.usage(run.hosts(program.workers), run.driver_requests(program.workers, program.epochs))
 
 
 def evaluate(run: Measured, variant: Variant, platform: Platform) -> Row:
-    """The row of a variant; `Variant()` is the run as recorded, on the platform."""
+    """Return the row of a variant; `Variant()` is the run as recorded, on the platform."""
     label = variant.label or f"as recorded, {Variant(workers=run.plan.workers).label}"
     if run.peak_memory_mb and variant.memory_mb is not None and variant.memory_mb < run.peak_memory_mb:
         peak = f"Refused: the run's functions used {run.peak_memory_mb} MB at their peak."
         return Row(label, {}, trouble=peak, variant=variant)
     try:
-        timeline, found = simulate(run, variant, platform.profile)
+        timeline, played = simulate(run, variant, platform.profile)
     except ConcurrencyError as error:
         return Row(label, {}, trouble=f"{error.message} To change that, {error.hint}", variant=variant)
-    bill = compute_bill(modelled_usage(run, timeline, found), platform.book)
-    late = found.over_timeout(platform.timeout_s)
+    bill = compute_bill(modelled_usage(run, timeline, played), platform.book)
+    late = played.over_timeout(platform.timeout_s)
     figures: dict[str, Valued] = {
-        "seconds": Valued(found.seconds, "modelled"),
-        "billed_seconds": Valued(found.billed_seconds, "modelled"),
-        "gb_seconds": Valued(found.gb_seconds, "modelled"),
+        "seconds": Valued(played.seconds, "modelled"),
+        "billed_seconds": Valued(played.billed_seconds, "modelled"),
+        "gb_seconds": Valued(played.gb_seconds, "modelled"),
         "cost": Valued(bill.total, "modelled"),
-        "waiting_share": Valued(found.waiting_share, "modelled"),
-        # A worker whose time runs out invokes itself again, which the recorded one had no need to.
-        "invocations": Valued(len(found.invocations), "modelled" if late else "exact"),
-        "cold_starts": Valued(found.cold_starts, "modelled"),
+        "waiting_share": Valued(played.waiting_share, "modelled"),
+        # A worker over its time-out would invoke itself again; the recorded one did not.
+        "invocations": Valued(len(played.invocations), "modelled" if late else "exact"),
+        "cold_starts": Valued(played.cold_starts, "modelled"),
         "over_timeout": Valued(len(late), "modelled"),
     }
     return Row(
@@ -228,7 +231,7 @@ def evaluate(run: Measured, variant: Variant, platform: Platform) -> Row:
 
 
 def measured_row(run: Measured, book: Book, timeout_s: float) -> Row:
-    """The run as it was measured on its host, priced by a book."""
+    """Return the run as it was measured on its host, priced by a book."""
     document = run.document
     bill = compute_bill(run.usage(), book)
     late = [record for record in run.recording.invocations if record["duration_ms"] > timeout_s * 1000]
@@ -244,16 +247,17 @@ def measured_row(run: Measured, book: Book, timeout_s: float) -> Row:
         "over_timeout": Valued(len(late), "measured"),
     }
     workers = {event["invocation"]: event["worker"] for event in run.recording.events if event["worker"] >= 0}
-    found = tuple(
+    late_calls = tuple(
         (record["function"], workers.get(record["request_id"], -1), record["duration_ms"] / 1000) for record in late
     )
-    return Row("measured", figures, bill, {line.item: "exact" for line in bill.lines}, found)
+    return Row("measured", figures, bill, {line.item: "exact" for line in bill.lines}, late_calls)
 
 
 def _line_bases(bill: Bill, timeline: Timeline, invocations: Basis) -> dict[str, Basis]:
-    """Of each item of a bill, whether its quantity is exact: requests are, unless workers poll with them.
+    """Return, by item of a bill, whether its quantity is exact: requests are, unless workers poll with them.
 
-    With other workers than recorded the driver's requests are not, and they are among the object store's."""
+    With other workers than recorded the driver's requests are not, and they are among the object store's.
+    """
     polled = {f"object.{step.polling}" for step in timeline.steps if step.polling}
     meters = set(OBJECT_OPERATIONS) - polled if timeline.program.recorded else set()
     bases: dict[str, Basis] = {METERS[meter][0]: "exact" for meter in meters}
@@ -263,14 +267,14 @@ def _line_bases(bill: Bill, timeline: Timeline, invocations: Basis) -> dict[str,
 
 
 def as_document(row: Row) -> dict[str, Any]:
-    """A row for JSON: money and GB-seconds as strings of decimals, all else as numbers."""
+    """Return a row for JSON: money and GB-seconds as strings of decimals, everything else as numbers."""
     variant = row.variant
-    asked = {} if variant is None else {name: value for name, value in vars(variant).items() if value is not None}
+    changes = {} if variant is None else {name: value for name, value in vars(variant).items() if value is not None}
     if variant is not None and variant.network is not None:
-        asked["network"] = variant.network.name
+        changes["network"] = variant.network.name
     if variant is not None and variant.memory_mb is not None:
-        asked["threads"] = thread_count(variant.memory_mb)
-    document: dict[str, Any] = {"label": row.label, "variant": asked, "trouble": row.trouble or None}
+        changes["threads"] = thread_count(variant.memory_mb)
+    document: dict[str, Any] = {"label": row.label, "variant": changes, "trouble": row.trouble or None}
     document |= {
         name: {"value": format(one.value, "f") if isinstance(one.value, Decimal) else one.value, "basis": one.basis}
         for name, one in row.figures.items()

@@ -12,21 +12,21 @@ DIGITS = {
     "epochs": 0, "steps": 0, "updates": 0, "messages": 0, "B": 0,
 }  # fmt: skip
 NOTHING = "–"
-# What the horizontal axis of a curve by epoch is named.
+# The title of the horizontal axis of a curve by epoch.
 EPOCHS = "epochs"
-# Patterns that may win, by the name that documents have for them.
+# Patterns that may win, by their names in documents.
 PATTERNS = {"scatterreduce": "ScatterReduce", None: "tie", "allreduce": "AllReduce"}
-# Behind a recomputed figure: it is not the printed one, or it is but for rounding.
+# After a recomputed figure: it differs from the printed one, or only by rounding.
 SIGNS = {"differs": "\u00a0≠", "rounding": "\u00a0~"}
 LEGEND = (
-    "Recomputed from the paper's own figures: ≠ is not what was printed, ~ is but for rounding on the way, no sign is "
+    "Recomputed from the paper's own figures: ≠ differs from what was printed, ~ differs only by rounding, no sign is "
     "the printed figure. ≈ is modelled."
 )
 
 
 @dataclass(frozen=True)
 class Grid:
-    """A table: the first `names` columns hold words, and all do if it is of words."""
+    """A table whose first `names` columns hold words, or all columns if `words`."""
 
     title: str
     headings: tuple[str, ...]
@@ -37,48 +37,52 @@ class Grid:
 
 
 def grids(document: Document) -> Iterator[Grid]:
-    """A grid for each column of the paper's table, then where one pattern wins, curves by epoch, the rankings, and the
-    bills of each group and variant."""
-    for column in document["columns"]:
-        found = _column(document, column)
-        if found.rows:
-            yield found
+    """Yield a grid for each column of the paper's table, then where one pattern wins, curves by epoch, the rankings,
+    and the bills of each group and variant."""
+    columns = (_column(document, column) for column in document["columns"])
+    yield from (grid for grid in columns if grid.rows)
     if any("intervals" in row for row in document["rows"]):
         yield thresholds(document)
-    pictures = [curve for curve in document["curves"] if curve["x"]["title"] == EPOCHS]
-    for number, curve in enumerate(pictures):
+    curves = [curve for curve in document["curves"] if curve["x"]["title"] == EPOCHS]
+    for number, curve in enumerate(curves):
         # Two variants may share all their curves.
-        if all(curve["lines"] != other["lines"] for other in pictures[:number]):
+        if all(curve["lines"] != other["lines"] for other in curves[:number]):
             yield _by_epoch(curve)
-    for ranking in document["rankings"]:
-        yield _ranking(ranking)
-    for group in dict.fromkeys(one["group"] for one in document["bills"]):
-        own = [one for one in document["bills"] if one["group"] == group]
-        for variant in dict.fromkeys(one["variant"] for one in own):
-            # What has one variant alone (instances) stands beside each.
-            bills = [
-                one
-                for one in own
-                if one["lines"]
-                and (one["variant"] == variant or sum(other["name"] == one["name"] for other in own) == 1)
-            ]
-            if bills:
+    yield from map(_ranking, document["rankings"])
+    for group in dict.fromkeys(bill["group"] for bill in document["bills"]):
+        members = [bill for bill in document["bills"] if bill["group"] == group]
+        names = [bill["name"] for bill in members]
+        for variant in dict.fromkeys(bill["variant"] for bill in members):
+            # Rows with one variant (instances) stand beside each.
+            beside = (bill for bill in members if bill["variant"] == variant or names.count(bill["name"]) == 1)
+            if bills := [bill for bill in beside if bill["lines"]]:
                 yield _bills(f"{group}, {variant}", bills)
 
 
+def distinct_lines(curves: Sequence[Document]) -> list[tuple[str, Document]]:
+    """Return all lines with their variants, each once: a row with one variant is in the curves of both."""
+    lines: list[tuple[str, Document]] = []
+    for curve in curves:
+        lines += [(curve["variant"], line) for line in curve["lines"] if line not in [known for _, known in lines]]
+    return lines
+
+
 def reasons(document: Document) -> list[str]:
-    """Why figures differ, and why there is no bill of a row: each sentence with what it is said of."""
-    found = [f"{_name(row)}: {cell['reason']}" for row in document["rows"] for cell in row["cells"].values()
-             if cell["reason"]]  # fmt: skip
-    found += [f"{_name(one)}, no bill: {one['reason']}" for one in document["bills"] if one["reason"]]
-    return list(dict.fromkeys(found))
+    """Return why figures differ, and why a row has no bill: sentences that begin with what they are about."""
+    differing = (
+        f"{_name(row)}: {cell['reason']}"
+        for row in document["rows"]
+        for cell in row["cells"].values()
+        if cell["reason"]
+    )
+    billless = (f"{_name(bill)}, no bill: {bill['reason']}" for bill in document["bills"] if bill["reason"])
+    return list(dict.fromkeys((*differing, *billless)))
 
 
 def notes(document: Document) -> list[str]:
-    """What must be known of the figures: of all, of the paper's table, and of its rows."""
-    found = [LEGEND, *document["notes"], *document["table"]["notes"]]
-    found += [f"{row['name']}, {row['group']}: {row['note']}." for row in document["rows"] if row["note"]]
-    return list(dict.fromkeys(found))
+    """Return what a reader must know of the figures: of all, of the paper's table, and of its rows."""
+    of_rows = (f"{row['name']}, {row['group']}: {row['note']}." for row in document["rows"] if row["note"])
+    return list(dict.fromkeys((LEGEND, *document["notes"], *document["table"]["notes"], *of_rows)))
 
 
 def _name(row: Document) -> str:
@@ -86,79 +90,80 @@ def _name(row: Document) -> str:
 
 
 def _column(document: Document, column: Document) -> Grid:
-    """A row per row and variant, of those of which anything is known."""
+    """Return a row per row and variant, of those of which anything is known."""
     name, digits = column["name"], column.get("digits", DIGITS.get(column["unit"], 3))
-    cells = [row["cells"][name] for row in document["rows"] if name in row["cells"]]
-    ways = list(dict.fromkeys(again["way"] for cell in cells for again in cell["recomputed"] if again["value"]))
-    shown = [basis for basis in ("measured", "modelled") if any(cell[basis] for cell in cells)]
+    cells = [(row, row["cells"][name]) for row in document["rows"] if name in row["cells"]]
+    recomputed = (again["way"] for _, cell in cells for again in cell["recomputed"] if again["value"])
+    ways = list(dict.fromkeys(recomputed))
+    shown = [basis for basis in ("measured", "modelled") if any(cell[basis] for _, cell in cells)]
     grouped = any(row["group"] for row in document["rows"])
     headings = ["row", *(["model"] if grouped else []), "variant"]
     rows = []
-    for row in document["rows"]:
-        cell = row["cells"].get(name)
-        if cell is None:
-            continue
-        again = {one["way"]: one for one in cell["recomputed"] if one["value"]}
-        if not (cell["published"] or again or any(cell[basis] for basis in shown)):
-            continue
-        values = [row["name"], *([row["group"]] if grouped else []), row["variant"], cell["published"] or NOTHING]
-        values += [_recomputed(again[way]) if way in again else NOTHING for way in ways]
-        values += [_estimate(cell[basis], digits, "≈" * (basis == "modelled")) for basis in shown]
-        values.append(NOTHING if cell["difference"] is None else f"{cell['difference']:+.0%}")
-        rows.append((*values, cell["verdict"] or NOTHING))
+    for row, cell in cells:
+        values = {again["way"]: again for again in cell["recomputed"] if again["value"]}
+        if cell["published"] or values or any(cell[basis] for basis in shown):
+            rows.append(
+                (
+                    *(row["name"], *([row["group"]] if grouped else []), row["variant"], cell["published"] or NOTHING),
+                    *(_recomputed(values[way]) if way in values else NOTHING for way in ways),
+                    *(_estimate(cell[basis], digits, "≈" * (basis == "modelled")) for basis in shown),
+                    NOTHING if cell["difference"] is None else f"{cell['difference']:+.0%}",
+                    cell["verdict"] or NOTHING,
+                )
+            )
     further = ("published", *ways, *shown, "difference", "verdict")
     return Grid(f"{column['title']} ({column['unit']})", (*headings, *further), tuple(rows), len(headings))
 
 
-def _recomputed(found: Document) -> str:
-    """Seven significant digits, and how far they are from the printed ones."""
-    number = Decimal(found["value"])
-    places = max(0, 6 - number.adjusted()) if number else 0
-    text = f"{number:.{places}f}"
+def _recomputed(way: Document) -> str:
+    """Return seven significant digits, and the sign of how far they are from the printed ones."""
+    number = Decimal(way["value"])
+    text = f"{number:.{max(0, 6 - number.adjusted()) if number else 0}f}"
     short = text.rstrip("0").rstrip(".") if "." in text else text
-    return f"{short}{SIGNS.get(found['verdict'], '')}"
+    return f"{short}{SIGNS.get(way['verdict'], '')}"
 
 
-def _estimate(found: Document | None, digits: int, sign: str) -> str:
-    if found is None:
+def _estimate(estimate: Document | None, digits: int, sign: str) -> str:
+    if estimate is None:
         return NOTHING
-    value = f"{sign}{found['value']:,.{digits}f}"
-    if found["low"] is None:
+    number, low, high = (estimate[name] for name in ("value", "low", "high"))
+    value = f"{sign}{number:,.{digits}f}"
+    if low is None:
         return value
-    above, below = found["high"] - found["value"], found["value"] - found["low"]
-    if not math.isclose(above, below):
-        return f"{value} ({found['low']:,.{digits}f} to {found['high']:,.{digits}f})"
-    return f"{value} ± {above:,.{digits}f}"
+    if not math.isclose(high - number, number - low):
+        return f"{value} ({low:,.{digits}f} to {high:,.{digits}f})"
+    return f"{value} ± {high - number:,.{digits}f}"
 
 
 def thresholds(document: Document) -> Grid:
-    """Which of two patterns is the faster one, and from which latency × bandwidth ÷ size of a gradient on each would
+    """Return which of two patterns is faster, and from which latency × bandwidth ÷ size of a gradient on each would
     be."""
-    rows = [row for row in document["rows"] if "intervals" in row]
-    bases = [basis for basis in ("published", "measured", "modelled") if any(basis in row["winner"] for row in rows)]
-    found = []
-    for row in rows:
-        faster = (
+    compared = [row for row in document["rows"] if "intervals" in row]
+    bases = [name for name in ("published", "measured", "modelled") if any(name in row["winner"] for row in compared)]
+    rows = []
+    for row in compared:
+        winners = (
             f"{'≈' * (basis == 'modelled')}{PATTERNS[row['winner'][basis]]}" if basis in row["winner"] else NOTHING
             for basis in bases
         )
         share = row["latency_bandwidth_size"]
         spans = (
-            ", ".join(_span(one) for one in row["intervals"] if one["winner"] == name) or NOTHING for name in PATTERNS
+            ", ".join(_span(interval) for interval in row["intervals"] if interval["winner"] == name) or NOTHING
+            for name in PATTERNS
         )
         here = f"{share:.3g}" if share < 1000 else f"{share:,.0f}"
-        found.append((row["name"], row["group"], row["variant"], *faster, here, *spans))
+        rows.append((row["name"], row["group"], row["variant"], *winners, here, *spans))
     wins = ("tie" if name is None else f"{title} wins" for name, title in PATTERNS.items())
     return Grid(
-        "The faster one, and at which latency × bandwidth ÷ size of a gradient each is",
+        "Which pattern is faster, and at which latency × bandwidth ÷ size of a gradient",
         ("row", "model", "variant", *bases, "here", *wins),
-        tuple(found),
+        tuple(rows),
         3 + len(bases),
     )
 
 
-def _span(one: Document) -> str:
-    begin, end = one["begin"], one["end"]
+def _span(interval: Document) -> str:
+    begin, end = interval["begin"], interval["end"]
     if begin is None and end is None:
         return "everywhere"
     if begin is None:
@@ -167,7 +172,7 @@ def _span(one: Document) -> str:
 
 
 def _ranking(ranking: Document) -> Grid:
-    """Rows from the least to the most, a line per basis."""
+    """Return the rows in ascending order, a line per basis."""
     bases = [name for name, value in ranking.items() if isinstance(value, list)]
     places = max(len(ranking[basis]) for basis in bases)
     rows = []
@@ -180,7 +185,7 @@ def _ranking(ranking: Document) -> Grid:
 
 
 def _by_epoch(curve: Document) -> Grid:
-    """What each line has at the end of each epoch."""
+    """Return the value of each line at the end of each epoch."""
     lines = [dict(zip(line["x"], line["y"], strict=True)) for line in curve["lines"]]
     epochs = sorted({epoch for line in lines for epoch in line})
     rows = [
@@ -191,14 +196,14 @@ def _by_epoch(curve: Document) -> Grid:
 
 
 def _bills(what: str, bills: Sequence[Document]) -> Grid:
-    """What the paper counts, and every line that it leaves out."""
-    lines = [{line["item"]: line for line in one["lines"]} for one in bills]
+    """Return what the paper counts, and every line that it leaves out."""
+    columns = [{line["item"]: line for line in bill["lines"]} for bill in bills]
     rows = []
-    for item in dict.fromkeys(line["item"] for one in bills for line in one["lines"]):
-        counted = any(item in own and own[item]["in_paper"] for own in lines)
-        amounts = (f"≈{float(own[item]['amount']):.5f}" if item in own else NOTHING for own in lines)
+    for item in dict.fromkeys(line["item"] for bill in bills for line in bill["lines"]):
+        counted = any(item in lines and lines[item]["in_paper"] for lines in columns)
+        amounts = (f"≈{float(lines[item]['amount']):.5f}" if item in lines else NOTHING for lines in columns)
         rows.append((f"{item}{' (the paper)' * counted}", *amounts))
-    totals = (sum(float(line["amount"]) for line in one["lines"]) for one in bills)
+    totals = (sum(float(line["amount"]) for line in bill["lines"]) for bill in bills)
     rows.append(("whole bill", *(f"≈{total:.5f}" for total in totals)))
     title = f"What the paper counts, and what it leaves out: {what}, USD per epoch"
-    return Grid(title, ("modelled", *(one["name"] for one in bills)), tuple(rows))
+    return Grid(title, ("modelled", *(bill["name"] for bill in bills)), tuple(rows))

@@ -1,4 +1,4 @@
-"""What one epoch of Table 2 costs on Lambda besides what the paper counts: the whole modelled bill, line by line.
+"""The whole modelled bill of an epoch of Table 2, line by line, with what the paper counts marked.
 
 The paper counts seconds of minibatches × memory × rate, and instances for an epoch. A bill has more: init, the first
 minibatch's and the model's time, other functions, requests, transitions, and the hosts of databases and queues. All
@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from slslab.billing import Book, compute_bill
-from slslab.replay.environment import NS
-from slslab.replay.kernel import play
+from slslab.billing.bill import Book, compute_bill
+from slslab.replay.kernel.environment import NS
+from slslab.replay.kernel.kernel import play
+from slslab.replay.kernel.timeline import Timeline
 from slslab.replay.measured import Measured
 from slslab.replay.outcome import Outcome, outcome
-from slslab.replay.profiles import Profile
-from slslab.replay.scaling import generate
-from slslab.replay.timeline import Timeline
+from slslab.replay.profiles.profile import Profile
+from slslab.replay.programs.scaling import generate
 from slslab.replay.whatif import modelled_usage, with_memory
 
 COUNTED = "Minibatches"
@@ -33,7 +33,7 @@ class BillLine:
     in_paper: bool = False
 
     def as_document(self) -> dict[str, Any]:
-        """For JSON, decimals as strings."""
+        """Return the line for JSON, decimals as strings."""
         return {
             "item": self.item,
             "quantity": format(self.quantity, "f"),
@@ -44,21 +44,21 @@ class BillLine:
 
 
 def bill(measured: Measured, profile: Profile, memory_mb: int | None, batches: int, book: Book) -> tuple[BillLine, ...]:
-    """The lines of an epoch of so many minibatches in functions of this memory size, or on instances (None).
+    """Return the lines of an epoch of so many minibatches in functions of this memory size, or on instances (None).
 
     RequestError if the run cannot be scaled, PlanError for options that its pattern does not cover."""
     program = generate(measured.costs, measured.plan.workers, batches, 1)
     if memory_mb is not None:
         program = with_memory(program, measured.plan.memory_mb, memory_mb)
     timeline = play(program, profile)
-    found = outcome(timeline, measured.arch)
+    result = outcome(timeline, measured.arch)
     counted = _minibatch_seconds(timeline)
-    lines = compute_bill(modelled_usage(measured, timeline, found), book).lines
+    lines = compute_bill(modelled_usage(measured, timeline, result), book).lines
     parts: list[BillLine] = []
     for line in lines:
         if line.unit == "GB-second" and memory_mb is not None and line.item.startswith("Lambda duration"):
-            parts += _functions(measured, found, memory_mb, counted, line.price)
-        elif memory_mb is None and line.item == f"Host {found.instances[0].type}":
+            parts += _functions(measured, result, memory_mb, counted, line.price)
+        elif memory_mb is None and line.item == f"Host {result.instances[0].type}":
             parts.append(BillLine(COUNTED, counted, line.unit, counted * line.price, in_paper=True))
             rest = line.quantity - counted
             parts.append(BillLine("Instances beside minibatches, boot included", rest, line.unit, rest * line.price))
@@ -68,7 +68,7 @@ def bill(measured: Measured, profile: Profile, memory_mb: int | None, batches: i
 
 
 def _minibatch_seconds(timeline: Timeline) -> Decimal:
-    """Seconds of all workers' minibatches; of functions that live for one, those of the whole invocation."""
+    """Return seconds of all workers' minibatches; of functions of one minibatch, those of the whole invocation."""
     program = timeline.program
     spans: dict[tuple[int, int, int], list[int]] = {}
     for entry, step in enumerate(timeline.steps):
@@ -84,17 +84,16 @@ def _minibatch_seconds(timeline: Timeline) -> Decimal:
     return Decimal(total) / NS
 
 
-def _functions(measured: Measured, found: Outcome, memory_mb: int, counted: Decimal, price: Decimal) -> list[BillLine]:
-    """GB-seconds of functions: minibatches, their functions' init and rest, and other functions."""
+def _functions(measured: Measured, result: Outcome, memory_mb: int, counted: Decimal, price: Decimal) -> list[BillLine]:
+    """Return GB-seconds of functions: minibatches, their functions' init and rest, and other functions."""
     workers, gb = measured.plan.workers, Decimal(memory_mb) / 1024
-    training = {track for track in range(len(found.invocations)) if _trains(found, track, memory_mb, workers)}
     init_ms = total_ms = others = Decimal(0)
-    for number, one in enumerate(found.invocations):
-        if number in training:
-            init_ms += Decimal(repr(one.init_ms or 0.0))
-            total_ms += one.billed_ms
+    for invocation in result.invocations:
+        if invocation.memory_mb == memory_mb and 0 <= invocation.worker < workers:
+            init_ms += Decimal(repr(invocation.init_ms or 0.0))
+            total_ms += invocation.billed_ms
         else:
-            others += Decimal(one.billed_ms * one.memory_mb) / (1024 * 1000)
+            others += Decimal(invocation.billed_ms * invocation.memory_mb) / (1024 * 1000)
     init = init_ms / 1000 * gb
     minibatches = counted * gb
     rest = total_ms / 1000 * gb - init - minibatches
@@ -109,8 +108,3 @@ def _functions(measured: Measured, found: Outcome, memory_mb: int, counted: Deci
         for item, quantity in amounts.items()
         if quantity
     ]
-
-
-def _trains(found: Outcome, number: int, memory_mb: int, workers: int) -> bool:
-    one = found.invocations[number]
-    return one.memory_mb == memory_mb and 0 <= one.worker < workers

@@ -1,28 +1,35 @@
 """What a reproduction finds, as the document that is printed, saved and drawn.
 
-A cell has a published figure and up to three beside it, each by its own name: recomputed (arithmetic on the paper's own
+A cell has a published figure and up to three others, each with its basis: recomputed (arithmetic on the paper's own
 inputs), measured (here, on this host), modelled (on a platform's profile)."""
 
+import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
-from slslab.papers import Paper, Table
-from slslab.recomputing import Recomputed
-from slslab.reproductions.calls import Estimate
+from pydantic import BaseModel
 
+from slslab.errors import RequestError
+from slslab.papers.paper import Paper, Table
+from slslab.papers.recomputation import Recomputed
+from slslab.reproductions.minibatches import Estimate
+from slslab.toml_files import check_schema, validate
+
+Entries = TypeVar("Entries", bound=BaseModel)
 SCHEMA = 1
-# A modelled figure agrees with a published one up to this share of it, a peak of memory up to that.
+# A modelled figure agrees with a published one up to this share of it, a peak of memory up to the other.
 AGREES, AGREES_MEMORY = 0.25, 0.15
 
 
 @dataclass(frozen=True)
 class Cell:
     """One figure of a row: `published` with the digits that were printed; `tolerance` is the share of it up to which
-    others agree with it, `reason` why they do not, `missing` why there is no figure of ours. Ours is above `least` and
-    below `most` even where it has no figure."""
+    others agree with it, `reason` why they do not, `missing` why there is no figure of ours. `least` and `most` bound
+    ours even if it has no figure."""
 
     published: Decimal | None = None
     recomputed: tuple[Recomputed, ...] = ()
@@ -36,7 +43,7 @@ class Cell:
 
     @property
     def difference(self) -> float | None:
-        """What is modelled, or else measured, over what was published, less 1."""
+        """Return what is modelled, or else measured, over what was published, less 1."""
         ours = self.modelled or self.measured
         if ours is None or not self.published:
             return None
@@ -44,34 +51,34 @@ class Cell:
 
     @property
     def verdict(self) -> str:
-        """Whether the figures agree; empty where there is nothing to compare."""
+        """Return whether the figures agree; empty where there is nothing to compare."""
         if self.difference is None:
             return "differs" if self._is_elsewhere else ""
         return "agrees" if abs(self.difference) <= self.tolerance else "differs"
 
     @property
     def _is_elsewhere(self) -> bool:
-        """Whether no figure that ours may be agrees with what was published."""
+        """Return whether the bounds of our figure exclude that it agrees with the published one."""
         if not self.published:
             return False
         published = float(self.published)
         return self.most < published * (1 - self.tolerance) or self.least > published * (1 + self.tolerance)
 
     def as_document(self) -> dict[str, Any]:
-        """For JSON: published and recomputed as decimal strings."""
+        """Return the cell for JSON: published and recomputed as decimal strings."""
         reason = self.reason if self.verdict == "differs" else ""
         return {
             "published": None if self.published is None else str(self.published),
             "recomputed": [
                 {
-                    "way": one.way,
-                    "expression": one.expression,
-                    "filled": one.filled,
-                    "value": None if one.value is None else format(one.value, "f"),
-                    "verdict": one.verdict,
-                    "reason": one.reason,
+                    "way": way.way,
+                    "expression": way.expression,
+                    "filled": way.filled,
+                    "value": None if way.value is None else format(way.value, "f"),
+                    "verdict": way.verdict,
+                    "reason": way.reason,
                 }
-                for one in self.recomputed
+                for way in self.recomputed
             ],
             "measured": self.measured.as_document() if self.measured else None,
             "modelled": self.modelled.as_document() if self.modelled else None,
@@ -84,7 +91,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class ReproducedRow:
-    """One row in one variant; `group` is what its figures may be ranked with."""
+    """One row in one variant; its figures may be ranked with those of its `group`."""
 
     name: str
     group: str
@@ -94,7 +101,7 @@ class ReproducedRow:
     more: Mapping[str, Any] = field(default_factory=dict)
 
     def as_document(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the row for JSON."""
         cells = {name: cell.as_document() for name, cell in self.cells.items()}
         return {
             "name": self.name,
@@ -106,35 +113,24 @@ class ReproducedRow:
         }
 
 
-@dataclass(frozen=True)
-class Ranking:
-    """Rows by a figure, the smallest first, once for each basis (published, recomputed, modelled, ...)."""
-
-    title: str
-    unit: str
-    orders: Mapping[str, Sequence[tuple[str, float]]]
-    reason: str = ""
-
-    @property
-    def verdict(self) -> str:
-        """Whether every basis has the published order."""
-        published = [name for name, _ in self.orders["published"]]
-        others = [[name for name, _ in order] for basis, order in self.orders.items() if basis != "published"]
-        return "as published" if all(order == published for order in others) else "differs"
-
-    def as_document(self) -> dict[str, Any]:
-        """For JSON."""
-        orders = {basis: [list(one) for one in order] for basis, order in self.orders.items()}
-        return {"title": self.title, "unit": self.unit, **orders, "verdict": self.verdict, "reason": self.reason}
-
-
-def ranked(figures: Mapping[str, float]) -> tuple[tuple[str, float], ...]:
-    """Names with their figures, the smallest first."""
-    return tuple(sorted(figures.items(), key=lambda one: (one[1], one[0])))
+def read_entries(
+    path: Path, entries: type[Entries], schema: int, what: str, error: type[RequestError], hint: str
+) -> Entries:
+    """Return a JSON file's validated entries; `error` if it cannot be read, or for the first entry that is wrong."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as trouble:
+        raise error(f"The {what} {path} cannot be read: {trouble.strerror}.", hint) from trouble
+    except ValueError as trouble:
+        raise error(f"The {what} {path} is not JSON: {trouble}.", hint) from trouble
+    if not isinstance(document, dict):
+        raise error(f"The {what} {path} has no entries.", hint)
+    check_schema(document, schema, path, what, error)
+    return validate(entries, document, path, what, error)
 
 
 def head(name: str, fidelity: str, paper: Paper, table: Table) -> dict[str, Any]:
-    """What every reproduction's document begins with."""
+    """Return what every reproduction's document begins with."""
     return {
         "schema": SCHEMA,
         "reproduces": name,

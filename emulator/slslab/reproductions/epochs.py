@@ -1,29 +1,29 @@
-"""What a whole epoch of an architecture takes on a platform, on the wall clock: time apart from what is learnt in it.
+"""What a whole epoch of an architecture takes on a platform, on the wall clock, whatever is learnt in it.
 
-In the paper's Table 2 an epoch is 24 functions one after another. Here it is from its begin to the next one's, for all
-architectures alike: SPIRT's functions of an epoch run at the same time, and waits for others are in it."""
+In the paper's Table 2 an epoch is 24 functions one after another. Here it lasts from its begin to the next one's, for
+all architectures alike: SPIRT's functions of an epoch run at the same time, and waits for others are included."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from slslab.billing import Book, compute_bill
+from slslab.billing.bill import Book, compute_bill
 from slslab.errors import RequestError, RunError
-from slslab.papers import Paper
-from slslab.replay.kernel import play
+from slslab.papers.paper import Paper
+from slslab.replay.kernel.kernel import play
 from slslab.replay.measured import Measured
 from slslab.replay.outcome import outcome
-from slslab.replay.profiles import Profile
-from slslab.replay.scaling import generate
+from slslab.replay.profiles.profile import Profile
+from slslab.replay.programs.scaling import generate
 from slslab.replay.whatif import modelled_usage, with_memory
+from slslab.reproductions.cpu_speed import Calibration
 from slslab.reproductions.experiments import BATCHES, GPU, Experiment
-from slslab.reproductions.played import Played, fit_speed
-from slslab.reproductions.speeds import Calibration
-from slslab.reproductions.table2 import find_row
+from slslab.reproductions.replayed_rows import Played, fit_speed
+from slslab.reproductions.table2 import row_of
 from slslab_workers.plan import PlanError
 
-# Epochs between these two are steady: environments are warm by the first, and what MLLess's workers take turns in comes
-# round in 48 minibatches.
+# Epochs between these two are steady: environments are warm by the first, and the turns of MLLess's workers repeat
+# every 48 minibatches.
 FIRST, LAST = 2, 4
 
 
@@ -49,7 +49,7 @@ class Recordings:
     book: Book
 
     def epoch(self, experiment: Experiment, share: float | None = None) -> EpochTime:
-        """An epoch of this row, with another share of the gradients sent than was recorded if one is given."""
+        """Return an epoch of this row, optionally with another share of the gradients sent than was recorded."""
         if experiment not in self.played:
             return EpochTime(None, None, reason=f"there is no recording {experiment.name}")
         try:
@@ -60,46 +60,46 @@ class Recordings:
 
 def prepare(paper: Paper, recorded: Mapping[Experiment, Measured], profile: Profile, book: Book) -> Recordings:
     """Fit the speed; RunError if no functions were recorded to which it could be."""
-    played = {one: Played(one, measured, find_row(paper, one)) for one, measured in recorded.items()}
-    if all(one.architecture == GPU for one in played):
+    played = {run: Played(run, measured, row_of(paper, run)) for run, measured in recorded.items()}
+    if all(run.architecture == GPU for run in played):
         raise RunError(
-            "No functions were recorded, to whose published seconds the speed of processors is fitted.",
+            "No functions were recorded to which the speed of processors can be fitted.",
             "record those of slslab reproduce table2.",
         )
     calibration = fit_speed(list(played.values()), profile)
     return Recordings(played, calibration.apply(profile), calibration, book)
 
 
-def steady_epoch(one: Played, platform: Profile, book: Book, share: float | None = None) -> EpochTime:
-    """The mean of the epochs after the second one, in a run of 24 minibatches an epoch.
+def steady_epoch(run: Played, platform: Profile, book: Book, share: float | None = None) -> EpochTime:
+    """Return the mean of the epochs after the second one, in a run of 24 minibatches an epoch.
 
     RequestError if the run cannot be scaled, PlanError for options that its pattern does not cover."""
-    measured, costs = one.measured, one.measured.costs
+    measured, costs = run.measured, run.measured.costs
     if share is not None:
         costs = replace(costs, workload=replace(costs.workload, share=share))
     spans, totals = [], []
     for epochs in (FIRST, LAST):
         program = generate(costs, measured.plan.workers, BATCHES, epochs)
-        if one.memory_mb is not None:
-            program = with_memory(program, measured.plan.memory_mb, one.memory_mb)
+        if run.memory_mb is not None:
+            program = with_memory(program, measured.plan.memory_mb, run.memory_mb)
         timeline = play(program, platform)
-        found = outcome(timeline, measured.arch)
-        spans.append(found.seconds)
-        totals.append(compute_bill(modelled_usage(measured, timeline, found), book).total)
+        result = outcome(timeline, measured.arch)
+        spans.append(result.seconds)
+        totals.append(compute_bill(modelled_usage(measured, timeline, result), book).total)
     number = LAST - FIRST
     return EpochTime((spans[1] - spans[0]) / number, float(totals[1] - totals[0]) / number, costs.workload.share)
 
 
 def epoch_times(
     recordings: Recordings,
-    wanted: tuple[Experiment, ...],
+    rows: tuple[Experiment, ...],
     report: Callable[[str, int, int], None],
     shares: Mapping[Experiment, float] = MappingProxyType({}),
 ) -> dict[Experiment, EpochTime]:
-    """An epoch of each row, with this share of its gradients sent, or else with that of the recording; `report` hears
-    how many are done."""
-    found = {}
-    for number, experiment in enumerate(wanted, 1):
-        found[experiment] = recordings.epoch(experiment, shares.get(experiment))
-        report("playing epochs", number, len(wanted))
-    return found
+    """Return an epoch of each row, with this share of its gradients sent, or else with that of the recording; `report`
+    receives how many are done."""
+    times = {}
+    for number, experiment in enumerate(rows, 1):
+        times[experiment] = recordings.epoch(experiment, shares.get(experiment))
+        report("playing epochs", number, len(rows))
+    return times

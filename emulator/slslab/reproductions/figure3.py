@@ -1,7 +1,7 @@
 """Time against cost of an epoch: Table 2's rows as points, published and modelled.
 
-What Figure 3 of Barrak et al. draws could not be established: its data are nowhere in the text. Of the paper's
-comparisons this is the one that no other table or figure of it is, and the document says so."""
+What Figure 3 of Barrak et al. draws could not be established: its data are nowhere in the text. This is the
+only comparison of the paper that no other table or figure of it shows, and the document says so."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,12 +10,12 @@ from slslab.reproductions.table2 import COST, EPOCH
 
 NOTE = (
     "What Figure 3 draws could not be established, and its data are not in the text; drawn here are time and cost of "
-    "Table 2's rows, the one comparison of the paper that no other table or figure of it is."
+    "Table 2's rows, the only comparison of the paper that no other table or figure of it shows."
 )
 
 
 def build(table2: Mapping[str, Any]) -> dict[str, Any]:
-    """The figure's document out of Table 2's."""
+    """Return the figure's document, made of Table 2's."""
     columns = [column for column in table2["columns"] if column["name"] in (EPOCH, COST)]
     rows = [{**row, "cells": {name: row["cells"][name] for name in (EPOCH, COST)}} for row in table2["rows"]]
     return {
@@ -31,7 +31,7 @@ def build(table2: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _points(group: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """A group's rows as points: a line of one point for each row, once published and once for each variant."""
+    """Return a group's rows as points: a line of one point for each row, once published and once for each variant."""
     lines: dict[str, tuple[float, float]] = {}
     for row in rows:
         if row["group"] == group:

@@ -1,8 +1,8 @@
-"""MLLess's significance filter: seconds until an accuracy with it and without, and what of that is whose.
+"""MLLess's significance filter: seconds until an accuracy with it and without, and what the difference consists of.
 
-The paper has seconds until training has converged, 113,379 without and 8,667 with the filter. Here both arms come to
-the same accuracy: epochs are those of their curves, an epoch's seconds are modelled with the share of the updates that
-the curve sent until then (without the filter all), and messages and bytes are exact, by the closed form for that share.
+The paper has seconds until training has converged, 113,379 without and 8,667 with the filter. Here both arms reach the
+same accuracy: epochs are those of their curves, an epoch's seconds are modelled with the share of the updates that the
+curve sent until then (without the filter all), and messages and bytes are exact, by the closed form for that share.
 """
 
 import math
@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from slslab.errors import RequestError
-from slslab.papers import Paper, Row
-from slslab.recomputing import recompute
+from slslab.papers.paper import Paper
+from slslab.papers.recomputation import recompute
+from slslab.reproductions.accuracy_by_time import whole
 from slslab.reproductions.curves import (
     LOWEST_TARGET,
     PROOFS,
@@ -26,13 +26,12 @@ from slslab.reproductions.curves import (
 from slslab.reproductions.documents import Cell, ReproducedRow, head
 from slslab.reproductions.epochs import EpochTime, Recordings
 from slslab.reproductions.experiments import BATCHES, WORKERS, Experiment
-from slslab.reproductions.progressions import whole
-from slslab.reproductions.table2 import NAMES
+from slslab.reproductions.table2 import NAMES, find_row
 from slslab.reproductions.table3 import platform
 from slslab_workers.mlless.counts import counts
-from slslab_workers.models import spec
+from slslab_workers.training.models import spec
 
-TABLE, ROOM = "optimizations", "mlless"
+TABLE, ARCHITECTURE = "optimizations", "mlless"
 NAME = "mlless-filter"
 ARMS = ("without", "with")
 WORDS = {"without": "without the filter", "with": "with the filter"}
@@ -51,26 +50,26 @@ class Arm:
 
     @property
     def seconds(self) -> float | None:
-        """Modelled seconds until the target."""
+        """Return modelled seconds until the target."""
         return None if self.point is None or self.epoch.seconds is None else self.point.epoch * self.epoch.seconds
 
     @property
     def least_seconds(self) -> float | None:
-        """What training to the target takes at least: more than the whole curve where that does not reach it."""
+        """Return a lower bound of the time to the target: the whole curve's if that does not reach it."""
         if self.point is not None or self.curve is None or self.epoch.seconds is None:
             return self.seconds
         return self.curve.last.epoch * self.epoch.seconds
 
     @property
     def why(self) -> str:
-        """Why there are no seconds."""
+        """Return why there are no seconds."""
         return self.missing or self.epoch.reason
 
 
 def build(
     paper: Paper, curves: Sequence[Curve], recordings: Recordings, model: str, target: float | None
 ) -> dict[str, Any]:
-    """The document of the comparison; `target` (0..1) is where both are to come, by default the common one."""
+    """Return the document of the comparison; `target` (0..1) is the accuracy of both, by default the common one."""
     pairs = _pairs(curves, model)
     accuracy = target if target is not None else common_target(curve for pair in pairs for curve in pair[1:] if curve)
     rows: list[ReproducedRow] = []
@@ -88,7 +87,7 @@ def build(
         **platform(recordings),
         "target": {"common": accuracy, "chosen": target is not None},
         "columns": [{"name": name, "title": title, "unit": unit} for name, title, unit in _columns(accuracy)],
-        "rows": [one.as_document() for one in rows],
+        "rows": [row.as_document() for row in rows],
         "rankings": [],
         "bills": [],
         "curves": [_picture(pairs)],
@@ -102,22 +101,14 @@ def build(
     }
 
 
-def find_row(paper: Paper) -> Row:
-    """The row of the filter; RequestError if the paper has none."""
-    table = paper.table(TABLE)
-    row = next((one for one in table.rows if table.inputs_of(one).get("architecture") == ROOM), None)
-    if row is None:
-        raise RequestError(f"{table.source} of {paper.name} has no row of {ROOM}.", "add it to the paper's file.")
-    return row
-
-
 def _pairs(curves: Sequence[Curve], model: str) -> list[tuple[Experiment, Curve | None, Curve | None]]:
-    """Without and with the filter: canonical; and as released, if that has a curve, where the filter that is in the
-    released code, unused, is the only difference."""
+    """Return curves without and with the filter: canonical; and as released, if that has a curve, where the only
+    difference is the filter that the released code has and does not use."""
     pairs = []
-    for experiment in (Experiment(ROOM, model, False), Experiment(ROOM, model, True)):
+    for experiment in (Experiment(ARCHITECTURE, model, False), Experiment(ARCHITECTURE, model, True)):
         without, with_ = (
-            curve_of(curves, rule_of(experiment, {"filter": filter_}), ROOM) for filter_ in ("none", "norm-ratio")
+            curve_of(curves, rule_of(experiment, {"filter": filter_}), ARCHITECTURE)
+            for filter_ in ("none", "norm-ratio")
         )
         if without or with_ or not experiment.released:
             pairs.append((experiment, without, with_))
@@ -125,7 +116,8 @@ def _pairs(curves: Sequence[Curve], model: str) -> list[tuple[Experiment, Curve 
 
 
 def _arm(name: str, curve: Curve | None, recordings: Recordings, experiment: Experiment, accuracy: float | None) -> Arm:
-    """Of a curve without significant updates (another architecture's with the same rule) all updates are sent."""
+    """Return an arm; for a curve without significant updates (another architecture's with the same rule) all are
+    sent."""
     point = curve.reach(accuracy) if curve is not None and accuracy is not None else None
     if curve is None:
         missing = f"there is no curve {WORDS[name]}"
@@ -158,13 +150,13 @@ def _columns(accuracy: float | None) -> list[tuple[str, str, str]]:
 def _rows(
     paper: Paper, experiment: Experiment, arms: Mapping[str, Arm], accuracy: float | None
 ) -> Iterator[ReproducedRow]:
-    """A row for each arm, and one for both."""
-    row, group = find_row(paper), NAMES[experiment.model]
+    """Yield a row for each arm, and one for both."""
+    row, group = find_row(paper, TABLE, architecture=ARCHITECTURE), NAMES[experiment.model]
     again = recompute(paper, TABLE)[paper.table(TABLE).rows.index(row)]
     reason = _reason(arms, accuracy)
 
     def compare(column: str, value: float | None, reason: str, missing: str) -> Cell:
-        ways = tuple(one for one in again if one.column == column)
+        ways = tuple(way for way in again if way.column == column)
         return Cell(row.published.get(column), ways, modelled=whole(value), reason=reason, missing=missing)
 
     for name, arm in arms.items():
@@ -178,12 +170,12 @@ def _rows(
             "share": None if share is None else 100 * share,
             **_traffic(arm, experiment.model),
         }
-        ways = tuple(one for one in again if one.column == "steps") if name == "without" else ()
+        ways = tuple(way for way in again if way.column == "steps") if name == "without" else ()
         for column, value in measured.items():
             cells[column] = Cell(recomputed=ways if column == "steps" else (), measured=whole(value))
         cells["epoch_seconds"] = Cell(modelled=whole(arm.epoch.seconds), missing=arm.epoch.reason)
         more = {
-            "curve": arm.curve.as_document(arm.curve.plan.architecture != ROOM) if arm.curve else None,
+            "curve": arm.curve.as_document(arm.curve.plan.architecture != ARCHITECTURE) if arm.curve else None,
             "modelled_share": arm.epoch.share if arm.epoch.seconds is not None else None,
         }
         yield ReproducedRow(WORDS[name], group, experiment.variant, cells, "", more)
@@ -201,7 +193,7 @@ def _rows(
 
 
 def _bounds(arms: Mapping[str, Arm]) -> tuple[float, float]:
-    """What the ratio is above, and below: known where one of both curves alone reaches the target."""
+    """Return the bounds of the ratio, known if only one of both curves reaches the target."""
     without, with_ = (arms[name] for name in ARMS)
     if not without.least_seconds or not with_.least_seconds or bool(without.point) == bool(with_.point):
         return -math.inf, math.inf
@@ -215,7 +207,8 @@ def _in_words(least: float, most: float) -> str:
 
 
 def _traffic(arm: Arm, model: str) -> dict[str, float | None]:
-    """Messages and bytes of the training protocol in a mean epoch until the target: exact for the updates sent."""
+    """Return messages and bytes of the training protocol in a mean epoch until the target: exact for the updates
+    sent."""
     parameters = spec(model).parameters
     if arm.share is None or parameters is None:
         return {"messages": None, "bytes": None}
@@ -223,15 +216,15 @@ def _traffic(arm: Arm, model: str) -> dict[str, float | None]:
     sent = round(arm.share * WORKERS * BATCHES * epochs)
     # The closed form is linear in the updates of a step, whichever step that is.
     updates = [0] * (BATCHES * epochs - 1) + [sent]
-    found = counts(WORKERS, BATCHES, epochs, parameters, updates=updates)
+    protocol = counts(WORKERS, BATCHES, epochs, parameters, updates=updates)
     return {
-        "messages": sum(found.operations.values()) / epochs,
-        "bytes": (found.bytes_in + found.bytes_out) / epochs,
+        "messages": sum(protocol.operations.values()) / epochs,
+        "bytes": (protocol.bytes_in + protocol.bytes_out) / epochs,
     }
 
 
 def _reason(arms: Mapping[str, Arm], accuracy: float | None) -> str:
-    """Of the ratio, what are epochs and what is an epoch's time."""
+    """Return how much of the ratio is epochs and how much an epoch's time."""
     without, with_ = (arms[name] for name in ARMS)
     if not (without.point and with_.point and without.epoch.seconds and with_.epoch.seconds) or accuracy is None:
         return ""
@@ -240,8 +233,8 @@ def _reason(arms: Mapping[str, Arm], accuracy: float | None) -> str:
     return (
         f"To {accuracy:.0%} modelled are {without.point.epoch} epochs of {without.epoch.seconds:.1f} s without the "
         f"filter and {with_.point.epoch} of {with_.epoch.seconds:.1f} s with it: {epochs:.2f} times the epochs × "
-        f"{time:.2f} times the time of an epoch. The published seconds are until training has converged, and neither "
-        "their accuracy nor their threshold is said."
+        f"{time:.2f} times the time of an epoch. The published seconds are until training has converged; the "
+        "paper gives neither their accuracy nor their threshold."
     )
 
 
@@ -255,15 +248,15 @@ def _notes(arms: Mapping[str, Arm], experiment: Experiment) -> Iterator[str]:
             rounded = ", in the model spread evenly over workers and steps, rounded to sixteenths or simpler"
         words = f"{WORDS[arm.name].capitalize()}, {experiment.variant}"
         yield f"{words}: {arm.curve.name}, {arm.curve.end()}{share}{rounded}."
-        if arm.name == "without" and arm.curve.plan.architecture != ROOM:
+        if arm.name == "without" and arm.curve.plan.architecture != ARCHITECTURE:
             yield (
                 f"{arm.curve.name} stands for MLLess without a filter, whose parameters are equal in every bit "
                 f"({PROOFS[0]})."
             )
     if experiment.released:
         yield (
-            "As released no filter is at work. The arm with it is the filter that the released code defines and does "
-            "not call, all else being as released: Adam, updates in S3, the mean over those who sent."
+            "As released no filter is applied. The arm with it uses the filter that the released code defines and does "
+            "not call; all else is as released: Adam, updates in S3, the mean over the senders."
         )
 
 

@@ -1,7 +1,7 @@
-"""Published times of AllReduce and ScatterReduce beside measured and modelled ones, row by row and variant by variant,
-and what they agree on.
+"""Published times of AllReduce and ScatterReduce beside measured and modelled ones, by row and variant, and whether
+they agree.
 
-Published values are copied from `papers/`; modelled is a round on a profile that is chosen before the comparison and is
+Published values are those of `papers/`; modelled is a round on a profile that is chosen before the comparison and is
 the same for all rows. No figure is fitted to a row."""
 
 from collections.abc import Callable, Iterable, Mapping
@@ -9,29 +9,29 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 
 from slslab.errors import RequestError
-from slslab.execution import architectures
-from slslab.papers import PaperError, Row, Table
-from slslab.replay.crossings import Interval, pipe_share
-from slslab.replay.profiles import Profile
-from slslab.replay.rounds import Chain, Round, chain, size_at, sweep, winner, without_compute
-from slslab.replay.scaling import StepCosts
-from slslab.reproductions.exchanges import PATTERNS, Exchange
-from slslab.reproductions.progressions import CANONICAL, RELEASED
+from slslab.papers.paper import PaperError, Row, Table
+from slslab.replay.crossings import Interval, pipe_share, winner
+from slslab.replay.profiles.profile import Profile
+from slslab.replay.programs.scaling import StepCosts
+from slslab.replay.rounds import Chain, Round, chain, size_at, sweep, without_compute
+from slslab.reproductions.accuracy_by_time import CANONICAL, RELEASED
+from slslab.reproductions.measured_rounds import PATTERNS, Exchange
+from slslab.runs.planning import architectures
 
 NAMES = {"allreduce": "AllReduce", "scatterreduce": "ScatterReduce", "": "a tie"}
-# From where to where latency × bandwidth ÷ size is swept, and further if a row lies beyond; and at how many places.
+# The range of latency × bandwidth ÷ size that is swept (wider if a row lies beyond), and the number of places.
 SWEPT = (1e-3, 1e3)
 PLACES = 25
-# A recorded run is of the same model as a row if their gradients differ by no more.
+# A recorded run is of the same model as a row if their gradients differ by at most this share.
 SAME_SIZE = 0.01
-# Up to which length of a worker's log the winner is looked for, and how narrowly where it changes.
+# The longest log for which the winner is searched, and the precision of where it changes.
 LONGEST_LOG, NARROW = 10**10, 1.01
 
 
 @dataclass(frozen=True)
 class Variant:
-    """How a round is made: with this polling; with log traffic, if `log_bytes` says how long logs are at its begin; and
-    the pattern whose merging worker `deletes_at_once` what it has read."""
+    """How a round is made: its polling; log traffic, if `log_bytes` gives the length of logs at its begin; and the
+    pattern whose merging worker `deletes_at_once` what it has read."""
 
     name: str
     polling: str
@@ -40,8 +40,8 @@ class Variant:
 
 
 def variants(table: Table, row: Row, polling: str | None = None) -> tuple[Variant, Variant]:
-    """As slslab's workers do it, and as the code that the row was measured with; both with another `polling`, if one is
-    given. Logs are as short as they can be: how long those of the authors were is not known."""
+    """Return how slslab's workers do it, and how the code does that the row was measured with; both with another
+    `polling` if one is given. Logs are as short as possible: the length of the authors' logs is not known."""
     inputs = table.inputs_of(row)
     return (
         Variant(CANONICAL, polling or "adaptive"),
@@ -56,7 +56,7 @@ def variants(table: Table, row: Row, polling: str | None = None) -> tuple[Varian
 
 @dataclass(frozen=True)
 class LongLog:
-    """With logs of so many bytes the model has the published winner, and takes so many `seconds` by pattern."""
+    """The length of logs at which the model has the published winner, and its `seconds` by pattern."""
 
     bytes: int
     seconds: Mapping[str, float]
@@ -68,8 +68,8 @@ class Comparison:
     longest `chains` of its puts and gets.
 
     `share` is latency × bandwidth ÷ size of the row's gradients; `intervals` say who would win at others. `unlogged`
-    are the modelled seconds without log traffic, empty if there is none; `long_log` says with what logs a row that
-    differs would not, None if with none."""
+    are the modelled seconds without log traffic, empty if there is none; `long_log` says with which logs a row that
+    differs would agree, None if with none."""
 
     row: Row
     variant: Variant
@@ -85,7 +85,7 @@ class Comparison:
 
     @property
     def winners(self) -> dict[str, str]:
-        """The faster pattern, modelled, and published if anything is; empty for a tie."""
+        """Return the faster pattern, modelled, and published if anything is; empty for a tie."""
         modelled = {"modelled": winner(self.modelled)}
         if not self.row.published:
             return modelled
@@ -93,29 +93,29 @@ class Comparison:
 
     @property
     def differs(self) -> bool:
-        """Whether something is published, and modelled is another winner, or a tie."""
+        """Return whether something is published, and the modelled winner is another one or a tie."""
         winners = self.winners
         return winners.get("published", winners["modelled"]) != winners["modelled"]
 
     @property
     def reason(self) -> str:
-        """Of a row that differs: where the model would say what was published; else empty."""
+        """Return, for a row that differs, where the model would give the published winner; else nothing."""
         if not self.differs:
             return ""
         published, modelled = self.winners["published"], self.winners["modelled"]
-        said = f"published is {NAMES[published]}, modelled {NAMES[modelled]}"
-        able = [one for one in self.intervals if one.winner == published]
+        difference = f"published is {NAMES[published]}, modelled {NAMES[modelled]}"
+        able = [interval for interval in self.intervals if interval.winner == published]
         if not able:
-            return f"{said}; the model says so at no latency × bandwidth ÷ size.{self._logs(published)}"
-        nearest = min((edge for one in able for edge in (one.begin, one.end)), key=self._distance)
+            return f"{difference}; the model gives that at no latency × bandwidth ÷ size.{self._logs(published)}"
+        nearest = min((edge for interval in able for edge in (interval.begin, interval.end)), key=self._distance)
         times, way = self._distance(nearest), "smaller" if nearest < self.share else "larger"
         return (
-            f"{said}; in the model that begins at a latency × bandwidth ÷ size of {nearest:.3g}, "
+            f"{difference}; in the model that winner begins at a latency × bandwidth ÷ size of {nearest:.3g}, "
             f"{times:,.{0 if times >= 100 else 1}f} times {way} than this row's.{self._logs(published)}"
         )
 
     def _logs(self, published: str) -> str:
-        """What log traffic does to the ratio, and how long logs would have to be."""
+        """Return what log traffic does to the ratio, and how long logs would have to be."""
         if not self.unlogged:
             return ""
         without, having = (
@@ -135,9 +135,9 @@ class Comparison:
 
 
 def free_costs() -> dict[str, StepCosts]:
-    """Of workers who need no CPU time."""
-    rooms = architectures()
-    return {name: without_compute(rooms[name]) for name in PATTERNS}
+    """Return the costs of workers that need no CPU time."""
+    known = architectures()
+    return {name: without_compute(known[name]) for name in PATTERNS}
 
 
 def compare_rounds(
@@ -147,8 +147,8 @@ def compare_rounds(
     polling: str | None = None,
     exchanges: Iterable[Exchange] = (),
 ) -> Callable[[Row], tuple[Comparison, ...]]:
-    """What compares a row of a table whose rows have `workers` and `bytes`, in each variant: a round of each pattern is
-    played. Those of the measured `exchanges` stand beside it that are of its model, workers and variant.
+    """Return a function that compares a row of a table with `workers` and `bytes`, in each variant: a round of each
+    pattern is played. Measured `exchanges` of its model, workers and variant stand beside it.
 
     RequestError for a profile whose gets have no latency or no bandwidth."""
     if not pipe_share(profile, 1):
@@ -161,7 +161,7 @@ def compare_rounds(
             name: Round(costs[name], workers, size, variant.polling, variant.deletes_at_once == name, variant.log_bytes)
             for name in PATTERNS
         }
-        return {name: one.seconds(profile) for name, one in rounds.items()}
+        return {name: entry.seconds(profile) for name, entry in rounds.items()}
 
     @cache
     def swept(workers: int, variant: Variant, begin: float, end: float) -> tuple[Interval, ...]:
@@ -173,7 +173,7 @@ def compare_rounds(
     def compare(row: Row, variant: Variant) -> Comparison:
         workers, size = (count_of(table, row, name) for name in ("workers", "bytes"))
         share = pipe_share(profile, size)
-        found = Comparison(
+        comparison = Comparison(
             row,
             variant,
             workers,
@@ -183,49 +183,51 @@ def compare_rounds(
             share,
             swept(workers, variant, min(SWEPT[0], share), max(SWEPT[1], share)),
             {
-                one.pattern: one
-                for one in known
-                if (one.workers, one.polling, one.logged) == (workers, variant.polling, variant.log_bytes is not None)
-                and is_same_size(one.size, size)
+                entry.pattern: entry
+                for entry in known
+                if (entry.workers, entry.polling, entry.logged)
+                == (workers, variant.polling, variant.log_bytes is not None)
+                and is_same_size(entry.size, size)
             },
         )
         if variant.log_bytes is None:
-            return found
-        found = replace(found, unlogged=seconds(workers, size, replace(variant, log_bytes=None)))
-        if not found.differs:
-            return found
-        published = found.winners["published"]
+            return comparison
+        comparison = replace(comparison, unlogged=seconds(workers, size, replace(variant, log_bytes=None)))
+        if not comparison.differs:
+            return comparison
+        published = comparison.winners["published"]
         return replace(
-            found,
+            comparison,
             long_log=find_log(lambda log: seconds(workers, size, replace(variant, log_bytes=log)), published),
         )
 
     return lambda row: tuple(compare(row, variant) for variant in variants(table, row, polling))
 
 
-def find_log(seconds: Callable[[int], Mapping[str, float]], wanted: str) -> LongLog | None:
-    """The shortest logs, in bytes, with which this pattern wins, or both tie; None if no logs up to LONGEST_LOG do."""
+def find_log(seconds: Callable[[int], Mapping[str, float]], pattern: str) -> LongLog | None:
+    """Return the shortest logs, in bytes, with which this pattern wins, or both tie; None if no logs up to LONGEST_LOG
+    do."""
     low, high = 1, 2
-    while winner(seconds(high)) != wanted:
+    while winner(seconds(high)) != pattern:
         if high >= LONGEST_LOG:
             return None
         low, high = high, 2 * high
     while high > max(NARROW * low, low + 1):
         middle = round((low * high) ** 0.5)
-        if winner(seconds(middle)) == wanted:
+        if winner(seconds(middle)) == pattern:
             high = middle
         else:
             low = middle
     return LongLog(high, seconds(high))
 
 
-def is_same_size(one: int, other: int) -> bool:
-    """Whether gradients of so many bytes are of the same model."""
-    return abs(one - other) <= SAME_SIZE * other
+def is_same_size(size: int, other: int) -> bool:
+    """Return whether gradients of so many bytes are of the same model."""
+    return abs(size - other) <= SAME_SIZE * other
 
 
 def count_of(table: Table, row: Row, name: str) -> int:
-    """An input that is a whole number; PaperError, naming the row, if it is none."""
+    """Return an input that is a whole number; PaperError, naming the row, for anything else."""
     value = table.inputs_of(row).get(name)
     if not isinstance(value, int) or value < 1:
         raise PaperError(f"The row {row.name!r} of {table.source} does not say its {name}.", f"add {name} to it.")

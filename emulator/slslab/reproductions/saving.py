@@ -1,14 +1,16 @@
-"""Writes a reproduction to files: its document, its cells (of a figure that has none: its points) as a table, and its
+"""The files of a reproduction: its document, its cells (of a figure without cells: its points) as a table, and its
 page."""
 
 import csv
+import io
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from slslab.errors import RequestError
-from slslab.trace import replacing
+from slslab.reports.grids import distinct_lines
+from slslab.trace.log import replacing
 
 FIELDS = (
     "row", "group", "variant", "column", "unit", "published", "way", "recomputed", "measured", "measured_low",
@@ -17,28 +19,31 @@ FIELDS = (
 
 
 def save(document: Mapping[str, Any], directory: Path) -> tuple[Path, ...]:
-    """Write NAME.json, NAME.csv and NAME.html; what is there already is replaced. RequestError if it cannot be."""
+    """Write NAME.json, NAME.csv and NAME.html, replacing earlier ones; RequestError if they cannot be written."""
     from slslab.reports.html.pages import reproduction_page
 
     name = document["reproduces"]
     texts = {
-        directory / f"{name}.json": json.dumps(document, indent=2) + "\n",
-        directory / f"{name}.csv": _table(document),
-        directory / f"{name}.html": reproduction_page(document),
+        f"{name}.json": json.dumps(document, indent=2) + "\n",
+        f"{name}.csv": _table(document),
+        f"{name}.html": reproduction_page(document),
     }
+    return write_texts(directory, texts)
+
+
+def write_texts(directory: Path, texts: Mapping[str, str]) -> tuple[Path, ...]:
+    """Write texts to files of a directory, by their names; RequestError if they cannot be written."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        for path, text in texts.items():
-            with replacing(path) as file:
+        for name, text in texts.items():
+            with replacing(directory / name) as file:
                 file.write(text.encode())
     except OSError as error:
         raise RequestError(f"{directory} cannot be written: {error.strerror}.", "choose another --out.") from error
-    return tuple(texts)
+    return tuple(directory / name for name in texts)
 
 
 def _table(document: Mapping[str, Any]) -> str:
-    import io
-
     text = io.StringIO()
     figure = not document["columns"] and document["curves"]
     fields = ("variant", "curve", *(document["curves"][0][axis]["name"] for axis in "xy")) if figure else FIELDS
@@ -49,21 +54,16 @@ def _table(document: Mapping[str, Any]) -> str:
 
 
 def points(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """One record per point of each line, under the names of its axes."""
-    known = []
-    for curve in document["curves"]:
-        for line in curve["lines"]:
-            # What has one variant alone is in the pictures of both.
-            if line in known:
-                continue
-            known.append(line)
-            for x, y in zip(line["x"], line["y"], strict=True):
-                place = {curve["x"]["name"]: x, curve["y"]["name"]: y}
-                yield {"variant": curve["variant"], "curve": line["name"], **place}
+    """Yield one record per point of each line, under the names of its axes."""
+    curves = document["curves"]
+    x_name, y_name = (curves[0][axis]["name"] for axis in "xy")
+    for variant, line in distinct_lines(curves):
+        for x, y in zip(line["x"], line["y"], strict=True):
+            yield {"variant": variant, "curve": line["name"], x_name: x, y_name: y}
 
 
 def cells(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """One record per cell, and way of recomputing it."""
+    """Yield one record per cell, and way of recomputing it."""
     units = {column["name"]: column["unit"] for column in document["columns"]}
     for row in document["rows"]:
         for column, cell in row["cells"].items():
@@ -77,7 +77,7 @@ def cells(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             }
             for basis in ("measured", "modelled"):
                 if cell[basis] is not None:
-                    record |= {basis: cell[basis]["value"]}
-                    record |= {f"{basis}_{end}": cell[basis][end] for end in ("low", "high")}
+                    names = (basis, f"{basis}_low", f"{basis}_high")
+                    record |= zip(names, (cell[basis][key] for key in ("value", "low", "high")), strict=True)
             for again in cell["recomputed"] or [{}]:
                 yield {**record, "way": again.get("way"), "recomputed": again.get("value")}

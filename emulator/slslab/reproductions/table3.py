@@ -1,6 +1,6 @@
 """Table 3 of Barrak et al. made again, and Figure 4: accuracy and the time that it takes.
 
-As LambdaML does it, what is learnt and how long that takes are looked at apart: accuracy by epoch is measured, in one
+As in LambdaML, what is learnt and how long that takes are separated: accuracy by epoch is measured, in one
 process with the update rules of the architectures (`slslab accuracy`); what an epoch takes is modelled, from Table 2's
 recordings with its memory sizes and the one speed of processors that is fitted there. Their product is time to
 accuracy. An accuracy that no epoch of a curve has is not reached; nothing is extrapolated."""
@@ -9,14 +9,9 @@ from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import Any
 
-from slslab.papers import Paper
-from slslab.recomputing import Recomputed, recompute
-from slslab.reproductions.curves import common_target, target_note
-from slslab.reproductions.documents import Cell, ReproducedRow, head
-from slslab.reproductions.epochs import FIRST, LAST, Recordings
-from slslab.reproductions.experiments import BATCHES, WORKERS
-from slslab.reproductions.places import Standing, rank_rows
-from slslab.reproductions.progressions import (
+from slslab.papers.paper import Paper
+from slslab.papers.recomputation import Recomputed, recompute
+from slslab.reproductions.accuracy_by_time import (
     TABLE,
     Progression,
     by_epoch,
@@ -27,9 +22,14 @@ from slslab.reproductions.progressions import (
     variants,
     whole,
 )
+from slslab.reproductions.curves import common_target, target_note
+from slslab.reproductions.documents import Cell, ReproducedRow, head
+from slslab.reproductions.epochs import FIRST, LAST, Recordings
+from slslab.reproductions.experiments import BATCHES, WORKERS
+from slslab.reproductions.rankings import Standing, rank_rows
 from slslab.reproductions.table2 import NAMES
 
-# What the paper's column of minutes is headed with.
+# The accuracy in the heading of the paper's column of minutes.
 TARGET = 0.80
 # Accuracies agree up to this share of the published one: about four points.
 AGREES_ACCURACY = 0.05
@@ -38,11 +38,12 @@ AGREES_ACCURACY = 0.05
 def build(
     paper: Paper, progressions: Sequence[Progression], recordings: Recordings, target: float | None
 ) -> dict[str, Any]:
-    """The document of the table; `target` (0..1) is a second accuracy to look at, by default the common one."""
+    """Return the document of the table; `target` (0..1) is a second accuracy to compare at, by default the common
+    one."""
     curves = [curve for curve, _ in equal_ones(progressions)]
     common = target if target is not None else common_target(curves)
     again = dict(zip((row.name for row in paper.table(TABLE).rows), recompute(paper, TABLE), strict=True))
-    rows = [_row(one, again[one.row.name], common) for one in progressions]
+    rows = [_row(progression, again[progression.row.name], common) for progression in progressions]
     return {
         **head(TABLE, "replayed", paper, paper.table(TABLE)),
         **platform(recordings),
@@ -62,20 +63,27 @@ def build(
 
 
 def build_figure(paper: Paper, progressions: Sequence[Progression], recordings: Recordings) -> dict[str, Any]:
-    """The document of Figure 4: the points of accuracy by time."""
+    """Return the document of Figure 4: the points of accuracy by time."""
     document = head("fig4", "replayed", paper, paper.table(TABLE))
     return {
         **document,
         "table": {
             "title": "Accuracy by time",
             "source": "Figure 4",
-            "notes": ["Figure 4 has no data in the paper as published: there is nothing to compare these points with."],
+            "notes": ["Figure 4 has no data in the paper as published: these points cannot be compared with it."],
         },
         **platform(recordings),
         "columns": [],
         "rows": [
-            ReproducedRow(one.row.name, _group(one), one.variant, {}, "", one.as_document()).as_document()
-            for one in progressions
+            ReproducedRow(
+                progression.row.name,
+                NAMES[progression.experiment.model],
+                progression.variant,
+                {},
+                "",
+                progression.as_document(),
+            ).as_document()
+            for progression in progressions
         ],
         "rankings": [],
         "bills": [],
@@ -86,7 +94,7 @@ def build_figure(paper: Paper, progressions: Sequence[Progression], recordings: 
 
 
 def platform(recordings: Recordings) -> dict[str, Any]:
-    """What a document says of what it is modelled on."""
+    """Return what a document says of the platform of its model."""
     profile = recordings.platform
     return {
         "profile": {"name": profile.name, "date": profile.date.isoformat(), "description": profile.description},
@@ -96,24 +104,25 @@ def platform(recordings: Recordings) -> dict[str, Any]:
 
 
 def time_notes(progressions: Sequence[Progression], recordings: Recordings) -> Iterator[str]:
-    """How epochs were modelled."""
+    """Yield how epochs were modelled."""
     yield (
         f"Modelled: wall seconds of an epoch, the mean of epochs {FIRST + 1} to {LAST} of generated runs with "
         f"{WORKERS} workers × {BATCHES} minibatches, on {recordings.platform.name} with Table 2's memory sizes and the "
         f"one speed fitted to {len(recordings.calibration.rows)} of its rows ({recordings.calibration.speed:.3g} "
-        "processors of the recording host a vCPU). Start-up, and functions that go on in another one after 900 s, are "
-        "not in it."
+        "processors of the recording host a vCPU). Start-up, and functions that continue in another one after 900 s, "
+        "are not included."
     )
-    for one in progressions:
-        if one.epoch.seconds is not None and one.epoch.share < 1:
+    for progression in progressions:
+        if progression.epoch.seconds is not None and progression.epoch.share < 1:
             yield (
-                f"{one.label}: an epoch sends {one.epoch.share:.1%} of the gradients, the mean of its curve, which "
-                "differs from epoch to epoch; in the model they are spread evenly, in sixteenths or simpler."
+                f"{progression.label}: an epoch sends {progression.epoch.share:.1%} of the gradients, the mean of its "
+                "curve, which differs from epoch to epoch; in the model they are spread evenly, in sixteenths or "
+                "simpler."
             )
-    if any(one.experiment.released and one.epoch.seconds is not None for one in progressions):
+    if any(progression.experiment.released and progression.epoch.seconds is not None for progression in progressions):
         yield (
-            "As released: a worker's log grows with every line, and the time of its requests with it; epochs are those "
-            "of the beginning, when it is short."
+            "As released: a worker's log grows with every line, and with it the time of its requests; epochs are the "
+            "first ones, when it is short."
         )
 
 
@@ -138,15 +147,17 @@ def _columns(common: float | None) -> list[tuple[str, str, str]]:
     return columns
 
 
-def _row(one: Progression, again: Sequence[Recomputed], common: float | None) -> ReproducedRow:
-    curve, point, missing = one.curve, *one.reach(TARGET)
-    untimed = missing or one.epoch.reason
+def _row(progression: Progression, again: Sequence[Recomputed], common: float | None) -> ReproducedRow:
+    curve, point, missing = progression.curve, *progression.reach(TARGET)
+    untimed = missing or progression.epoch.reason
     epochs = point.epoch if point else None
-    minutes = one.minutes(point.epoch) if point else None
-    reason = _time_reason(one, again, minutes)
+    minutes = progression.minutes(point.epoch) if point else None
+    reason = _time_reason(progression, again, minutes)
 
     def cell(column: str, **ours: Any) -> Cell:
-        return Cell(one.row.published.get(column), tuple(each for each in again if each.column == column), **ours)
+        return Cell(
+            progression.row.published.get(column), tuple(each for each in again if each.column == column), **ours
+        )
 
     accuracy = whole(100 * curve.last.accuracy) if curve else None
     cells = {
@@ -155,7 +166,7 @@ def _row(one: Progression, again: Sequence[Recomputed], common: float | None) ->
             measured=accuracy,
             tolerance=AGREES_ACCURACY,
             reason=f"Measured after {curve.end()}." if curve else "",
-            missing="" if curve else one.unknown,
+            missing="" if curve else progression.unknown,
         ),
         "best_accuracy": cell("best_accuracy", measured=whole(100 * curve.best.accuracy) if curve else None),
         "minutes": cell(
@@ -164,57 +175,70 @@ def _row(one: Progression, again: Sequence[Recomputed], common: float | None) ->
         "seconds": cell("seconds", modelled=whole(None if minutes is None else 60 * minutes)),
         "epochs": cell("epochs", measured=whole(epochs)),
         "steps": cell("steps", measured=whole(None if epochs is None else epochs * BATCHES)),
-        "epoch_seconds": cell("epoch_seconds", modelled=whole(one.epoch.seconds), missing=one.epoch.reason),
-        "whole_minutes": cell("whole_minutes", modelled=whole(one.minutes(curve.last.epoch) if curve else None)),
+        "epoch_seconds": cell(
+            "epoch_seconds", modelled=whole(progression.epoch.seconds), missing=progression.epoch.reason
+        ),
+        "whole_minutes": cell(
+            "whole_minutes", modelled=whole(progression.minutes(curve.last.epoch) if curve else None)
+        ),
     }
     if common is not None:
-        reached, why = one.reach(common)
+        reached, why = progression.reach(common)
         cells |= {
             "common_minutes": Cell(
-                modelled=whole(one.minutes(reached.epoch) if reached else None), missing=why or one.epoch.reason
+                modelled=whole(progression.minutes(reached.epoch) if reached else None),
+                missing=why or progression.epoch.reason,
             ),
             "common_epochs": Cell(measured=whole(reached.epoch if reached else None), missing=why),
             "common_updates": Cell(measured=whole(reached.updates if reached else None), missing=why),
             "common_cost": Cell(
-                modelled=whole(one.cost(reached.epoch) if reached else None), missing=why or one.epoch.reason
+                modelled=whole(progression.cost(reached.epoch) if reached else None),
+                missing=why or progression.epoch.reason,
             ),
         }
-    return ReproducedRow(one.row.name, _group(one), one.variant, cells, one.row.note, one.as_document())
+    return ReproducedRow(
+        progression.row.name,
+        NAMES[progression.experiment.model],
+        progression.variant,
+        cells,
+        progression.row.note,
+        progression.as_document(),
+    )
 
 
-def _group(one: Progression) -> str:
-    return NAMES[one.experiment.model]
-
-
-def _time_reason(one: Progression, again: Sequence[Recomputed], minutes: float | None) -> str:
-    """What both times are made of."""
-    if minutes is None or one.epoch.seconds is None:
+def _time_reason(progression: Progression, again: Sequence[Recomputed], minutes: float | None) -> str:
+    """Return what both times consist of."""
+    if minutes is None or progression.epoch.seconds is None:
         return ""
-    ours = f"{minutes * 60 / one.epoch.seconds:.0f} epochs of {one.epoch.seconds:.1f} s"
+    ours = f"{minutes * 60 / progression.epoch.seconds:.0f} epochs of {progression.epoch.seconds:.1f} s"
     theirs = {each.way: each.value for each in again if each.column == "epochs" and each.value}
     held = " or ".join(f"{value:.1f} epochs ({way.replace('_', ' ')})" for way, value in theirs.items())
-    return f"Modelled are {ours}; the published minutes hold {held} at Table 2's seconds."
+    return f"Modelled are {ours}; the published minutes are {held} at Table 2's seconds."
 
 
 def _lacking(progressions: Sequence[Progression]) -> Iterator[str]:
-    """Which rows have no line, and why."""
-    for one in progressions:
-        if one.curve is None or one.epoch.seconds is None:
-            yield f"{one.label} has no line: {one.unknown if one.curve is None else one.epoch.reason}."
+    """Yield which rows have no line, and why."""
+    for progression in progressions:
+        if progression.curve is None:
+            yield f"{progression.label} has no line: {progression.unknown}."
+        elif progression.epoch.seconds is None:
+            yield f"{progression.label} has no line: {progression.epoch.reason}."
 
 
 def _rankings(progressions: Sequence[Progression], common: float | None) -> Iterator[dict[str, Any]]:
-    table = {one.row.name: one.row for one in progressions}
+    table = {progression.row.name: progression.row for progression in progressions}
     published: dict[str, dict[str, float]] = {
         column: {name: float(row.published.get(column, Decimal(0))) for name, row in table.items()}
         for column in ("accuracy", "minutes")
     }
     accuracies = {
         f"measured, {variant}": {
-            name: Standing(100 * one.curve.last.accuracy) if one.curve else Standing(None, missing=one.unknown)
-            for name, one in own.items()
+            name: Standing(100 * progression.curve.last.accuracy)
+            if progression.curve
+            else Standing(None, missing=progression.unknown)
+            for name, progression in rows.items()
         }
-        for variant, own in variants(progressions).items()
+        for variant, rows in variants(progressions).items()
     }
     yield rank_rows(
         "accuracy at the end, highest first",
@@ -234,21 +258,21 @@ def _rankings(progressions: Sequence[Progression], common: float | None) -> Iter
             "min",
             published["minutes"],
             {
-                f"modelled, {variant}": {name: one.standing(accuracy) for name, one in own.items()}
-                for variant, own in variants(progressions).items()
+                f"modelled, {variant}": {name: progression.standing(accuracy) for name, progression in rows.items()}
+                for variant, rows in variants(progressions).items()
             },
             "{first} takes {ratio} times as long as {second}",
         )
 
 
 def _rule_reasons(progressions: Sequence[Progression]) -> Iterator[str]:
-    """What of the update rules decides an order."""
-    for curve, own in equal_ones(progressions):
-        if len(own) > 1:
-            names = ", ".join(one.label for one in own)
+    """Yield what of the update rules decides an order."""
+    for curve, sharing in equal_ones(progressions):
+        if len(sharing) > 1:
+            names = ", ".join(progression.label for progression in sharing)
             yield f"{names} compute the same parameters in every bit and share the curve {curve.name}"
         if dict(curve.rule.options).get("combine") == "sum":
-            names = ", ".join(one.label for one in own)
+            names = ", ".join(progression.label for progression in sharing)
             yield (
                 f"{names}: gradients are summed and not averaged, so a step is {curve.plan.workers} times as large, "
                 f"as with a learning rate of {curve.plan.workers * curve.plan.lr:g}"

@@ -1,14 +1,14 @@
-"""The stack: what the functions talk to."""
+"""The stack: the services that functions use."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from slslab_workers.endpoints import QUEUE_URL, TENSOR_URLS
+from slslab_workers.channels.endpoints import QUEUE_URL, TENSOR_URLS
 
 
 @dataclass(frozen=True)
 class Stack:
-    """Addresses, credentials, and what each part really is, for instance `{"s3": "SeaweedFS 4.48"}`."""
+    """Addresses, credentials, and each part's name and version, for instance `{"s3": "SeaweedFS 4.48"}`."""
 
     s3_endpoint: str
     credentials: Mapping[str, str]
@@ -17,10 +17,10 @@ class Stack:
     queue_url: str | None = None
 
     def client_environment(self) -> dict[str, str]:
-        """The variables by which clients find the stack: AWS's own, and ours for what is no AWS service."""
+        """Return the variables by which clients find the stack: AWS's own, and ours for services that AWS has not."""
         return {**self.credentials, "AWS_ENDPOINT_URL_S3": self.s3_endpoint, **self.worker_environment()}
 
     def worker_environment(self) -> dict[str, str]:
-        """Ours alone, which drivers need beside their boto3 clients."""
-        found = {TENSOR_URLS: " ".join(self.tensor_urls)} if self.tensor_urls else {}
-        return found | ({QUEUE_URL: self.queue_url} if self.queue_url is not None else {})
+        """Return our own variables, which drivers need beside their boto3 clients."""
+        tensors = {TENSOR_URLS: " ".join(self.tensor_urls)} if self.tensor_urls else {}
+        return tensors | ({QUEUE_URL: self.queue_url} if self.queue_url is not None else {})

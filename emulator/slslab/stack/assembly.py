@@ -1,14 +1,14 @@
-"""Which parts of the embedded stack are required, and their start; state machines need the emulator and come later."""
+"""The start of the required parts of the embedded stack, but for state machines, which need the emulator first."""
 
 import secrets
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Any
 
-from slslab.emulator import CREDENTIALS
-from slslab.session import Session
+from slslab.aws.credentials import CREDENTIALS
+from slslab.host.session import Session
 from slslab.stack import Stack
-from slslab.stack.embedded import EmbeddedObjectStore
+from slslab.stack.object_store import EmbeddedObjectStore
 from slslab.stack.queues import EmbeddedRabbitMQ, queue_kind
 from slslab.stack.tensors import EmbeddedTensorDatabases
 from slslab_workers.architecture import Requirements
@@ -22,9 +22,9 @@ def start_stack(
     s3_port: int = 0,
     on_event: Callable[[dict[str, Any]], None] | None = None,
 ) -> tuple[Stack, Mapping[str, int]]:
-    """The required parts, each started and entered into `parts`; and their processes by what they are.
+    """Start the required parts, each entered into `parts`; returns the stack, and the process of each part.
 
-    `on_event` gets the trace records of the tensor databases. Raises HostError if a part does not start.
+    `on_event` receives the trace records of the tensor databases. Raises HostError if a part does not start.
     """
     store = EmbeddedObjectStore(session.home / "s3", CREDENTIALS, session.mark, s3_port)
     parts.enter_context(store)

@@ -1,7 +1,7 @@
-"""`python -m slslab.stack.buckets NAME ...`: make buckets in an S3 server with MinIO's client, and check them.
+"""`python -m slslab.stack.buckets NAME ...`: create buckets in an S3 server with MinIO's client, and check them.
 
 The server and its credentials are AWS's own variables: AWS_ENDPOINT_URL_S3, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY.
-A bucket is checked by an object that is put, read and deleted. Runs make buckets of their own; these are for users'
+A bucket is checked by an object that is put, read and deleted. Runs create buckets of their own; these are for users'
 data.
 """
 
@@ -10,20 +10,21 @@ import os
 import secrets
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from urllib.parse import urlsplit
 
 import minio
 import urllib3
 from minio.error import S3Error
 
-from slslab.configuration import REGION
+from slslab.aws.arns import REGION
 from slslab.errors import HostError, RequestError, SlslabError
 
 ALREADY_THERE = ("BucketAlreadyOwnedByYou", "BucketAlreadyExists")
 
 
 def client() -> minio.Minio:
-    """MinIO's client of the server that the variables name; raises RequestError if one is missing."""
+    """Return MinIO's client of the server that the variables name; raises RequestError if one is missing."""
     try:
         endpoint = urlsplit(os.environ["AWS_ENDPOINT_URL_S3"])
         key, secret = os.environ["AWS_ACCESS_KEY_ID"], os.environ["AWS_SECRET_ACCESS_KEY"]
@@ -33,9 +34,9 @@ def client() -> minio.Minio:
 
 
 def make(server: minio.Minio, bucket: str) -> None:
-    """Make a bucket if it is not there, and put, read and delete an object in it.
+    """Create a bucket unless it exists, and put, read and delete an object in it.
 
-    Raises HostError if the server refuses or gives back something else, RequestError for a name that cannot be one.
+    Raises HostError if the server refuses or returns other bytes, RequestError if the name is not valid.
     """
     try:
         try:
@@ -45,25 +46,21 @@ def make(server: minio.Minio, bucket: str) -> None:
                 raise
         key, body = f"slslab-check-{secrets.token_hex(8)}", secrets.token_bytes(64)
         server.put_object(bucket, key, io.BytesIO(body), len(body))
-        answer = server.get_object(bucket, key)
-        try:
+        with closing(server.get_object(bucket, key)) as answer:
             read = answer.read()
-        finally:
-            answer.close()
-            answer.release_conn()
         server.remove_object(bucket, key)
     except ValueError as error:
         raise RequestError(
-            f"{bucket!r} cannot be a bucket: {error}.", "give 3 to 63 small letters, digits, hyphens."
+            f"{bucket!r} cannot be a bucket: {error}.", "give 3 to 63 lower-case letters, digits, hyphens."
         ) from error
     except (S3Error, urllib3.exceptions.HTTPError) as error:
-        raise HostError(f"The bucket {bucket} cannot be used: {error}.", "look at the S3 server's log.") from error
+        raise HostError(f"The bucket {bucket} cannot be used: {error}.", "see the S3 server's log.") from error
     if read != body:
-        raise HostError(f"The bucket {bucket} gave back {len(read)} other bytes.", "look at the S3 server's log.")
+        raise HostError(f"The bucket {bucket} returned {len(read)} other bytes.", "see the S3 server's log.")
 
 
 def main(buckets: Sequence[str]) -> int:
-    """Make and check each bucket."""
+    """Create and check each bucket."""
     try:
         server = client()
         for bucket in buckets:

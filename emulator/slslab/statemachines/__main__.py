@@ -1,8 +1,8 @@
 """`python -m slslab.statemachines --lambda-endpoint URL`: Step Functions on a loopback port, in a process of its own.
 
 When it answers, it prints one JSON line, `{"endpoint": URL, "moto": VERSION}`. It ends on SIGTERM or SIGINT, and with
-`--tied` also when its standard input closes: when whoever started it has ended, in whatever way. Transitions go as
-framed trace records to the descriptor that SLSLAB_TRACE_FD names.
+`--tied` also when its standard input closes, which happens when the process that started it ends in any way.
+Transitions go as framed trace records to the descriptor that SLSLAB_TRACE_FD names.
 """
 
 import argparse
@@ -21,12 +21,12 @@ import boto3
 import botocore.config
 import uvicorn
 
-from slslab.configuration import REGION
-from slslab.limits import lambda_limits
+from slslab.aws.arns import REGION
+from slslab.aws.limits import lambda_limits
 from slslab.statemachines.api import StatesApi
-from slslab.statemachines.executions import Limits, Machines
-from slslab.statemachines.interpreter import Quotas, prepare
-from slslab_workers.events import environment_sink
+from slslab.statemachines.executions import Machines
+from slslab.statemachines.interpreter import prepare
+from slslab_workers.channels.events import environment_sink
 
 ENDINGS = (signal.SIGINT, signal.SIGTERM)
 # A function runs up to 900 s, and may wait for the host's memory before; AWS puts no limit of its own on a Task.
@@ -36,16 +36,14 @@ CONNECTIONS = 1000
 
 def main() -> None:
     """Serve until a signal or the end of standard input."""
-    # Threads inherit it: the signals wait for `sigwait` below.
+    # Threads inherit it: the signals stay pending for `sigwait` below.
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDINGS)
     options = _options()
     limits = lambda_limits().changed(**json.loads(options.limits))
     listener = _listener(options)
     endpoint = "http://{}:{}".format(*listener.getsockname())
-    quotas = Quotas(limits.state_payload_bytes, limits.map_concurrency)
-    prepare(_client(options.lambda_endpoint), quotas)
-    own = Limits(limits.definition_bytes, limits.state_payload_bytes, limits.history_events)
-    machines = Machines(own, _recorder())
+    prepare(_client(options.lambda_endpoint), limits)
+    machines = Machines(limits, _recorder())
     server = uvicorn.Server(
         uvicorn.Config(
             StatesApi(machines).application(),
@@ -65,7 +63,7 @@ def main() -> None:
     server.should_exit = True
     serving.join()
     machines.close()
-    # Calls of Lambda may be under way for many minutes, and nothing is left to be told.
+    # Calls of Lambda may be under way for many minutes, and there is nothing left to record.
     os._exit(0)
 
 
@@ -108,7 +106,7 @@ def _client(endpoint: str) -> Any:
 
 
 def _recorder() -> Callable[[dict[str, Any]], None]:
-    """Where transitions go; nowhere without a descriptor. One record at a time, so that frames stay whole."""
+    """Return what writes transitions to the trace, one at a time, so that frames stay whole; or drops them."""
     if "SLSLAB_TRACE_FD" not in os.environ:
         return lambda _record: None
     sink, lock = environment_sink(), threading.Lock()

@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from slslab.service_errors import ServiceError, constraint
+from slslab.aws.errors import ServiceError, constraint
 from slslab.statemachines.executions import Execution, Machine, Machines
 from slslab.statemachines.interpreter import failure, success
 
@@ -54,7 +54,7 @@ class StatesApi:
         }
 
     def application(self) -> Starlette:
-        """The ASGI application."""
+        """Return the ASGI application."""
         return Starlette(routes=[Route("/", self._answer, methods=["POST"])])
 
     async def _answer(self, request: Request) -> Response:
@@ -68,20 +68,20 @@ class StatesApi:
     def _call(self, operation: str, body: bytes) -> tuple[int, dict[str, Any]]:
         try:
             if operation not in self._operations:
-                message = f"slslab emulates no operation {operation or 'without X-Amz-Target'} of Step Functions"
+                message = f"slslab does not emulate Step Functions' operation {operation or 'without X-Amz-Target'}"
                 raise ServiceError(400, "UnknownOperationException", message)
             return 200, self._operations[operation](_members(operation, body))
         except ServiceError as error:
             return error.status, {"__type": error.error_type, "message": error.message}
-        except Exception as error:  # a defect of ours, in the shape of AWS's own
+        except Exception as error:  # a defect of ours, in the form of AWS's own
             return 500, {"__type": "InternalServerError", "message": f"{type(error).__name__}: {error}"}
 
     def _create(self, members: Members) -> dict[str, Any]:
         if members.get("type", "STANDARD") != "STANDARD":
-            message = "slslab emulates state machines of type STANDARD alone"
+            message = "slslab emulates only state machines of type STANDARD"
             raise ServiceError(400, "StateMachineTypeNotSupported", message)
         if members.get("publish"):
-            raise ServiceError(400, "ValidationException", "slslab emulates no versions of state machines")
+            raise ServiceError(400, "ValidationException", "slslab does not emulate versions of state machines")
         machine = self._machines.create(
             members["name"], members["definition"], members["roleArn"], {**SETTINGS, **_settings(members)}
         )
@@ -162,18 +162,18 @@ def _settings(members: Members) -> dict[str, Any]:
 
 
 def _described(machine: Machine) -> dict[str, Any]:
-    own = {"stateMachineArn": machine.arn, "name": machine.name, "definition": machine.definition}
+    identity = {"stateMachineArn": machine.arn, "name": machine.name, "definition": machine.definition}
     revision = {"revisionId": machine.revision} if machine.revision else {}
-    return {**own, "roleArn": machine.role, **machine.settings, **revision}
+    return {**identity, "roleArn": machine.role, **machine.settings, **revision}
 
 
 def _listed(machine: Machine) -> dict[str, Any]:
-    named = {"stateMachineArn": machine.arn, "name": machine.name}
-    return {**named, "type": "STANDARD", "creationDate": machine.created}
+    identity = {"stateMachineArn": machine.arn, "name": machine.name}
+    return {**identity, "type": "STANDARD", "creationDate": machine.created}
 
 
 def _shown(execution: Execution) -> dict[str, Any]:
-    """What ListExecutions tells of an execution."""
+    """Return the members of an execution in ListExecutions."""
     document: dict[str, Any] = {
         "executionArn": execution.arn,
         "stateMachineArn": execution.machine.arn,
@@ -195,7 +195,7 @@ def _page(items: Sequence[Any], members: Members) -> tuple[Sequence[Any], dict[s
 
 
 def _bounds(members: Members) -> tuple[int, int]:
-    """Where a page begins, and its size; 0 asks for the default."""
+    """Return where a page begins, and its size; 0 in the request asks for the default."""
     size = members.get("maxResults") or PAGE
     if size > LARGEST_PAGE:
         raise constraint(size, "maxResults", f"Member must have value less than or equal to {LARGEST_PAGE}")
@@ -210,7 +210,7 @@ def _following(position: int, more: bool) -> dict[str, Any]:
 
 
 def _members(operation: str, body: bytes) -> dict[str, Any]:
-    """The members of a request, of the types and with the lengths that AWS's model of the operation gives them."""
+    """Return the members of a request, checked for types and lengths by AWS's model of the operation."""
     try:
         members = json.loads(body or b"{}")
     except (ValueError, RecursionError) as error:
@@ -218,12 +218,12 @@ def _members(operation: str, body: bytes) -> dict[str, Any]:
     if not isinstance(members, dict):
         raise ServiceError(400, "SerializationException", "The request body must be a JSON object")
     members = {key: value for key, value in members.items() if value is not None}
-    if found := ParamValidator().validate(members, _input_shape(operation)).generate_report():
-        raise ServiceError(400, "ValidationException", f"1 validation error detected: {found.splitlines()[0]}")
+    if problems := ParamValidator().validate(members, _input_shape(operation)).generate_report():
+        raise ServiceError(400, "ValidationException", f"1 validation error detected: {problems.splitlines()[0]}")
     return members
 
 
 @cache
 def _input_shape(operation: str) -> Any:
-    """The input of an operation in botocore's model of Step Functions."""
+    """Return the shape of an operation's input in botocore's model of Step Functions."""
     return botocore.session.Session().get_service_model("stepfunctions").operation_model(operation).input_shape

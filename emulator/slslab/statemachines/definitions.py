@@ -1,7 +1,7 @@
-"""Is this a state machine? What AWS refuses at CreateStateMachine, and what this emulator has not.
+"""Checks of a state machine's definition: what AWS refuses at CreateStateMachine, and what is not emulated.
 
 AWS's validation answers `Invalid State Machine Definition: '<code>: <what> at <where>'` (InvalidDefinition).
-https://states-language.net/spec.html has the rules. The codes are those of ValidateStateMachineDefinition's
+The rules are in https://states-language.net/spec.html. The codes are those of ValidateStateMachineDefinition's
 diagnostics, their texts assumed.
 """
 
@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from slslab.service_errors import ServiceError
+from slslab.aws.errors import ServiceError
 
 TYPES = ("Task", "Pass", "Wait", "Choice", "Succeed", "Fail", "Parallel", "Map")
 ENDINGS = ("Succeed", "Fail", "Choice")  # they have neither Next nor End
@@ -22,7 +22,7 @@ RESOURCES = re.compile(
 
 
 def check(definition: str, limit_bytes: int) -> None:
-    """ServiceError (InvalidDefinition) for what is no state machine, or one that this emulator cannot execute."""
+    """Raise ServiceError (InvalidDefinition) for what is not a state machine, or cannot be executed here."""
     if len(definition.encode()) > limit_bytes:
         raise invalid_definition(f"INVALID_DEFINITION_LENGTH: The definition is longer than {limit_bytes} bytes.")
     try:
@@ -34,12 +34,12 @@ def check(definition: str, limit_bytes: int) -> None:
 
 
 def invalid_definition(problem: str) -> ServiceError:
-    """InvalidDefinition, status 400."""
+    """Return InvalidDefinition, status 400."""
     return ServiceError(400, "InvalidDefinition", f"Invalid State Machine Definition: '{problem}'")
 
 
 def _problems(machine: Any, where: str, names: set[str]) -> Iterator[str]:
-    """What is wrong with a machine, a branch or an iterator; `names` are the states' in the whole machine so far."""
+    """Yield the problems of a machine, branch or iterator; `names` collects those of the whole machine's states."""
     if not isinstance(machine, dict):
         yield f"SCHEMA_VALIDATION_FAILED: A state machine is an object at {where or '/'}"
         return
@@ -78,7 +78,7 @@ def _state_problems(state: Mapping[str, Any], path: str, names: set[str]) -> Ite
     yield from _language(state, path)
     if kind == "Task" and not RESOURCES.fullmatch(str(state.get("Resource"))):
         yield (
-            f"SCHEMA_VALIDATION_FAILED: slslab emulates Tasks of Lambda functions alone, not {state.get('Resource')} "
+            f"SCHEMA_VALIDATION_FAILED: slslab emulates only Tasks of Lambda functions, not {state.get('Resource')} "
             f"at {path}/Resource"
         )
     if kind == "Parallel":
@@ -94,12 +94,12 @@ def _state_problems(state: Mapping[str, Any], path: str, names: set[str]) -> Ite
         yield from _problems(iterator, f"{path}/{field}", names)
         config = iterator.get("ProcessorConfig") if isinstance(iterator, dict) else None
         if isinstance(config, dict) and config.get("Mode") == "DISTRIBUTED":
-            yield f"SCHEMA_VALIDATION_FAILED: slslab emulates Map in inline mode alone at {path}/{field}"
+            yield f"SCHEMA_VALIDATION_FAILED: slslab emulates Map only in inline mode at {path}/{field}"
 
 
 def _language(part: Mapping[str, Any], where: str) -> Iterator[str]:
     if part.get("QueryLanguage", "JSONPath") != "JSONPath":
-        yield f"SCHEMA_VALIDATION_FAILED: slslab emulates the query language JSONPath alone at {where}/QueryLanguage"
+        yield f"SCHEMA_VALIDATION_FAILED: slslab emulates only the query language JSONPath at {where}/QueryLanguage"
 
 
 def _names(target: Any, states: Mapping[str, Any]) -> bool:
@@ -107,7 +107,7 @@ def _names(target: Any, states: Mapping[str, Any]) -> bool:
 
 
 def _targets(state: Mapping[str, Any]) -> Iterator[tuple[Any, str]]:
-    """Every state that may come next, with the field that names it."""
+    """Yield every state that may come next, with the field that names it."""
     for field in ("Next", "Default"):
         if field in state:
             yield state[field], field

@@ -10,26 +10,19 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from slslab.configuration import ACCOUNT, REGION, ROLE
-from slslab.service_errors import ServiceError, constraint
+from slslab.aws.arns import ACCOUNT, REGION
+from slslab.aws.errors import ServiceError, constraint
+from slslab.aws.limits import Limits
+from slslab.lambda_.configuration import ROLE
 from slslab.statemachines.definitions import check
 from slslab.statemachines.history import History, Transition, transition_event
-from slslab.statemachines.interpreter import Identity, Run, parse
+from slslab.statemachines.interpreter import Run, parse
 
 PREFIX = f"arn:aws:states:{REGION}:{ACCOUNT}"
 # documented: API_StartExecution.html: "A name must not contain" white space, brackets, wildcards, special and control
 # characters.
 NAME = re.compile(r"[^\s<>{}\[\]?*\"#%\\^|~`$&,;:/\x00-\x1f\x7f-\x9f]{1,80}")
 Record = Callable[[dict[str, Any]], None]
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Step Functions' limits: bytes of a definition and of a payload, events of a history."""
-
-    definition_bytes: int
-    payload_bytes: int
-    history_events: int
 
 
 @dataclass(frozen=True)
@@ -65,7 +58,18 @@ class Execution:
             record(transition_event(name, document, transition))
 
         self.history = History(limits.history_events, emit, lambda: self.run.stop())
-        self.run = Run(machine.program, self._identity(), document, self.history)
+        started = self.started.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        context = {
+            "Execution": {
+                "Id": self.arn,
+                "Input": document,
+                "Name": name,
+                "RoleArn": machine.role,
+                "StartTime": started,
+            },
+            "StateMachine": {"Id": machine.arn, "Name": machine.name},
+        }
+        self.run = Run(machine.program, context, self.history)
 
     @property
     def arn(self) -> str:
@@ -83,16 +87,13 @@ class Execution:
         return None if self.history.end is None else float(self.history.end["timestamp"])
 
     def ending(self) -> dict[str, Any]:
-        """`output`, or `error` and `cause`, of an execution that has ended."""
+        """Return `output`, or `error` and `cause`, of an execution that has ended."""
         details = [value for value in (self.history.end or {}).values() if isinstance(value, dict)]
         return {key: value for detail in details for key, value in detail.items() if value is not None}
 
-    def _identity(self) -> Identity:
-        return Identity(self.arn, self.name, self.machine.arn, self.machine.name, self.machine.role, self.started)
-
 
 class Machines:
-    """All state machines and executions; thread-safe. `record` gets the trace's transition events."""
+    """All state machines and executions; thread-safe. `record` receives the trace's transition events."""
 
     def __init__(self, limits: Limits, record: Record) -> None:
         self._limits = limits
@@ -102,18 +103,18 @@ class Machines:
         self._executions: dict[str, Execution] = {}
 
     def create(self, name: str, definition: str, role: str, settings: Mapping[str, Any]) -> Machine:
-        """A new machine, or the one that there is if it is the same; ServiceError as CreateStateMachine has it."""
+        """Return a new machine, or an equal one that exists; ServiceError as CreateStateMachine has it."""
         _check_name(name)
-        made = Machine(name, definition, _checked_role(role), self._program(definition), settings)
+        new = Machine(name, definition, _checked_role(role), self._program(definition), settings)
         with self._lock:
-            found = self._machines.setdefault(made.arn, made)
+            machine = self._machines.setdefault(new.arn, new)
         # documented: API_CreateStateMachine.html: role and tags do not count for the idempotency.
-        if (found.definition, found.settings) != (definition, settings):
-            raise ServiceError(409, "StateMachineAlreadyExists", f"State Machine Already Exists: '{found.arn}'")
-        return found
+        if (machine.definition, machine.settings) != (definition, settings):
+            raise ServiceError(409, "StateMachineAlreadyExists", f"State Machine Already Exists: '{machine.arn}'")
+        return machine
 
     def update(self, arn: str, definition: str | None, role: str | None, settings: Mapping[str, Any]) -> Machine:
-        """The machine with these changes, for executions that start from now on."""
+        """Change a machine, for executions that start from now on."""
         program = None if definition is None else self._program(definition)
         with self._lock:
             machine = self._machine(arn)
@@ -129,7 +130,7 @@ class Machines:
             return self._machines[arn]
 
     def delete(self, arn: str) -> None:
-        """Remove a machine if it is there, and its executions with it; those that run end.
+        """Remove a machine if it exists, with its executions; those that run are aborted.
 
         On AWS they end with their next transition, and the machine is there as DELETING until then.
         """
@@ -142,21 +143,21 @@ class Machines:
             execution.history.close("ExecutionAborted", {"executionAbortedEventDetails": {}})
 
     def machine(self, arn: str) -> Machine:
-        """ServiceError (StateMachineDoesNotExist, InvalidArn) if there is none."""
+        """Return a machine; ServiceError (StateMachineDoesNotExist, InvalidArn) if there is none."""
         with self._lock:
             return self._machine(arn)
 
     def machines(self) -> list[Machine]:
-        """All machines, oldest first."""
+        """Return all machines, oldest first."""
         with self._lock:
             return sorted(self._machines.values(), key=lambda machine: machine.created)
 
     def start(self, arn: str, name: str | None, text: str) -> Execution:
-        """Start an execution; the one of this name, if it runs with the same input."""
+        """Start an execution, or return the one of this name if it runs with the same input."""
         name = name if name is not None else str(uuid.uuid4())
         _check_name(name)
-        if len(text.encode()) > self._limits.payload_bytes:
-            rule = f"Member must have length less than or equal to {self._limits.payload_bytes}"
+        if len(text.encode()) > self._limits.state_payload_bytes:
+            rule = f"Member must have length less than or equal to {self._limits.state_payload_bytes}"
             raise constraint("...", "input", rule)
         try:
             json.loads(text)
@@ -164,16 +165,16 @@ class Machines:
             message = f"Invalid State Machine Execution Input: '{error}'"
             raise ServiceError(400, "InvalidExecutionInput", message) from error
         with self._lock:
-            execution = Execution(self._machine(arn), name, text, self._limits, self._record)
-            found = self._executions.setdefault(execution.arn, execution)
-        if found is execution:
-            threading.Thread(target=execution.run.evaluate, name=f"execution-{name}", daemon=True).start()
-        elif found.status != "RUNNING" or found.input != text:
-            raise ServiceError(400, "ExecutionAlreadyExists", f"Execution Already Exists: '{found.arn}'")
-        return found
+            new = Execution(self._machine(arn), name, text, self._limits, self._record)
+            execution = self._executions.setdefault(new.arn, new)
+        if execution is new:
+            threading.Thread(target=new.run.evaluate, name=f"execution-{name}", daemon=True).start()
+        elif execution.status != "RUNNING" or execution.input != text:
+            raise ServiceError(400, "ExecutionAlreadyExists", f"Execution Already Exists: '{execution.arn}'")
+        return execution
 
     def execution(self, arn: str) -> Execution:
-        """ServiceError (ExecutionDoesNotExist, InvalidArn) if there is none."""
+        """Return an execution; ServiceError (ExecutionDoesNotExist, InvalidArn) if there is none."""
         _check_arn(arn, "execution")
         with self._lock:
             if arn not in self._executions:
@@ -181,19 +182,19 @@ class Machines:
             return self._executions[arn]
 
     def executions(self, arn: str | None = None, status: str | None = None) -> list[Execution]:
-        """Executions of a machine (or all), of a status (or any), the latest first."""
+        """Return the executions of a machine (or all) in a status (or any), the latest first."""
         with self._lock:
-            found = list(self._executions.values())
-        chosen = [e for e in found if arn in (None, e.machine.arn) and status in (None, e.status)]
+            executions = list(self._executions.values())
+        chosen = [e for e in executions if arn in (None, e.machine.arn) and status in (None, e.status)]
         return sorted(chosen, key=lambda execution: execution.started, reverse=True)
 
-    def answer(self, tell: Callable[[Run], bool]) -> None:
-        """Hand a task token's news to the execution that waits for it; ServiceError (InvalidToken) if none does."""
-        if not any(tell(execution.run) for execution in self.executions(status="RUNNING")):
+    def answer(self, report: Callable[[Run], bool]) -> None:
+        """Report on a task token to the execution that waits for it; ServiceError (InvalidToken) if none does."""
+        if not any(report(execution.run) for execution in self.executions(status="RUNNING")):
             raise ServiceError(400, "InvalidToken", "Invalid Token: 'Invalid token'")
 
     def close(self) -> None:
-        """End every execution, so that the trace has what was at work."""
+        """Abort every execution, so that the trace has the transitions that were at work."""
         for execution in self.executions(status="RUNNING"):
             execution.history.close("ExecutionAborted", {"executionAbortedEventDetails": {}})
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from slslab.statemachines import ENTERED
+from slslab_workers.trace.event import Event
 
 EXITED = "StateExited"
 STATUSES = {
@@ -19,7 +20,7 @@ DATA = ("input", "output")
 
 
 class ExecutionOver(Exception):
-    """The execution has ended, and nothing more is to happen in it."""
+    """The execution has ended, and nothing more may happen in it."""
 
 
 @dataclass
@@ -32,14 +33,16 @@ class Transition:
     attempted: bool = False
     failed: bool = False
     invocation: str = ""
+    # The function that a Task's attempt invoked, where it is read from GetExecutionHistory.
+    function: str = ""
 
 
 class History:
     """Events in order, until a terminal one closes it; the interpreter's event manager.
 
-    `limit` is the greatest number of events: the last one is then ExecutionFailed. `record` gets every transition when
-    it has ended; `over` is called once, when the execution has ended otherwise than by its interpreter.
-    A state is known by the interpreter's context, which is the same object from the state's entering to its exit.
+    `limit` is the maximum number of events: the last one is then ExecutionFailed. `record` receives every transition
+    that has ended; `over` is called once, when something else than its interpreter has ended the execution.
+    A state is identified by the interpreter's context, which is the same object from the state's entry to its exit.
     """
 
     def __init__(self, limit: int, record: Callable[[Transition], None], over: Callable[[], None]) -> None:
@@ -50,7 +53,7 @@ class History:
         self._over = over
         self._lock = threading.Lock()
         self._open: dict[Any, Transition] = {}
-        # The context of the state that an event happened in, by the event's number.
+        # By the number of an event, the context of its state.
         self._states: dict[int, Any] = {}
 
     @property
@@ -71,7 +74,7 @@ class History:
         with self._lock:
             if self.end is not None:
                 if kind in STATUSES:
-                    return int(self.end["id"])  # it had two ends, and the first counts
+                    return int(self.end["id"])  # of two ends the first counts
                 raise ExecutionOver
             full = kind not in STATUSES and len(self.events) == self._limit - 1
             if full:
@@ -98,7 +101,7 @@ class History:
         return True
 
     def attempt(self, context: Any) -> None:
-        """An attempt at the work of a state begins; the second and every further one is a transition of its own."""
+        """Begin an attempt at the work of a state; the second and every further one is a transition of its own."""
         with self._lock:
             if (transition := self._open.get(context)) is None:
                 return
@@ -108,21 +111,21 @@ class History:
             transition.attempted = True
 
     def attempt_failed(self, context: Any) -> None:
-        """The attempt that began last has failed."""
+        """Mark the attempt that began last as failed."""
         with self._lock:
             if (transition := self._open.get(context)) is not None:
                 transition.failed = True
                 transition.end_ns = time.monotonic_ns()
 
     def invoked(self, context: Any, request_id: str) -> None:
-        """The Lambda invocation that a Task's attempt was; `context` is the attempt's."""
+        """Note the Lambda invocation of a Task's attempt; `context` is the attempt's."""
         with self._lock:
             transition = self._open.get(self._states.get(context.source_event_id))
             if transition is not None:
                 transition.invocation = request_id
 
     def page(self, first: int, size: int, *, backwards: bool, data: bool) -> list[dict[str, Any]]:
-        """`size` events from the one at this position on, in or against their order, with or without their data."""
+        """Return `size` events from this position on, in or against their order, with or without their data."""
         with self._lock:
             events = (self.events[::-1] if backwards else self.events)[first : first + size]
         return events if data else [_without_data(event) for event in events]
@@ -131,7 +134,7 @@ class History:
         number = self._add(kind, details, context.source_event_id)
         if kind.endswith(ENTERED):
             self._open[context] = Transition(details["stateEnteredEventDetails"]["name"], time.monotonic_ns())
-        # What happens in an attempt has a context of its own, and follows an event of the state's.
+        # Events of an attempt have a context of their own, and follow an event of the state's.
         self._states[number] = context if context in self._open else self._states.get(context.source_event_id)
         if kind.endswith(EXITED):
             transition = self._open.pop(context)
@@ -142,8 +145,8 @@ class History:
     def _add(self, kind: str, details: Mapping[str, Any], previous: int) -> int:
         number = len(self.events) + 1
         # Milliseconds, as AWS keeps them; on the wire timestamps are seconds.
-        own = {"id": number, "previousEventId": previous, "type": kind, "timestamp": round(time.time(), 3)}
-        self.events.append({**details, **own})
+        header = {"id": number, "previousEventId": previous, "type": kind, "timestamp": round(time.time(), 3)}
+        self.events.append({**details, **header})
         if kind in STATUSES:
             self.end = self.events[-1]
             for transition in self._open.values():
@@ -163,30 +166,26 @@ def _without_data(event: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def transition_event(execution: str, document: Any, transition: Transition) -> dict[str, Any]:
-    """The trace's record of a transition of an execution with this input (docs/trace.md)."""
+    """Return the trace's record of a transition of an execution with this input (docs/trace.md)."""
     worker, epoch = labels(document)
-    return {
-        "op": "transition",
-        "phase": "other",
-        "start_ns": transition.start_ns,
-        "end_ns": transition.end_ns,
-        "cpu_ns": 0,
-        "bytes": 0,
-        "requests": 1,
-        "resource": f"{execution}/{transition.state}",
-        "etag": None,
-        "overhead": False,
-        "failed": transition.failed,
-        "run": "",
-        "worker": worker,
-        "epoch": epoch,
-        "step": -1,
-        "invocation": transition.invocation,
-    }
+    event = Event(
+        op="transition",
+        phase="other",
+        start_ns=transition.start_ns,
+        end_ns=transition.end_ns,
+        requests=1,
+        resource=f"{execution}/{transition.state}",
+        overhead=False,
+        failed=transition.failed,
+        worker=worker,
+        epoch=epoch,
+        invocation=transition.invocation,
+    )
+    return event.record()
 
 
 def labels(document: Any) -> tuple[int, int]:
-    """Worker and epoch out of an execution's input, -1 where there are none."""
-    found = document if isinstance(document, dict) else {}
-    worker, epoch = (value if type(value := found.get(key)) is int else -1 for key in ("rank", "epoch"))
+    """Return worker and epoch out of an execution's input, -1 where there are none."""
+    fields = document if isinstance(document, dict) else {}
+    worker, epoch = (value if type(value := fields.get(key)) is int else -1 for key in ("rank", "epoch"))
     return worker, epoch

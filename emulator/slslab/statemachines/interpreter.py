@@ -1,4 +1,4 @@
-"""The only place that knows moto: its interpreter of the Amazon States Language, and the seams where it meets us.
+"""The only module that uses moto: its interpreter of the Amazon States Language, and the seams to our code.
 
 moto's interpreter would call Lambda at moto's own port. Everything below replaces an attribute of one of its modules or
 classes; `prepare` does so once per process. Tested with the version in constraints.txt.
@@ -7,8 +7,8 @@ classes; `prepare` does so once per process. Tested with the version in constrai
 import copy
 import json
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -34,11 +34,11 @@ from moto.stepfunctions.parser.asl.eval.environment import Environment
 from moto.stepfunctions.parser.asl.eval.evaluation_details import AWSExecutionDetails
 from moto.stepfunctions.parser.asl.eval.event.event_manager import EventHistoryContext
 from moto.stepfunctions.parser.asl.eval.program_state import ProgramTimedOut
-from moto.stepfunctions.parser.asl.eval.states import ContextObjectData, ExecutionData, StateMachineData
 from moto.stepfunctions.parser.asl.parse.asl_parser import AmazonStateLanguageParser
 
-from slslab.configuration import ACCOUNT, REGION
-from slslab.service_errors import ServiceError
+from slslab.aws.arns import ACCOUNT, REGION
+from slslab.aws.errors import ServiceError
+from slslab.aws.limits import Limits
 from slslab.statemachines.definitions import invalid_definition
 from slslab.statemachines.history import History
 
@@ -56,39 +56,25 @@ class TaskFailure(Exception):
 
 
 class Late(Exception):
-    """The answer to a call that nobody waits for any more."""
+    """The answer to a call whose execution has ended meanwhile."""
 
 
-@dataclass(frozen=True)
-class Quotas:
-    """Bytes of a state's input or output, and concurrent iterations of an inline Map."""
-
-    payload_bytes: int
-    map_concurrency: int
-
-
-def prepare(lambda_client: Any, limits: Quotas) -> None:
-    """Lead moto's interpreter to this client of Lambda, and hold it to these limits."""
-    logging.getLogger("moto").setLevel(logging.CRITICAL)  # what fails stands in the execution's history
-    quotas.MAX_STATE_SIZE_UTF8_BYTES = limits.payload_bytes + 1  # it compares by less than
+def prepare(lambda_client: Any, limits: Limits) -> None:
+    """Make moto's interpreter call Lambda by this client, and enforce these limits."""
+    logging.getLogger("moto").setLevel(logging.CRITICAL)  # failures are in the execution's history
+    quotas.MAX_STATE_SIZE_UTF8_BYTES = limits.state_payload_bytes + 1  # it compares by less than
 
     def function(env: Any, parameters: dict[str, Any], **_: Any) -> None:
-        """A Task whose resource is a function's ARN: its result is the payload alone."""
-        try:
-            response = _invoke(lambda_client, env, parameters, limits.payload_bytes)
+        """Evaluate a Task whose resource is a function's ARN: its result is the payload alone."""
+        with _failing(env, "LambdaFunctionFailed", "lambdaFunctionFailedEventDetails"):
+            response = _invoke(lambda_client, env, parameters, limits.state_payload_bytes)
             env.stack.append({"Payload": response["Payload"]})
-        except TaskFailure as failure:
-            details = {"error": failure.error, "cause": failure.cause}
-            raise _failure(env, failure, "LambdaFunctionFailed", "lambdaFunctionFailedEventDetails", details) from None
 
     def service(state: Any, env: Any, normalised_parameters: dict[str, Any], **_: Any) -> None:
-        """A Task of the integration `lambda:invoke`: its result is the API's response."""
-        try:
-            env.stack.append(_invoke(lambda_client, env, normalised_parameters, limits.payload_bytes))
-        except TaskFailure as failure:
-            where = {"resource": state.resource.api_action, "resourceType": state.resource.service_name}
-            details = {"error": failure.error, "cause": failure.cause, **where}
-            raise _failure(env, failure, "TaskFailed", "taskFailedEventDetails", details) from None
+        """Evaluate a Task of the integration `lambda:invoke`: its result is the API's response."""
+        resource = {"resource": state.resource.api_action, "resourceType": state.resource.service_name}
+        with _failing(env, "TaskFailed", "taskFailedEventDetails", resource):
+            env.stack.append(_invoke(lambda_client, env, normalised_parameters, limits.state_payload_bytes))
 
     lambda_eval_utils.execute_lambda_function_integration = function
     state_task_service_lambda.StateTaskServiceLambda._eval_service_task = service
@@ -100,48 +86,29 @@ def prepare(lambda_client: Any, limits: Quotas) -> None:
 
 
 def parse(definition: str) -> Any:
-    """The program of a definition; ServiceError (InvalidDefinition) for one that the interpreter does not take."""
+    """Parse a definition into a program; ServiceError (InvalidDefinition) if the interpreter does not accept it."""
     try:
         return AmazonStateLanguageParser.parse(definition)[0]
-    except Exception as error:  # its preprocessor raises whatever it meets
+    except Exception as error:  # its preprocessor raises errors of any type
         raise invalid_definition(f"SCHEMA_VALIDATION_FAILED: {error}") from error
 
 
-@dataclass(frozen=True)
-class Identity:
-    """An execution and its machine by ARN and name."""
-
-    execution_arn: str
-    execution_name: str
-    machine_arn: str
-    machine_name: str
-    role_arn: str
-    started: datetime
-
-
 class Run:
-    """One evaluation of a program."""
+    """One evaluation of a program.
 
-    def __init__(self, program: Any, identity: Identity, document: Any, history: History) -> None:
+    `context` is the execution's Context object, as states read it under `$$`.
+    https://docs.aws.amazon.com/step-functions/latest/dg/input-output-contextobject.html
+    """
+
+    def __init__(self, program: Any, context: dict[str, Any], history: History) -> None:
         # Parsing takes twenty times as long as copying, and evaluation writes into a program.
         self._program = copy.deepcopy(program)
         self._history = history
-        self._input = document
-        self._identity = identity
-        started = identity.started.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        self._execution = context["Execution"]
         self._environment = Environment(
-            aws_execution_details=AWSExecutionDetails(ACCOUNT, REGION, identity.role_arn),
+            aws_execution_details=AWSExecutionDetails(ACCOUNT, REGION, self._execution["RoleArn"]),
             execution_type=StateMachineType.STANDARD,
-            context=ContextObjectData(
-                Execution=ExecutionData(
-                    Id=identity.execution_arn,
-                    Input=document,
-                    Name=identity.execution_name,
-                    RoleArn=identity.role_arn,
-                    StartTime=started,
-                ),
-                StateMachine=StateMachineData(Id=identity.machine_arn, Name=identity.machine_name),
-            ),
+            context=context,
             event_history_context=EventHistoryContext.of_program_start(),
             cloud_watch_logging_session=None,
             activity_store={},
@@ -151,46 +118,46 @@ class Run:
     def evaluate(self) -> None:
         """Run to the end of the program, its time-out or a stop."""
         context = self._environment.event_history_context
-        details = {"input": json.dumps(self._input), "inputDetails": {"truncated": False}}
-        details["roleArn"] = self._identity.role_arn
+        details = {"input": json.dumps(self._execution["Input"]), "inputDetails": {"truncated": False}}
+        details["roleArn"] = self._execution["RoleArn"]
         self._history.add_event(
             context, "ExecutionStarted", {"executionStartedEventDetails": details}, update_source_event_id=False
         )
         self._program.eval(self._environment)
         if isinstance(self._environment.program_state(), ProgramTimedOut):
             self._history.add_event(context, "ExecutionTimedOut", {"executionTimedOutEventDetails": {}})
-        utils.TMP_THREADS.clear()  # moto keeps every thread that it ever started
+        utils.TMP_THREADS.clear()  # moto keeps every thread that it has started
 
     def stop(self) -> None:
-        """Have everything that still evaluates end; invocations of Lambda go on, as on AWS."""
+        """End what still evaluates; invocations of Lambda go on, as on AWS."""
         self._environment.set_stop(stop_date=datetime.now(UTC), error=None, cause=None)
 
     def answer(self, token: str, outcome: Callable[[str], Any]) -> bool:
-        """Answer a Task that waits for this token; False if there is none, ServiceError if it waits no longer."""
+        """Answer a Task that waits for this token; False if there is none, ServiceError if it no longer waits."""
         try:
             return bool(self._environment.callback_pool_manager.notify(callback_id=token, outcome=outcome(token)))
         except CallbackNotifyConsumerError as error:
             raise _no_longer(error) from error
 
     def heartbeat(self, token: str) -> bool:
-        """Tell a Task that waits for this token that its worker lives; as `answer`."""
+        """Report to a Task that waits for this token that its worker still runs; errors as for `answer`."""
         pool = self._environment.callback_pool_manager
         if pool.get(token) is None:
             return False
         try:
-            pool.heartbeat(callback_id=token)  # it says no if the Task has no HeartbeatSeconds
+            pool.heartbeat(callback_id=token)  # it returns False if the Task has no HeartbeatSeconds
             return True
         except CallbackNotifyConsumerError as error:
             raise _no_longer(error) from error
 
 
 def success(output: str) -> Callable[[str], Any]:
-    """The outcome of a Task that succeeded, for its token."""
+    """Return the outcome of a Task that succeeded, for its token."""
     return lambda token: CallbackOutcomeSuccess(callback_id=token, output=output)
 
 
 def failure(error: str, cause: str) -> Callable[[str], Any]:
-    """The outcome of a Task that failed, for its token."""
+    """Return the outcome of a Task that failed, for its token."""
     return lambda token: CallbackOutcomeFailure(callback_id=token, error=error, cause=cause)
 
 
@@ -201,7 +168,7 @@ def _no_longer(error: Exception) -> ServiceError:
 
 
 def _invoke(client: Any, env: Any, parameters: Mapping[str, Any], limit_bytes: int) -> dict[str, Any]:
-    """The response of Lambda's Invoke as an integration returns it; TaskFailure with AWS's name of the error."""
+    """Return the response of Lambda's Invoke as an integration does; TaskFailure with AWS's name of the error."""
     size = len(parameters["Payload"]) if "Payload" in parameters else 0
     if size > limit_bytes:
         cause = "The state/task's input has a size exceeding the maximum number of bytes service limit."
@@ -233,12 +200,15 @@ def _json(payload: str) -> Any:
     try:
         return json.loads(payload)
     except ValueError:
-        return payload  # of an Event invocation: nothing
+        return payload  # empty, of an Event invocation
 
 
 def _function_error(document: Any, payload: str) -> TaskFailure:
-    """documented: concepts-error-handling.html: the error is the function's `errorType`, such as Sandbox.Timedout, and
-    Lambda.Unknown where there is none; its cause is the payload."""
+    """Return the failure of a function.
+
+    documented: concepts-error-handling.html: the error is the function's `errorType`, such as Sandbox.Timedout, and
+    Lambda.Unknown where there is none; its cause is the payload.
+    """
     error = document.get("errorType") if isinstance(document, dict) else None
     if isinstance(error, str) and error:
         return TaskFailure(error, payload)
@@ -249,7 +219,7 @@ def _function_error(document: Any, payload: str) -> TaskFailure:
 
 
 def _refused(error: ClientError) -> TaskFailure:
-    """Lambda refused the invocation: its error with the prefix `Lambda.`, and the details in the cause."""
+    """Return the failure of an invocation that Lambda refused: error prefixed by `Lambda.`, details in the cause."""
     response: Any = error.response
     code, metadata = response["Error"]["Code"], response["ResponseMetadata"]
     code = code if code.endswith("Exception") else f"{code}Exception"
@@ -260,16 +230,24 @@ def _refused(error: ClientError) -> TaskFailure:
     return TaskFailure(f"Lambda.{code}", cause)
 
 
-def _failure(env: Any, failure: TaskFailure, kind: str, key: str, details: Mapping[str, Any]) -> Any:
-    event = FailureEvent(
-        env=env, error_name=CustomErrorName(failure.error), event_type=kind, event_details={key: details}
-    )
-    return FailureEventException(failure_event=event)
+@contextmanager
+def _failing(env: Any, kind: str, key: str, further: Mapping[str, Any] | None = None) -> Iterator[None]:
+    """Turn a TaskFailure into an event of this type, with its details and further ones under this key."""
+    try:
+        yield
+    except TaskFailure as failure:
+        details = {"error": failure.error, "cause": failure.cause, **(further or {})}
+        event = FailureEvent(
+            env=env, error_name=CustomErrorName(failure.error), event_type=kind, event_details={key: details}
+        )
+        raise FailureEventException(failure_event=event) from None
 
 
 def _observed(evaluate: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
-    """Attempts as the history counts them; and no word of a state that was ended meanwhile: the execution was stopped
-    or timed out, or a sibling branch failed."""
+    """Report attempts to the history, and nothing of a state that was ended meanwhile.
+
+    It is ended if the execution is stopped or times out, or a sibling branch fails.
+    """
 
     def observed(state: Any, env: Any) -> None:
         env.event_manager.attempt(env.event_history_context)
@@ -286,7 +264,7 @@ def _observed(evaluate: Callable[[Any, Any], None]) -> Callable[[Any, Any], None
 
 
 def _terminal_aware(evaluate: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
-    """`States.ALL` does not match the errors that AWS calls terminal."""
+    """Keep `States.ALL` from matching the errors that AWS calls terminal."""
 
     def aware(declaration: Any, env: Any) -> None:
         terminal = env.stack[-1].error_name in UNCATCHABLE
@@ -299,7 +277,7 @@ def _terminal_aware(evaluate: Callable[[Any, Any], None]) -> Callable[[Any, Any]
 
 
 def _bounded(evaluate: Callable[[Any, Any], None], limit: int) -> Callable[[Any, Any], None]:
-    """An inline Map runs up to 40 iterations at once, whatever its MaxConcurrency is (0 means no bound of its own)."""
+    """Run up to 40 iterations of an inline Map at once, whatever its MaxConcurrency (0: no limit of its own)."""
 
     def bounded(component: Any, env: Any) -> None:
         evaluation = env.stack[-1]

@@ -17,7 +17,7 @@ from slslab.tensordb.trace import reporter
 UNITS = {"": 1, "b": 1, "k": 1000, "kb": 1024, "m": 1000**2, "mb": 1024**2, "g": 1000**3, "gb": 1024**3}
 MOST_PEERS = 256
 PATIENCE_S = 1.0
-PEER_ENDED = 0  # no signal's number
+PEER_ENDED = 0  # not the number of a signal
 EPILOG = """\
 When every port is open, one line is printed: {"endpoints": ["redis://127.0.0.1:PORT", ...]}, one for each peer.
 SIGTERM and SIGINT end the process; SHUTDOWN on a peer's port ends that peer, and the process with the last one.
@@ -41,15 +41,15 @@ class Parser(argparse.ArgumentParser):
 
 
 def size(text: str) -> int:
-    """Bytes of a size as in redis.conf: 100mb is MiB, 100m is a million bytes; 0 is no limit."""
+    """Parse a size as in redis.conf: 100mb is 100 MiB, 100m is 100 million bytes; 0 is no limit."""
     match = re.fullmatch(r"(\d+)([kmg]?b?)", text.lower())
     if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no size; give for instance 4gb, 512mb or a number of bytes")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size; give for instance 4gb, 512mb or a number of bytes")
     return int(match[1]) * UNITS[match[2]]
 
 
 def within(least: int, most: int) -> "type[int]":
-    """A parser of integers between two bounds."""
+    """Return a parser of integers between two bounds."""
 
     def parse(text: str) -> int:
         if not text.isascii() or not text.isdigit() or not least <= int(text) <= most:
@@ -74,13 +74,13 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         type=within(0, 65535),
         default=0,
         metavar="P",
-        help="port of the first peer, the others' follow it (default: 0, free ones)",
+        help="port of the first peer, the others follow it (default: 0, any free ports)",
     )
     add("--peers", type=within(1, MOST_PEERS), default=1, metavar="N", help="databases (default: %(default)s)")
     add(
         "--password",
         default=os.environ.get("TENSORDB_PASSWORD"),
-        help="what clients must give by AUTH (default: TENSORDB_PASSWORD, which `ps` does not show)",
+        help="password that clients must send by AUTH (default: TENSORDB_PASSWORD, which `ps` does not show)",
     )
     add("--maxmemory", type=size, default=0, metavar="SIZE", help="limit for each peer, as 4gb (default: 0, none)")
     add(
@@ -88,11 +88,15 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         type=within(1, 1024),
         default=1,
         metavar="N",
-        help="torch's threads for one operation (default: 1, with which sums do not depend on the host)",
+        help="torch's threads for one operation (default: 1, so that sums do not depend on the host)",
     )
     add("--no-strict", action="store_true", help="let scripts change and return their inputs, as RedisAI does")
     add("--trace-fd", type=within(0, 1 << 20), metavar="N", help="write trace events to this open descriptor")
-    add("--parent-pipe", action="store_true", help="end when standard input does, that is with whoever started this")
+    add(
+        "--parent-pipe",
+        action="store_true",
+        help="end when standard input closes, as it does with the parent's end",
+    )
     options = parser.parse_args(argv)
     if options.port and options.port + options.peers - 1 > 65535:
         parser.error(f"there are no {options.peers} ports from {options.port} on")
@@ -109,42 +113,42 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Serve until a signal, the end of standard input (`--parent-pipe`) or the last peer's SHUTDOWN."""
-    given = arguments(argv)
-    wait_for_end, tell = _ends()
+    chosen = arguments(argv)
+    wait_for_end, note_end = _ends()
     options = Options(
-        given.host,
-        given.password.encode() if given.password is not None else None,
-        given.maxmemory,
-        Settings(strict=not given.no_strict, threads=given.threads),
+        chosen.host,
+        chosen.password.encode() if chosen.password is not None else None,
+        chosen.maxmemory,
+        Settings(strict=not chosen.no_strict, threads=chosen.threads),
     )
     report = reporter()
     peers: list[Peer] = []
     try:
-        for number in range(given.peers):
-            peers.append(
-                Peer(number, given.port + number if given.port else 0, options, report, lambda: tell(PEER_ENDED))
-            )
+        for number in range(chosen.peers):
+            port = chosen.port + number if chosen.port else 0
+            peers.append(Peer(number, port, options, report, lambda: note_end(PEER_ENDED)))
     except OSError as error:
-        print(f"python -m slslab.tensordb: cannot listen on {given.host}: {error.strerror}", file=sys.stderr)
+        print(f"python -m slslab.tensordb: cannot listen on {chosen.host}: {error.strerror}", file=sys.stderr)
         return 3
     for peer in peers:
         peer.start()
-    if given.parent_pipe:
-        threading.Thread(target=_until_end_of_input, args=(tell,), name="parent", daemon=True).start()
-    print(json.dumps({"endpoints": [f"redis://{given.host}:{peer.port}" for peer in peers]}), flush=True)
+    if chosen.parent_pipe:
+        threading.Thread(target=_until_end_of_input, args=(note_end,), name="parent", daemon=True).start()
+    print(json.dumps({"endpoints": [f"redis://{chosen.host}:{peer.port}" for peer in peers]}), flush=True)
     while not all(peer.closed for peer in peers) and wait_for_end() == PEER_ENDED:
         pass
     for peer in peers:
         peer.close()
     if not all(peer.left(PATIENCE_S) for peer in peers):
-        os._exit(0)  # Python cannot end while a script runs, and nothing is kept
+        os._exit(0)  # Python cannot exit while a script runs, and there is nothing to save
     return 0
 
 
 def _ends() -> tuple[Callable[[], int], Callable[[int], object]]:
-    """How to wait for the next end, of a peer or by a signal, and how to tell of one.
+    """Return a wait for the next end, of a peer or by a signal, and what notes one.
 
-    A pipe, into which Python writes a signal's number at once: a signal that came just before the wait is not lost.
+    Both use a pipe, into which Python writes a signal's number at once: a signal just before the wait is not lost. (A
+    blocked signal would end the process all the same, in one of the threads that numpy has started at its import.)
     """
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
@@ -154,10 +158,10 @@ def _ends() -> tuple[Callable[[], int], Callable[[int], object]]:
     return lambda: os.read(reading, 1)[0], lambda number: os.write(writing, bytes([number]))
 
 
-def _until_end_of_input(tell: Callable[[int], object]) -> None:
+def _until_end_of_input(note_end: Callable[[int], object]) -> None:
     while os.read(0, 4096):
         pass
-    tell(signal.SIGTERM)
+    note_end(signal.SIGTERM)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ Tensors and scripts are immutable, so that the store is locked only while a key 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from slslab.tensordb import scripts
 from slslab.tensordb.replies import OK, Blob, CommandError, Reply, Simple
@@ -17,15 +18,20 @@ NO_SCRIPT = "ERR script key is empty or in a different shard"
 DAG_COMMANDS = (b"AI.TENSORSET", b"AI.TENSORGET", b"AI.SCRIPTEXECUTE")
 
 Get = Callable[[bytes], Tensor]
+V = TypeVar("V", Tensor, Script)
 Put = Callable[[dict[bytes, Tensor]], None]
 
 
-def _load(session: Session, key: bytes) -> Tensor:
+def _stored(session: Session, key: bytes, kind: type[V], complaint: str) -> V:
     with session.store as store:
-        tensor: Tensor | None = store.value(key, Tensor)
-    if tensor is None:
-        raise CommandError(NO_TENSOR)
-    return tensor
+        value: V | None = store.value(key, kind)
+    if value is None:
+        raise CommandError(complaint)
+    return value
+
+
+def _load(session: Session, key: bytes) -> Tensor:
+    return _stored(session, key, Tensor, NO_TENSOR)
 
 
 def _store(session: Session, tensors: dict[bytes, Tensor]) -> None:
@@ -36,11 +42,7 @@ def _store(session: Session, tensors: dict[bytes, Tensor]) -> None:
 
 
 def _script(session: Session, key: bytes) -> Script:
-    with session.store as store:
-        script: Script | None = store.value(key, Script)
-    if script is None:
-        raise CommandError(NO_SCRIPT)
-    return script
+    return _stored(session, key, Script, NO_SCRIPT)
 
 
 @command("ai.tensorset", -4, grows=True, raw=True, unlocked=True)
@@ -55,16 +57,13 @@ def _tensorget(session: Session, args: list[bytes]) -> Reply:
 
 
 def _tensor_reply(tensor: Tensor, words: list[bytes]) -> Reply:
-    wanted = [word.upper() for word in words]
-    if len(set(wanted)) != len(wanted) or not set(wanted) <= {b"META", b"BLOB", b"VALUES"} or len(wanted) > 2:
+    forms = sorted(word.upper() for word in words)
+    if forms not in ([], [b"BLOB"], [b"META"], [b"VALUES"], [b"BLOB", b"META"], [b"META", b"VALUES"]):
         raise CommandError("ERR unsupported data format")
-    if b"BLOB" in wanted and b"VALUES" in wanted:
-        raise CommandError("ERR unsupported data format")
-    form = next((word for word in wanted if word != b"META"), None)
-    meta: list[Reply] = tensor.meta() if b"META" in wanted or not wanted else []
-    if form == b"VALUES":
+    meta: list[Reply] = tensor.meta() if b"META" in forms or not forms else []
+    if b"VALUES" in forms:
         return [*meta, "values", tensor.values()] if meta else tensor.values()
-    if form == b"BLOB" or not wanted:
+    if b"BLOB" in forms or not forms:
         return [*meta, "blob", tensor.blob()] if meta else tensor.blob()
     return meta
 
@@ -90,14 +89,14 @@ def _scriptstore(session: Session, args: list[bytes]) -> Reply:
 
 @command("ai.scriptget", -2)
 def _scriptget(session: Session, args: list[bytes]) -> Reply:
-    wanted = {word.upper() for word in args[1:]} or {b"META", b"SOURCE"}
-    if not wanted <= {b"META", b"SOURCE"}:
+    parts = {word.upper() for word in args[1:]} or {b"META", b"SOURCE"}
+    if not parts <= {b"META", b"SOURCE"}:
         raise CommandError(SYNTAX)
     script = _script(session, args[0])
-    if wanted == {b"SOURCE"}:
+    if parts == {b"SOURCE"}:
         return script.source
     meta: list[Reply] = ["device", "CPU", "tag", script.tag, "Entry Points", list(script.entry_points)]
-    return [*meta, "source", script.source] if b"SOURCE" in wanted else meta
+    return [*meta, "source", script.source] if b"SOURCE" in parts else meta
 
 
 @command("ai.scriptdel", 2)
@@ -108,7 +107,7 @@ def _scriptdel(session: Session, args: list[bytes]) -> Reply:
 
 
 def _counted(args: Sequence[bytes], what: str) -> tuple[list[bytes], list[bytes]]:
-    """The arguments of `n a1 … an`, and those behind."""
+    """Return the arguments a1 to an of `n a1 … an`, and those after them."""
     try:
         count = whole(args[0]) if args else -1
     except CommandError:
@@ -120,7 +119,7 @@ def _counted(args: Sequence[bytes], what: str) -> tuple[list[bytes], list[bytes]
 
 @dataclass(frozen=True)
 class Execution:
-    """The arguments of AI.SCRIPTEXECUTE; `timeout_s` limits the wait for earlier executions, None if there is none."""
+    """The arguments of AI.SCRIPTEXECUTE; `timeout_s` limits the wait for earlier executions, None if not."""
 
     script: bytes
     function: bytes
@@ -132,7 +131,7 @@ class Execution:
 
 
 def parse_execution(args: Sequence[bytes]) -> Execution:
-    """Read the arguments of AI.SCRIPTEXECUTE; CommandError if they are not valid."""
+    """Parse the arguments of AI.SCRIPTEXECUTE; CommandError if they are not valid."""
     sections: dict[bytes, list[bytes]] = {}
     timeout = None
     rest = list(args[2:])
@@ -169,7 +168,7 @@ def _timeout(argument: bytes) -> float:
 
 @command("ai.scriptexecute", -5, grows=True, unlocked=True)
 def _scriptexecute(session: Session, args: list[bytes]) -> Reply:
-    _refuse_transaction(session)
+    _refuse_in_transaction(session)
     execution = parse_execution(args)
     return _in_turn(
         session,
@@ -178,13 +177,13 @@ def _scriptexecute(session: Session, args: list[bytes]) -> Reply:
     )
 
 
-def _refuse_transaction(session: Session) -> None:
+def _refuse_in_transaction(session: Session) -> None:
     if session.executing:
         raise CommandError("ERR Cannot run RedisAI command within a transaction or a LUA script")
 
 
 def _in_turn(session: Session, timeout_s: float | None, work: Callable[[], Reply]) -> Reply:
-    """Do it when what came earlier is done; TIMEDOUT if that takes too long."""
+    """Call `work` when all earlier executions have ended; reply TIMEDOUT if that takes too long."""
     turn = session.store.script_turn
     if not turn.acquire(timeout=-1 if timeout_s is None else timeout_s):
         return Simple("TIMEDOUT")
@@ -195,7 +194,7 @@ def _in_turn(session: Session, timeout_s: float | None, work: Callable[[], Reply
 
 
 def _run(session: Session, execution: Execution, get: Get, put: Put) -> Reply:
-    """Run a script on tensors from `get` and give its outputs to `put`."""
+    """Run a script on tensors from `get` and pass its outputs to `put`."""
     script = _script(session, execution.script)
     if execution.function not in script.entry_points:
         raise CommandError(f"ERR Function does not exist: {execution.function.decode(errors='replace')}")
@@ -231,7 +230,7 @@ class Dag:
 
 
 def parse_dag(args: Sequence[Blob]) -> Dag:
-    """Read the arguments of AI.DAGEXECUTE; CommandError if they are not valid."""
+    """Parse the arguments of AI.DAGEXECUTE; CommandError if they are not valid."""
     steps: list[list[Blob]] = [[]]
     for arg in args:
         if arg == b"|>":
@@ -263,13 +262,13 @@ def parse_dag(args: Sequence[Blob]) -> Dag:
 
 @command("ai.dagexecute", -6, grows=True, raw=True, unlocked=True)
 def _dagexecute(session: Session, args: list[Blob]) -> Reply:
-    _refuse_transaction(session)
+    _refuse_in_transaction(session)
     dag = parse_dag(args)
     return _in_turn(session, dag.timeout_s, lambda: _run_dag(session, dag))
 
 
 def _run_dag(session: Session, dag: Dag) -> Reply:
-    """One reply for each step; after a failed one the others are `NA`, and nothing is persisted."""
+    """Return one reply for each step; after a failed one the others are `NA`, and nothing is persisted."""
     tensors = {key: _load(session, key) for key in dag.load}
     replies: list[Reply] = []
     for step in dag.steps:
@@ -278,15 +277,14 @@ def _run_dag(session: Session, dag: Dag) -> Reply:
         except CommandError as error:
             replies += [error, *[Simple("NA")] * (len(dag.steps) - len(replies) - 1)]
             return replies
-    missing = [key for key in dag.persist if key not in tensors]
-    if missing:
+    if not tensors.keys() >= set(dag.persist):
         raise CommandError("ERR PERSIST key cannot be found in DAG")
     _store(session, {key: tensors[key] for key in dag.persist})
     return replies
 
 
 def _step(session: Session, step: list[Blob], tensors: dict[bytes, Tensor]) -> Reply:
-    """A command of a DAG, whose tensors are the DAG's own."""
+    """Execute a command of a DAG, whose tensors are the DAG's own."""
 
     def get(key: bytes) -> Tensor:
         if key not in tensors:

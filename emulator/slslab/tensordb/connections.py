@@ -5,21 +5,21 @@ import hmac
 import os
 import time
 
-from slslab import __version__
 from slslab.tensordb import session as table
 from slslab.tensordb.globs import matches
 from slslab.tensordb.replies import NULL_ARRAY, OK, CommandError, Reply, Simple
 from slslab.tensordb.resp import MAX_BULK
 from slslab.tensordb.session import SYNTAX, Blocked, Session, command, whole, wrong_arity
+from slslab.version import __version__
 
-# The version in RedisAI's last image, whose commands and replies these are.
+# The version in RedisAI's last image, whose commands and replies are implemented here.
 REDIS_VERSION = "6.2.7"
 STARTED = time.monotonic()
 
 
 def _authenticate(session: Session, user: bytes, password: bytes) -> None:
     expected = session.context.password
-    # Any password will do for a user that has none.
+    # Without a password configured, any is accepted.
     if user != b"default" or (expected is not None and not hmac.compare_digest(password, expected)):
         raise CommandError("WRONGPASS invalid username-password pair or user is disabled.")
     session.authenticated = True
@@ -50,7 +50,7 @@ def _hello(session: Session, args: list[bytes]) -> Reply:
         if protocol not in (2, 3):
             raise CommandError("NOPROTO unsupported protocol version")
     while options:
-        # A pattern takes names also where its guard then fails, so that what is left has one of its own.
+        # A pattern binds its names even if its guard then fails, so the rest has a name of its own.
         match options:
             case [word, user, password, *rest] if word.upper() == b"AUTH":
                 _authenticate(session, user, password)
@@ -156,9 +156,9 @@ def _describe(session: Session) -> bytes:
     )
 
 
-def _unknown_subcommand(name: str, given: bytes) -> CommandError:
+def _unknown_subcommand(name: str, subcommand: bytes) -> CommandError:
     return CommandError(
-        f"ERR Unknown subcommand or wrong number of arguments for '{given[:128].decode(errors='replace')}'. "
+        f"ERR Unknown subcommand or wrong number of arguments for '{subcommand[:128].decode(errors='replace')}'. "
         f"Try {name.upper()} HELP."
     )
 
@@ -186,36 +186,35 @@ def _info(session: Session, args: list[bytes]) -> Reply:
             "db0": f"keys={len(store.table)},expires={sum(e.expires is not None for e in store.table.values())}"
         },
     }
-    wanted = {arg.decode(errors="replace").lower() for arg in args}
+    names = {arg.decode(errors="replace").lower() for arg in args}
     if not store.table:
         sections["keyspace"] = {}
-    if not wanted or wanted & {"all", "default", "everything"}:
-        wanted = set(sections)
+    if not names or names & {"all", "default", "everything"}:
+        names = set(sections)
     return "\r\n".join(
         f"# {name.capitalize()}\r\n" + "".join(f"{field}:{value}\r\n" for field, value in fields.items())
         for name, fields in sections.items()
-        if name in wanted
+        if name in names
     )
 
 
 @command("command", -1)
 def _command(session: Session, args: list[bytes]) -> Reply:
-    subcommand = args[0].upper() if args else b""
-    if subcommand == b"COUNT":
-        return len(table.TABLE)
-    if subcommand == b"DOCS":
-        return {}
-    if subcommand == b"INFO":
-        found = [table.TABLE.get(name.lower()) for name in args[1:]]
-        return [None if entry is None else _row(entry) for entry in found]
-    if subcommand:
-        raise _unknown_subcommand("command", args[0])
-    return [_row(entry) for entry in table.TABLE.values()]
+    match [arg.upper() for arg in args]:
+        case []:
+            return [_row(entry) for entry in table.TABLE.values()]
+        case [b"COUNT", *_]:
+            return len(table.TABLE)
+        case [b"DOCS", *_]:
+            return {}
+        case [b"INFO", *_]:
+            return [_row(table.TABLE.get(name.lower())) for name in args[1:]]
+    raise _unknown_subcommand("command", args[0])
 
 
-def _row(entry: table.Command) -> Reply:
-    """Name, arity, flags, and the places of keys, of which nothing is told."""
-    return [entry.name, entry.arity, [Simple("denyoom")] if entry.grows else [], 0, 0, 0]
+def _row(entry: table.Command | None) -> Reply:
+    """Return name, arity, flags, and the places of keys, which are not given; None for an unknown command."""
+    return None if entry is None else [entry.name, entry.arity, [Simple("denyoom")] if entry.grows else [], 0, 0, 0]
 
 
 @command("config", -2)

@@ -1,5 +1,5 @@
 # ruff: noqa: ARG001 (all handlers have one signature)
-"""Commands about keys, whatever their values: DEL, EXPIRE, SCAN, …"""
+"""Commands about keys with values of any type: DEL, EXPIRE, SCAN, …"""
 
 import heapq
 
@@ -59,8 +59,8 @@ def _rename(session: Session, args: list[bytes]) -> Reply:
 def _scan(session: Session, args: list[bytes]) -> Reply:
     cursor, pattern, count, kind = _scan_options(args)
     table = session.store.table
-    # The cursor is a place in the order of the keys' hashes, so that a key which is there throughout is never missed,
-    # whatever comes and goes meanwhile. Keys of equal hash come together.
+    # The cursor is a place in the order of the keys' hashes, so that a key which exists throughout is never missed,
+    # whatever keys come and go meanwhile. Keys of equal hash come together.
     rest = [key for key in table if _place(key) >= cursor]
     page = heapq.nsmallest(count, rest, key=_place)
     if len(page) < count:
@@ -70,12 +70,12 @@ def _scan(session: Session, args: list[bytes]) -> Reply:
         taken = set(page)
         page += [key for key in rest if _place(key) == last and key not in taken]
         following = last + 1 if len(page) < len(rest) else 0
-    found: list[Reply] = [
+    keys: list[Reply] = [
         key
         for key in page
         if (pattern is None or matches(pattern, key)) and (kind is None or TYPE_NAMES[type(table[key].value)] == kind)
     ]
-    return [str(following), found]
+    return [str(following), keys]
 
 
 def _place(key: bytes) -> int:
@@ -104,15 +104,20 @@ def _scan_options(args: list[bytes]) -> tuple[int, bytes | None, int, str | None
 
 
 def deadline(argument: bytes, unit_ms: int, name: str, since: int | None = None) -> int:
-    """The time of an expiry argument in milliseconds since the epoch, `since` being now if it is none itself."""
+    """Return the time of an expiry argument in milliseconds since the epoch; it counts from `since`, by default now."""
     when = whole(argument) * unit_ms + (milliseconds() if since is None else since)
     if not -(1 << 63) <= when < 1 << 63:
         raise CommandError(f"ERR invalid expire time in '{name}' command")
     return when
 
 
-def _expire_at(session: Session, key: bytes, when: int) -> Reply:
-    store = session.store
+@command("expire", 3, bound={"name": "expire", "unit_ms": 1000})
+@command("pexpire", 3, bound={"name": "pexpire", "unit_ms": 1})
+@command("expireat", 3, bound={"name": "expireat", "unit_ms": 1000, "since": 0})
+@command("pexpireat", 3, bound={"name": "pexpireat", "unit_ms": 1, "since": 0})
+def _expire(session: Session, args: list[bytes], name: str, unit_ms: int, since: int | None = None) -> Reply:
+    store, key = session.store, args[0]
+    when = deadline(args[1], unit_ms, name, since)
     if key not in store.table:
         return 0
     if when <= milliseconds():
@@ -122,43 +127,14 @@ def _expire_at(session: Session, key: bytes, when: int) -> Reply:
     return 1
 
 
-@command("expire", 3)
-def _expire(session: Session, args: list[bytes]) -> Reply:
-    return _expire_at(session, args[0], deadline(args[1], 1000, "expire"))
-
-
-@command("pexpire", 3)
-def _pexpire(session: Session, args: list[bytes]) -> Reply:
-    return _expire_at(session, args[0], deadline(args[1], 1, "pexpire"))
-
-
-@command("expireat", 3)
-def _expireat(session: Session, args: list[bytes]) -> Reply:
-    return _expire_at(session, args[0], deadline(args[1], 1000, "expireat", since=0))
-
-
-@command("pexpireat", 3)
-def _pexpireat(session: Session, args: list[bytes]) -> Reply:
-    return _expire_at(session, args[0], deadline(args[1], 1, "pexpireat", since=0))
-
-
-def _left(session: Session, key: bytes) -> int:
-    """Milliseconds until a key expires; -1 if never, -2 if there is no such key."""
-    entry = session.store.table.get(key)
+@command("ttl", 2, bound={"unit_ms": 1000})
+@command("pttl", 2, bound={"unit_ms": 1})
+def _ttl(session: Session, args: list[bytes], unit_ms: int) -> Reply:
+    """Return the time until a key expires; -1 if never, -2 if there is no such key."""
+    entry = session.store.table.get(args[0])
     if entry is None:
         return -2
-    return -1 if entry.expires is None else max(0, entry.expires - milliseconds())
-
-
-@command("ttl", 2)
-def _ttl(session: Session, args: list[bytes]) -> Reply:
-    left = _left(session, args[0])
-    return left if left < 0 else (left + 500) // 1000
-
-
-@command("pttl", 2)
-def _pttl(session: Session, args: list[bytes]) -> Reply:
-    return _left(session, args[0])
+    return -1 if entry.expires is None else (max(0, entry.expires - milliseconds()) + unit_ms // 2) // unit_ms
 
 
 @command("persist", 2)

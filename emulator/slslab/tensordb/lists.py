@@ -1,4 +1,4 @@
-"""Commands about lists, also those that wait: LPUSH, BRPOP, LMOVE, …"""
+"""Commands about lists, also those that block: LPUSH, BRPOP, LMOVE, …"""
 
 import math
 from collections import deque
@@ -9,76 +9,53 @@ from slslab.tensordb.replies import NULL_ARRAY, OK, CommandError, Reply
 from slslab.tensordb.session import SYNTAX, Blocked, Session, command, whole
 from slslab.tensordb.store import ENTRY_BYTES, Store, Waiter
 
-
-def contents(store: Store, key: bytes) -> deque[bytes]:
-    """The list of a key, an empty one if there is none."""
-    found: deque[bytes] | None = store.value(key, deque)
-    return deque() if found is None else found
+LEFT, RIGHT = {"left": True}, {"left": False}
 
 
 def _push(store: Store, key: bytes, elements: list[bytes], left: bool) -> int:
-    items, entry = store.collection(key, deque)
+    items = store.collection(key, deque)
     (items.extendleft if left else items.extend)(elements)
-    store.settle(key, entry, sum(len(element) + ENTRY_BYTES for element in elements))
+    store.settle(key, _size(elements))
     store.signal(key)
     return len(items)
 
 
 def _pop(store: Store, key: bytes, left: bool) -> bytes | None:
-    entry = store.entry(key, deque)
-    if entry is None:
+    items = store.elements(key, deque)
+    if not items:
         return None
-    items: deque[bytes] = store.value(key, deque)
     element = items.popleft() if left else items.pop()
-    store.settle(key, entry, -len(element) - ENTRY_BYTES)
+    store.settle(key, -len(element) - ENTRY_BYTES)
     return element
 
 
 def _replace(store: Store, key: bytes, items: list[bytes]) -> None:
     """Keep these elements of a list and no others."""
-    entry = store.entry(key, deque)
-    assert entry is not None
-    before = contents(store, key)
+    before = store.elements(key, deque)
     change = _size(items) - _size(before)
     before.clear()
     before.extend(items)
-    store.settle(key, entry, change)
+    store.settle(key, change)
 
 
 def _size(items: list[bytes] | deque[bytes]) -> int:
     return sum(len(item) + ENTRY_BYTES for item in items)
 
 
-@command("lpush", -3, grows=True)
-def _lpush(session: Session, args: list[bytes]) -> Reply:
-    return _push(session.store, args[0], args[1:], left=True)
+@command("lpush", -3, grows=True, bound=LEFT)
+@command("rpush", -3, grows=True, bound=RIGHT)
+def _push_command(session: Session, args: list[bytes], left: bool) -> Reply:
+    return _push(session.store, args[0], args[1:], left)
 
 
-@command("rpush", -3, grows=True)
-def _rpush(session: Session, args: list[bytes]) -> Reply:
-    return _push(session.store, args[0], args[1:], left=False)
+@command("lpushx", -3, grows=True, bound=LEFT)
+@command("rpushx", -3, grows=True, bound=RIGHT)
+def _pushx_command(session: Session, args: list[bytes], left: bool) -> Reply:
+    return _push(session.store, args[0], args[1:], left) if session.store.elements(args[0], deque) else 0
 
 
-@command("lpushx", -3, grows=True)
-def _lpushx(session: Session, args: list[bytes]) -> Reply:
-    return _push(session.store, args[0], args[1:], left=True) if contents(session.store, args[0]) else 0
-
-
-@command("rpushx", -3, grows=True)
-def _rpushx(session: Session, args: list[bytes]) -> Reply:
-    return _push(session.store, args[0], args[1:], left=False) if contents(session.store, args[0]) else 0
-
-
-@command("lpop", -2)
-def _lpop(session: Session, args: list[bytes]) -> Reply:
-    return _pop_command(session, args, left=True)
-
-
-@command("rpop", -2)
-def _rpop(session: Session, args: list[bytes]) -> Reply:
-    return _pop_command(session, args, left=False)
-
-
+@command("lpop", -2, bound=LEFT)
+@command("rpop", -2, bound=RIGHT)
 def _pop_command(session: Session, args: list[bytes], left: bool) -> Reply:
     store, key = session.store, args[0]
     if len(args) > 2:
@@ -88,7 +65,7 @@ def _pop_command(session: Session, args: list[bytes], left: bool) -> Reply:
     count = whole(args[1])
     if count < 0:
         raise CommandError("ERR value is out of range, must be positive")
-    present = len(contents(store, key))
+    present = len(store.elements(key, deque))
     if not present:
         return NULL_ARRAY
     return [_pop(store, key, left) for _ in range(min(count, present))]
@@ -96,17 +73,17 @@ def _pop_command(session: Session, args: list[bytes], left: bool) -> Reply:
 
 @command("llen", 2)
 def _llen(session: Session, args: list[bytes]) -> Reply:
-    return len(contents(session.store, args[0]))
+    return len(session.store.elements(args[0], deque))
 
 
 @command("lindex", 3)
 def _lindex(session: Session, args: list[bytes]) -> Reply:
-    items, index = contents(session.store, args[0]), whole(args[1])
+    items, index = session.store.elements(args[0], deque), whole(args[1])
     return items[index] if -len(items) <= index < len(items) else None
 
 
 def _span(args: list[bytes], length: int) -> tuple[int, int]:
-    """First and behind-last of a range in Redis's words: both inclusive, negative from the end."""
+    """Return the half-open range of Redis's two indices, which are both inclusive, and negative from the end."""
     first, last = (whole(arg) for arg in args)
     first = max(0, first + length if first < 0 else first)
     last = last + length if last < 0 else last
@@ -115,23 +92,23 @@ def _span(args: list[bytes], length: int) -> tuple[int, int]:
 
 @command("lrange", 4)
 def _lrange(session: Session, args: list[bytes]) -> Reply:
-    items = contents(session.store, args[0])
+    items = session.store.elements(args[0], deque)
     first, end = _span(args[1:], len(items))
-    return [] if first >= len(items) else list(islice(items, first, end))
+    return list(islice(items, first, end))
 
 
 @command("ltrim", 4)
 def _ltrim(session: Session, args: list[bytes]) -> Reply:
-    items = contents(session.store, args[0])
+    items = session.store.elements(args[0], deque)
     first, end = _span(args[1:], len(items))
     if items:
-        _replace(session.store, args[0], [] if first >= len(items) else list(islice(items, first, end)))
+        _replace(session.store, args[0], list(islice(items, first, end)))
     return OK
 
 
 @command("lset", 4, grows=True)
 def _lset(session: Session, args: list[bytes]) -> Reply:
-    items, index = contents(session.store, args[0]), whole(args[1])
+    items, index = session.store.elements(args[0], deque), whole(args[1])
     if not items:
         raise CommandError("ERR no such key")
     if not -len(items) <= index < len(items):
@@ -146,35 +123,26 @@ def _lset(session: Session, args: list[bytes]) -> Reply:
 
 @command("lrem", 4)
 def _lrem(session: Session, args: list[bytes]) -> Reply:
-    items, count = list(contents(session.store, args[0])), whole(args[1])
+    items, count = list(session.store.elements(args[0], deque)), whole(args[1])
     if not items:
         return 0
-    if count < 0:
-        items.reverse()
-    kept: list[bytes] = []
-    removed = 0
-    for item in items:
-        if item == args[2] and (count == 0 or removed < abs(count)):
-            removed += 1
-        else:
-            kept.append(item)
-    if count < 0:
-        kept.reverse()
-    _replace(session.store, args[0], kept)
-    return removed
+    places = [place for place, item in enumerate(items) if item == args[2]]
+    removed = set(places[count:] if count < 0 else places[: count or None])
+    _replace(session.store, args[0], [item for place, item in enumerate(items) if place not in removed])
+    return len(removed)
 
 
 def _side(word: bytes) -> bool:
-    """Whether a word is LEFT; CommandError if it is not RIGHT either."""
+    """Return whether a word is LEFT; CommandError if it is not RIGHT either."""
     if word.upper() not in (b"LEFT", b"RIGHT"):
         raise CommandError(SYNTAX)
     return word.upper() == b"LEFT"
 
 
 def _move(store: Store, source: bytes, target: bytes, from_left: bool, to_left: bool) -> bytes | None:
-    if not contents(store, source):
+    if not store.elements(source, deque):
         return None
-    contents(store, target)  # an error before anything is taken
+    store.elements(target, deque)  # an error before anything is taken
     element = _pop(store, source, from_left)
     assert element is not None
     _push(store, target, [element], to_left)
@@ -192,7 +160,7 @@ def _rpoplpush(session: Session, args: list[bytes]) -> Reply:
 
 
 def _timeout(argument: bytes) -> float:
-    """Seconds; 0 is for ever."""
+    """Parse a timeout in seconds; 0 waits without limit."""
     try:
         seconds = float(argument)
     except ValueError:
@@ -205,7 +173,7 @@ def _timeout(argument: bytes) -> float:
 
 
 def _block(session: Session, keys: list[bytes], timeout: float, take: Callable[[bytes], Reply]) -> "Reply | Blocked":
-    """Take from the first key that has something, or wait for one."""
+    """Take from the first key that has an element, or wait for one."""
     for key in keys:
         taken = take(key)
         if taken is not None:
@@ -216,37 +184,24 @@ def _block(session: Session, keys: list[bytes], timeout: float, take: Callable[[
     return Blocked(waiter, timeout)
 
 
-def _pop_from(store: Store, left: bool) -> Callable[[bytes], Reply]:
+@command("blpop", -3, bound=LEFT)
+@command("brpop", -3, bound=RIGHT)
+def _blocking_pop(session: Session, args: list[bytes], left: bool) -> "Reply | Blocked":
     def take(key: bytes) -> Reply:
-        element = _pop(store, key, left)
+        element = _pop(session.store, key, left)
         return None if element is None else [key, element]
 
-    return take
-
-
-@command("blpop", -3)
-def _blpop(session: Session, args: list[bytes]) -> "Reply | Blocked":
-    return _block(session, args[:-1], _timeout(args[-1]), _pop_from(session.store, left=True))
-
-
-@command("brpop", -3)
-def _brpop(session: Session, args: list[bytes]) -> "Reply | Blocked":
-    return _block(session, args[:-1], _timeout(args[-1]), _pop_from(session.store, left=False))
+    return _block(session, args[:-1], _timeout(args[-1]), take)
 
 
 @command("blmove", 6, grows=True)
 def _blmove(session: Session, args: list[bytes]) -> "Reply | Blocked":
-    from_left, to_left = _side(args[2]), _side(args[3])
+    return _blocking_move(session, args, _side(args[2]), _side(args[3]))
 
+
+@command("brpoplpush", 4, grows=True, bound={"from_left": False, "to_left": True})
+def _blocking_move(session: Session, args: list[bytes], from_left: bool, to_left: bool) -> "Reply | Blocked":
     def take(key: bytes) -> Reply:
         return _move(session.store, key, args[1], from_left, to_left)
 
-    return _block(session, [args[0]], _timeout(args[4]), take)
-
-
-@command("brpoplpush", 4, grows=True)
-def _brpoplpush(session: Session, args: list[bytes]) -> "Reply | Blocked":
-    def take(key: bytes) -> Reply:
-        return _move(session.store, key, args[1], from_left=False, to_left=True)
-
-    return _block(session, [args[0]], _timeout(args[2]), take)
+    return _block(session, [args[0]], _timeout(args[-1]), take)

@@ -1,22 +1,22 @@
 # ruff: noqa: ARG001 (all handlers have one signature)
-"""No Lua, but for the one script that SPIRT's released functions run, which is known by its text."""
+"""The one Lua script that SPIRT's released functions run, recognised by its text; no other Lua."""
 
 import json
+from collections import deque
 from itertools import islice
 
-from slslab.tensordb.lists import contents
 from slslab.tensordb.replies import CommandError, Reply
 from slslab.tensordb.scripts import Clock
 from slslab.tensordb.session import Session, command, whole
-from slslab_workers.scripts import LUA_AVERAGE, average_texts
+from slslab_workers.channels.scripts import LUA_AVERAGE, average_texts
 
 
 @command("eval", -3)
 def _eval(session: Session, args: list[bytes]) -> Reply:
-    """Whoever else asks waits as long as it takes, as with Redis."""
+    """Run the script, for which all other clients wait, as with Redis."""
     if args[0] != LUA_AVERAGE.encode() or len(args) != 4 or args[1] != b"1":
         return _no_lua(session, args)
-    items = list(islice(contents(session.store, args[2]), max(0, whole(args[3]))))
+    items = list(islice(session.store.elements(args[2], deque), max(0, whole(args[3]))))
     clock = Clock(session.context.scripts)
     try:
         mean = f"[{','.join(average_texts(map(json.loads, items)))}]".encode()
@@ -28,7 +28,7 @@ def _eval(session: Session, args: list[bytes]) -> Reply:
 
 
 def _no_lua(session: Session, args: list[bytes]) -> Reply:
-    raise CommandError("ERR tensordb does not know Lua; store TorchScript by AI.SCRIPTSTORE and run AI.SCRIPTEXECUTE")
+    raise CommandError("ERR tensordb does not run Lua; store TorchScript by AI.SCRIPTSTORE and run AI.SCRIPTEXECUTE")
 
 
 for name in ("evalsha", "eval_ro", "evalsha_ro", "script", "fcall", "function"):

@@ -1,4 +1,4 @@
-"""Memory for values, as numpy's: aligned, not zeroed, in huge pages where the kernel gives them."""
+"""Memory for values, as numpy allocates it: aligned, not zeroed, in huge pages where the kernel has them."""
 
 from typing import Any
 
@@ -10,13 +10,13 @@ ALIGNMENT = 64
 
 
 def allocate(length: int) -> memoryview:
-    """Writable bytes; the kernel backs them when they are first written."""
-    room = np.empty(length + ALIGNMENT, np.uint8)
-    start = -room.ctypes.data % ALIGNMENT
-    return bytes_of(room[start : start + length])
+    """Allocate writable bytes, which the kernel backs when they are first written."""
+    padded = np.empty(length + ALIGNMENT, np.uint8)
+    start = -padded.ctypes.data % ALIGNMENT
+    return bytes_of(padded[start : start + length])
 
 
 def bytes_of(array: npt.NDArray[Any]) -> memoryview:
-    """The memory of an array in C order."""
+    """Return the memory of an array in C order."""
     view: Any = array.reshape(-1).view(np.uint8)
     return memoryview(view)

@@ -1,9 +1,9 @@
-"""What a command answers, and how it is written in RESP2 and RESP3.
+"""Replies of commands, and their encoding in RESP2 and RESP3.
 
 Source: redis.io/docs/latest/develop/reference/protocol-spec, and the replies of Redis 6.2 with RedisAI 1.2.7.
 
 Python's own types stand for RESP's: int, float (double), bytes and str (bulk string), memoryview (a bulk string that is
-sent from where it lies), None (null), list (array), dict (map, in RESP2 a flat array), frozenset (set).
+sent without a copy), None (null), list (array), dict (map, in RESP2 a flat array), frozenset (set).
 """
 
 import math
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-# Longer strings are sent from where they lie; shorter ones cost less copied together.
+# Longer strings are sent without a copy; shorter ones cost less if they are copied together.
 LARGE = 32 * 1024
 
 
@@ -23,11 +23,11 @@ class Simple:
 
 
 class NullArray:
-    """`*-1` in RESP2, where a blocking pop or a transaction has nothing."""
+    """`*-1` in RESP2: the reply of a blocking pop that timed out, or of a transaction without a result."""
 
 
 class CommandError(Exception):
-    """An error reply: its first word is the code that clients look at (ERR, WRONGTYPE, OOM, …)."""
+    """An error reply: its first word is the code that clients read (ERR, WRONGTYPE, OOM, …)."""
 
 
 Blob: TypeAlias = bytes | memoryview
@@ -51,7 +51,7 @@ class Encoder:
         self._small = bytearray()
 
     def take(self) -> list[Blob]:
-        """What is to be sent, from now on the caller's."""
+        """Return the buffers to be sent, and forget them."""
         self._close()
         parts, self.parts = self.parts, []
         return parts
@@ -72,7 +72,7 @@ class Encoder:
         elif isinstance(reply, float):
             self._double(reply)
         elif isinstance(reply, CommandError):
-            # A line break would end the reply in its middle.
+            # A line break would end the reply.
             small += b"-%s\r\n" % " ".join(str(reply).split()).encode()
         elif isinstance(reply, NullArray):
             small += b"*-1\r\n" if self.protocol == 2 else b"_\r\n"
@@ -101,7 +101,7 @@ class Encoder:
         self._small += b"\r\n"
 
     def _double(self, number: float) -> None:
-        # As Redis 6.2 writes a double; its own names for what is no finite number.
+        # As Redis 6.2 writes a double, with its own names for infinity and NaN.
         text = b"%.17g" % number if math.isfinite(number) else str(number).encode()
         self._small += b",%s\r\n" % text if self.protocol == 3 else b"$%d\r\n%s\r\n" % (len(text), text)
 

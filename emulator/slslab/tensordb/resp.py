@@ -1,12 +1,13 @@
-"""Requests as they come over a connection: RESP arrays of bulk strings, or inline commands.
+"""Requests on a connection: RESP arrays of bulk strings, or inline commands.
 
-Limits and error texts are those of Redis 6.2's networking.c. A large bulk string is received straight into memory of
-its own, which then is the value's: it is copied nowhere.
+Limits and error texts are those of Redis 6.2's networking.c. A large bulk string is received directly into memory of
+its own, which then is the value's: it is never copied.
 """
 
 import re
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NoReturn
 
 from slslab.tensordb.memory import allocate
@@ -16,44 +17,50 @@ MAX_BULK = 512 * 1024 * 1024  # proto-max-bulk-len
 MAX_ARGUMENTS = 1024 * 1024
 MAX_LINE = 64 * 1024
 MAX_REQUEST = 1024 * 1024 * 1024  # client-query-buffer-limit
-# Of a client that has not given the password yet.
+# Of a client that has not sent the password yet.
 MAX_STRANGER_BULK = 16 * 1024
 MAX_STRANGER_ARGUMENTS = 10
 CHUNK = 64 * 1024
 WORD = re.compile(rb"-?(?:0|[1-9][0-9]*)")
+# Plain characters, then a part in quotes, which ends the word.
+INLINE_WORD = re.compile(
+    rb"""\s*+([^\s"']*+)(?:"((?:\\.|[^"\\])*+)"|'((?:\\'|[^'])*+)')?(?=\s|\Z)""",
+    re.DOTALL,
+)
+ESCAPE = re.compile(rb"\\(?:x([0-9a-fA-F]{2})|(.))", re.DOTALL)
 ESCAPES = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"b": b"\b", b"a": b"\a"}
 
 
 class ProtocolError(Exception):
-    """What was sent is no request; the connection ends with this as its last reply."""
+    """The client sent something that is not a request; the connection ends with this as its last reply."""
 
 
 def integer(word: Blob) -> int:
-    """A 64-bit integer as Redis accepts it: no sign but minus, no blanks, no leading zeros. ValueError otherwise."""
+    """Parse a 64-bit integer as Redis does: no sign but minus, no blanks, no leading zeros. ValueError otherwise."""
     if len(word) <= 20 and WORD.fullmatch(word):
         number = int(bytes(word))
         if -(1 << 63) <= number < 1 << 63:
             return number
-    raise ValueError("no integer")
+    raise ValueError("not an integer")
 
 
 class Request:
-    """One command: its name and arguments, or the error for which its large argument was not kept."""
+    """One command: its name and arguments, or the error for which its large argument was refused."""
 
     __slots__ = ("arguments", "refusal", "reserved")
 
     def __init__(self) -> None:
         self.arguments: list[Blob] = []
         self.refusal: CommandError | None = None
-        self.reserved = 0  # bytes set aside in the store for what is being received
+        self.reserved = 0  # bytes reserved in the store for an argument that is being received
 
 
 class Reader:
     """Reads the requests of one connection.
 
-    `flush` is called before anything waits for the client: it may be waiting for replies. `admit` is asked before
-    memory is taken for a large argument, with the request so far, its count of arguments and the length; its
-    CommandError refuses the request, which is then read to its end and thrown away.
+    `flush` is called before anything waits for the client, which may itself wait for replies. `admit` is called before
+    memory is allocated for a large argument, with the request so far, its number of arguments and the length; its
+    CommandError refuses the request, which is then read to its end and discarded.
     """
 
     def __init__(
@@ -71,9 +78,9 @@ class Reader:
         self.trusted = False
 
     def request(self, request: Request) -> bool:
-        """Fill in the next request; False if it is empty, as an empty line is.
+        """Read the next request; False if it is empty, as an empty line is.
 
-        Raises ProtocolError, EOFError when the client has gone.
+        Raises ProtocolError, and EOFError when the client has disconnected.
         """
         if self._at == len(self._buffer):
             self._fill()
@@ -93,7 +100,7 @@ class Reader:
         return count > 0
 
     def spill(self) -> bool:
-        """Take in what has come, so that a client that sends before it reads is not waited for; False at its end."""
+        """Buffer what has arrived, as a client may send before it reads its replies; False at the end of its input."""
         if len(self._buffer) > MAX_REQUEST:
             raise EOFError
         data = self._socket.recv(4 * CHUNK)
@@ -132,22 +139,19 @@ class Reader:
 
     @staticmethod
     def _count(line: bytes, most: int, complaint: str) -> int:
-        try:
-            count = integer(line[1:])
-        except ValueError:
-            _fail(complaint)
-        if count > most:
-            _fail(complaint)
-        return count
+        with suppress(ValueError):
+            if (count := integer(line[1:])) <= most:
+                return count
+        _fail(complaint)
 
     def _large(self, length: int) -> memoryview:
         target = allocate(length)
-        self._flush()  # which may take something in
+        self._flush()  # which may buffer more input
         have = min(length, len(self._buffer) - self._at)
         target[:have] = memoryview(self._buffer)[self._at : self._at + have]
         self._at += have
         while have < length:
-            # The whole rest in one call, so that the interpreter's lock is not passed around for every packet.
+            # The whole rest in one call, so that the interpreter's lock does not change hands for every packet.
             got = 0 if self._ended else self._socket.recv_into(target[have:], 0, socket.MSG_WAITALL)
             if not got:
                 raise EOFError
@@ -164,13 +168,12 @@ class Reader:
 
     def _line(self, complaint: str, *, inline: bool = False) -> bytes:
         separator = b"\n" if inline else b"\r\n"
-        searched = self._at
-        while (end := self._buffer.find(separator, searched)) < 0:
+        searched = 0
+        while (end := self._buffer.find(separator, self._at + searched)) < 0:
             if len(self._buffer) - self._at > MAX_LINE:
                 _fail(complaint)
-            passed = max(0, len(self._buffer) - self._at - 1)
+            searched = max(0, len(self._buffer) - self._at - 1)
             self._fill()
-            searched = self._at + passed
         line = bytes(memoryview(self._buffer)[self._at : end])
         self._at = end + len(separator)
         return line
@@ -185,7 +188,7 @@ class Reader:
         before = len(self._buffer)
         self._flush()
         if len(self._buffer) > before:
-            return  # it came while replies were sent
+            return  # input arrived while replies were sent
         data = b"" if self._ended else self._socket.recv(CHUNK)
         if not data:
             raise EOFError
@@ -197,44 +200,18 @@ def _fail(complaint: str) -> NoReturn:
 
 
 def _inline(line: bytes) -> list[bytes]:
-    """The words of an inline command, quoted as redis-cli does."""
+    """Return the words of an inline command, quoted as by redis-cli."""
     words: list[bytes] = []
-    at = 0
-    line = line.rstrip(b"\r")
+    line, at = line.strip(), 0
     while at < len(line):
-        if line[at : at + 1].isspace():
-            at += 1
-            continue
-        word, at = _word(line, at)
-        words.append(word)
+        word = INLINE_WORD.match(line, at)
+        if word is None:
+            _fail("unbalanced quotes in request")
+        plain, double, single = word.groups(b"")
+        words.append(plain + ESCAPE.sub(_unescaped, double) + single.replace(b"\\'", b"'"))
+        at = word.end()
     return words
 
 
-def _word(line: bytes, at: int) -> tuple[bytes, int]:
-    word = bytearray()
-    while at < len(line) and not line[at : at + 1].isspace():
-        quote = line[at : at + 1]
-        if quote not in (b'"', b"'"):
-            word += quote
-            at += 1
-            continue
-        at += 1
-        while line[at : at + 1] != quote:
-            if at >= len(line):
-                _fail("unbalanced quotes in request")
-            piece, at = _quoted(line, at, quote)
-            word += piece
-        at += 1
-        if at < len(line) and not line[at : at + 1].isspace():
-            _fail("unbalanced quotes in request")
-    return bytes(word), at
-
-
-def _quoted(line: bytes, at: int, quote: bytes) -> tuple[bytes, int]:
-    """One character inside quotes, and where the next begins."""
-    character, following = line[at : at + 1], line[at + 1 : at + 2]
-    if character != b"\\" or not following or (quote == b"'" and following != b"'"):
-        return character, at + 1
-    if following == b"x" and re.fullmatch(rb"[0-9a-fA-F]{2}", line[at + 2 : at + 4]):
-        return bytes([int(line[at + 2 : at + 4], 16)]), at + 4
-    return ESCAPES.get(following, following), at + 2
+def _unescaped(escape: re.Match[bytes]) -> bytes:
+    return bytes.fromhex(escape[1].decode()) if escape[1] else ESCAPES.get(escape[2], escape[2])

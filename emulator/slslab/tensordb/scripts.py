@@ -1,7 +1,7 @@
 """Scripts: TorchScript, compiled by torch, which is imported with the first one.
 
 Strict mode enforces what RedisAI leaves to the script's author: inputs are the stored tensors themselves, so a script
-may neither write to them nor return them or views of them (with RedisAI they would point to freed memory).
+must neither write to them nor return them or views of them (with RedisAI they would point to freed memory).
 """
 
 import os
@@ -18,7 +18,7 @@ from slslab.tensordb.replies import CommandError
 from slslab.tensordb.tensors import NAMES, Tensor
 
 SIGNATURE = ["List[Tensor]", "List[str]", "List[str]"]
-# They write to a list, not to the tensors in it.
+# These write to a list, not to the tensors in it.
 LIST_OPERATIONS = frozenset(
     f"aten::{name}" for name in ("append", "extend", "insert", "pop", "clear", "reverse", "_set_item", "Delete")
 )
@@ -56,11 +56,11 @@ class Script:
 
 
 def compile_script(source: bytes, entry_points: Sequence[bytes], tag: bytes, settings: Settings) -> Script:
-    """Compile; CommandError with the compiler's words, or for an entry point that is none."""
+    """Compile a script; CommandError with the compiler's message, or for a function that cannot be an entry point."""
     torch = _torch(settings)
     try:
         unit = torch._C.CompilationUnit()
-        # Of outside names only torch means anything; torch.jit.CompilationUnit would show scripts those around here.
+        # The only outside name is torch; torch.jit.CompilationUnit would resolve names of this module, too.
         unit.define(source.decode(), {"torch": torch}.get)
     except (RuntimeError, UnicodeDecodeError) as error:
         raise CommandError(f"ERR {error}") from None
@@ -91,34 +91,34 @@ def run(
     arguments: Sequence[bytes],
     settings: Settings,
 ) -> tuple[list[Tensor], Usage]:
-    """Run an entry point; CommandError with torch's words if it fails, or if strict mode refuses it."""
+    """Run an entry point; CommandError with torch's message if it fails, or if strict mode refuses it."""
     torch = _torch(settings)
-    given = [_to_torch(tensor) for tensor in inputs]
+    tensors = [_to_torch(tensor) for tensor in inputs]
     if function not in script.direct:
-        # It may write to what it is given. That is refused, but only when it has happened: not to a stored tensor.
-        given = [tensor.clone() for tensor in given]
-    versions = [tensor._version for tensor in given]
+        # It may write to its inputs. That is refused, but only after the fact: so not to a stored tensor.
+        tensors = [tensor.clone() for tensor in tensors]
+    versions = [tensor._version for tensor in tensors]
     clock = Clock(settings)
     try:
         with torch.no_grad():
             result = script.functions[function](
                 # The script gets a list of its own, which it may change.
-                list(given),
+                list(tensors),
                 [key.decode(errors="surrogateescape") for key in keys],
                 [argument.decode(errors="surrogateescape") for argument in arguments],
             )
-    # torch raises nearly anything, by the exception that the operation or the script itself meant.
+    # torch raises exceptions of nearly any type: the operation's, or the script's own.
     except Exception as error:
         raise CommandError(f"ERR {_last_words(error)}") from None
     usage = clock.stop(sum(tensor.bytes for tensor in inputs))
     outputs = list(_outputs(result, torch))
     if settings.strict:
-        _check_strict(given, versions, outputs)
+        _check_strict(tensors, versions, outputs)
     return [_from_torch(tensor) for tensor in outputs], usage
 
 
 def version() -> str:
-    """torch's version, without importing it."""
+    """Return torch's version, without importing torch."""
     from importlib.metadata import version
 
     return version("torch")
@@ -127,8 +127,8 @@ def version() -> str:
 class Clock:
     """Wall and CPU time of an execution.
 
-    With one thread for an operation everything happens on the calling thread, and its CPU time is exact. With more,
-    torch's pool works too, which only the process's CPU time holds; it also holds what other connections did
+    With one thread for an operation everything happens on the calling thread, whose CPU time is exact. With more,
+    torch's pool works too, which only the process's CPU time includes; that also includes other connections' work
     meanwhile, and so is an upper bound.
     """
 
@@ -138,7 +138,7 @@ class Clock:
         self._start = time.monotonic_ns()
 
     def stop(self, size: int) -> Usage:
-        """The times until now."""
+        """Return the times until now; `size` is the bytes of the inputs."""
         end = time.monotonic_ns()
         return Usage(self._start, end, self._cpu() - self._cpu_start, size)
 
@@ -151,7 +151,7 @@ def _torch(settings: Settings) -> Any:
         # Huge pages for results: a 45 MB average takes a quarter less.
         os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
         with warnings.catch_warnings():
-            # CompilationUnit works in every version that we accept, and is RedisAI's own language.
+            # torch calls TorchScript deprecated; it works in every supported version, and is RedisAI's own language.
             warnings.simplefilter("ignore")
             import torch
         if torch.get_num_threads() != settings.threads:
@@ -170,7 +170,7 @@ def _to_torch(tensor: Tensor) -> Any:
 def _from_torch(tensor: Any) -> Tensor:
     tensor = tensor.detach().contiguous()
     if tensor.untyped_storage().nbytes() > tensor.nbytes:
-        tensor = tensor.clone()  # a part would keep the whole
+        tensor = tensor.clone()  # a view would keep the whole storage in memory
     return Tensor(tensor.numpy())
 
 
@@ -186,14 +186,14 @@ def _outputs(result: Any, torch: Any) -> Iterator[Any]:
         yield from _outputs(element, torch)
 
 
-def _check_strict(given: Sequence[Any], versions: Sequence[int], outputs: Sequence[Any]) -> None:
-    for number, (tensor, before) in enumerate(zip(given, versions, strict=True)):
+def _check_strict(inputs: Sequence[Any], versions: Sequence[int], outputs: Sequence[Any]) -> None:
+    for number, (tensor, before) in enumerate(zip(inputs, versions, strict=True)):
         if tensor._version != before:
             raise CommandError(
                 f"ERR strict mode: the script changed its input tensors[{number}] in place, which with RedisAI changes "
                 "the stored tensor; work on a clone()"
             )
-    held = {tensor.untyped_storage().data_ptr(): number for number, tensor in enumerate(given)}
+    held = {tensor.untyped_storage().data_ptr(): number for number, tensor in enumerate(inputs)}
     for number, output in enumerate(outputs):
         place = output.untyped_storage().data_ptr()
         if place and place in held:
@@ -204,15 +204,16 @@ def _check_strict(given: Sequence[Any], versions: Sequence[int], outputs: Sequen
 
 
 def _last_words(error: Exception) -> str:
-    """The message of an error in a script: torch puts a traceback before it."""
+    """Return the message of an error in a script, without the traceback that torch puts before it."""
     lines = [line for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else type(error).__name__
 
 
 def writes_only_fresh_tensors(graph: Any) -> bool:
-    """Whether every in-place operation of a graph writes to a tensor that the function has made itself.
+    """Return whether every in-place operation of a graph writes to a tensor that the function has created itself.
 
-    Errs on the side of no, on which such a function runs on copies. Values are followed through loops and branches.
+    Where that is not certain, the answer is no, and the function runs on copies. Values are followed through loops and
+    branches.
     """
     import torch
 
@@ -221,7 +222,7 @@ def writes_only_fresh_tensors(graph: Any) -> bool:
     def fresh(value: Any, assumed: frozenset[str]) -> bool:
         name = value.debugName()
         if name in assumed:
-            return True  # round a loop: what comes in from outside decides
+            return True  # round a loop: the value from outside decides
         if name in flows:
             return all(fresh(source, assumed | {name}) for source in flows[name])
         node = value.node()
@@ -232,23 +233,23 @@ def writes_only_fresh_tensors(graph: Any) -> bool:
         if schema.returns[position].alias_info is None:
             return True
         if node.kind() == "prim::data":
-            return False  # its writes are counted nowhere
+            return False  # writes to it are not counted as versions
         aliased = [
-            given
-            for given, argument in zip(node.inputs(), schema.arguments, strict=False)
+            source
+            for source, argument in zip(node.inputs(), schema.arguments, strict=False)
             if argument.alias_info is not None
         ]
-        return bool(aliased) and all(fresh(given, assumed | {name}) for given in aliased)
+        return bool(aliased) and all(fresh(source, assumed | {name}) for source in aliased)
 
     for node in _nodes(graph):
         if node.schema() == NO_SCHEMA:
             if node.kind() in ("prim::CallFunction", "prim::CallMethod", "prim::fork", "prim::SetAttr"):
                 return False
             continue
-        # Not strict: some operations take any number of arguments more.
-        for given, argument in zip(node.inputs(), torch._C.parse_schema(node.schema()).arguments, strict=False):
+        # Not strict: some operations take any number of further arguments.
+        for target, argument in zip(node.inputs(), torch._C.parse_schema(node.schema()).arguments, strict=False):
             written = argument.alias_info is not None and argument.alias_info.is_write
-            if written and node.kind() not in LIST_OPERATIONS and not fresh(given, frozenset()):
+            if written and node.kind() not in LIST_OPERATIONS and not fresh(target, frozenset()):
                 return False
     return True
 
@@ -261,7 +262,7 @@ def _nodes(block: Any) -> Iterator[Any]:
 
 
 def _flows(graph: Any) -> Iterator[tuple[str, list[Any]]]:
-    """The values that a value of a loop or branch may be: (its name, those)."""
+    """Yield the name of every value of a loop or branch, with the values that it may take."""
     for node in _nodes(graph):
         blocks = list(node.blocks())
         outputs = list(node.outputs())
@@ -269,8 +270,8 @@ def _flows(graph: Any) -> Iterator[tuple[str, list[Any]]]:
             for number, output in enumerate(outputs):
                 yield output.debugName(), [list(block.outputs())[number] for block in blocks]
         elif node.kind() == "prim::Loop":
-            # Inputs: trip count, condition, then what is carried; the body's begin with the counter, its outputs with
-            # the condition.
+            # Inputs: trip count, condition, then the carried values; the body's begin with the counter, its outputs
+            # with the condition.
             carried, body = list(node.inputs())[2:], blocks[0]
             for number, output in enumerate(outputs):
                 sources = [carried[number], list(body.outputs())[number + 1]]

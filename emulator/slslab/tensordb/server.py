@@ -6,10 +6,11 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 
-# Imported for the commands that they enter into the table.
+# Imported because they enter their commands into the table.
 from slslab.tensordb import ai, connections, generic, hashes, lists, lua, strings  # noqa: F401
 from slslab.tensordb.replies import NULL_ARRAY, CommandError, Encoder, Reply
 from slslab.tensordb.resp import ProtocolError, Reader, Request
@@ -20,16 +21,16 @@ from slslab.tensordb.store import PeerClosed, Store
 BACKLOG = 512
 # Buffers given to the kernel at once, of which it takes 1024 at most.
 VECTOR = 64
-# Replies to pipelined requests are collected up to here.
+# Replies to pipelined requests are collected up to this number of buffers.
 COLLECT = 64
 BREATH_S = 0.02
-# What poll takes: 24 days.
+# The most that poll accepts: 24 days.
 LONGEST_WAIT_MS = (1 << 31) - 1
 
 
 @dataclass(frozen=True)
 class Options:
-    """What is equal for all peers; `maxmemory` in bytes for each of them, 0 for no limit."""
+    """What all peers share; `maxmemory` in bytes for each of them, 0 for no limit."""
 
     host: str = "127.0.0.1"
     password: bytes | None = None
@@ -73,21 +74,22 @@ class Peer:
         threading.Thread(target=self._accept, name=f"peer-{self._number}", daemon=True).start()
 
     def close(self) -> None:
-        """End the connections and free the memory; the port is free when this returns."""
+        """Close the connections and free the memory; the port is free when this returns."""
         with self._lock:
             if self.closed:
                 return
             self.closed = True
-            # The thread that accepts may be inside accept, which only this ends.
+            # The accepting thread may be inside accept, which only a shutdown ends.
             self._listener.shutdown(socket.SHUT_RDWR)
             self._listener.close()
             for connection in self._connections.values():
-                _cut(connection)
+                with suppress(OSError):  # the client has disconnected
+                    connection.shutdown(socket.SHUT_RDWR)
         self.context.store.close()
         self._ended()
 
     def left(self, limit_s: float) -> bool:
-        """Wait until every connection has ended; False if a script still runs for one."""
+        """Wait until every connection has ended; False if one still runs a script at the limit."""
         with self._lock:
             return self._empty.wait_for(lambda: not self._connections, limit_s)
 
@@ -98,7 +100,7 @@ class Peer:
             except OSError:
                 if self.closed:
                     return
-                time.sleep(BREATH_S)  # no descriptors: they come back when a client leaves
+                time.sleep(BREATH_S)  # no descriptors are free: a client that leaves frees one
                 continue
             number = next(self._numbers)
             with self._lock:
@@ -114,7 +116,7 @@ class Peer:
             )
             try:
                 thread.start()
-            except RuntimeError:  # no threads: this client is sent away
+            except RuntimeError:  # no thread can be started: this client is disconnected
                 self._forget(number, connection)
 
     def _serve(self, connection: socket.socket, number: int, address: str) -> None:
@@ -134,7 +136,7 @@ class Peer:
 
 
 class Connection:
-    """Reads requests and writes replies, in order, until the client goes or is sent away."""
+    """Reads requests and writes replies, in order, until either side ends the connection."""
 
     def __init__(self, connection: socket.socket, session: Session) -> None:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -144,15 +146,17 @@ class Connection:
         self._reader = Reader(connection, self._flush, lambda *request: admit(session, *request))
 
     def serve(self) -> None:
-        """Until the end."""
-        try:
-            while not self._session.leaving:
-                self._turn()
-            self._flush()
-        except ProtocolError as error:
-            self._say_and_leave(error)
-        except (EOFError, OSError, PeerClosed):
-            return
+        """Serve until the connection ends."""
+        with suppress(EOFError, OSError, PeerClosed):
+            try:
+                while not self._session.leaving:
+                    self._turn()
+                self._flush()
+            except ProtocolError as error:
+                self._encoder.add(CommandError(str(error)))
+                self._flush()
+                # Closed with input unread, the connection would be reset and the client lose the reply.
+                self._socket.shutdown(socket.SHUT_WR)
 
     def _turn(self) -> None:
         session = self._session
@@ -161,8 +165,7 @@ class Connection:
         try:
             complete = self._reader.request(request)
         except BaseException:
-            if request.reserved:
-                release(session.store, request)
+            release(session.store, request)
             raise
         if not complete:
             return
@@ -174,10 +177,10 @@ class Connection:
             self._flush()
 
     def _wait(self, blocked: Blocked) -> Reply:
-        """Wait until the client's turn comes, its time is over or it goes away; no thread looks in between."""
+        """Wait until the client is served, times out or disconnects; without polling."""
         store, waiter = self._session.store, blocked.waiter
-        gone = select.poll()
-        gone.register(self._socket, select.POLLRDHUP)
+        disconnected = select.poll()
+        disconnected.register(self._socket, select.POLLRDHUP)
         bell = os.eventfd(0, os.EFD_CLOEXEC)
         try:
             self._flush()
@@ -185,9 +188,9 @@ class Connection:
             both.register(self._socket, select.POLLRDHUP)
             both.register(bell, select.POLLIN)
             with store:
-                waiter.alive = lambda: not gone.poll(0)
+                waiter.alive = lambda: not disconnected.poll(0)
                 waiter.wake = lambda: os.eventfd_write(bell, 1)
-                # Whoever came between the queueing and now has not found the client alive.
+                # An element that was pushed since the client was queued has not found it alive.
                 for key in waiter.keys:
                     store.signal(key)
             both.poll(min(blocked.timeout_s * 1000, LONGEST_WAIT_MS) if blocked.timeout_s else None)
@@ -200,7 +203,7 @@ class Connection:
         return waiter.reply if waiter.served else NULL_ARRAY
 
     def _flush(self) -> None:
-        """Send what there is, taking in meanwhile what the client sends: it may read only when it has sent all."""
+        """Send all replies; buffer meanwhile what the client sends, which may read only when it has sent all."""
         if not self._encoder.pending:
             return
         parts = [memoryview(part) for part in self._encoder.take()]
@@ -219,19 +222,3 @@ class Connection:
                 sent -= len(parts.pop(0))
             if sent:
                 parts[0] = parts[0][sent:]
-
-    def _say_and_leave(self, error: ProtocolError) -> None:
-        try:
-            self._encoder.add(CommandError(str(error)))
-            self._flush()
-            # Closed with something unread, the client would be reset and lose the reply.
-            self._socket.shutdown(socket.SHUT_WR)
-        except (EOFError, OSError):
-            return
-
-
-def _cut(connection: socket.socket) -> None:
-    try:
-        connection.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        return  # the client was faster

@@ -2,8 +2,9 @@
 
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from slslab.tensordb.replies import QUEUED, Blob, CommandError, Reply
@@ -26,7 +27,7 @@ class Blocked:
 
 @dataclass(frozen=True)
 class Context:
-    """What all sessions of a peer share. `report` is told of every execution of a script: what and how much."""
+    """What all sessions of a peer share. `report` is called for every execution of a script: its name and its usage."""
 
     store: Store
     peer: int
@@ -55,15 +56,18 @@ class Session:
         self.leaving = False  # the connection ends after the reply
 
 
-Handler = Callable[[Session, list[Any]], "Reply | Blocked"]
+Handler = Callable[..., "Reply | Blocked"]
+Enter = Callable[[Handler], Handler]
+NOTHING: Mapping[str, Any] = {}
 
 
 @dataclass(frozen=True)
 class Command:
     """An entry of the table; `arity` counts the name and is negative for a minimum, as in Redis.
 
-    grows: refused when memory is full. raw: takes large arguments as memoryview instead of bytes. stranger: allowed
-    before AUTH. unlocked: locks the store itself, and only where it must. immediate: not queued by MULTI.
+    `handler` takes the session and the arguments. grows: refused when memory is full. raw: takes large arguments as
+    memoryview instead of bytes. stranger: allowed before AUTH. unlocked: locks the store itself, and only where it
+    must. immediate: not queued by MULTI.
     """
 
     name: str
@@ -79,54 +83,64 @@ class Command:
 TABLE: dict[bytes, Command] = {}
 
 
-def command(name: str, arity: int, **properties: bool) -> Callable[[Handler], Handler]:
-    """Enter a handler into the table under a name."""
+def command(name: str, arity: int, *, bound: Mapping[str, Any] = NOTHING, **properties: bool) -> Enter:
+    """Enter a handler into the table under a name; `bound` are its further arguments for this name."""
 
     def enter(handler: Handler) -> Handler:
-        TABLE[name.encode()] = Command(name, arity, handler, **properties)
+        TABLE[name.encode()] = Command(name, arity, partial(handler, **bound), **properties)
         return handler
 
     return enter
 
 
 def wrong_arity(name: str) -> CommandError:
-    """Redis's error for too few or too many arguments."""
+    """Return Redis's error for too few or too many arguments."""
     return CommandError(f"ERR wrong number of arguments for '{name}' command")
 
 
 def whole(argument: Blob) -> int:
-    """An integer argument; Redis's error if it is none."""
+    """Parse an integer argument; CommandError as Redis's if it is not one."""
     try:
         return integer(argument)
     except ValueError:
         raise CommandError(NOT_INTEGER) from None
 
 
+def added(old: Blob | None, increment: int, complaint: str) -> int:
+    """Return the integer in a value (None: 0) plus an increment; CommandError if it is not one, or overflows."""
+    try:
+        number = (0 if old is None else integer(old)) + increment
+    except ValueError:
+        raise CommandError(complaint) from None
+    if not -(1 << 63) <= number < 1 << 63:
+        raise CommandError("ERR increment or decrement would overflow")
+    return number
+
+
 def execute(session: Session, request: Request) -> "Reply | Blocked":
     """Check a request and execute or queue it; its error is the reply."""
     try:
-        if request.reserved:
-            release(session.store, request)
-        found = _find(session, request)
-        if session.transaction is not None and not found.immediate:
-            session.transaction.append((found, request.arguments[1:]))
+        release(session.store, request)
+        entry = _checked(session, request)
+        if session.transaction is not None and not entry.immediate:
+            session.transaction.append((entry, request.arguments[1:]))
             return QUEUED
-        return call(session, found, request.arguments[1:])
+        return call(session, entry, request.arguments[1:])
     except CommandError as error:
         return error
 
 
-def call(session: Session, found: Command, arguments: list[Any]) -> "Reply | Blocked":
+def call(session: Session, entry: Command, arguments: list[Any]) -> "Reply | Blocked":
     """Execute a command that has been checked; its error is the reply."""
     try:
-        if not found.raw:
+        if not entry.raw:
             arguments = [bytes(argument) for argument in arguments]
-        if found.unlocked:
-            return found.handler(session, arguments)
+        if entry.unlocked:
+            return entry.handler(session, arguments)
         with session.store:
-            if found.grows:
+            if entry.grows:
                 session.store.require(sum(map(len, arguments)))
-            return found.handler(session, arguments)
+            return entry.handler(session, arguments)
     except CommandError as error:
         return error
     except PeerClosed:
@@ -134,23 +148,23 @@ def call(session: Session, found: Command, arguments: list[Any]) -> "Reply | Blo
     except MemoryError:
         return CommandError("OOM the host has no memory for this")
     except Exception:
-        # A fault of ours must not take the other clients' data with it.
+        # A defect of ours must not cost the other clients their data.
         traceback.print_exc(file=sys.stderr)
-        return CommandError(f"ERR internal error in '{found.name}'")
+        return CommandError(f"ERR internal error in '{entry.name}'")
 
 
 def admit(session: Session, request: Request, count: int, length: int) -> None:
-    """Check a request of which a large argument is about to be received, and set the memory for it aside.
+    """Check a request of which a large argument is about to be received, and reserve the memory for it.
 
-    Raises CommandError if it will not be accepted anyhow; then no memory is taken for it.
+    Raises CommandError if the request will be refused anyhow; then no memory is allocated.
     """
-    given = request.arguments
-    found = TABLE.get(bytes(given[0]).lower()) if given else None
-    if found is None or not found.grows:
+    arguments = request.arguments
+    entry = TABLE.get(bytes(arguments[0]).lower()) if arguments else None
+    if entry is None or not entry.grows:
         return
-    if found.name == "ai.tensorset" and len(given) == count - 1 >= 4:
-        header = parse_header(given[1:])
-        if header.format == "BLOB" and header.rest == len(given) - 1 and header.bytes != length:
+    if entry.name == "ai.tensorset" and len(arguments) == count - 1 >= 4:
+        header = parse_header(arguments[1:])
+        if header.format == "BLOB" and header.rest == len(arguments) - 1 and header.bytes != length:
             raise CommandError("ERR data length does not match tensor shape and type")
     with session.store as store:
         store.reserve(length)
@@ -158,29 +172,30 @@ def admit(session: Session, request: Request, count: int, length: int) -> None:
 
 
 def release(store: Store, request: Request) -> None:
-    """Give back what `admit` has set aside."""
-    with store:
-        store.reserve(-request.reserved)
-        request.reserved = 0
+    """Release the memory that `admit` has reserved, if any."""
+    if request.reserved:
+        with store:
+            store.reserve(-request.reserved)
+            request.reserved = 0
 
 
-def _find(session: Session, request: Request) -> Command:
+def _checked(session: Session, request: Request) -> Command:
     name = bytes(request.arguments[0])
-    found = TABLE.get(name.lower())
+    entry = TABLE.get(name.lower())
     try:
-        if found is None:
+        if entry is None:
             raise _unknown(name, request.arguments[1:])
         count = len(request.arguments)
-        if request.refusal is None and (count != found.arity if found.arity > 0 else count < -found.arity):
-            raise wrong_arity(found.name)
-        if not session.authenticated and not found.stranger:
+        if request.refusal is None and (count != entry.arity if entry.arity > 0 else count < -entry.arity):
+            raise wrong_arity(entry.name)
+        if not session.authenticated and not entry.stranger:
             raise CommandError("NOAUTH Authentication required.")
         if request.refusal is not None:
             raise request.refusal
     except CommandError:
         session.transaction_failed = True
         raise
-    return found
+    return entry
 
 
 def _unknown(name: bytes, arguments: Sequence[Blob]) -> CommandError:

@@ -1,6 +1,6 @@
 """The keyspace of one peer: values by key, their expiry, the memory they take, and the clients that wait for a list.
 
-Strings are `bytes` or, if large, a `memoryview` that nobody writes to; lists are deques, hashes dicts, sets sets.
+Strings are `bytes` or, if large, a `memoryview` that is never written to; lists are deques, hashes dicts, sets sets.
 Tensors and scripts are immutable. Memory is the sum of the values' bytes and ENTRY_BYTES for every key and element.
 """
 
@@ -11,13 +11,13 @@ import time
 from collections import deque
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, cast
 
 from slslab.tensordb.replies import WRONGTYPE, CommandError, Reply
 from slslab.tensordb.scripts import Script
 from slslab.tensordb.tensors import Tensor
 
-# About what CPython takes to hold an empty bytes object in a container.
+# About the memory that CPython takes to hold an empty bytes object in a container.
 ENTRY_BYTES = 64
 OUT_OF_MEMORY = "OOM command not allowed when used memory > 'maxmemory'."
 STRING = (bytes, memoryview)
@@ -53,8 +53,8 @@ class Entry:
 class Waiter:
     """A client that waits for one of several lists.
 
-    `take` tries to take from a key, under the store's lock, and returns None if there is nothing; `alive` tells
-    whether the client is still there, so that no element goes to one that has left; `wake` ends its wait.
+    `take` tries to take from a key, under the store's lock, and returns None if there is nothing; `alive` returns
+    whether the client is still connected, so that no element goes to one that has left; `wake` ends its wait.
     """
 
     def __init__(self, keys: list[bytes], take: Callable[[bytes], Reply]) -> None:
@@ -74,7 +74,7 @@ class Store:
 
     def __init__(self, maxmemory: int = 0) -> None:
         self.maxmemory = maxmemory
-        # As Redis names a server's run, by which clients of several addresses know it again.
+        # As Redis identifies a server's run, by which clients recognise a server behind several addresses.
         self.id = secrets.token_hex(20)
         self.table: dict[bytes, Entry] = {}
         self.used = 0
@@ -112,7 +112,7 @@ class Store:
             self._lock.release()
 
     def close(self) -> None:
-        """Free everything; whoever comes later gets PeerClosed."""
+        """Free everything; from now on entering the store raises PeerClosed."""
         with self._lock:
             self.closed = True
             self.clear()
@@ -121,19 +121,24 @@ class Store:
     # Values
 
     def entry(self, key: bytes, kind: type | tuple[type, ...]) -> Entry | None:
-        """The entry of a key, None if there is none; CommandError if it is of another type."""
+        """Return the entry of a key, None if there is none; CommandError if it is of another type."""
         entry = self.table.get(key)
         if entry is not None and not isinstance(entry.value, kind):
             raise CommandError(WRONGTYPE)
         return entry
 
     def value(self, key: bytes, kind: type | tuple[type, ...]) -> Any:
-        """The value of a key, None if there is none; CommandError if it is of another type."""
+        """Return the value of a key, None if there is none; CommandError if it is of another type."""
         entry = self.entry(key, kind)
         return None if entry is None else entry.value
 
+    def elements(self, key: bytes, kind: type[V]) -> V:
+        """Return the list, hash or set of a key, an empty one that is not stored if there is none."""
+        value: V | None = self.value(key, kind)
+        return kind() if value is None else value
+
     def put(self, key: bytes, value: Value, size: int, expires: int | None = None) -> None:
-        """Set a key to a value of `size` bytes; CommandError if there is no room for it."""
+        """Set a key to a value of `size` bytes; CommandError if there is not enough memory."""
         size += len(key) + ENTRY_BYTES
         self.require(size)
         self.drop(key)
@@ -144,31 +149,29 @@ class Store:
         if isinstance(value, deque):
             self.signal(key)
 
-    def collection(self, key: bytes, kind: type[V]) -> tuple[V, Entry]:
-        """The list, hash or set of a key, which is made if there is none; `settle` must follow."""
-        entry = self.entry(key, kind)
-        if entry is None:
+    def collection(self, key: bytes, kind: type[V]) -> V:
+        """Return the list, hash or set of a key, created if there is none; `settle` must follow."""
+        if self.entry(key, kind) is None:
             self.put(key, kind(), 0)
-            entry = self.table[key]
-        value: Any = entry.value
-        return value, entry
+        return cast(V, self.table[key].value)
 
-    def settle(self, key: bytes, entry: Entry, change: int) -> None:
-        """Account for a collection that grew or shrank by `change` bytes; an empty one is no key any more."""
+    def settle(self, key: bytes, change: int) -> None:
+        """Account for a stored collection that grew or shrank by `change` bytes; remove it if it is empty."""
+        entry = self.table[key]
         entry.size += change
         self._account(change)
         if not entry.value:
             self.drop(key)
 
     def drop(self, key: bytes) -> bool:
-        """Remove a key; whether it was there."""
+        """Remove a key; returns whether it existed."""
         entry = self.table.pop(key, None)
         if entry is not None:
             self.used -= entry.size
         return entry is not None
 
     def rename(self, old: bytes, new: bytes) -> bool:
-        """Give a value another key, with its expiry; whether it was there."""
+        """Give a value another key, with its expiry; returns whether it existed."""
         entry = self.table.pop(old, None)
         if entry is None:
             return False
@@ -192,12 +195,12 @@ class Store:
     # Memory
 
     def require(self, size: int) -> None:
-        """CommandError if `size` bytes more would be too many."""
+        """Raise CommandError if `size` bytes more would exceed the limit."""
         if self.maxmemory and self.used + self.reserved + size > self.maxmemory:
             raise CommandError(OUT_OF_MEMORY)
 
     def reserve(self, size: int) -> None:
-        """Set bytes aside for what is being received, or give them back (negative); CommandError if too many."""
+        """Reserve bytes for an argument that is being received, or release them (negative); CommandError if full."""
         if size > 0:
             self.require(size)
         self.reserved += size
@@ -234,12 +237,12 @@ class Store:
             self._waiting.setdefault(key, deque()).append(waiter)
 
     def leave(self, waiter: Waiter) -> None:
-        """End a wait that was not served; nothing if it was."""
+        """End a wait, unless it has been served."""
         if not waiter.served:
             self._forget(waiter)
 
     def signal(self, key: bytes) -> None:
-        """Tell that a list has something, for those that wait."""
+        """Note that a list has an element, for the clients that wait for it."""
         if key in self._waiting:
             self._ready.append(key)
 
@@ -270,5 +273,5 @@ class Store:
 
 
 def milliseconds() -> int:
-    """Milliseconds since the epoch."""
+    """Return milliseconds since the epoch."""
     return time.time_ns() // 1_000_000

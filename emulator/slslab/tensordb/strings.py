@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from slslab.tensordb.generic import deadline
 from slslab.tensordb.replies import OK, Blob, CommandError, Reply
-from slslab.tensordb.resp import MAX_BULK, integer
-from slslab.tensordb.session import NOT_INTEGER, SYNTAX, Session, command, whole, wrong_arity
+from slslab.tensordb.resp import MAX_BULK
+from slslab.tensordb.session import NOT_INTEGER, SYNTAX, Session, added, command, whole, wrong_arity
 from slslab.tensordb.store import STRING, Store
 
 
@@ -78,17 +78,9 @@ def _setnx(session: Session, args: list[Blob]) -> Reply:
     return 1
 
 
-@command("setex", 4, grows=True)
-def _setex(session: Session, args: list[bytes]) -> Reply:
-    return _set_until(session, args, 1000, "setex")
-
-
-@command("psetex", 4, grows=True)
-def _psetex(session: Session, args: list[bytes]) -> Reply:
-    return _set_until(session, args, 1, "psetex")
-
-
-def _set_until(session: Session, args: list[bytes], unit_ms: int, name: str) -> Reply:
+@command("setex", 4, grows=True, bound={"unit_ms": 1000, "name": "setex"})
+@command("psetex", 4, grows=True, bound={"unit_ms": 1, "name": "psetex"})
+def _setex(session: Session, args: list[bytes], unit_ms: int, name: str) -> Reply:
     if whole(args[1]) <= 0:
         raise CommandError(f"ERR invalid expire time in '{name}' command")
     _set(session.store, args[0], args[2], deadline(args[1], unit_ms, name))
@@ -111,13 +103,18 @@ def _getdel(session: Session, args: list[bytes]) -> Reply:
     return old
 
 
+def _rewrite(store: Store, key: bytes, value: bytes) -> None:
+    """Set a value, keeping the expiry."""
+    entry = store.table.get(key)
+    _set(store, key, value, None if entry is None else entry.expires)
+
+
 @command("append", 3, grows=True)
 def _append(session: Session, args: list[bytes]) -> Reply:
-    entry = session.store.entry(args[0], STRING)
-    old = b"" if entry is None else _text(session.store, args[0]) or b""
+    old = _text(session.store, args[0]) or b""
     if len(old) + len(args[1]) > MAX_BULK:
         raise CommandError("ERR string exceeds maximum allowed size (512MB)")
-    _set(session.store, args[0], bytes(old) + args[1], None if entry is None else entry.expires)
+    _rewrite(session.store, args[0], bytes(old) + args[1])
     return len(old) + len(args[1])
 
 
@@ -141,50 +138,28 @@ def _mset(session: Session, args: list[bytes]) -> Reply:
     return OK
 
 
-def _add(session: Session, key: bytes, increment: int) -> Reply:
-    entry = session.store.entry(key, STRING)
-    try:
-        number = 0 if entry is None else integer(_text(session.store, key) or b"")
-    except ValueError:
-        raise CommandError(NOT_INTEGER) from None
-    number += increment
-    if not -(1 << 63) <= number < 1 << 63:
-        raise CommandError("ERR increment or decrement would overflow")
-    _set(session.store, key, b"%d" % number, None if entry is None else entry.expires)
-    return number
-
-
-@command("incr", 2, grows=True)
-def _incr(session: Session, args: list[bytes]) -> Reply:
-    return _add(session, args[0], 1)
-
-
-@command("incrby", 3, grows=True)
-def _incrby(session: Session, args: list[bytes]) -> Reply:
-    return _add(session, args[0], whole(args[1]))
-
-
-@command("decr", 2, grows=True)
-def _decr(session: Session, args: list[bytes]) -> Reply:
-    return _add(session, args[0], -1)
-
-
-@command("decrby", 3, grows=True)
-def _decrby(session: Session, args: list[bytes]) -> Reply:
-    if whole(args[1]) == -(1 << 63):
+@command("incr", 2, grows=True, bound={"sign": 1})
+@command("incrby", 3, grows=True, bound={"sign": 1})
+@command("decr", 2, grows=True, bound={"sign": -1})
+@command("decrby", 3, grows=True, bound={"sign": -1})
+def _add(session: Session, args: list[bytes], sign: int) -> Reply:
+    increment = sign * whole(args[1]) if len(args) > 1 else sign
+    if increment == 1 << 63:
         raise CommandError("ERR decrement would overflow")
-    return _add(session, args[0], -whole(args[1]))
+    number = added(_text(session.store, args[0]), increment, NOT_INTEGER)
+    _rewrite(session.store, args[0], b"%d" % number)
+    return number
 
 
 @command("incrbyfloat", 3, grows=True)
 def _incrbyfloat(session: Session, args: list[bytes]) -> Reply:
-    entry = session.store.entry(args[0], STRING)
+    old = _text(session.store, args[0])
     try:
-        number = float(bytes((_text(session.store, args[0]) or b"0")[:256])) + float(args[1][:256])
+        number = float(bytes((old or b"0")[:256])) + float(args[1][:256])
     except ValueError:
         raise CommandError("ERR value is not a valid float") from None
     if not math.isfinite(number):
         raise CommandError("ERR increment would produce NaN or Infinity")
     text = b"%.17g" % number
-    _set(session.store, args[0], text, None if entry is None else entry.expires)
+    _rewrite(session.store, args[0], text)
     return text

@@ -13,7 +13,7 @@ from slslab.tensordb.memory import allocate, bytes_of
 from slslab.tensordb.replies import LARGE, Blob, CommandError, Reply
 from slslab.tensordb.resp import MAX_BULK, integer
 
-# RedisAI's names, little-endian and in C order. Its STRING tensors are not known here.
+# RedisAI's names, little-endian and in C order. Its STRING tensors are not supported.
 DTYPES = {
     name: np.dtype(code)
     for name, code in (
@@ -29,7 +29,7 @@ DTYPES = {
     )
 }
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
-# numpy 1 has no more.
+# numpy 1's maximum.
 MAX_DIMENSIONS = 32
 NUMBER = re.compile(rb"[-+]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|inf(?:inity)?|nan)", re.IGNORECASE)
 
@@ -39,7 +39,7 @@ INVALID_LENGTH = "ERR data length does not match tensor shape and type"
 
 @dataclass(frozen=True, eq=False)
 class Tensor:
-    """An array in C order that nobody writes to."""
+    """An array in C order that is never written to."""
 
     array: npt.NDArray[Any]
 
@@ -49,15 +49,15 @@ class Tensor:
         return int(self.array.nbytes)
 
     def blob(self) -> memoryview:
-        """Its elements as they lie in memory."""
+        """Return its elements as they lie in memory."""
         return bytes_of(self.array)
 
     def meta(self) -> list[Reply]:
-        """What `AI.TENSORGET key META` answers."""
+        """Return the reply to `AI.TENSORGET key META`."""
         return ["dtype", NAMES[self.array.dtype], "shape", list(self.array.shape)]
 
     def values(self) -> list[Reply]:
-        """What `AI.TENSORGET key VALUES` answers: ints for integer types, else doubles."""
+        """Return the reply to `AI.TENSORGET key VALUES`: ints for integer types, else doubles."""
         values: list[Reply] = self.array.reshape(-1).tolist()
         return [int(value) for value in values] if self.array.dtype == np.bool_ else values  # type: ignore[arg-type]
 
@@ -74,7 +74,7 @@ class Header:
 
 
 def parse_header(arguments: Sequence[Blob]) -> Header:
-    """Read and check dtype and shape; `arguments` begin with the key. CommandError if they are not valid."""
+    """Parse dtype and shape; `arguments` begin with the key. CommandError if they are not valid."""
     dtype = DTYPES.get(bytes(arguments[1][:8]).upper().decode("latin-1"))
     if dtype is None:
         raise CommandError("ERR invalid data type")
@@ -97,7 +97,7 @@ def parse_header(arguments: Sequence[Blob]) -> Header:
 
 
 def parse_tensor(arguments: Sequence[Blob]) -> Tensor:
-    """The tensor of `AI.TENSORSET`'s arguments, which begin with the key. CommandError if they are not valid."""
+    """Parse the tensor of `AI.TENSORSET`'s arguments, which begin with the key. CommandError if they are not valid."""
     header = parse_header(arguments)
     data = arguments[header.rest :]
     if header.format == "BLOB":
@@ -124,7 +124,7 @@ def _dimension(argument: Blob) -> int:
 
 
 def _owned(data: Blob) -> memoryview:
-    """Memory that is the tensor's own: a large argument's already is."""
+    """Return memory of the tensor's own; a large argument already has it."""
     if len(data) >= LARGE and isinstance(data, memoryview):
         return data
     owned = allocate(len(data))

@@ -6,22 +6,23 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from slslab.tensordb.scripts import Usage
-from slslab_workers.events import environment_sink
+from slslab_workers.channels.events import environment_sink
+from slslab_workers.trace.event import Event
 
 Report = Callable[[int, str, Usage], None]
-# A frame longer than a pipe's atomic write could meet one of another writer.
+# A frame longer than a pipe's atomic write could interleave with one of another writer.
 RESOURCE_LENGTH = 1024
 
 
 def reporter() -> Report:
-    """What tells of executions: to the descriptor that SLSLAB_TRACE_FD names, or to nobody."""
+    """Return what reports executions to the descriptor that SLSLAB_TRACE_FD names; without one it drops them."""
     if "SLSLAB_TRACE_FD" not in os.environ:
         return lambda *_: None
     sink = environment_sink()
     lock = threading.Lock()
 
     def report(peer: int, resource: str, usage: Usage) -> None:
-        # Who does not read its trace any more, loses that and nothing else.
+        # A reader that has gone away loses trace records only.
         with lock, suppress(BrokenPipeError):
             sink(_event(peer, resource, usage))
 
@@ -29,24 +30,16 @@ def reporter() -> Report:
 
 
 def _event(peer: int, resource: str, usage: Usage) -> dict[str, object]:
-    return {
-        "record": "event",
-        "op": "tensor.script.run",
-        "phase": "other",
-        "start_ns": usage.start_ns,
-        "end_ns": usage.end_ns,
-        "cpu_ns": usage.cpu_ns,
-        "bytes": usage.bytes,
-        "requests": 0,
-        "resource": resource[:RESOURCE_LENGTH],
-        "etag": None,
-        "overhead": True,
-        "failed": False,
-        "run": "",
-        "worker": peer,
-        "epoch": -1,
-        "step": -1,
-        "invocation": "",
-        "function": "tensordb",
-        "environment": f"tensordb-{peer}",
-    }
+    event = Event(
+        op="tensor.script.run",
+        phase="other",
+        start_ns=usage.start_ns,
+        end_ns=usage.end_ns,
+        cpu_ns=usage.cpu_ns,
+        bytes=usage.bytes,
+        resource=resource[:RESOURCE_LENGTH],
+        worker=peer,
+        function="tensordb",
+        environment=f"tensordb-{peer}",
+    )
+    return {"record": "event", **event.record()}

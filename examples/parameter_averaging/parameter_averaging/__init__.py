@@ -2,8 +2,10 @@
 
 from collections.abc import Mapping
 
-from slslab_workers.architecture import NO_OPTIONS, Architecture, Cloud, Counts, Option, Outcome, Progress
-from slslab_workers.deployment import train_data_parallel
+from slslab_workers.architecture import NO_OPTIONS, Architecture, Cloud, Outcome, Progress
+from slslab_workers.driver.deployment import train_data_parallel
+from slslab_workers.option import Option
+from slslab_workers.patterns import Counts
 from slslab_workers.plan import Plan, Value
 
 EVERY = Option("every", int, 5, "Steps between two averages.")
@@ -20,7 +22,7 @@ class ParameterAveraging(Architecture):
         self, workers: int, batches: int, epochs: int, parameters: int, options: Mapping[str, Value] = NO_OPTIONS
     ) -> Counts:
         """Per average n puts and n(n − 1) gets of G bytes."""
-        averages = batches * epochs // int(options.get(EVERY.name, EVERY.default))
+        averages = batches * epochs // int(self.complete(options)["every"])
         puts, gets = averages * workers, averages * workers * (workers - 1)
         return Counts({"object.put": puts, "object.get": gets}, puts * 4 * parameters, gets * 4 * parameters)
 

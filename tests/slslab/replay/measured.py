@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from slslab.execution import architectures
-from slslab.replay.program import Track
-from slslab.replay.step_costs import Cost, Key, StepCosts, is_first, is_request, name_of, unit_of
-from slslab_workers import communication
-from slslab_workers.architecture import NO_OPTIONS, Architecture, Cloud, Counts, Outcome, Progress
-from slslab_workers.communication import Pattern, Workload
+from slslab.replay.kernel.program import Track
+from slslab.replay.programs.step_costs import Cost, Key, StepCosts, is_first, is_request, name_of, unit_of
+from slslab.runs.planning import architectures
+from slslab_workers import patterns
+from slslab_workers.architecture import NO_OPTIONS, Architecture, Cloud, Outcome, Progress
+from slslab_workers.patterns import Counts, Pattern, Workload
 from slslab_workers.plan import Plan, Value
 
 MS = 1_000_000
@@ -40,8 +40,8 @@ def make_costs(
     pattern: Pattern = room.pattern(workload)
     costs: dict[Key, Cost] = {}
     for role in pattern.roles:
-        for place, parts in communication.places(role, workload):
-            for activity in communication.activities(parts, place):
+        for place, parts in patterns.places(role, workload):
+            for activity in patterns.activities(parts, place):
                 op = name_of(activity)
                 request = is_request(op)
                 working = bool(activity.work)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from slslab.replay.profiles import Profile
+from slslab.replay.profiles.profile import Profile
 
 
 def figure(value: float) -> dict[str, Any]:

@@ -11,18 +11,22 @@ from typing import Any
 
 import tomli_w
 
-from slslab import metrics
-from slslab.runs import DOCUMENT, PLAN
-from slslab.trace import LOG, TraceWriter, invocations, load
+from slslab.trace import metrics
+from slslab.trace.directory import DOCUMENT, PLAN
+from slslab.trace.log import LOG, TraceWriter, invocations, load
+from slslab_workers.architecture import architectures
 from slslab_workers.plan import Plan
 
+# Runs that were recorded for these tests, a folder each.
+TRACES = Path(__file__).parent / "traces"
 MS = 1_000_000
 PEAK_MB = 300
 GRADIENT_BYTES = 1_000_000
 
 
 def make_plan(architecture: str = "allreduce") -> Plan:
-    """The plan of the run."""
+    """The plan of the run; of an architecture that is not installed it has no options."""
+    installed = architectures().get(architecture)
     return Plan(
         run=f"20261121-000000-{architecture}-lenet-abcd",
         architecture=architecture,
@@ -33,6 +37,7 @@ def make_plan(architecture: str = "allreduce") -> Plan:
         memory_mb=1769,
         workers=2,
         epochs=2,
+        options={} if installed is None else installed.complete({}),
     )
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.slslab.replay.platform import platform
 from tests.slslab.replay.recordings import MS
 
-from slslab.billing import Usage, load_book
+from slslab.billing.bill import Usage, load_book
 from slslab.errors import RequestError
 from slslab.replay.crossings import (
     TIE,
@@ -24,9 +24,9 @@ from slslab.replay.crossings import (
     step_seconds,
     with_latency,
 )
-from slslab.replay.kernel import play
+from slslab.replay.kernel.kernel import play
+from slslab.replay.kernel.program import Program, Step, Track
 from slslab.replay.outcome import outcome
-from slslab.replay.program import Program, Step, Track
 
 BOOK = load_book("aws-us-east-1")
 # On a busy host the first example may be long in coming.
@@ -105,7 +105,7 @@ def test_further_epochs_take_what_those_after_the_first_do() -> None:
     way = course(timeline, found, found.usage())
     assert (way.fixed_s, way.epoch_s) == pytest.approx((0.14, 0.015))
     assert way.seconds(100) == pytest.approx(1.64)
-    with pytest.raises(RequestError, match="One epoch does not tell"):
+    with pytest.raises(RequestError, match="One epoch does not show"):
         course(play(requests(1, 1), platform()), found, found.usage())
 
 

@@ -17,21 +17,20 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import date
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.slslab.replay.recordings import TRACES
 
-from slslab.billing import Usage, compute_bill, load_book
-from slslab.metering import billed_ms
+from slslab.billing.bill import Usage, compute_bill, load_book
 from slslab.replay.fitting import fit
-from slslab.replay.kernel import play
-from slslab.replay.profiles import Profile, load_profile
-from slslab.replay.recorded import make_program
-from slslab.replay.recording import BESIDE, Recording, read_recording
-from slslab.replay.timeline import Timeline
+from slslab.replay.kernel.kernel import play
+from slslab.replay.kernel.timeline import Timeline
+from slslab.replay.profiles.profile import Profile, load_profile
+from slslab.replay.programs.recorded import make_program
+from slslab.replay.programs.recording import BESIDE, Recording, read_recording
+from slslab.trace.records import billed_ms
 
-TRACES = Path(__file__).parent / "traces"
 ARCHITECTURES = ("allreduce", "scatterreduce", "mlless", "spirt", "gpu")
 # The profile is fitted to these many epochs of six.
 FITTED = 2

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from slslab.billing import load_book
+from slslab.billing.bill import load_book
 from slslab.replay import modelled
 from slslab.replay.modelled import model, not_modelled
-from slslab.replay.profiles import load_profile
-from slslab.replay.recording import Recording
+from slslab.replay.profiles.profile import load_profile
+from slslab.replay.programs.recording import Recording
 from slslab_workers.plan import Plan
 
 MS = 1_000_000

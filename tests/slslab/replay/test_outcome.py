@@ -5,14 +5,14 @@ from decimal import Decimal
 import pytest
 from hypothesis import given
 from tests.slslab.replay.platform import platform
-from tests.slslab.replay.programs import MS, handing_over, programs
+from tests.slslab.replay.small_programs import MS, handing_over, programs
 
-from slslab.billing import compute_bill, load_book
-from slslab.metering import billed_ms
-from slslab.replay.kernel import play
+from slslab.billing.bill import compute_bill, load_book
+from slslab.replay.kernel.kernel import play
+from slslab.replay.kernel.program import Program, Step, Track
+from slslab.replay.kernel.timeline import Timeline
 from slslab.replay.outcome import outcome, waits
-from slslab.replay.program import Program, Step, Track
-from slslab.replay.timeline import Timeline
+from slslab.trace.records import billed_ms
 
 
 def test_two_invocations_by_hand() -> None:
@@ -49,7 +49,9 @@ def test_usage_is_billed_by_a_book() -> None:
     assert quantities["S3 GET requests"] == 5
     assert quantities["S3 PUT requests"] == 1
     assert quantities["Host m5.large"] == 60, "as short as it was, EC2 bills a minute"
-    assert found.usage(hosts=["m5.large"]).hosts == (("m5.large", Decimal("0.297")),), "a begun ms counts whole"
+    usage = found.usage(hosts=["m5.large"])
+    assert (usage.hosts, usage.service_hosts) == ((), (("m5.large", Decimal("0.297")),)), "a begun ms counts whole"
+    assert [line.item for line in bill.lines if line.assumed] == ["Host m5.large"]
 
 
 def test_what_the_driver_asked_for_is_billed_too() -> None:

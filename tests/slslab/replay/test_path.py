@@ -3,13 +3,14 @@
 from hypothesis import given
 from rich.console import Console
 from tests.slslab.replay.platform import platform
-from tests.slslab.replay.programs import MS, handing_over, programs
+from tests.slslab.replay.small_programs import MS, handing_over, programs
 
-from slslab.replay.kernel import play
+from slslab.replay.kernel.kernel import play
+from slslab.replay.kernel.program import Program, Step, Track
+from slslab.replay.kernel.timeline import Timeline
 from slslab.replay.outcome import outcome
-from slslab.replay.path import Stretch, critical_path, critical_path_table
-from slslab.replay.program import Program, Step, Track
-from slslab.replay.timeline import Timeline
+from slslab.replay.path import Stretch, critical_path
+from slslab.reports.terminal.path import critical_path_table
 
 
 def test_the_path_goes_through_the_worker_that_the_others_wait_for() -> None:

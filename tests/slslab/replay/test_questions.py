@@ -6,10 +6,10 @@ import pytest
 from tests.slslab.replay.platform import platform
 from tests.slslab.replay.recordings import MS
 
-from slslab.billing import compute_bill, load_book
-from slslab.replay.kernel import play
+from slslab.billing.bill import compute_bill, load_book
+from slslab.replay.kernel.kernel import play
+from slslab.replay.kernel.program import Program, Step, Track
 from slslab.replay.outcome import outcome
-from slslab.replay.program import Program, Step, Track
 from slslab.replay.questions import SIZES, balanced, cheapest, fastest, waiting
 from slslab.replay.whatif import Row, Valued, check_memory
 

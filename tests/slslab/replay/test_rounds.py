@@ -7,13 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.slslab.replay.platform import operation, platform
 
-from slslab.execution import architectures
-from slslab.replay.crossings import Interval, pipe_share
-from slslab.replay.profiles import Operation, Profile
-from slslab.replay.program import Step
-from slslab.replay.rounds import NARROW, Round, chain, size_at, sweep, winner, without_compute
-from slslab.replay.scaling import Cost, StepCosts
-from slslab_workers.communication import Workload
+from slslab.replay.crossings import Interval, pipe_share, winner
+from slslab.replay.kernel.program import Step
+from slslab.replay.profiles.profile import Operation, Profile
+from slslab.replay.programs.scaling import Cost, StepCosts
+from slslab.replay.rounds import NARROW, Round, chain, size_at, sweep, without_compute
+from slslab.runs.planning import architectures
+from slslab_workers.patterns import Workload
 
 # Puts of 10 ms and gets of 5 ms, both at 100 MB/s; lists of 20 ms, deletes of 5 ms.
 PLATFORM = platform()

@@ -12,13 +12,12 @@ import pytest
 from tests.slslab.replay.platform import operation, platform
 from tests.slslab.replay.recordings import MS, PEAK_MB, make_plan, write_run
 
-from slslab.billing import load_book
+from slslab.billing.bill import load_book
 from slslab.errors import RequestError, RunError
-from slslab.execution import architectures
-from slslab.replay.kernel import ReplayError
+from slslab.replay.kernel.kernel import ReplayError
+from slslab.replay.kernel.program import Program, Step, Track
 from slslab.replay.measured import Measured, read_measured
-from slslab.replay.profiles import Figure, Profile
-from slslab.replay.program import Program, Step, Track
+from slslab.replay.profiles.profile import Figure, Profile
 from slslab.replay.whatif import (
     Platform,
     Variant,
@@ -31,6 +30,7 @@ from slslab.replay.whatif import (
     with_memory,
     with_network,
 )
+from slslab.runs.planning import architectures
 
 BOOK = load_book("aws-us-east-1")
 ROOMS = architectures()

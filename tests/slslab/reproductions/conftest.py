@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from slslab.cli import main
+from slslab.cli.main import main
 
 
 @pytest.fixture

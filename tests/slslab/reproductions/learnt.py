@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from slslab.execution import architectures, make_plan
+from tests.slslab.replay.recordings import TRACES
 
-TRACES = Path(__file__).parents[1] / "replay" / "traces"
+from slslab.runs.planning import architectures, make_plan
 
 
 def write_curve(

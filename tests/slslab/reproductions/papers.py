@@ -2,7 +2,7 @@
 
 from decimal import Decimal
 
-from slslab.papers import Paper
+from slslab.papers.paper import Paper
 
 PUBLISHED = {"allreduce": "0.5", "scatterreduce": "0.6", "mlless": "0.9", "spirt": "0.7"}
 

@@ -45,7 +45,7 @@ def test_figure3(slslab: Run) -> None:
 def test_refusals(slslab: Run, tmp_path: Path) -> None:
     code, _, err = slslab("reproduce", "table2", "--recordings", str(tmp_path))
     assert code == 2
-    assert "--recordings belongs to --fidelity replayed." in err
+    assert "--recordings needs --fidelity replayed." in err
     code, _, err = slslab("reproduce", "table2", "--fidelity", "replayed", "--recordings", str(tmp_path))
     assert code == 1
     assert f"{tmp_path} has no recordings of Table 2." in err

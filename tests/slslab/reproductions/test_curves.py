@@ -8,7 +8,6 @@ import pytest
 from tests.slslab.reproductions.learnt import write_curve
 
 from slslab.errors import RequestError, RunError
-from slslab.execution import architectures, make_plan
 from slslab.reproductions.curves import (
     PROOFS,
     Curve,
@@ -25,9 +24,10 @@ from slslab.reproductions.curves import (
     target_note,
 )
 from slslab.reproductions.experiments import Experiment
-from slslab_workers import gradients
+from slslab.runs.planning import architectures, make_plan
 from slslab_workers.plan import Plan
-from slslab_workers.samples import Samples
+from slslab_workers.training import gradients
+from slslab_workers.training.samples import Samples
 
 
 def made(directory: Path, *arguments: Any, **more: Any) -> Curve:
@@ -99,7 +99,7 @@ def test_a_directory_without_curves_says_how_to_make_them(tmp_path: Path) -> Non
 
 
 def test_a_wheel_without_curves_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("slslab.reproductions.curves.FOLDERS", (tmp_path,))
+    monkeypatch.setattr("slslab.reproductions.FOLDERS", (tmp_path,))
     with pytest.raises(RunError, match="no accuracy curves"):
         committed()
     (tmp_path / "accuracy").mkdir()

@@ -9,19 +9,19 @@ from typing import Any
 import pytest
 from tests.slslab.replay.measured import MS, Room
 from tests.slslab.replay.platform import platform
-from tests.slslab.reproductions.learnt import TRACES
+from tests.slslab.replay.recordings import TRACES
 from tests.slslab.reproductions.papers import paper
 
-from slslab.billing import load_book
+from slslab.billing.bill import load_book
 from slslab.errors import RunError
-from slslab.execution import architectures
+from slslab.replay.kernel.program import Track
 from slslab.replay.measured import read_measured
-from slslab.replay.profiles import load_profile
-from slslab.replay.program import Track
-from slslab.replay.step_costs import Cost, StepCosts
+from slslab.replay.profiles.profile import load_profile
+from slslab.replay.programs.step_costs import Cost, StepCosts
 from slslab.reproductions.epochs import Recordings, epoch_times, prepare, steady_epoch
 from slslab.reproductions.experiments import Experiment
-from slslab_workers.communication import Activity, Pattern, Role, Signal, Workload
+from slslab.runs.planning import architectures
+from slslab_workers.patterns import Activity, Pattern, Role, Signal, Workload
 
 NAMES = ("spirt", "scatterreduce", "allreduce", "mlless", "gpu")
 BOOK = load_book("aws-us-east-1")

@@ -9,10 +9,10 @@ import pytest
 import tomli_w
 
 from slslab.errors import RequestError, RunError
-from slslab.execution import architectures, make_plan
 from slslab.reproductions import experiments
 from slslab.reproductions.experiments import Experiment, Sample, read_all, record_all
-from slslab.runs import DOCUMENT, PLAN
+from slslab.runs.planning import architectures, make_plan
+from slslab.trace.directory import DOCUMENT, PLAN
 
 ALLREDUCE = Experiment("allreduce", "mobilenet", released=False)
 RELEASED = Experiment("allreduce", "mobilenet", released=True)
@@ -92,7 +92,22 @@ def test_what_is_there_is_kept(made: list[str], record: Callable[..., list[str]]
     write(tmp_path / ALLREDUCE.name, ALLREDUCE.values(Sample(4, "synthetic")))
     told = record(ALLREDUCE, RELEASED)
     assert made == ["mobilenet-allreduce-as-released"]
-    assert "1 of 2 are there" in told[0]
+    assert "1 of 2 exist" in told[0]
+
+
+def test_a_run_of_schema_1_and_one_whose_queue_was_settled_are_there(tmp_path: Path) -> None:
+    sample = Sample(4, "synthetic")
+    spirt = Experiment("spirt", "mobilenet", released=False)
+    for experiment, change in ((ALLREDUCE, {}), (spirt, {"queue": "rabbitmq"})):
+        plan = make_plan(architectures()[experiment.architecture], experiment.values(sample), {}).to_document()
+        if not change:
+            del plan["schema"], plan["prices"]
+        plan["options"] = plan["options"] | change if change else {}
+        place = tmp_path / experiment.name
+        place.mkdir()
+        (place / PLAN).write_text(tomli_w.dumps(plan))
+        (place / DOCUMENT).write_text(json.dumps({"status": "done"}))
+        assert experiments._is_there(tmp_path, experiment, sample)
 
 
 @pytest.mark.parametrize("status", ["failed", "interrupted"])

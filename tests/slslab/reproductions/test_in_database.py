@@ -11,10 +11,10 @@ from rich.console import Console
 from tests.slslab.replay.platform import operation, platform
 
 from slslab.errors import RequestError, RunError
-from slslab.papers import load_paper
-from slslab.recomputing import recompute
-from slslab.replay.profiles import Profile
-from slslab.reports.reproductions import reproduction
+from slslab.papers.paper import load_paper
+from slslab.papers.recomputation import recompute
+from slslab.replay.profiles.profile import Profile
+from slslab.reports.terminal.reproduction import reproduction
 from slslab.reproductions.in_database import measurements
 from slslab.reproductions.in_database.arms import (
     AVERAGE,
@@ -30,14 +30,7 @@ from slslab.reproductions.in_database.arms import (
     take_turns,
 )
 from slslab.reproductions.in_database.comparisons import compare_released
-from slslab.reproductions.in_database.measurements import (
-    IN_DATABASE,
-    Measurements,
-    measure,
-    middle,
-    read,
-    write,
-)
+from slslab.reproductions.in_database.measurements import IN_DATABASE, Measurements, measure, middle, read, write
 from slslab.reproductions.in_database.programs import Exchange, seconds
 from slslab.reproductions.in_database.redis import is_installed
 from slslab.reproductions.in_database.table import RatioCell, build
@@ -189,6 +182,7 @@ def test_a_ratio_agrees_within_a_quarter_of_the_printed_figures(ours: float, ver
     assert RatioCell(modelled=middle([ours])).verdict == ""
 
 
+@pytest.mark.server
 def test_a_small_measurement_of_the_real_thing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(measurements, "JSON_NUMBERS", 200)
     told: list[tuple[str, int, int]] = []
@@ -253,9 +247,9 @@ def test_a_median_has_the_least_and_the_greatest() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (None, "There are no measurements"),
+        (None, "The file of measurements .* cannot be read"),
         ("{", "is not JSON"),
-        ("[]", "holds no measurements"),
+        ("[]", "has no entries"),
         ('{"schema": 2}', "has schema 2"),
         ('{"schema": 1}', "is wrong at measured"),
     ],
@@ -272,7 +266,7 @@ def test_measurements_lacking_an_arm_or_a_turn_are_refused(tmp_path: Path) -> No
     average = document["models"]["resnet18"]["operations"][AVERAGE]
     average["redis-py"]["seconds"].pop()
     (tmp_path / "measurements.json").write_text(json.dumps(document))
-    with pytest.raises(RequestError, match="average have not the same number of turns"):
+    with pytest.raises(RequestError, match="average differ in their numbers of turns"):
         read(tmp_path)
     del average["redis-py"]
     (tmp_path / "measurements.json").write_text(json.dumps(document))
@@ -305,9 +299,9 @@ def test_the_command_measures_writes_and_reads_again(
 
 def test_wrong_requests_are_refused(slslab: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     code, _, err = slslab("reproduce", "in-database", "--recordings", str(tmp_path))
-    assert (code, "belongs to --fidelity replayed" in err) == (2, True)
+    assert (code, "needs --fidelity replayed" in err) == (2, True)
     code, _, err = slslab("reproduce", "in-database", "--fidelity", "replayed", "--recordings", str(tmp_path))
-    assert (code, "There are no measurements" in err) == (2, True)
-    monkeypatch.setattr(measurements, "FOLDERS", ())
+    assert (code, "The file of measurements" in err) == (2, True)
+    monkeypatch.setattr("slslab.reproductions.FOLDERS", ())
     code, _, err = slslab("reproduce", "in-database", "--fidelity", "replayed")
     assert (code, "There are no measurements of in-database operations" in err) == (1, True)

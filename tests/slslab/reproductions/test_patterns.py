@@ -15,26 +15,18 @@ from tests.slslab.replay.platform import operation, platform
 from tests.slslab.replay.recordings import make_plan, write_run
 
 from slslab.errors import RequestError
-from slslab.papers import PaperError, Row, Table, load_paper
-from slslab.recomputing import recompute
+from slslab.papers.paper import PaperError, Row, Table, load_paper
+from slslab.papers.recomputation import recompute
 from slslab.replay import measured
 from slslab.replay.crossings import Interval
-from slslab.replay.profiles import Operation, Profile
+from slslab.replay.profiles.profile import Operation, Profile
 from slslab.replay.rounds import chain
 from slslab.reports.grids import thresholds
-from slslab.reports.reproductions import reproduction
-from slslab.reproductions.calls import Estimate
+from slslab.reports.terminal.reproduction import reproduction
 from slslab.reproductions.communication import SOURCES, build, ratio_of
-from slslab.reproductions.exchanges import PATTERNS, Exchange
-from slslab.reproductions.patterns import (
-    Comparison,
-    LongLog,
-    Variant,
-    compare_rounds,
-    find_log,
-    free_costs,
-    variants,
-)
+from slslab.reproductions.measured_rounds import PATTERNS, Exchange
+from slslab.reproductions.minibatches import Estimate
+from slslab.reproductions.patterns import Comparison, LongLog, Variant, compare_rounds, find_log, free_costs, variants
 
 INTERVALS = (
     Interval(0.001, 0.5, "scatterreduce"),
@@ -77,15 +69,15 @@ def test_winners(published: tuple[str, str] | None, modelled: tuple[float, float
 
 def test_what_differs_says_where_the_model_would_say_what_was_published() -> None:
     assert compared(("1", "2"), (4.0, 3.0)).reason == (
-        "published is AllReduce, modelled ScatterReduce; in the model that begins at a latency × bandwidth ÷ size of "
-        "2, 20.0 times larger than this row's."
+        "published is AllReduce, modelled ScatterReduce; in the model that winner begins at a latency × bandwidth ÷ "
+        "size of 2, 20.0 times larger than this row's."
     )
     assert compared(("1", "1"), (4.0, 3.0)).reason.startswith(
         "published is a tie, modelled ScatterReduce; in the model"
     )
     assert compared(("1", "1"), (4.0, 3.0)).reason.endswith("size of 0.5, 5.0 times larger than this row's.")
     never = compared(("1", "2"), (4.0, 3.0), INTERVALS[:2])
-    assert never.reason.endswith("the model says so at no latency × bandwidth ÷ size.")
+    assert never.reason.endswith("the model gives that at no latency × bandwidth ÷ size.")
 
 
 def test_what_differs_says_what_log_traffic_does() -> None:
@@ -369,7 +361,7 @@ def test_lambdamls_table_on_another_profile(slslab: Run, tmp_path: Path) -> None
     assert {row["polling"] for row in made["rows"]} == {"none"}
     assert {row["log_bytes"] for row in made["rows"]} == {None}
     assert "Nothing is measured" in out
-    assert "The faster one, and at which latency × bandwidth ÷ size of a gradient each is" in out
+    assert "Which pattern is faster, and at which latency × bandwidth ÷ size of a gradient" in out
 
 
 @pytest.mark.usefixtures("unswept")
@@ -382,9 +374,9 @@ def test_a_run_gives_cpu_seconds_to_the_rows_of_its_model(
         document={"gradient_bytes": 94_083_368},
         costs=COSTS["allreduce"],
     )
-    monkeypatch.setattr("slslab.reproductions.experiments.FOLDERS", ())
+    monkeypatch.setattr("slslab.reproductions.FOLDERS", ())
     monkeypatch.setattr(measured, "read_measured", lambda path, rooms: run)  # noqa: ARG005
-    monkeypatch.setattr("slslab.replay.transfers.transfer", lambda costs, room, plan: COSTS[room.name])  # noqa: ARG005
+    monkeypatch.setattr("slslab.replay.programs.transfers.transfer", lambda costs, room, plan: COSTS[room.name])  # noqa: ARG005
     code, out, _ = slslab("reproduce", "lambdaml-table3", "--run", directory, "--json")
     made = json.loads(out)
     assert (code, made["run"]) == (0, make_plan().run)

@@ -6,25 +6,24 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 import pytest
 from rich.console import Console
+from tests.slslab.replay.recordings import TRACES
 from tests.slslab.reproductions.papers import PUBLISHED, paper
 
-from slslab.billing import load_book
-from slslab.execution import architectures
+from slslab.billing.bill import load_book
 from slslab.replay.measured import read_measured
-from slslab.replay.profiles import load_profile
-from slslab.reports.reproductions import reproduction
+from slslab.replay.profiles.profile import load_profile
+from slslab.reports.terminal.reproduction import reproduction
 from slslab.reproductions import figure3
 from slslab.reproductions.experiments import Experiment, Runs
 from slslab.reproductions.saving import FIELDS, cells
 from slslab.reproductions.table2 import build
+from slslab.runs.planning import architectures
 
-TRACES = Path(__file__).parents[1] / "replay" / "traces"
 NAMES = ("spirt", "scatterreduce", "allreduce", "mlless", "gpu")
 
 
@@ -179,14 +178,14 @@ def test_spirt_as_released_has_a_whole_bill_and_a_place() -> None:
     assert whole["spirt"] == pytest.approx(sum(released.values()))
 
 
-def test_peers_that_were_taken_for_dead_are_told() -> None:
+def test_peers_that_were_declared_failed_are_named() -> None:
     recorded = read_measured(TRACES / "spirt", architectures())
     details = {"deaths": [{"worker": 1, "epoch": 0, "time": 0.0, "found_by": 0}]}
     run = replace(recorded, document={**recorded.document, "details": details})
     own, book = Experiment("spirt", "lenet", released=False), load_book("aws-us-east-1")
     found = build(paper(), Runs({own: run}, {}), load_profile("aws-us-east-1"), book, "replayed", lambda *_: None)
-    assert any("spirt, LeNet, canonical: 1 of 2 peers were taken for dead" in note for note in found["notes"])
-    assert not any("taken for dead" in note for note in document()["notes"])
+    assert any("spirt, LeNet, canonical: 1 of 2 peers were declared failed" in note for note in found["notes"])
+    assert not any("declared failed" in note for note in document()["notes"])
 
 
 def test_printed_and_saved() -> None:

@@ -11,16 +11,17 @@ from rich.console import Console
 from tests.slslab.replay.platform import platform
 from tests.slslab.reproductions.learnt import write_curve
 
-from slslab.billing import load_book
-from slslab.papers import load_paper
-from slslab.reports import points
-from slslab.reports.reproductions import reproduction
+from slslab.billing.bill import load_book
+from slslab.papers.paper import load_paper
+from slslab.reports.plots.lines import draw_points
+from slslab.reports.terminal.accuracy import curves_by_time
+from slslab.reports.terminal.reproduction import reproduction
+from slslab.reproductions.accuracy_by_time import Progression, pair_up
+from slslab.reproductions.cpu_speed import Calibration
 from slslab.reproductions.curves import read_curves
 from slslab.reproductions.epochs import EpochTime, Recordings
 from slslab.reproductions.experiments import experiments
-from slslab.reproductions.progressions import Progression, pair_up
 from slslab.reproductions.saving import cells
-from slslab.reproductions.speeds import Calibration
 from slslab.reproductions.table3 import build, build_figure
 
 PAPER = load_paper("barrak-2025")
@@ -180,17 +181,17 @@ def test_figure_4(tmp_path: Path) -> None:
     assert "GPU (canonical) has no line: not recorded." in document["notes"]
     assert "no data in the paper" in document["table"]["notes"][0]
     console = Console(width=200, record=True, file=io.StringIO())
-    console.print(points.points(document))
+    console.print(curves_by_time(document))
     text = console.export_text()
     assert "≈12.0 min (3)" in text
     assert text.count("MLLess, ") == 1
     picture = tmp_path / "figure.svg"
-    points.draw_points(document, picture)
+    draw_points(document, picture)
     assert picture.read_text().startswith("<?xml")
 
 
 def test_a_figure_without_lines_is_printed(tmp_path: Path) -> None:
     document = build_figure(PAPER, progressions(tmp_path, without=tuple(SECONDS)), RECORDINGS)
     console = Console(width=200, record=True, file=io.StringIO())
-    console.print(points.points(document))
+    console.print(curves_by_time(document))
     assert "has no line" in console.export_text()

@@ -6,10 +6,12 @@ from pathlib import Path
 import boto3
 import pytest
 
-from slslab.configuration import REGION
-from slslab.emulator import CREDENTIALS
+from slslab.aws.arns import REGION
+from slslab.aws.credentials import CREDENTIALS
 from slslab.stack import buckets
-from slslab.stack.embedded import EmbeddedObjectStore
+from slslab.stack.object_store import EmbeddedObjectStore
+
+pytestmark = pytest.mark.server
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,8 @@ from tests.slslab.tensordb.wire import Wire, encode, error, info
 
 from slslab.tensordb.server import Options
 
+pytestmark = pytest.mark.server
+
 Blocked = Callable[..., list[Wire]]
 
 

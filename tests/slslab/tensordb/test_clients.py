@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.server
+
 # Where `make test` puts redis-py 7, apart from what is installed.
 REDIS7 = Path(os.environ.get("SLSLAB_REDIS7", Path(sys.prefix) / "redis7"))
 CLIENT = """

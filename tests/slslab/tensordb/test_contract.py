@@ -8,7 +8,11 @@ from tests.slslab.tensordb.wire import AVERAGE, Wire, error
 
 ENGINES = ["tensordb", *(["redisai"] if "REDISAI_URL" in os.environ else [])]
 
-pytestmark = [pytest.mark.parametrize("engine", ENGINES, indirect=True), pytest.mark.usefixtures("engine")]
+pytestmark = [
+    pytest.mark.server,
+    pytest.mark.parametrize("engine", ENGINES, indirect=True),
+    pytest.mark.usefixtures("engine"),
+]
 DTYPES = {"FLOAT": "f4", "DOUBLE": "f8", "INT8": "i1", "INT16": "i2", "INT32": "i4", "INT64": "i8", "UINT8": "u1"}
 
 

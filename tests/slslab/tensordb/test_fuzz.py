@@ -12,6 +12,8 @@ from slslab.tensordb import connections, server  # noqa: F401 (they fill the tab
 from slslab.tensordb.globs import matches
 from slslab.tensordb.session import TABLE
 
+pytestmark = pytest.mark.server
+
 QUIET = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 # They would end the test's database, or wait.
 LEFT_OUT = {"shutdown", "blpop", "brpop", "blmove", "brpoplpush", "quit"}

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 from tests.slslab.tensordb.wire import AVERAGE, Wire, encode
 
+pytestmark = pytest.mark.server
+
 SIX = np.arange(6, dtype="<f4").tobytes()
 SET = encode("AI.TENSORSET", "k", "FLOAT", 2, 3, "BLOB", SIX)
 STORE = encode("AI.SCRIPTSTORE", "s", "CPU", "TAG", "t", "ENTRY_POINTS", 2, "average", "sgd", "SOURCE", AVERAGE)

@@ -8,6 +8,8 @@ from tests.slslab.tensordb.wire import Wire, encode, error, info
 
 from slslab.tensordb.server import Options
 
+pytestmark = pytest.mark.server
+
 MB = 1 << 20
 OOM = "OOM command not allowed when used memory > 'maxmemory'."
 Make = Callable[[Options], str]

@@ -7,7 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
+import pytest
 from tests.slslab.tensordb.wire import Wire, encode, info
+
+pytestmark = pytest.mark.server
 
 CLIENTS = 32
 COMMANDS = 10_000 // CLIENTS + 1

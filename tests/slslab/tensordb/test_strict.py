@@ -7,6 +7,8 @@ from tests.slslab.tensordb.wire import AVERAGE, Wire, error
 from slslab.tensordb.replies import CommandError
 from slslab.tensordb.scripts import Settings, compile_script
 
+pytestmark = pytest.mark.server
+
 HEAD = "def f(tensors: List[Tensor], keys: List[str], args: List[str]):\n"
 # Of those that change an input: which way round they try it.
 CHANGING = [

@@ -1,4 +1,4 @@
-"""LambdaML AllReduce over an object store: rank 0 merges everybody's gradient (protocol reference, chapter 3)."""
+"""LambdaML AllReduce over an object store: rank 0 merges all gradients (docs/protocols.md, "AllReduce")."""
 
 from slslab_workers.allreduce.driver import AllReduce
 

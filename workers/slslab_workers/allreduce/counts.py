@@ -1,15 +1,16 @@
-"""Closed-form messages and bytes of AllReduce (protocol reference, chapters 3.7 and 11, S = G)."""
+"""Closed-form messages and bytes of AllReduce (docs/protocols.md, "AllReduce" and "Counts and bytes")."""
 
 from collections.abc import Mapping
 
-from slslab_workers.architecture import NO_OPTIONS, Counts
+from slslab_workers.architecture import NO_OPTIONS
+from slslab_workers.patterns import Counts
 from slslab_workers.plan import Value
 
 
 def counts(
     workers: int, batches: int, epochs: int, parameters: int, options: Mapping[str, Value] = NO_OPTIONS
 ) -> Counts:
-    """Per step n + 1 puts, 2n − 1 gets, n deletes, and one of the expired merged gradient but at the first step."""
+    """Count per step n + 1 puts, 2n − 1 gets, n deletes, and from the second step one more of the expired aggregate."""
     steps, size = batches * epochs, 4 * parameters
     operations = {
         "object.put": steps * (workers + 1),

@@ -1,18 +1,16 @@
-"""AllReduce's trigger script: n workers of one function, each with its rank."""
+"""AllReduce's trigger script: n workers of one function, by rank."""
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import Any
 
 from slslab_workers.allreduce.counts import counts
 from slslab_workers.allreduce.pattern import pattern
-from slslab_workers.architecture import Architecture, Cloud, Option, Outcome, Progress
-from slslab_workers.deployment import train_data_parallel
-from slslab_workers.job import PARTITION, REPLICAS
-from slslab_workers.logs import LOG_TRAFFIC
+from slslab_workers.architecture import Architecture, Cloud, Outcome, Progress
+from slslab_workers.channels.polling import POLLING
+from slslab_workers.driver.deployment import train_data_parallel
 from slslab_workers.plan import Plan
-from slslab_workers.polling import POLLING
-
-if TYPE_CHECKING:
-    from slslab_workers.replicas import Replicas
+from slslab_workers.training.options import COMBINE, OPTIMISER, PARTITION, REPLICAS
+from slslab_workers.training.released_log import LOG_TRAFFIC
 
 
 class AllReduce(Architecture):
@@ -25,14 +23,8 @@ class AllReduce(Architecture):
         "as their code does, and has its log traffic."
     )
     options = (
-        Option(
-            "combine",
-            str,
-            "mean",
-            "What becomes of the gradients; the authors' replication sums them.",
-            ("mean", "sum"),
-            released="sum",
-        ),
+        replace(COMBINE, released="sum"),
+        OPTIMISER,
         POLLING,
         LOG_TRAFFIC,
         REPLICAS,
@@ -42,11 +34,11 @@ class AllReduce(Architecture):
     counts = staticmethod(counts)
     pattern = staticmethod(pattern)
 
-    def replicas(self) -> "type[Replicas]":
-        """Mean, or sum."""
-        from slslab_workers.allreduce.replicas import AllReduceReplicas
+    def replicas(self) -> type[Any]:
+        """Return the replicas that update in every step with the mean, or the sum."""
+        from slslab_workers.replicas import Replicas
 
-        return AllReduceReplicas
+        return Replicas
 
     def drive(self, plan: Plan, cloud: Cloud, progress: Progress) -> Outcome:
         """Deploy, invoke, wait, evaluate."""

@@ -1,21 +1,20 @@
-"""Who sends what to whom in AllReduce, step by step (`handlers.py`)."""
+"""Messages and waits of AllReduce, step by step (`handlers.py`)."""
 
-from slslab_workers.communication import OWN, UPDATE, Activity, Gathering, Part, Pattern, Signal, Workload, trainer
-from slslab_workers.logs import Lines, logged_steps
+from slslab_workers.patterns import OWN, UPDATE, Activity, Gathering, Pattern, Signal, Workload, trainer
+from slslab_workers.training.released_log import Blocks, logged_steps
 
 PHASE = "synchronise"
 MERGED = Signal("merged")
 
 
 def pattern(workload: Workload) -> Pattern:
-    """Everybody puts its gradient; rank 0 fetches, deletes and adds them as they come, its own too, puts the sum, and
-    deletes the one of the step before; the others wait for the sum."""
+    """Return the pattern: all workers put their gradients; rank 0 gets, deletes and adds them as they come, its own
+    too, puts the aggregate, and deletes the one of the step before; the others wait for it."""
     workers, parameters = workload.workers, workload.parameters
     size = 4 * parameters
     put = Activity("object.put", PHASE, bytes=size, makes=(Signal("gradient", of=OWN),), protocol=True)
-
     delete = Activity("object.delete", PHASE, protocol=True)
-    # The first one that is added to nothing costs nothing.
+    # n gradients are n - 1 additions.
     add = Activity("reduce", PHASE, work=size * (workers - 1) // workers)
 
     def merge(rank: int) -> tuple[Activity, ...]:
@@ -31,15 +30,10 @@ def pattern(workload: Workload) -> Pattern:
     )
     get = Activity("object.get", PHASE, bytes=size, needs=(MERGED,), polling="get", protocol=True)
 
-    def root(_step: int, log: Lines) -> tuple[Part, ...]:
-        return (*next(log), put, *next(log), merged, *next(log), *publish, *next(log), UPDATE, *next(log))
-
-    def others(_step: int, log: Lines) -> tuple[Part, ...]:
-        waiting = (*next(log), put, *next(log), *next(log))
-        return (*waiting, get, *next(log), UPDATE, *next(log), *next(log))
-
+    root: Blocks = ((), (put,), (merged,), publish, (UPDATE,))
+    others: Blocks = ((), (put,), (), (get,), (UPDATE,), ())
     roles = (
-        trainer(range(1), parameters, *logged_steps(workload, root)),
-        trainer(range(1, workers), parameters, *logged_steps(workload, others)),
+        trainer(range(1), parameters, *logged_steps(workload, lambda _: root)),
+        trainer(range(1, workers), parameters, *logged_steps(workload, lambda _: others)),
     )
     return Pattern(workload, roles)

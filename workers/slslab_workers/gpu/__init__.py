@@ -1,4 +1,4 @@
-"""The GPU baseline: instances that synchronise through an object store (protocol reference, chapter 6)."""
+"""The GPU baseline: instances that synchronise through an object store (docs/protocols.md, "GPU baseline")."""
 
 from slslab_workers.gpu.driver import Gpu
 

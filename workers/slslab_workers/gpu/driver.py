@@ -1,7 +1,7 @@
 """The GPU baseline's trigger script: n instances, each with its rank."""
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from slslab_workers.architecture import (
     Architecture,
@@ -9,20 +9,18 @@ from slslab_workers.architecture import (
     Fleet,
     InstanceLauncher,
     Instances,
-    Option,
     Outcome,
     Progress,
     Requirements,
 )
+from slslab_workers.channels.polling import poll_policy
+from slslab_workers.driver.job import Job, aws_failures
 from slslab_workers.gpu.counts import counts
 from slslab_workers.gpu.pattern import pattern
-from slslab_workers.job import PARTITION, REPLICAS, Job, aws_failures
-from slslab_workers.keys import model_key, result_key, verdict_key
+from slslab_workers.option import Option
 from slslab_workers.plan import Plan, PlanError
-from slslab_workers.polling import poll_policy
-
-if TYPE_CHECKING:
-    from slslab_workers.replicas import Replicas
+from slslab_workers.training.keys import model_key, result_key, verdict_key
+from slslab_workers.training.options import COMBINE, OPTIMISER, PARTITION, REPLICAS
 
 MODULE = "slslab_workers.gpu.instance"
 GO_ON, STOP = b"go on", b"stop"
@@ -34,8 +32,8 @@ class Gpu(Architecture):
     name = "gpu"
     summary = (
         "The GPU baseline over S3: n long-running instances, each of which puts its gradient and gets all others.\n\n"
-        "Instances are billed from launch to end, and no limit of Lambda's is theirs: --timeout means nothing here, "
-        "--memory what the host keeps free for a worker and, as for a function, how many threads it computes with. "
+        "Instances are billed from launch to end, and Lambda's limits do not apply to them: --timeout has no effect, "
+        "--memory is what the host keeps free for a worker and, as for a function, decides how many threads it has. "
         "--mode per-batch, --invoke event and --as-released are refused: the authors' script is a single process that "
         "plays all workers one after another."
     )
@@ -44,35 +42,37 @@ class Gpu(Architecture):
             "device",
             str,
             "auto",
-            "What instances compute on; auto takes CUDA where torch sees it, else the CPU, whose times are no GPU's. "
-            "Several instances may share a GPU.",
+            "What instances compute on; auto takes CUDA where torch sees it, else the CPU, whose times differ from a "
+            "GPU's. Several instances may share a GPU.",
             ("auto", "cuda", "cpu"),
         ),
         Option("instance-type", str, "g4dn.xlarge", "EC2 instance type, by which the price book bills the instances."),
+        COMBINE,
+        OPTIMISER,
         REPLICAS,
         PARTITION,
     )
 
     def requirements(self, plan: Plan) -> Requirements:
-        """Instances; PlanError for what an instance cannot do."""
+        """Return the instances; raise PlanError for what an instance cannot do."""
         if plan.mode != "long-running":
-            raise PlanError("Instances are no functions: nothing invokes them once per batch.", "omit --mode.")
+            raise PlanError("Instances are not functions: nothing invokes them once per batch.", "omit --mode.")
         if plan.invoke != "sync":
-            raise PlanError("Instances are no functions: they are launched and not invoked.", "omit --invoke.")
+            raise PlanError("Instances are not functions: they are launched and not invoked.", "omit --invoke.")
         if plan.as_released:
             raise PlanError(
                 "The authors' GPU script is a single process that plays all workers one after another, and has no "
                 "exchange that could be run as released.",
                 "omit --as-released.",
             )
-        fleet = Fleet(str(plan.options.get("instance-type", "g4dn.xlarge")), str(plan.options.get("device", "auto")))
+        fleet = Fleet(str(plan.options["instance-type"]), str(plan.options["device"]))
         return Requirements(instances=fleet)
 
     counts = staticmethod(counts)
     pattern = staticmethod(pattern)
 
-    def replicas(self) -> "type[Replicas]":
-        """The mean in every step."""
+    def replicas(self) -> type[Any]:
+        """Return the replicas that update in every step with the mean."""
         from slslab_workers.replicas import Replicas
 
         return Replicas
@@ -95,9 +95,9 @@ class _GpuJob(Job):
     """The driver's view of its instances."""
 
     def train(self, launcher: InstanceLauncher) -> Outcome:
-        """All epochs, or until the plan's accuracy or patience says stop."""
+        """Train all epochs, or until the plan's accuracy or patience ends training."""
         plan = self.plan
-        # Instances are billed while they wait: what they need first is there before them.
+        # Instances are billed while they wait: what they need first is stored before they start.
         self.upload([0] if plan.gradual else range(plan.epochs))
         document = plan.to_document()
         events = [{"plan": document, "bucket": self.bucket, "rank": rank} for rank in range(plan.workers)]
@@ -109,13 +109,14 @@ class _GpuJob(Job):
         if not plan.gradual:
             for epoch in range(plan.epochs):
                 self.evaluate(epoch)
-        return self.outcome([self._result(rank) for rank in range(plan.workers)])
+        results = [self._objects.get(result_key(plan, rank), "other").body for rank in range(plan.workers)]
+        return self.outcome([json.loads(result) for result in results])
 
     def _attend(self, instances: Instances) -> None:
-        """After each epoch, evaluate and tell the instances whether there is another."""
+        """After each epoch, evaluate and store whether there is another."""
         last = self.plan.epochs - 1
         for epoch in range(last):
-            # While they train, so that they need not wait for it; in vain if there is no other epoch.
+            # While they train, so that they need not wait for it; not needed if training ends before.
             self.upload([epoch + 1])
             self._await_model(epoch, instances)
             enough = self.evaluate(epoch)
@@ -126,12 +127,8 @@ class _GpuJob(Job):
         self.evaluate(last)
 
     def _await_model(self, epoch: int, instances: Instances) -> None:
-        wanted = model_key(self.plan, epoch)
+        key = model_key(self.plan, epoch)
         delays = poll_policy(self.plan).lists.delays()
-        while wanted not in self._objects.list(wanted, "other"):
+        while key not in self._objects.list(key, "other"):
             instances.check()
             self._objects.pause(next(delays))
-
-    def _result(self, rank: int) -> dict[str, Any]:
-        result: dict[str, Any] = json.loads(self._objects.get(result_key(self.plan, rank), "other").body)
-        return result

@@ -1,6 +1,6 @@
-"""What an instance runs: `python -m slslab_workers.gpu.instance`, with its event as JSON on standard input.
+"""The program of an instance: `python -m slslab_workers.gpu.instance`, with its event as JSON on standard input.
 
-The event names the plan, the bucket and the worker's rank; the environment, where S3 is (AWS's own variables).
+The event gives the plan, the bucket and the worker's rank; the environment gives S3's address (AWS's own variables).
 """
 
 import json
@@ -10,25 +10,22 @@ from typing import Any
 
 import torch
 
-from slslab_workers import gradients
-from slslab_workers.events import Tracer
+from slslab_workers.channels.events import Tracer
+from slslab_workers.channels.objects import Objects, s3_client
+from slslab_workers.channels.polling import poll_policy
 from slslab_workers.gpu.driver import GO_ON
-from slslab_workers.keys import verdict_key
-from slslab_workers.objects import Objects, s3_client
 from slslab_workers.plan import Plan
-from slslab_workers.polling import poll_policy
-from slslab_workers.training import Step, Trainer, WorkerState
+from slslab_workers.training import gradients
+from slslab_workers.training.keys import verdict_key
+from slslab_workers.training.loop import Trainer
+from slslab_workers.training.state import WorkerState
 
 
 class GpuWorker(Trainer):
-    """One worker: puts its gradient, gets all others, and averages by itself."""
-
-    def __init__(self, plan: Plan, rank: int, objects: Objects, device: str = "cpu") -> None:
-        super().__init__(plan, rank, objects, device)
-        self._poll = poll_policy(plan).gets
+    """One worker: puts its gradient, gets all others, and combines them by itself."""
 
     def run(self) -> dict[str, Any]:
-        """Train to the plan's end, or until the driver says stop; returns the worker's result."""
+        """Train to the plan's end, or until the driver says stop; return the worker's result."""
         plan = self.plan
         state, last = self._fresh(), plan.epochs * plan.batches
         going = True
@@ -39,25 +36,22 @@ class GpuWorker(Trainer):
                 going = self._goes_on(state.position // plan.batches - 1)
         return self.publish(state)
 
-    def synchronise(self, state: WorkerState, step: Step) -> bool:
-        """Exchange gradients, and update with their mean; nobody ever leaves."""
-        number = step.epoch * self.plan.batches + step.step
-        body = gradients.as_bytes(step.gradient)
-        self.objects.put(
-            self._key(number, self.rank), body, "synchronise", overhead=False, metadata={"dtype": "float32"}
-        )
-        if self.rank == 0 and number >= 2:
-            # Rank 0 has everybody's gradient of the step before, and nobody puts that before having read this one's.
+    def synchronise(self, state: WorkerState, gradient: torch.Tensor) -> torch.Tensor:
+        """Return the aggregate (P,) of all workers' gradients."""
+        position = state.position
+        body, metadata = gradients.as_bytes(gradient), {"dtype": "float32"}
+        self.objects.put(self._key(position, self.rank), body, "synchronise", overhead=False, metadata=metadata)
+        if self.rank == 0 and position >= 2:
+            # Rank 0 has all gradients of the step before, and no worker puts that before having read this one's.
             for rank in range(self.plan.workers):
-                self.objects.delete(self._key(number - 2, rank), "synchronise", overhead=False)
-        self.update(state, self._mean(step.gradient, number))
-        return False
+                self.objects.delete(self._key(position - 2, rank), "synchronise", overhead=False)
+        return self._merge(gradient, position)
 
-    def _mean(self, own: torch.Tensor, number: int) -> torch.Tensor:
-        """The mean (P,) over all workers, added in rank order as the gradients come; this worker's own is at hand."""
+    def _merge(self, own: torch.Tensor, position: int) -> torch.Tensor:
+        """Get the others' gradients (P,), add them up in rank order as they come, and combine them."""
         total: torch.Tensor | None = None
         for rank in range(self.plan.workers):
-            part = own if rank == self.rank else self._get(number, rank)
+            part = own if rank == self.rank else self._get(position, rank)
             with self.tracer.span("reduce", "synchronise"):
                 if total is None:
                     total = part.clone() if part is own else part
@@ -65,24 +59,26 @@ class GpuWorker(Trainer):
                     total.add_(part)
         assert total is not None
         with self.tracer.span("reduce", "synchronise"):
-            return total.div_(self.plan.workers)
+            return self.combine(total, self.plan.workers, self.plan.workers)
 
-    def _get(self, number: int, rank: int) -> torch.Tensor:
-        stored = self.objects.wait_for(self._key(number, rank), self._poll, "synchronise", overhead=False)
+    def _get(self, position: int, rank: int) -> torch.Tensor:
+        polls = poll_policy(self.plan).gets
+        stored = self.objects.wait_for(self._key(position, rank), polls, "synchronise", overhead=False)
         return gradients.from_bytes(stored.body)
 
     def _goes_on(self, epoch: int) -> bool:
-        """Wait, on billed time, for what the driver says after this epoch."""
-        return self.objects.wait_for(verdict_key(self.plan, epoch), self._poll, "other").body == GO_ON
+        """Wait, on billed time, for the driver's verdict after this epoch; return whether there is another."""
+        polls = poll_policy(self.plan).gets
+        return self.objects.wait_for(verdict_key(self.plan, epoch), polls, "other").body == GO_ON
 
-    def _key(self, number: int, rank: int) -> str:
-        epoch, step = divmod(number, self.plan.batches)
+    def _key(self, position: int, rank: int) -> str:
+        epoch, step = divmod(position, self.plan.batches)
         return f"{self.plan.run}/gpu/gradients/e{epoch}_s{step}/{rank}"
 
 
-def choose_device(wanted: str) -> str:
-    """`cuda` or `cpu` for `auto`, `cuda` or `cpu`; RuntimeError if CUDA is wanted and torch sees none."""
-    if wanted == "cpu" or (wanted == "auto" and not torch.cuda.is_available()):
+def choose_device(option: str) -> str:
+    """Return `cuda` or `cpu` for `auto`, `cuda` or `cpu`; raise RuntimeError for `cuda` if torch sees none."""
+    if option == "cpu" or (option == "auto" and not torch.cuda.is_available()):
         return "cpu"
     if not torch.cuda.is_available():
         raise RuntimeError("torch sees no CUDA device")
@@ -97,7 +93,7 @@ def main(event: Mapping[str, Any]) -> None:
     tracer = Tracer(run=plan.run, worker=rank)
     with tracer.span("connect", "other"):
         objects = Objects(s3_client(), event["bucket"], tracer)
-    GpuWorker(plan, rank, objects, choose_device(str(plan.options.get("device", "auto")))).run()
+    GpuWorker(plan, rank, objects, choose_device(str(plan.options["device"]))).run()
 
 
 if __name__ == "__main__":

@@ -1,16 +1,16 @@
-"""Who sends what to whom among the instances of the GPU baseline, step by step (`instance.py`)."""
+"""Messages and waits of the GPU baseline's instances, step by step (`instance.py`)."""
 
-from slslab_workers.communication import UPDATE, Activity, Part, Pattern, Signal, Workload, trainer
+from slslab_workers.patterns import UPDATE, Activity, Part, Pattern, Signal, Workload, trainer
 
 PHASE = "synchronise"
 FIRST, GRADIENTS = Signal("gradients", of=0), Signal("gradients")
 
 
 def pattern(workload: Workload) -> Pattern:
-    """Everybody puts its gradient and gets those of all others in rank order; rank 0 deletes what all have got.
+    """Return the pattern: all workers put their gradients and get those of all others in rank order; rank 0 deletes
+    what all have got.
 
-    So rank 0, which deletes, is late, and everybody waits for it before all others. They add as they get; here they
-    add when they have got all.
+    So rank 0 is late, and the others wait for it first. They add as they get; here they add when they have got all.
     """
     workers, parameters = workload.workers, workload.parameters
     size = 4 * parameters

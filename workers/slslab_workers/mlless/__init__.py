@@ -1,4 +1,4 @@
-"""MLLess: workers announce significant updates, a supervisor says which to expect (protocol reference, chapter 5)."""
+"""MLLess: workers announce significant updates, a supervisor decides which to expect (docs/protocols.md, "MLLess")."""
 
 from slslab_workers.mlless.driver import MLLess
 

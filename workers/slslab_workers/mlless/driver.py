@@ -1,4 +1,4 @@
-"""MLLess's trigger scripts: queues, the supervisor, n workers, and the client who hears of every step."""
+"""MLLess's trigger scripts: queues, the supervisor, n workers, and the client that receives every step's statistics."""
 
 import json
 import time
@@ -6,23 +6,25 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from slslab_workers import endpoints
 from slslab_workers.architecture import (
+    NO_OPTIONS,
+    QUEUE_HOST,
+    TENSOR_HOST,
     Architecture,
     Cloud,
-    Option,
     Outcome,
     Progress,
     Requirements,
     ResidentPhase,
     RunFailed,
 )
-from slslab_workers.deployment import Deployment, FunctionSpec, deploy_and_train
-from slslab_workers.events import Tracer
-from slslab_workers.job import PARTITION, REPLICAS, gradient_mb
-from slslab_workers.logs import LOG_TRAFFIC
+from slslab_workers.channels import endpoints
+from slslab_workers.channels.events import Tracer
+from slslab_workers.channels.queues import QUEUE, QueueError, Queues, open_queues
+from slslab_workers.driver.deployment import Deployment, FunctionSpec, deploy_and_train
+from slslab_workers.driver.job import gradient_mb
 from slslab_workers.mlless.counts import counts
 from slslab_workers.mlless.pattern import pattern
 from slslab_workers.mlless.schedule import Schedule
@@ -36,15 +38,15 @@ from slslab_workers.mlless.settings import (
     worker_queue,
 )
 from slslab_workers.mlless.supervisor import Supervision
-from slslab_workers.plan import Plan, PlanError
-from slslab_workers.queues import QUEUE, QueueError, Queues, open_queues
-
-if TYPE_CHECKING:
-    from slslab_workers.replicas import Replicas
+from slslab_workers.option import Option
+from slslab_workers.patterns import Counts, Pattern, Workload
+from slslab_workers.plan import Plan, PlanError, Value
+from slslab_workers.training.options import OPTIMISER, PARTITION, REPLICAS
+from slslab_workers.training.released_log import LOG_TRAFFIC
 
 SUPERVISOR_MEMORY = Option("supervisor-memory", int, 512, "Memory size of the supervisor's function, MB.")
-# How often the client, while it hears nothing, looks whether somebody has died.
-LOOK_S = 0.5
+# How long the client waits for a message before it looks whether a function has failed.
+PATIENCE_S = 0.5
 
 
 class MLLess(Architecture):
@@ -52,8 +54,8 @@ class MLLess(Architecture):
 
     name = "mlless"
     summary = (
-        "MLLess: a worker sends its update only when it is significant; a supervisor tells all workers which updates "
-        "to expect.\n\n"
+        "MLLess: a worker sends its update only when it is significant; a supervisor announces which updates all "
+        "workers are to expect.\n\n"
         "--as-released does what the authors' replication did: no filter, updates in S3, Adam, and its workers' log "
         "traffic."
     )
@@ -85,13 +87,9 @@ class MLLess(Architecture):
             ("tensordb", "s3"),
             released="s3",
         ),
-        Option(
-            "optimiser",
-            str,
-            "sgd",
-            "sgd with the plan's momentum and weight decay, or adam; momentum may diverge with a filter "
-            "(docs/architectures.md).",
-            ("sgd", "adam"),
+        replace(
+            OPTIMISER,
+            help=f"{OPTIMISER.help} Momentum may diverge with a filter (docs/architectures.md).",
             released="adam",
         ),
         Option(
@@ -116,37 +114,52 @@ class MLLess(Architecture):
         ),
         SUPERVISOR_MEMORY,
         QUEUE,
+        TENSOR_HOST,
+        QUEUE_HOST,
         LOG_TRAFFIC,
         REPLICAS,
         PARTITION,
     )
 
     def requirements(self, plan: Plan) -> Requirements:
-        """A queue, and one tensor database that all share."""
+        """Return a queue, and one tensor database that all share."""
         settings = Settings.of(plan)
         if settings.scales_in and plan.workers == 1:
             raise PlanError(
                 "The only worker cannot be removed.",
                 "give --workers 2 or more, or neither --remove-threshold nor --remove-interval.",
             )
-        queue = str(plan.options.get("queue", "auto"))
-        return Requirements(tensor_databases=1 if settings.store == "tensordb" else 0, queue=queue)
+        return Requirements(
+            tensor_databases=1 if settings.store == "tensordb" else 0,
+            queue=str(plan.options["queue"]),
+            tensor_host=str(plan.options["tensor-host"]),
+            queue_host=str(plan.options["queue-host"]),
+        )
 
     def resident_set(self, plan: Plan) -> tuple[ResidentPhase, ...]:
-        """All workers wait for each other and for the supervisor; a database keeps two updates of each, and the models
-        of those who are removed."""
-        beside_mb = int(plan.options.get(SUPERVISOR_MEMORY.name, SUPERVISOR_MEMORY.default))
+        """Return all workers, which wait for each other, and the supervisor beside them.
+
+        A database keeps two updates of each worker, and the models of the removed ones.
+        """
+        beside_mb = int(plan.options["supervisor-memory"])
         settings = Settings.of(plan)
         if settings.store == "tensordb":
             vectors = 2 * plan.workers + (plan.workers - 1 if settings.scales_in else 0)
             beside_mb += vectors * gradient_mb(plan)
         return (ResidentPhase(self.name, plan.workers, beside_mb),)
 
-    counts = staticmethod(counts)
-    pattern = staticmethod(pattern)
+    def counts(
+        self, workers: int, batches: int, epochs: int, parameters: int, options: Mapping[str, Value] = NO_OPTIONS
+    ) -> Counts:
+        """Return what every worker sends and fetches if all updates are significant and nobody is removed."""
+        return counts(workers, batches, epochs, parameters, self.complete(options))
 
-    def replicas(self) -> "type[Replicas]":
-        """What is significant, when it is."""
+    def pattern(self, workload: Workload) -> Pattern:
+        """Return who sends what to whom in each step."""
+        return pattern(replace(workload, options=self.complete(workload.options)))
+
+    def replicas(self) -> type[Any]:
+        """Return the replicas that update with what is significant."""
         from slslab_workers.mlless.replicas import MLLessReplicas
 
         return MLLessReplicas
@@ -164,30 +177,30 @@ class MLLessDeployment(Deployment):
         self.supervisor = f"{self.function[:53]}-supervisor"
         self._tracer = Tracer(cloud.emit, plan.run)
         self._environment: Mapping[str, str] = cloud.environment
-        # What the supervisor of one stretch of steps leaves to that of the next.
+        # State that the supervisor of one stretch of steps passes to that of the next.
         self._since, self._below = 0.0, 0
         self._tuner: dict[str, Any] | None = None
-        # Every decision of the tuner, the steps that workers were removed after, and what these have left.
+        # Every decision of the tuner, the steps that workers were removed after, and these workers' results.
         self._decisions: list[dict[str, Any]] = []
         self._schedule = Schedule(plan.workers, plan.batches)
         self._removed: list[dict[str, Any]] = []
 
     def functions(self) -> list[FunctionSpec]:
-        """Workers and supervisor."""
-        memory_mb = int(self.plan.options.get(SUPERVISOR_MEMORY.name, SUPERVISOR_MEMORY.default))
+        """Return the functions of workers and supervisor."""
+        memory_mb = int(self.plan.options["supervisor-memory"])
         return [
             *super().functions(),
             FunctionSpec(self.supervisor, "slslab_workers.mlless.supervisor.handler", memory_mb),
         ]
 
     def create(self) -> None:
-        """The functions, and the queues before anybody sends to them."""
+        """Create the functions, and the queues before anything is sent to them."""
         super().create()
         with self._queues() as queues:
             create_queues(queues, self.plan)
 
     def remove(self) -> None:
-        """The functions, then the queues: whoever still waits at one of them ends with it."""
+        """Delete the functions, then the queues, which ends whatever still waits for them."""
         try:
             super().remove()
         finally:
@@ -195,18 +208,18 @@ class MLLessDeployment(Deployment):
                 delete_queues(queues, self.plan)
 
     def finished_epochs(self, result: Mapping[str, Any]) -> int:
-        """Epochs that a worker has trained, which become longer when workers leave."""
+        """Return the epochs that a worker has trained, which become longer when workers are removed."""
         epoch, step = self._schedule.place(int(result["position"]))
         return epoch + (step > 0)
 
     def actual(self, planned: int, answer: Mapping[str, Any]) -> int:
-        """The step that takes the place of a planned one, as far as a worker's last answer tells."""
+        """Return the step that takes the place of a planned one, by the removals in a worker's last answer."""
         removals = answer.get("removals", self._schedule.removals)
         return Schedule(self.plan.workers, self.plan.batches, removals).actual(planned)
 
     def outcome(self, results: list[dict[str, Any]]) -> Outcome:
-        """What those who are left computed; the losses are of all, and the details tell who was removed and why."""
-        from slslab_workers.training import mean_losses
+        """Return what the remaining workers computed; losses are of all workers, and details name the removed ones."""
+        from slslab_workers.training.evaluation import mean_losses
 
         outcome = super().outcome(results)
         if not Settings.of(self.plan).scales_in:
@@ -216,19 +229,19 @@ class MLLessDeployment(Deployment):
         return replace(outcome, loss=losses, details={**outcome.details, "scale_in": self._decisions})
 
     def _stretch(self, first: int, until: int, *, keep: bool) -> list[dict[str, Any]]:
-        """Results of those who are left."""
+        """Return the results of the remaining workers."""
         results = super()._stretch(first, until, keep=keep)
         self._removed += [result for result in results if result["ended"] == REMOVED]
-        left = [result for result in results if result["ended"] != REMOVED]
-        self.ranks = [int(result["rank"]) for result in left]
-        return left
+        remaining = [result for result in results if result["ended"] != REMOVED]
+        self.ranks = [int(result["rank"]) for result in remaining]
+        return remaining
 
     def _companions(self, first: int, until: int) -> list["Future[dict[str, Any]]"]:
         self._since = self._since or time.time()
         return [self._invokers.submit(self._supervise, first, until)]
 
     def _supervise(self, first: int, until: int) -> dict[str, Any]:
-        """Have steps supervised, and hear of each of them; what was said of the last one."""
+        """Have steps supervised, and receive the statistics of each of them; return those of the last one."""
         supervision = Supervision(
             self.plan,
             first,
@@ -243,21 +256,21 @@ class MLLessDeployment(Deployment):
         with self._queues() as queues:
             statistics: dict[str, Any] = {"step": first - 1, "end": None}
             while statistics["step"] + 1 < self._schedule.actual(until) and statistics["end"] is None:
-                heard = hear_statistics(queues, self.plan, statistics["step"] + 1)
-                if heard is not None:
-                    statistics = heard
-                    self._note(heard.get("tuned"))
+                received = receive_statistics(queues, self.plan, statistics["step"] + 1)
+                if received is not None:
+                    statistics = received
+                    self._note(received.get("tuned"))
                 elif self._stopping.is_set():
                     raise RunFailed("Stopped", "a worker failed first")
                 elif answer.get("status") == "finished":
-                    raise RunFailed("SupervisorSilent", f"the supervisor left nothing of step {statistics['step'] + 1}")
+                    raise RunFailed("SupervisorSilent", f"the supervisor sent nothing of step {statistics['step'] + 1}")
                 else:
                     self._raise_recorded(None)
         self._below, self._tuner = statistics["below"], statistics.get("tuner")
         return statistics
 
     def _note(self, decision: dict[str, Any] | None) -> None:
-        """Keep what the tuner decided after a step, if it did."""
+        """Keep a decision of the tuner, if there is one."""
         if decision is None:
             return
         self._decisions.append(decision)
@@ -266,7 +279,7 @@ class MLLessDeployment(Deployment):
 
     @contextmanager
     def _queues(self) -> Iterator[Queues]:
-        """A connection to the queues; whatever is wrong with it fails the run."""
+        """Connect to the queues; an error of theirs fails the run."""
         try:
             with open_queues(endpoints.queue_url(self._environment), self._tracer) as queues:
                 yield queues
@@ -275,7 +288,7 @@ class MLLessDeployment(Deployment):
 
 
 def create_queues(queues: Queues, plan: Plan) -> None:
-    """Have the queues of a run, those of its workers bound to the fan-out."""
+    """Create the queues of a run, those of its workers bound to the fan-out."""
     for queue in (supervisor_queue(plan), client_queue(plan)):
         queues.declare(queue)
     for rank in range(plan.workers):
@@ -285,7 +298,7 @@ def create_queues(queues: Queues, plan: Plan) -> None:
 
 
 def delete_queues(queues: Queues, plan: Plan) -> None:
-    """Delete the queues of a run, if they are there."""
+    """Delete the queues of a run, if they exist."""
     for queue in (supervisor_queue(plan), client_queue(plan)):
         queues.delete(queue)
     for rank in range(plan.workers):
@@ -293,14 +306,14 @@ def delete_queues(queues: Queues, plan: Plan) -> None:
     queues.delete_exchange(exchange_name(plan))
 
 
-def hear_statistics(queues: Queues, plan: Plan, step: int) -> dict[str, Any] | None:
-    """What the supervisor tells the client of this step (TD), or None if it says nothing for half a second."""
+def receive_statistics(queues: Queues, plan: Plan, step: int) -> dict[str, Any] | None:
+    """Return the supervisor's statistics of this step (TD), or None if none come for half a second."""
 
     def is_other(body: bytes) -> bool:
         content = json.loads(body)
         return bool(content["type"] != "TD" or content["step"] != step)
 
-    while (message := queues.consume(client_queue(plan), LOOK_S, "other", overhead=is_other)) is not None:
+    while (message := queues.consume(client_queue(plan), PATIENCE_S, "other", overhead=is_other)) is not None:
         acknowledge(message)
         if not is_other(message.body):
             return dict(json.loads(message.body))

@@ -1,17 +1,20 @@
-"""Significance filters: which part of what a worker has learnt is sent now; the rest is kept as residual.
+"""Significance filters: which part of a worker's gradients is sent now; the rest is kept as residual.
 
 Whatever the filter, everything sent plus the residual is the sum of the worker's gradients.
 """
 
 import math
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Protocol
 
 import torch
 
-from slslab_workers import gradients
 from slslab_workers.mlless.settings import Settings
 from slslab_workers.plan import Plan
-from slslab_workers.training import WorkerState
+from slslab_workers.training import gradients
+from slslab_workers.training.choices import choose
+from slslab_workers.training.state import WorkerState
 
 EPSILON = 1e-8
 RESIDUAL, SIGNIFICANCE = "residual", "significance"
@@ -21,21 +24,21 @@ class Filter(Protocol):
     """A significance filter; what it remembers is in the worker's state."""
 
     def significant(self, state: WorkerState, gradient: torch.Tensor, step: int) -> torch.Tensor | None:
-        """The update to send, in the filter's encoding, or None; `step` counts from the beginning of the run."""
+        """Return the update to send, in the filter's encoding, or None; `step` counts from the beginning of the run."""
 
     def decode(self, stored: torch.Tensor, parameters: int) -> torch.Tensor:
-        """The update (P,) that was sent."""
+        """Return the update (P,) that was sent."""
 
 
 class Unfiltered:
     """Every gradient is sent, as in the authors' released code."""
 
     def significant(self, state: WorkerState, gradient: torch.Tensor, step: int) -> torch.Tensor | None:  # noqa: ARG002
-        """The gradient itself."""
+        """Return the gradient itself."""
         return gradient
 
     def decode(self, stored: torch.Tensor, parameters: int) -> torch.Tensor:  # noqa: ARG002
-        """The gradient as it is."""
+        """Return the gradient as it is."""
         return stored
 
 
@@ -43,14 +46,14 @@ class NormRatio(Unfiltered):
     """The filter that the authors' code defines: all or nothing, by how large the residual is against the model.
 
     The residual a sums the gradients since the last send; in every step V grows by (‖a‖ + ε) / (‖w‖ + ε), and when V
-    is above the threshold, all of a is sent (protocol reference 5.7).
+    is above the threshold, all of a is sent (docs/protocols.md, "MLLess").
     """
 
     def __init__(self, threshold: float) -> None:
         self._threshold = threshold
 
     def significant(self, state: WorkerState, gradient: torch.Tensor, step: int) -> torch.Tensor | None:  # noqa: ARG002
-        """The whole residual, or nothing."""
+        """Return the whole residual, or None."""
         residual = _accumulate(state, gradient)
         weights = gradients.flatten(state.model.parameters()).cpu()
         ratio = (float(residual.norm()) + EPSILON) / (float(weights.norm()) + EPSILON)
@@ -68,7 +71,7 @@ class Coordinate:
     """The original's filter: coordinate j is sent if |r_j| > v / (lr · √(t + 1)) · |w_j|, r being the residual.
 
     lr · r is the change that plain SGD would make, which is what the original accumulates. Sent are the values and
-    their indices, 8 bytes a coordinate (protocol reference 5.7).
+    their indices, 8 bytes a coordinate (docs/protocols.md, "MLLess").
     """
 
     def __init__(self, threshold: float, lr: float) -> None:
@@ -76,12 +79,12 @@ class Coordinate:
         self._lr = lr
 
     def significant(self, state: WorkerState, gradient: torch.Tensor, step: int) -> torch.Tensor | None:
-        """Values and indices of the coordinates that are significant."""
+        """Return values and indices of the significant coordinates, or None."""
         residual = _accumulate(state, gradient)
         weights = gradients.flatten(state.model.parameters()).cpu()
-        # The rate stands on this side, because the product with a tiny residual would be zero.
+        # The rate is on this side, because its product with a tiny residual would be zero.
         limit = weights.abs_().mul_(self._threshold / (self._lr * math.sqrt(step + 1)))
-        # An infinite threshold times a weight of zero is no number, and nothing is above that.
+        # An infinite threshold times a weight of zero is not a number, and nothing is above that.
         indices = (residual.abs() > limit).nonzero().reshape(-1)
         if not len(indices):
             return None
@@ -91,20 +94,25 @@ class Coordinate:
         return torch.cat([values, indices.to(torch.int32).view(torch.float32)])
 
     def decode(self, stored: torch.Tensor, parameters: int) -> torch.Tensor:
-        """The update (P,), zero where nothing was sent."""
+        """Return the update (P,), zero where nothing was sent."""
         count = stored.numel() // 2
         update = torch.zeros(parameters)
         update[stored[count:].view(torch.int32).long()] = stored[:count]
         return update
 
 
+FILTERS: Mapping[str, Callable[[float, float], Filter]] = MappingProxyType(
+    {
+        "none": lambda _threshold, _lr: Unfiltered(),
+        "norm-ratio": lambda threshold, _lr: NormRatio(threshold),
+        "coordinate": Coordinate,
+    }
+)
+
+
 def make_filter(plan: Plan, settings: Settings) -> Filter:
-    """The plan's filter."""
-    if settings.filter == "norm-ratio":
-        return NormRatio(settings.threshold)
-    if settings.filter == "coordinate":
-        return Coordinate(settings.threshold, plan.lr)
-    return Unfiltered()
+    """Return the plan's filter; raise PlanError for an unknown name."""
+    return choose("filter", settings.filter, FILTERS)(settings.threshold, plan.lr)
 
 
 def _accumulate(state: WorkerState, gradient: torch.Tensor) -> torch.Tensor:

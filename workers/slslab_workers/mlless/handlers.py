@@ -1,18 +1,21 @@
-"""MLLess's worker: filter, announce, wait for the supervisor's word, apply what was announced.
+"""MLLess's worker: filter, announce, wait for the supervisor's decision, apply what was announced.
 
-Who is removed leaves its model to the others and goes.
+A removed worker stores its model for the others and exits.
 """
 
 import json
 from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import Any
 
 import torch
 
-from slslab_workers import endpoints, gradients
-from slslab_workers.lifetime import remaining_s
-from slslab_workers.logs import Log
+from slslab_workers.channels import endpoints
+from slslab_workers.channels.objects import ObjectChannel
+from slslab_workers.channels.queues import Message, Queues, open_queues
+from slslab_workers.channels.tensors import TensorDatabase
 from slslab_workers.mlless.filters import make_filter
+from slslab_workers.mlless.released import LOG_LINES
 from slslab_workers.mlless.schedule import Schedule
 from slslab_workers.mlless.settings import (
     REMOVED,
@@ -25,102 +28,115 @@ from slslab_workers.mlless.settings import (
     update_key,
     worker_queue,
 )
-from slslab_workers.objects import Objects
 from slslab_workers.plan import Assignment
-from slslab_workers.queues import Message, Queues, open_queues
-from slslab_workers.tensors import TensorDatabase
-from slslab_workers.training import Step, Worker, WorkerState, handle
+from slslab_workers.training import aggregation, gradients
+from slslab_workers.training.lifetime import remaining_s
+from slslab_workers.training.state import WorkerState
+from slslab_workers.training.worker import Worker, handle
 
 PROTOCOL = ("U", "C")
-# Beside it, what removes a worker.
+# The other messages that workers receive, which remove one of them.
 REMOVAL = ("K", "D")
-# Steps and ranks of those who have left, in a worker's state.
+# Steps and ranks of the removed workers, in a worker's state.
 REMOVALS = "removals"
 
 
 class MLLessWorker(Worker):
     """One worker in one invocation."""
 
+    log_lines = LOG_LINES
+
     def __init__(
-        self, assignment: Assignment, context: Any, objects: Objects | None = None, queues: Queues | None = None
+        self, assignment: Assignment, context: Any, objects: ObjectChannel | None = None, queues: Queues | None = None
     ) -> None:
         super().__init__(assignment, context, objects)
         self._settings = Settings.of(self.plan)
         self._filter = make_filter(self.plan, self._settings)
+        self.combine = aggregation.rule(f"mean-over-{self._settings.mean_over}")
         self._queue = worker_queue(self.plan, self.rank)
-        self._exchange = exchange_name(self.plan)
-        self._log = Log(self.plan, self.rank, self.objects)
-        # What was heard of the present step and later ones, by step, and by type and sender.
-        self._heard: dict[int, dict[tuple[str, int], dict[str, Any]]] = {}
+        self._open = ExitStack()
+        # Messages received of this step and later ones, by step, and by type and sender.
+        self._received: dict[int, dict[tuple[str, int], dict[str, Any]]] = {}
         # Messages of later steps, which the broker keeps for another invocation until this one needs them.
         self._early: list[tuple[int, Message]] = []
         if queues is None:
             with self.tracer.span("connect", "other"):
-                queues = open_queues(endpoints.queue_url(), self.tracer)
+                queues = self._open.enter_context(open_queues(endpoints.queue_url(), self.tracer))
         self._queues = queues
         self._tensors: TensorDatabase | None = None
         if self._settings.store == "tensordb":
-            self._tensors = TensorDatabase(endpoints.tensor_urls()[0], self.tracer)
+            self._tensors = self._open.enter_context(TensorDatabase(endpoints.tensor_urls()[0], self.tracer))
 
     def run(self) -> dict[str, Any]:
         """Train; connections end with the invocation."""
-        try:
+        with self._open:
             return super().run()
-        finally:
-            self._queues.close()
-            if self._tensors is not None:
-                self._tensors.close()
 
-    def synchronise(self, state: WorkerState, step: Step) -> bool:
-        """Send what is significant, and update with the sum of it over the divisor, if anybody sent anything.
+    def synchronise(self, state: WorkerState, gradient: torch.Tensor) -> torch.Tensor | None:
+        """Send what is significant; return the aggregate (P,) of what was sent in this step, None if nothing was."""
+        leaving = self.is_short_of_time()
+        update = self.filter_gradient(state, gradient)
+        self.send(state, update)
+        self.report(state, update is not None, leaving)
+        decision = self.await_updates(state)
+        self.ended, self.leaving = decision["end"], decision["leaving"]
+        received = self.get_updates(state, decision["updates"])
+        if not received:
+            return None
+        with self.tracer.span("reduce", "synchronise"):
+            parts = [self._filter.decode(stored, gradient.numel()) for stored in received]
+            total = aggregation.sum_in_rank_order(parts)
+            return self.combine(total, len(self._schedule(state).ranks), len(parts))
 
-        That is seven lines of the log, whatever is sent.
-        """
-        position = state.position
-        self._log.append(f"minibatch computed, loss {step.loss:.4f}")
+    def filter_gradient(self, state: WorkerState, gradient: torch.Tensor) -> torch.Tensor | None:
+        """Return the significant update, in the filter's encoding, or None; the rest is kept as residual."""
         with self.tracer.span("filter", "synchronise"):
-            update = self._filter.significant(state, step.gradient, position)
-        self._log.append("no significant update" if update is None else "significant update")
+            return self._filter.significant(state, gradient, state.position)
+
+    def send(self, state: WorkerState, update: torch.Tensor | None) -> None:
+        """Store an update, if there is one, and announce it to all (U)."""
         if update is not None:
-            self._store(update_key(self.plan, self.rank, position), update, overhead=False)
-            self._announce(position)
-        self._log.append("nothing announced" if update is None else "update stored and announced")
-        self._report(position, step, update is not None)
-        self._log.append("reported to the supervisor")
-        decision = self._await(position, {("C", SUPERVISOR)})["C", SUPERVISOR]
-        self._await(position, {("U", rank) for rank in decision["updates"]})
-        self._log.append(f"{len(decision['updates'])} updates announced by all")
-        received = [self._fetch(update_key(self.plan, rank, position), overhead=False) for rank in decision["updates"]]
-        self._log.append(f"{len(received)} updates gotten")
-        if received:
-            with self.tracer.span("reduce", "synchronise"):
-                parts = [self._filter.decode(stored, step.gradient.numel()) for stored in received]
-                divisor = self._settings.divisor(len(self._schedule(state).ranks), len(parts))
-                aggregate = gradients.sum_in_rank_order(parts).div_(divisor)
-            self.update(state, aggregate)
-        self._log.append("model updated" if received else "no update")
-        self.ended = decision["end"]
-        if decision["removed"] is not None:
-            self._remove(state, int(decision["removed"]))
-        del self._heard[position]
-        return bool(decision["leaving"])
+            self._store(update_key(self.plan, self.rank, state.position), update, overhead=False)
+            self._announce(state.position)
+
+    def report(self, state: WorkerState, sent: bool, leaving: bool) -> None:
+        """Report loss, whether an update was sent, and this worker's vote to leave, to the supervisor (I)."""
+        report = self._message("I", state.position, loss=state.losses[-1], update=sent, leaving=leaving)
+        self._queues.publish(supervisor_queue(self.plan), report, "synchronise", overhead=False)
+
+    def await_updates(self, state: WorkerState) -> dict[str, Any]:
+        """Wait for the supervisor's decision (C), which is returned, and for the updates that it names (U)."""
+        decision = self._await(state.position, {("C", SUPERVISOR)})["C", SUPERVISOR]
+        self._await(state.position, {("U", rank) for rank in decision["updates"]})
+        return decision
+
+    def get_updates(self, state: WorkerState, senders: list[int]) -> list[torch.Tensor]:
+        """Return the senders' updates, as they are stored."""
+        return [self._get(update_key(self.plan, rank, state.position), overhead=False) for rank in senders]
+
+    def after_update(self, state: WorkerState) -> None:
+        """Remove a worker, if the supervisor has decided to."""
+        removed = self._received[state.position]["C", SUPERVISOR]["removed"]
+        if removed is not None:
+            self._remove(state, removed)
+        del self._received[state.position]
 
     def place(self, state: WorkerState) -> tuple[int, int]:
-        """Epoch, and step in it; epochs become longer when workers leave."""
+        """Return epoch, and step in it; epochs become longer when workers are removed."""
         return self._schedule(state).place(state.position)
 
     def minibatch(self, state: WorkerState) -> tuple[int, int, int]:
-        """Rank, epoch and step of the stored minibatch that falls to this worker."""
+        """Return rank, epoch and step of the stored minibatch that this worker takes next."""
         schedule = self._schedule(state)
         step, rank = divmod(schedule.minibatch(self.rank, state.position), self.plan.workers)
         return rank, schedule.place(state.position)[0], step
 
     def stores_model(self, state: WorkerState) -> bool:
-        """The first of those who are left."""
+        """Return whether this is the first of the remaining workers."""
         return self.rank == self._schedule(state).ranks[0]
 
     def until(self, state: WorkerState) -> int:
-        """The end of the assignment's last epoch, wherever it is by now; of its batch, if it has but one."""
+        """Return the end of the assignment's last epoch, as the removals have moved it; of its batch, if it has one."""
         until = self.assignment.until
         return until if self.plan.mode == "per-batch" else self._schedule(state).actual(until)
 
@@ -131,7 +147,7 @@ class MLLessWorker(Worker):
         return {**super()._result(state), REMOVALS: state.notes.get(REMOVALS, [])}
 
     def _remove(self, state: WorkerState, removed: int) -> None:
-        """Somebody leaves after this step: its model is averaged into that of each who is left."""
+        """Remove a worker after this step: its model is averaged into that of each remaining one."""
         position = state.position
         state.notes.setdefault(REMOVALS, []).append([position, removed])
         own = gradients.flatten(state.model.parameters())
@@ -140,68 +156,54 @@ class MLLessWorker(Worker):
             self._leave(position, own)
             return
         key = self._await(position, {("D", removed)})["D", removed]["key"]
-        model = self._fetch(key, overhead=True)
+        model = self._get(key, overhead=True)
         with self.tracer.span("reduce", "synchronise"):
             gradients.write_parameters(state.model, own.add_(model).div_(2))
 
     def _leave(self, position: int, model: torch.Tensor) -> None:
-        """Leave the model (P,) to the others, and take away the queue, which nobody empties any more."""
+        """Store the model (P,) for the others, and delete the queue, which no worker reads any more."""
         key = removed_model_key(self.plan, self.rank)
         self._store(key, model, overhead=True)
-        updates = self._heard[position]["K", SUPERVISOR]["updates"]
-        message = {"type": "D", "worker": self.rank, "step": position, "key": key, "updates": updates}
-        self._queues.fan_out(self._exchange, json.dumps(message).encode(), "synchronise")
+        updates = self._received[position]["K", SUPERVISOR]["updates"]
+        message = self._message("D", position, key=key, updates=updates)
+        self._queues.fan_out(exchange_name(self.plan), message, "synchronise")
         self._queues.delete(self._queue)
         self.ended = REMOVED
 
     def _announce(self, position: int) -> None:
-        message = {
-            "type": "U",
-            "worker": self.rank,
-            "step": position,
-            "key": update_key(self.plan, self.rank, position),
-        }
-        self._queues.fan_out(self._exchange, json.dumps(message).encode(), "synchronise", overhead=False)
+        message = self._message("U", position, key=update_key(self.plan, self.rank, position))
+        self._queues.fan_out(exchange_name(self.plan), message, "synchronise", overhead=False)
 
-    def _report(self, position: int, step: Step, update: bool) -> None:
-        message = {
-            "type": "I",
-            "worker": self.rank,
-            "step": position,
-            "loss": step.loss,
-            "update": update,
-            "leaving": step.leaving,
-        }
-        queue = supervisor_queue(self.plan)
-        self._queues.publish(queue, json.dumps(message).encode(), "synchronise", overhead=False)
+    def _message(self, kind: str, position: int, **content: Any) -> bytes:
+        return json.dumps({"type": kind, "worker": self.rank, "step": position, **content}).encode()
 
     def _await(self, position: int, expected: set[tuple[str, int]]) -> dict[tuple[str, int], dict[str, Any]]:
-        """What was heard of this step, once these messages (type and sender) are among it.
+        """Wait until these messages (type and sender) of a step are there; return all that were received of it.
 
-        Who waits for somebody dead is ended by the driver, who deletes the queues (NoQueue).
+        A worker that waits for a failed one is ended by the driver, which deletes the queues (NoQueue).
         """
-        heard = self._heard.setdefault(position, {})
+        received = self._received.setdefault(position, {})
         while self._early and self._early[0][0] <= position:
             acknowledge(self._early.pop(0)[1])
-        while not heard.keys() >= expected:
+        while not received.keys() >= expected:
             patience_s = remaining_s(self.context)
             if patience_s <= 0:
                 missing = ", ".join(
                     f"{kind} of {'the supervisor' if sender == SUPERVISOR else f'worker {sender}'}"
-                    for kind, sender in sorted(expected - heard.keys())
+                    for kind, sender in sorted(expected - received.keys())
                 )
-                raise TimeoutError(f"Step {position} waited for {missing} until the time was over.")
+                raise TimeoutError(f"Step {position} waited for {missing} until the function's time was over.")
             message = self._queues.consume(self._queue, patience_s, "synchronise", overhead=self._is_repeated)
             if message is not None:
                 self._note(message, position)
-        return heard
+        return received
 
     def _note(self, message: Message, position: int) -> None:
-        """Keep what a message says of this step or a later one, the first one of each type and sender."""
+        """Keep a message of this step or a later one, the first one of each type and sender."""
         content = json.loads(message.body)
         step = content["step"]
         if content["type"] in PROTOCOL + REMOVAL and step >= position:
-            self._heard.setdefault(step, {}).setdefault((content["type"], content["worker"]), content)
+            self._received.setdefault(step, {}).setdefault((content["type"], content["worker"]), content)
         if step > position:
             self._early.append((step, message))
             self._early.sort(key=lambda early: early[0])
@@ -209,12 +211,12 @@ class MLLessWorker(Worker):
             acknowledge(message)
 
     def _is_repeated(self, body: bytes) -> bool:
-        """Whether a message is no part of the protocol: it was delivered before, or it ends training or a worker."""
+        """Return whether a message is not part of the protocol: it was delivered before, or it ends training or a
+        worker."""
         content = json.loads(body)
-        known = self._heard.get(content["step"])
-        if content["type"] not in PROTOCOL or content["step"] < min(self._heard):
+        if content["type"] not in PROTOCOL or content["step"] < min(self._received):
             return True
-        return known is not None and (content["type"], content["worker"]) in known
+        return (content["type"], content["worker"]) in self._received.get(content["step"], {})
 
     def _store(self, key: str, vector: torch.Tensor, *, overhead: bool) -> None:
         """Put a vector where the plan keeps updates."""
@@ -224,13 +226,13 @@ class MLLessWorker(Worker):
             body = gradients.as_bytes(vector)
             self.objects.put(key, body, "synchronise", overhead=overhead, metadata={"dtype": "float32"})
 
-    def _fetch(self, key: str, *, overhead: bool) -> torch.Tensor:
-        """A vector from where the plan keeps updates."""
+    def _get(self, key: str, *, overhead: bool) -> torch.Tensor:
+        """Return a vector from where the plan keeps updates."""
         if self._tensors is not None:
             return torch.from_numpy(self._tensors.get(key, "synchronise", overhead=overhead))
         return gradients.from_bytes(self.objects.get(key, "synchronise", overhead=overhead).body)
 
 
 def handler(event: Mapping[str, Any], context: Any) -> dict[str, Any]:
-    """AWS Lambda's entry point."""
+    """Run a worker: AWS Lambda's entry point."""
     return handle(event, context, MLLessWorker)

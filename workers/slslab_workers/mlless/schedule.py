@@ -1,8 +1,8 @@
-"""Which minibatch a worker takes and when an epoch ends, while the workers become fewer; imports no torch.
+"""Which minibatch a worker takes and when an epoch ends, while workers are removed. Imports no torch.
 
-As in protocol reference 5.4 and 5.8: of the M = n·b minibatches of an epoch, worker i begins with number i, and each
-step takes it on by as many as took part in that step, modulo M; an epoch has ceil(M / workers) steps. Without removals
-that is minibatch (step, rank) of `batches` steps.
+As in the original (docs/protocols.md, "MLLess"): of the M = n·b minibatches of an epoch, worker i begins with number i,
+and each step moves it on by the number of workers in that step, modulo M; an epoch has ceil(M / workers) steps. Without
+removals that is minibatch (step, rank) of `batches` steps.
 """
 
 import math
@@ -16,7 +16,7 @@ Removal = tuple[int, int]
 class _Segment:
     """Steps `first` to `until` (None: without end), in which `workers` take part and an epoch has `length` steps.
 
-    It begins in step `step` of `epoch`, when `taken` minibatches have been taken by all.
+    It begins in step `step` of `epoch`, when all workers together have taken `taken` minibatches.
     """
 
     first: int
@@ -33,11 +33,11 @@ class _Segment:
 
 
 class Schedule:
-    """The steps of a run of `workers` × `batches` minibatches an epoch, some workers of which leave.
+    """The steps of a run of `workers` × `batches` minibatches an epoch, from which workers are removed.
 
     `removals` are (position, rank): the worker has taken part in that step, counted from the beginning of the run, and
-    leaves after it. An epoch that ends with this step is as long as it was; any other one is as long as the survivors
-    need for a whole epoch.
+    is removed after it. An epoch that ends with this step keeps its length; any other one is as long as the remaining
+    workers need for a whole epoch.
     """
 
     def __init__(self, workers: int, batches: int, removals: Sequence[Sequence[int]] = ()) -> None:
@@ -49,20 +49,20 @@ class Schedule:
         self._segments = tuple(self._cut(workers))
 
     def after(self, position: int, rank: int) -> "Schedule":
-        """The schedule with one more removal."""
+        """Return the schedule with one more removal."""
         workers = self._minibatches // self._batches
         return Schedule(workers, self._batches, (*self.removals, (position, rank)))
 
     def workers(self, position: int) -> int:
-        """How many take part in a step."""
+        """Return the number of workers in a step."""
         return self._segment(position).workers
 
     def place(self, position: int) -> tuple[int, int]:
-        """Epoch, and step in it, of a step of the run."""
+        """Return epoch, and step in it, of a step of the run."""
         return self._segment(position).place(position)
 
     def start(self, epoch: int) -> int:
-        """The step of the run that an epoch begins with, if nobody else leaves."""
+        """Return the step of the run that an epoch begins with, if no other worker is removed."""
         for segment in self._segments:
             position = segment.first - segment.step + (epoch - segment.epoch) * segment.length
             if segment.until is None or position <= segment.until:
@@ -70,17 +70,17 @@ class Schedule:
         return position
 
     def actual(self, planned: int) -> int:
-        """The step that takes the place of one that was planned with all workers: as far into the same epoch."""
+        """Return the step that takes the place of one that was planned with all workers: as far into the same epoch."""
         epoch, step = divmod(planned, self._batches)
         return self.start(epoch) + step
 
     def minibatch(self, rank: int, position: int) -> int:
-        """Number, 0 to M - 1, of the minibatch of its epoch that a worker takes in a step."""
+        """Return the number, 0 to M - 1, of the minibatch of its epoch that a worker takes in a step."""
         segment = self._segment(position)
         return (rank + segment.taken + (position - segment.first) * segment.workers) % self._minibatches
 
     def _segment(self, position: int) -> _Segment:
-        return next(one for one in self._segments if one.until is None or position < one.until)
+        return next(segment for segment in self._segments if segment.until is None or position < segment.until)
 
     def _cut(self, workers: int) -> Iterator[_Segment]:
         first, epoch, step, taken = 0, 0, 0, 0

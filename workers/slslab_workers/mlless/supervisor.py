@@ -1,7 +1,8 @@
-"""MLLess's supervisor: hears of every worker in every step, and says whose updates to expect and whether to go on.
+"""MLLess's supervisor: collects every worker's report of every step, and decides whose updates to expect and whether to
+go on.
 
-With the scale-in auto-tuner it also says who leaves: the worker whose report completed the step. It imports no torch,
-so that a small function does.
+With the scale-in auto-tuner it also decides who is removed: the worker whose report completed the step. It imports no
+torch, so that a small function is enough.
 """
 
 import json
@@ -10,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
-from slslab_workers import endpoints
-from slslab_workers.events import Tracer
-from slslab_workers.lifetime import invoke_again, remaining_s, self_client
+from slslab_workers.channels import endpoints
+from slslab_workers.channels.events import Tracer
+from slslab_workers.channels.queues import Queues, open_queues
 from slslab_workers.mlless.schedule import Removal, Schedule
 from slslab_workers.mlless.settings import (
     END_STEPS,
@@ -26,21 +27,22 @@ from slslab_workers.mlless.settings import (
 )
 from slslab_workers.mlless.tuner import Decision, Tuner
 from slslab_workers.plan import Plan
-from slslab_workers.queues import Queues, open_queues
+from slslab_workers.training.lifetime import invoke_again, remaining_s, self_client
 
-# An hour: a worker that lives says something sooner, however busy the host is; and a supervisor that the end of its
-# driver has left behind must not invoke itself for ever.
+# An hour: a running worker reports sooner, however busy the host is; and a supervisor whose driver was killed must not
+# invoke itself for ever.
 PATIENCE_S = 3600.0
 
 
 @dataclass(frozen=True)
 class Supervision:
-    """What one invocation is asked to do: steps `first` to `until` of the run, the latter as if nobody ever left.
+    """What one invocation is to supervise.
 
-    `below` counts the steps in a row at or below the end threshold so far, and `reports` are what workers have told of
-    step `first` already. Wall times, s: the run began at `since`, the first of these reports came at `began`, the last
-    report of any step at `heard`, and the step before `first` was `decided` (0 if there is none). `removals` are the
-    steps and ranks of those who have left, `tuner` is what the tuner knows.
+    Steps `first` to `until` of the run, the latter as if no worker were ever removed; `below` counts the steps in a row
+    at or below the end threshold so far, and `reports` are those of step `first` that have come, in this order. Wall
+    times, s: the run began at `since`, the first of these reports came at `began`, the last report of any step at
+    `reported`, and the step before `first` was `decided` (0 if there is none). `removals` are the steps and ranks of
+    the removed workers, `tuner` is what the tuner knows.
     """
 
     plan: Plan
@@ -50,7 +52,7 @@ class Supervision:
     since: float = 0.0
     reports: tuple[Mapping[str, Any], ...] = ()
     began: float = 0.0
-    heard: float = 0.0
+    reported: float = 0.0
     decided: float = 0.0
     removals: tuple[Removal, ...] = ()
     tuner: Mapping[str, Any] | None = None
@@ -63,7 +65,7 @@ class Supervision:
         return cls(**{**event, "plan": plan, "reports": reports, "removals": removals})
 
     def to_event(self) -> dict[str, Any]:
-        """The Lambda event."""
+        """Return the Lambda event."""
         return {**asdict(self), "plan": self.plan.to_document(), "reports": list(self.reports)}
 
 
@@ -80,26 +82,26 @@ class Supervisor:
         self._below = supervision.below
         self._reports = {int(report["worker"]): report for report in supervision.reports}
         self._began = supervision.began
-        self._heard = supervision.heard or time.time()
+        self._reported = supervision.reported or time.time()
         self._decided = supervision.decided
         self._schedule = Schedule(self._plan.workers, self._plan.batches, supervision.removals)
         self._tuner = _make_tuner(self._settings, supervision)
 
     def run(self) -> Supervision | None:
-        """Supervise to the end: None; or until time is short: what is left to the next invocation.
+        """Supervise to the end and return None; or until time is short, and return what is left to the next invocation.
 
-        The workers need not know when that is: whatever they tell in between waits in the queue.
+        The workers need not know when that is: what they report in between waits in the queue.
         """
         end = None
         while self._position < self._schedule.actual(self._task.until) and end is None:
-            if not self._hear():
+            if not self._collect_reports():
                 return replace(
                     self._task,
                     first=self._position,
                     below=self._below,
                     reports=tuple(self._reports.values()),
                     began=self._began,
-                    heard=self._heard,
+                    reported=self._reported,
                     decided=self._decided,
                     removals=self._schedule.removals,
                     tuner=self._tuner.to_document() if self._tuner else None,
@@ -107,19 +109,19 @@ class Supervisor:
             end = self._conclude()
         return None
 
-    def _hear(self) -> bool:
-        """Take this step's reports until all workers' are there; False if there is no time to wait for them.
+    def _collect_reports(self) -> bool:
+        """Receive this step's reports until all workers' are there; return False if there is no time to wait for them.
 
-        TimeoutError if nobody has said a word for an hour.
+        Raise TimeoutError if no report has come for an hour.
         """
         while len(self._reports) < len(self._schedule.ranks):
             left_s = remaining_s(self._context) - hand_over_s(self._plan.timeout)
             if left_s <= 0:
                 return False
-            silent_s = time.time() - self._heard
+            silent_s = time.time() - self._reported
             if silent_s > PATIENCE_S:
                 missing = sorted(set(self._schedule.ranks) - self._reports.keys())
-                raise TimeoutError(f"Workers {missing} said nothing in step {self._position} for {silent_s:.0f} s.")
+                raise TimeoutError(f"Workers {missing} reported nothing in step {self._position} for {silent_s:.0f} s.")
             queue = supervisor_queue(self._plan)
             patience_s = min(left_s, PATIENCE_S - silent_s + 1)
             message = self._queues.consume(queue, patience_s, "synchronise", overhead=self._is_repeated)
@@ -137,17 +139,17 @@ class Supervisor:
                 "that is decided: another invocation has supervised in this one's place. Run the plan again."
             )
         if report["step"] == self._position and report["worker"] not in self._reports:
-            self._heard = time.time()
-            self._began = self._began if self._reports else self._heard
+            self._reported = time.time()
+            self._began = self._began if self._reports else self._reported
             self._reports[report["worker"]] = report
 
     def _is_repeated(self, body: bytes) -> bool:
-        """Whether a report was delivered before."""
+        """Return whether a report was delivered before."""
         report = json.loads(body)
         return report["step"] < self._position or report["worker"] in self._reports
 
     def _conclude(self) -> str | None:
-        """Decide this step and go on to the next; why training ends, if it does."""
+        """Decide this step and go on to the next; return why training ends, or None."""
         position, reports = self._position, [self._reports[rank] for rank in sorted(self._reports)]
         loss = sum(report["loss"] for report in reports) / len(reports)
         end = self._judge(loss)
@@ -155,25 +157,25 @@ class Supervisor:
         tuned = self._tune(loss, end)
         removed = None
         if tuned is not None and tuned.remove:
-            # The dictionary remembers who came last.
+            # Dictionaries keep their order: this worker reported last.
             removed = int(next(reversed(self._reports)))
             self._schedule = self._schedule.after(position, removed)
         self._decide(reports, end, last, removed)
         if end is not None:
             self._finish(end)
-        # The last word of a step: after it the driver may take down the queues.
-        seconds = self._heard - self._began
+        # The last message of a step: after it the driver may delete the queues.
+        seconds = self._reported - self._began
         statistics: dict[str, Any] = {"step": position, "seconds": seconds, "below": self._below, "end": end}
         if self._tuner is not None:
             statistics["tuned"] = None if tuned is None else {**asdict(tuned), "removed": removed}
-            # What the next stretch's supervisor must know; of every step it would be a message that grows and grows.
+            # What the next stretch's supervisor must know; sent in every step, the messages would grow and grow.
             statistics["tuner"] = self._tuner.to_document() if last and end is None else None
-        self._tell_client({"type": "TD", **statistics}, overhead=False)
+        self._inform_client({"type": "TD", **statistics}, overhead=False)
         self._position, self._reports = position + 1, {}
         return end
 
     def _tune(self, loss: float, end: str | None) -> Decision | None:
-        """What the tuner decides after this step; nobody is removed after the last."""
+        """Return what the tuner decides after this step; after the last no worker is removed."""
         before, self._decided = self._decided, time.time()
         if self._tuner is None:
             return None
@@ -182,7 +184,7 @@ class Supervisor:
         return self._tuner.decide(self._position) if end is None else None
 
     def _judge(self, loss: float) -> str | None:
-        """Why training ends after this step, with this mean loss, if it does."""
+        """Return why training ends after this step, with this mean loss, or None."""
         self._below = self._settings.count_below(loss, self._below)
         if self._below >= END_STEPS:
             return "loss"
@@ -191,35 +193,29 @@ class Supervisor:
         return "epochs" if self._position + 1 == self._schedule.start(self._plan.epochs) else None
 
     def _decide(self, reports: list[Mapping[str, Any]], end: str | None, last: bool, removed: int | None) -> None:
-        """Tell who is removed (K), then all whose updates to expect, and whose model (C)."""
+        """Inform the removed worker, if there is one (K), then all workers: whose updates to expect, whether to go on,
+        who is removed (C)."""
         updates = [report["worker"] for report in reports if report["update"]]
         if removed is not None:
-            kill = {"type": "K", "worker": SUPERVISOR, "step": self._position, "updates": updates}
-            self._queues.publish(worker_queue(self._plan, removed), json.dumps(kill).encode(), "synchronise")
-        decision = {
-            "type": "C",
-            "worker": SUPERVISOR,
-            "step": self._position,
-            "updates": updates,
-            "end": end,
-            "leaving": not last and any(report["leaving"] for report in reports if report["worker"] != removed),
-            "removed": removed,
-        }
-        exchange = exchange_name(self._plan)
-        self._queues.fan_out(exchange, json.dumps(decision).encode(), "synchronise", overhead=False)
+            self._queues.publish(worker_queue(self._plan, removed), self._message("K", updates=updates), "synchronise")
+        leaving = not last and any(report["leaving"] for report in reports if report["worker"] != removed)
+        decision = self._message("C", updates=updates, end=end, leaving=leaving, removed=removed)
+        self._queues.fan_out(exchange_name(self._plan), decision, "synchronise", overhead=False)
 
     def _finish(self, end: str) -> None:
-        finish = json.dumps({"type": "F", "worker": SUPERVISOR, "step": self._position}).encode()
-        self._queues.fan_out(exchange_name(self._plan), finish, "other")
+        self._queues.fan_out(exchange_name(self._plan), self._message("F"), "other")
         seconds = time.time() - self._task.since
-        self._tell_client({"type": "T", "step": self._position, "seconds": seconds, "end": end}, overhead=True)
+        self._inform_client({"type": "T", "step": self._position, "seconds": seconds, "end": end}, overhead=True)
 
-    def _tell_client(self, content: dict[str, Any], *, overhead: bool) -> None:
+    def _message(self, kind: str, **content: Any) -> bytes:
+        return json.dumps({"type": kind, "worker": SUPERVISOR, "step": self._position, **content}).encode()
+
+    def _inform_client(self, content: dict[str, Any], *, overhead: bool) -> None:
         self._queues.publish(client_queue(self._plan), json.dumps(content).encode(), "other", overhead=overhead)
 
 
 def _make_tuner(settings: Settings, supervision: Supervision) -> Tuner | None:
-    """The tuner with what it knows already, if the plan has one."""
+    """Return the tuner with what it knows already, if the plan has one."""
     threshold, interval_s = settings.remove_threshold, settings.remove_interval
     if threshold is None or interval_s is None:
         return None
@@ -229,22 +225,19 @@ def _make_tuner(settings: Settings, supervision: Supervision) -> Tuner | None:
 
 
 def hand_over_s(timeout_s: int) -> float:
-    """Time that the supervisor keeps for invoking itself, s; it has no state but its event."""
+    """Return the time that the supervisor keeps for invoking itself, s; it has no state but its event."""
     return min(30.0, timeout_s / 4)
 
 
 def handler(event: Mapping[str, Any], context: Any) -> dict[str, Any]:
-    """AWS Lambda's entry point."""
+    """Supervise: AWS Lambda's entry point."""
     task = Supervision.from_event(event)
     tracer = Tracer(run=task.plan.run, worker=task.plan.workers, invocation=context.aws_request_id)
     # Made while the workers start: at the end there may be no time for it.
     with tracer.span("connect", "other"):
         client = self_client()
-    queues = open_queues(endpoints.queue_url(), tracer)
-    try:
+    with open_queues(endpoints.queue_url(), tracer) as queues:
         rest = Supervisor(task, context, queues).run()
-    finally:
-        queues.close()
     if rest is not None:
         invoke_again(rest.to_event(), context, tracer, client)
     return {"status": "finished" if rest is None else "continued"}

@@ -1,13 +1,13 @@
 """The scale-in auto-tuner's mathematics: has the loss flattened, and would one worker less learn about as fast?
 
-After the original MLLess (protocol reference 5.8); imports no torch and no scipy.
+After the original MLLess (docs/protocols.md, "MLLess"). Imports no torch and no scipy.
 """
 
 import itertools
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 import numpy as np
@@ -34,11 +34,11 @@ ITERATIONS = 300
 
 @dataclass(frozen=True)
 class Decision:
-    """What was decided after a step that `workers` took part in.
+    """A decision after a step of `workers`.
 
-    The losses are those projected for 10 s later with all workers and with these; `r` is how much lower (less than
-    zero: higher) the second is, per cent of the first. All are None at the first removal, which needs no reason but the
-    knee at step `knee`. `steps_per_second` is of all workers at the first removal, and of these later.
+    The losses are those projected for 10 s later with all workers and with these; `r` is how much lower (negative:
+    higher) the second is, per cent of the first. All are None at the first removal, whose only reason is the knee at
+    step `knee`. `steps_per_second` is of all workers at the first removal, and of these later.
     """
 
     step: int
@@ -51,129 +51,13 @@ class Decision:
     loss_now: float | None = None
 
 
-class Tuner:
-    """Hears of every step, and decides whether a worker should leave.
-
-    `threshold` is in per cent, `interval_s` in s between two decisions, `clock` tells s. What it knows outlives an
-    invocation as `to_document`.
-    """
-
-    def __init__(
-        self, threshold: float, interval_s: float, workers: int, clock: Callable[[], float] = time.time
-    ) -> None:
-        self._threshold = threshold
-        self._interval_s = interval_s
-        self._clock = clock
-        self._workers = workers
-        self._decided = clock()
-        self._knee = Knee()
-        self._skip = 0
-        # The learning curve since the last removal, and seconds per step by number of workers.
-        self._steps: list[int] = []
-        self._losses: list[float] = []
-        self._seconds: dict[int, list[float]] = {}
-        # Coefficients of the learning curve with all workers, and their steps per second.
-        self._base: tuple[list[float], float] | None = None
-
-    @classmethod
-    def from_document(
-        cls,
-        document: Mapping[str, Any],
-        threshold: float,
-        interval_s: float,
-        clock: Callable[[], float] = time.time,
-    ) -> Self:
-        """The tuner that `to_document` described."""
-        tuner = cls(threshold, interval_s, document["workers"], clock)
-        tuner._decided = document["decided"]
-        tuner._knee = Knee(**document["knee"])
-        tuner._skip = document["skip"]
-        tuner._steps, tuner._losses = list(document["steps"]), list(document["losses"])
-        tuner._seconds = {workers: list(seconds) for workers, seconds in document["seconds"]}
-        base = document["base"]
-        tuner._base = None if base is None else (list(base[0]), base[1])
-        return tuner
-
-    def to_document(self) -> dict[str, Any]:
-        """A mapping safe for JSON: some 40 bytes a step until the first removal, and 10 afterwards."""
-        return {
-            "workers": self._workers,
-            "decided": self._decided,
-            "knee": asdict(self._knee),
-            "skip": self._skip,
-            "steps": self._steps,
-            "losses": self._losses,
-            "seconds": [[workers, seconds] for workers, seconds in self._seconds.items()],
-            "base": self._base,
-        }
-
-    def record(self, step: int, loss: float, seconds: float | None) -> None:
-        """A step's mean loss, and how long it took if that is known; a loss that is no number is none."""
-        if math.isfinite(loss):
-            self._steps.append(step)
-            self._losses.append(loss)
-            if self._base is None:
-                self._knee.look(self._losses)
-        if self._skip:
-            self._skip -= 1
-        elif seconds is not None and 0 < seconds < math.inf:
-            # To the microsecond, because all of them travel from invocation to invocation.
-            self._seconds.setdefault(self._workers, []).append(round(seconds, 6))
-
-    def decide(self, step: int) -> Decision | None:
-        """What to do after the step that was recorded last; None if there is nothing to decide, or no ground for it.
-
-        There is none with one worker, before the knee, within the interval, and as long as steps or their times are too
-        few or too irregular for the curves.
-        """
-        now = self._clock()
-        early = self._knee.found is None or now - self._decided < self._interval_s
-        if self._workers < 2 or early or not self._steps or self._steps[-1] != step:
-            return None
-        decision = self._first(step) if self._base is None else self._later(step)
-        if decision is not None:
-            self._decided = now
-            if decision.remove:
-                self._workers -= 1
-                self._skip = SKIPPED_STEPS
-                self._steps, self._losses = [], []
-        return decision
-
-    def _first(self, step: int) -> Decision | None:
-        curve = fit_base(self._steps, self._losses)
-        speed = self._speed()
-        if curve is None or speed is None:
-            return None
-        self._base = (curve.tolist(), speed)
-        return Decision(step, self._workers, True, int(self._knee.found or 0), speed)
-
-    def _later(self, step: int) -> Decision | None:
-        assert self._base is not None
-        curve, speed = fit_recent(self._steps, self._losses), self._speed()
-        if curve is None or speed is None:
-            return None
-        coefficients, base_speed = self._base
-        loss_base = project(base_curve, np.array(coefficients), step, base_speed)
-        loss_now = project(recent_curve, curve, step, speed)
-        if not (0 < loss_base < math.inf and loss_now < math.inf):
-            return None
-        r = 100 * (loss_base - loss_now) / loss_base
-        remove = r > -self._threshold
-        return Decision(step, self._workers, remove, int(self._knee.found or 0), speed, r, loss_base, loss_now)
-
-    def _speed(self) -> float | None:
-        """Steps per second of the present workers."""
-        found = fit_seconds(self._seconds)
-        if found is None:
-            return None
-        seconds = found[0] + (self._workers - 1) * found[1]
-        return 1 / seconds if seconds > 0 else None
-
-
 @dataclass
 class Knee:
-    """Where a learning curve becomes flat: the first index where its smoothed slope is above -0.000075, once no later
-    one has taken its place in five looks. `found` is that index."""
+    """Where a learning curve becomes flat.
+
+    That is the first index where its smoothed slope is above -0.000075, once no later one has taken its place in five
+    looks. `found` is that index.
+    """
 
     candidate: int | None = None
     looks: int = 0
@@ -194,17 +78,137 @@ class Knee:
                 self.found = int(flat[0])
 
 
+@dataclass
+class Tuner:
+    """Records every step, and decides whether to remove a worker.
+
+    `threshold` is in per cent, `interval_s` the least time between two decisions, `clock` returns s; the last decision
+    was at `decided`. The rest of its state is the learning curve since the last removal (`steps`, `losses`), `seconds`
+    per step by number of workers, and in `base` the coefficients of the curve with all workers and their steps per
+    second. It goes to the next invocation as `to_document`.
+    """
+
+    threshold: float
+    interval_s: float
+    workers: int
+    clock: Callable[[], float] = time.time
+    decided: float = math.nan
+    knee: Knee = field(default_factory=Knee)
+    skip: int = 0
+    steps: list[int] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
+    seconds: dict[int, list[float]] = field(default_factory=dict)
+    base: tuple[list[float], float] | None = None
+
+    def __post_init__(self) -> None:
+        if math.isnan(self.decided):
+            self.decided = self.clock()
+
+    @classmethod
+    def from_document(
+        cls,
+        document: Mapping[str, Any],
+        threshold: float,
+        interval_s: float,
+        clock: Callable[[], float] = time.time,
+    ) -> Self:
+        """Return the tuner that `to_document` described."""
+        read = {
+            "knee": Knee(**document["knee"]),
+            "steps": list(document["steps"]),
+            "losses": list(document["losses"]),
+            "seconds": {workers: list(seconds) for workers, seconds in document["seconds"]},
+            "base": document["base"] and tuple(document["base"]),
+        }
+        return cls(threshold, interval_s, clock=clock, **{**document, **read})
+
+    def to_document(self) -> dict[str, Any]:
+        """Return a mapping safe for JSON: some 40 bytes a step until the first removal, and 10 afterwards."""
+        return {
+            "workers": self.workers,
+            "decided": self.decided,
+            "knee": asdict(self.knee),
+            "skip": self.skip,
+            "steps": self.steps,
+            "losses": self.losses,
+            "seconds": [[workers, seconds] for workers, seconds in self.seconds.items()],
+            "base": self.base,
+        }
+
+    def record(self, step: int, loss: float, seconds: float | None) -> None:
+        """Record a step's mean loss, and its seconds if they are known; a loss that is not finite is left out."""
+        if math.isfinite(loss):
+            self.steps.append(step)
+            self.losses.append(loss)
+            if self.base is None:
+                self.knee.look(self.losses)
+        if self.skip:
+            self.skip -= 1
+        elif seconds is not None and 0 < seconds < math.inf:
+            # To the microsecond, because all of them travel from invocation to invocation.
+            self.seconds.setdefault(self.workers, []).append(round(seconds, 6))
+
+    def decide(self, step: int) -> Decision | None:
+        """Return what to do after the step that was recorded last; None if nothing can be decided.
+
+        That is so with one worker, before the knee, within the interval, and as long as steps or their times are too
+        few or too irregular for the curves.
+        """
+        now = self.clock()
+        early = self.knee.found is None or now - self.decided < self.interval_s
+        if self.workers < 2 or early or not self.steps or self.steps[-1] != step:
+            return None
+        decision = self._first(step) if self.base is None else self._later(step)
+        if decision is not None:
+            self.decided = now
+            if decision.remove:
+                self.workers -= 1
+                self.skip = SKIPPED_STEPS
+                self.steps, self.losses = [], []
+        return decision
+
+    def _first(self, step: int) -> Decision | None:
+        curve = fit_base(self.steps, self.losses)
+        speed = self._speed()
+        if curve is None or speed is None:
+            return None
+        self.base = (curve.tolist(), speed)
+        return Decision(step, self.workers, True, int(self.knee.found or 0), speed)
+
+    def _later(self, step: int) -> Decision | None:
+        assert self.base is not None
+        curve, speed = fit_recent(self.steps, self.losses), self._speed()
+        if curve is None or speed is None:
+            return None
+        coefficients, base_speed = self.base
+        loss_base = project(base_curve, np.array(coefficients), step, base_speed)
+        loss_now = project(recent_curve, curve, step, speed)
+        if not (0 < loss_base < math.inf and loss_now < math.inf):
+            return None
+        r = 100 * (loss_base - loss_now) / loss_base
+        remove = r > -self.threshold
+        return Decision(step, self.workers, remove, int(self.knee.found or 0), speed, r, loss_base, loss_now)
+
+    def _speed(self) -> float | None:
+        """Return the steps per second of the present workers."""
+        fitted = fit_seconds(self.seconds)
+        if fitted is None:
+            return None
+        seconds = fitted[0] + (self.workers - 1) * fitted[1]
+        return 1 / seconds if seconds > 0 else None
+
+
 def smoothed(values: Sequence[float] | Vector) -> Vector:
-    """Mean of the exponentially weighted averages, span 20, from both ends: (N,) of (N,)."""
+    """Return the mean of the exponentially weighted averages, span 20, from both ends: (N,) of (N,)."""
     forth = _weighted_average(values)
     back = _weighted_average(values[::-1])[::-1]
     return (forth + back) / 2
 
 
 def _weighted_average(values: Sequence[float] | Vector) -> Vector:
-    """Averages with weights (1 - α)^age that add up to one, α = 2 / (span + 1)."""
+    """Return averages with weights (1 - α)^age that add up to one, α = 2 / (span + 1)."""
     count = len(values)
-    # What is older than 400 has less weight than the last bit of a sum.
+    # A value older than 400 has less weight than the last bit of a sum.
     weights = (1 - 2 / (KNEE_SPAN + 1)) ** np.arange(min(count, 400))
     totals = np.cumsum(weights)[np.minimum(np.arange(count), len(weights) - 1)]
     averages: Vector = np.convolve(values, weights)[:count] / totals
@@ -212,9 +216,9 @@ def _weighted_average(values: Sequence[float] | Vector) -> Vector:
 
 
 def without_outliers(seconds: Sequence[float]) -> Vector:
-    """Those that are within 5 % of the rolling median of ten; all, if there are fewer than ten.
+    """Return the values within 5 % of the rolling median of ten; all, if there are fewer than ten.
 
-    The first nine, of which there is no such median, are compared with the tenth's.
+    The first nine, which have no such median, are compared with the tenth's.
     """
     values = np.asarray(seconds, np.float64)
     if len(values) < OUTLIER_WINDOW:
@@ -225,12 +229,12 @@ def without_outliers(seconds: Sequence[float]) -> Vector:
 
 
 def fit_seconds(seconds: Mapping[int, Sequence[float]]) -> tuple[float, float] | None:
-    """The speed curve's a and b, s: a step of w workers takes a + (w - 1) b; None without a time.
+    """Return the speed curve's a and b, s: a step of w workers takes a + (w - 1) b; None without a time.
 
     The original's T(w) = a + (w - 1) b + w c has no third degree of freedom: c may always be part of the others.
     """
-    kept = {workers: without_outliers(found) for workers, found in seconds.items()}
-    counts = np.concatenate([np.full(len(found), workers, float) for workers, found in kept.items()] or [np.empty(0)])
+    kept = {workers: without_outliers(times) for workers, times in seconds.items()}
+    counts = np.concatenate([np.full(len(times), workers, float) for workers, times in kept.items()] or [np.empty(0)])
     if not len(counts):
         return None
     columns = np.stack([np.ones(len(counts)), counts - 1], axis=1)
@@ -239,7 +243,7 @@ def fit_seconds(seconds: Mapping[int, Sequence[float]]) -> tuple[float, float] |
 
 
 def base_curve(coefficients: Vector, x: Vector) -> tuple[Vector, Vector]:
-    """f(x) = 1 / (c0 x^c2 + c1) + c3 of steps (N,), and its derivatives by the coefficients (N, 4)."""
+    """Return f(x) = 1 / (c0 x^c2 + c1) + c3 of steps (N,), and its derivatives by the coefficients (N, 4)."""
     c0, c1, c2, c3 = coefficients
     power = np.power(x, c2)
     inverse = 1 / (c0 * power + c1)
@@ -249,7 +253,7 @@ def base_curve(coefficients: Vector, x: Vector) -> tuple[Vector, Vector]:
 
 
 def recent_curve(coefficients: Vector, x: Vector) -> tuple[Vector, Vector]:
-    """g(x) = 1 / (c0 x² + c1 x + c2) + c3 of steps (N,), and its derivatives by the coefficients (N, 4)."""
+    """Return g(x) = 1 / (c0 x² + c1 x + c2) + c3 of steps (N,), and its derivatives by the coefficients (N, 4)."""
     c0, c1, c2, c3 = coefficients
     inverse = 1 / (c0 * x**2 + c1 * x + c2)
     square = inverse**2
@@ -257,7 +261,7 @@ def recent_curve(coefficients: Vector, x: Vector) -> tuple[Vector, Vector]:
 
 
 def fit_base(steps: Sequence[int], losses: Sequence[float]) -> Vector | None:
-    """Coefficients (4,) of `base_curve`, not negative, the later steps the more weight: the index, from one."""
+    """Return coefficients (4,) of `base_curve`, not negative; a step's weight is its index, from one."""
     if len(steps) < MIN_POINTS:
         return None
     x, scale = _scaled(steps)
@@ -268,17 +272,17 @@ def fit_base(steps: Sequence[int], losses: Sequence[float]) -> Vector | None:
         columns = np.stack([np.power(x, exponent), np.ones_like(x)], axis=1)
         (c0, c1), c3 = _linearised(columns, y, weights, share)
         starts.append(np.array([c0, c1, exponent, c3]))
-    found = _best(base_curve, starts, x, y, weights)
-    if found is None:
+    best = _best(base_curve, starts, x, y, weights)
+    if best is None:
         return None
     with np.errstate(over="ignore"):
-        unit = scale ** found[2]
-    # An exponent beyond all numbers says that there is no such curve.
-    return found / np.array([unit, 1.0, 1.0, 1.0]) if math.isfinite(unit) else None
+        unit = scale ** best[2]
+    # An infinite unit means that there is no such curve.
+    return best / np.array([unit, 1.0, 1.0, 1.0]) if math.isfinite(unit) else None
 
 
 def fit_recent(steps: Sequence[int], losses: Sequence[float]) -> Vector | None:
-    """Coefficients (4,) of `recent_curve`, not negative, all steps of equal weight."""
+    """Return coefficients (4,) of `recent_curve`, not negative, all steps having equal weight."""
     if len(steps) < MIN_POINTS:
         return None
     x, scale = _scaled(steps)
@@ -289,21 +293,21 @@ def fit_recent(steps: Sequence[int], losses: Sequence[float]) -> Vector | None:
     for share in ASYMPTOTES:
         linear, c3 = _linearised(columns, y, weights, share)
         starts.append(np.array([*linear, c3]))
-    found = _best(recent_curve, starts, x, y, weights)
-    return None if found is None else found / np.array([scale**2, scale, 1.0, 1.0])
+    best = _best(recent_curve, starts, x, y, weights)
+    return None if best is None else best / np.array([scale**2, scale, 1.0, 1.0])
 
 
 def project(curve: Curve, coefficients: Vector, step: int, steps_per_second: float) -> float:
-    """The loss that a curve says of the whole step that is reached ten seconds after this one."""
+    """Return a curve's loss at the whole step that is reached ten seconds after this one."""
     ahead = np.array([float(int(step + steps_per_second * PROJECTION_S))])
     with np.errstate(all="ignore"):
         return float(curve(coefficients, ahead)[0][0])
 
 
 def non_negative_least_squares(columns: Vector, y: Vector) -> Vector:
-    """Coefficients (K,), none negative, that bring columns (N, K) nearest to y (N,).
+    """Return coefficients (K,), none negative, that bring columns (N, K) nearest to y (N,).
 
-    Some of them are zero and the others the ordinary solution without these; of so few, every choice is tried.
+    Some of them are zero and the others the ordinary solution without these; as K is small, every choice is tried.
     """
     count = columns.shape[1]
     best, least = np.zeros(count), float(y @ y)
@@ -320,9 +324,11 @@ def non_negative_least_squares(columns: Vector, y: Vector) -> Vector:
 def fit_non_negative(
     curve: Curve, start: Vector, x: Vector, y: Vector, weights: Vector, iterations: int = ITERATIONS
 ) -> tuple[Vector, float]:
-    """Coefficients, none negative, near `start`, that bring a curve nearest to y (N,), and the weighted squared error.
+    """Return coefficients, none negative, near `start`, that bring a curve nearest to y (N,), and the weighted squared
+    error.
 
-    Levenberg's and Marquardt's method, its steps cut off at zero; a coefficient at zero that wants to be less, stays.
+    This is Levenberg's and Marquardt's method with its steps cut off at zero; a coefficient at zero whose step is
+    negative stays.
     """
 
     def weighted(at: Vector) -> tuple[Vector, Vector, float]:
@@ -332,55 +338,55 @@ def fit_non_negative(
         return residual, weights[:, None] * derivatives, error if math.isfinite(error) else math.inf
 
     with np.errstate(all="ignore"):
-        found = start
-        residual, jacobian, error = weighted(found)
+        coefficients = start
+        residual, jacobian, error = weighted(coefficients)
         damping = 1e-3
         for _ in range(iterations):
             if not math.isfinite(error) or damping > 1e12:
                 break
             downhill = jacobian.T @ residual
-            free = np.flatnonzero((found > 0) | (downhill > 0))
+            free = np.flatnonzero((coefficients > 0) | (downhill > 0))
             normal = (jacobian.T @ jacobian)[np.ix_(free, free)]
             diagonal = np.maximum(np.diag(normal), 1e-300)
-            step = np.zeros_like(found)
+            step = np.zeros_like(coefficients)
             # Scaled to ones on the diagonal, so that no coefficient's unit matters.
             unit = np.sqrt(diagonal)
             system = normal / np.outer(unit, unit) + damping * np.eye(len(free))
             if not len(free) or not np.isfinite(system).all():
                 break
             step[free] = np.linalg.lstsq(system, downhill[free] / unit, rcond=None)[0] / unit
-            tried = np.maximum(found + step, 0.0)
+            tried = np.maximum(coefficients + step, 0.0)
             new_residual, new_jacobian, new_error = weighted(tried)
             if new_error >= error:
                 damping *= 4
                 continue
             small = error - new_error <= 1e-13 * error
-            found, residual, jacobian, error = tried, new_residual, new_jacobian, new_error
+            coefficients, residual, jacobian, error = tried, new_residual, new_jacobian, new_error
             damping = max(damping / 5, 1e-12)
             if small:
                 break
-    return found, error
+    return coefficients, error
 
 
 def _scaled(steps: Sequence[int]) -> tuple[Vector, float]:
-    """Steps as shares of the last one, (N,), and that one: powers of large steps would swallow each other."""
+    """Return steps as shares of the last one, (N,), and that one: powers of large steps would lose precision."""
     x = np.asarray(steps, np.float64)
     scale = max(float(x[-1]), 1.0)
     return x / scale, scale
 
 
 def _linearised(columns: Vector, y: Vector, weights: Vector, share: float) -> tuple[Vector, float]:
-    """Coefficients of 1 / (y - c3) in columns (N, K), c3 being this share of the least y, and c3."""
+    """Return coefficients of 1 / (y - c3) in columns (N, K), c3 being this share of the least y, and c3."""
     asymptote = max(share * float(y.min()), 0.0)
     above = np.maximum(y - asymptote, 1e-12)
-    # A small error of y is this much of one of its inverse.
+    # This turns an error of the inverse into one of y.
     factors = weights * above**2
     return non_negative_least_squares(columns * factors[:, None], factors / above), asymptote
 
 
 def _best(curve: Curve, starts: Sequence[Vector], x: Vector, y: Vector, weights: Vector) -> Vector | None:
-    """The best of what the most promising starts lead to, None if none leads to a curve."""
+    """Return the best fit from the most promising starts, None if none leads to a curve."""
     promising = sorted(starts, key=lambda start: fit_non_negative(curve, start, x, y, weights, 0)[1])
     ends = [fit_non_negative(curve, start, x, y, weights) for start in promising[:POLISHED_STARTS]]
-    found, error = min(ends, key=lambda end: end[1])
-    return found if math.isfinite(error) else None
+    best, error = min(ends, key=lambda end: end[1])
+    return best if math.isfinite(error) else None

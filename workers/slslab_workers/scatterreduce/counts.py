@@ -1,15 +1,17 @@
-"""Closed-form messages and bytes of ScatterReduce (protocol reference, chapters 4.5 and 11)."""
+"""Closed-form messages and bytes of ScatterReduce (docs/protocols.md, "ScatterReduce" and "Counts and bytes")."""
 
 from collections.abc import Mapping
 
-from slslab_workers.architecture import NO_OPTIONS, Counts
+from slslab_workers.architecture import NO_OPTIONS
+from slslab_workers.patterns import Counts
 from slslab_workers.plan import Value
 
 
 def counts(
     workers: int, batches: int, epochs: int, parameters: int, options: Mapping[str, Value] = NO_OPTIONS
 ) -> Counts:
-    """Per step n² puts and 2n(n − 1) gets; n(n − 1) partial chunks are deleted, and n expired merged ones but once."""
+    """Count per step n² puts, 2n(n − 1) gets, n(n − 1) deletes of partial chunks, and from the second step n of expired
+    merged ones."""
     steps, size, others = batches * epochs, 4 * parameters, workers - 1
     operations = {
         "object.put": steps * workers * workers,

@@ -1,18 +1,15 @@
-"""ScatterReduce's trigger script: n workers of one function, each with its rank."""
+"""ScatterReduce's trigger script: n workers of one function, by rank."""
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 from slslab_workers.architecture import Architecture, Cloud, Outcome, Progress
-from slslab_workers.deployment import train_data_parallel
-from slslab_workers.job import PARTITION, REPLICAS
-from slslab_workers.logs import LOG_TRAFFIC
+from slslab_workers.channels.polling import POLLING
+from slslab_workers.driver.deployment import train_data_parallel
 from slslab_workers.plan import Plan
-from slslab_workers.polling import POLLING
 from slslab_workers.scatterreduce.counts import counts
 from slslab_workers.scatterreduce.pattern import pattern
-
-if TYPE_CHECKING:
-    from slslab_workers.replicas import Replicas
+from slslab_workers.training.options import COMBINE, OPTIMISER, PARTITION, REPLICAS
+from slslab_workers.training.released_log import LOG_TRAFFIC
 
 
 class ScatterReduce(Architecture):
@@ -20,16 +17,16 @@ class ScatterReduce(Architecture):
 
     name = "scatterreduce"
     summary = (
-        "LambdaML ScatterReduce over S3: worker i merges chunk i of everybody's gradient.\n\n"
+        "LambdaML ScatterReduce over S3: worker i merges chunk i of all gradients.\n\n"
         "--as-released polls as the authors' code does and has its log traffic; its arithmetic is the mean already."
     )
-    options = (POLLING, LOG_TRAFFIC, REPLICAS, PARTITION)
+    options = (COMBINE, OPTIMISER, POLLING, LOG_TRAFFIC, REPLICAS, PARTITION)
 
     counts = staticmethod(counts)
     pattern = staticmethod(pattern)
 
-    def replicas(self) -> "type[Replicas]":
-        """The mean in every step."""
+    def replicas(self) -> type[Any]:
+        """Return the replicas that update in every step with the mean."""
         from slslab_workers.replicas import Replicas
 
         return Replicas

@@ -1,118 +1,82 @@
-"""ScatterReduce's Lambda handler, and how its gradients become an aggregate."""
+"""ScatterReduce's Lambda handler: worker i merges chunk i of all workers' gradients."""
 
-import statistics
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 
-from slslab_workers import gradients
-from slslab_workers.logs import Log
-from slslab_workers.objects import Objects
-from slslab_workers.plan import Plan
-from slslab_workers.polling import PollPolicy, poll_policy
-from slslab_workers.scatterreduce.pattern import SUMMARY_STEPS
-from slslab_workers.training import Aggregate, ExchangeWorker, Step, WorkerState, handle, is_leaving, wire_metadata
+from slslab_workers.scatterreduce.pattern import chunk
+from slslab_workers.scatterreduce.released import LOG_LINES
+from slslab_workers.training import aggregation
+from slslab_workers.training.exchange import ObjectWorker
+from slslab_workers.training.state import WorkerState
+from slslab_workers.training.worker import handle
 
 
-class ScatterReduceExchange:
-    """Worker i owns chunk i: everybody sends it theirs, it adds them up, and everybody reads the result."""
+class ScatterReduceWorker(ObjectWorker):
+    """Worker i owns chunk i: the others send it theirs, it adds them up, and all get the result."""
 
-    def __init__(self, plan: Plan, rank: int, objects: Objects) -> None:
-        self._objects = objects
-        self._prefix = f"{plan.run}/scatterreduce"
-        self._workers = plan.workers
-        self._rank = rank
-        self._poll: PollPolicy = poll_policy(plan)
-        self.log = Log(plan, rank, objects)
+    log_lines = LOG_LINES
 
-    def synchronise(self, gradient: torch.Tensor, epoch: int, step: int, leaving: bool) -> Aggregate:
-        """Gradient (P,) float32 in, mean over all workers out; returns when all chunks have been read."""
-        parameters = gradient.numel()
-        chunks = [gradients.chunk(parameters, self._workers, index) for index in range(self._workers)]
-        for index, chunk in enumerate(chunks):
-            if index != self._rank:
-                key = self._partial(epoch, step, index) + str(self._rank)
-                self._put(key, gradient[chunk], leaving)
-        self.log.append(f"{self._workers - 1} chunks put")
-        own, leaving = self._merge(gradient[chunks[self._rank]], epoch, step, leaving)
-        self.log.append("own chunk merged")
-        self._put(self._merged(epoch, step) + str(self._rank), own, leaving)
-        self.log.append("merged chunk put")
-        aggregate = torch.empty(parameters)
-        aggregate[chunks[self._rank]] = own
-        self._gather(aggregate, chunks, epoch, step)
-        with self._objects.tracer.span("reduce", "synchronise"):
-            aggregate.div_(self._workers)
-        self.log.append(f"{self._workers - 1} merged chunks gotten")
-        if self._rank == 0:
-            self._expire(epoch, step)
-        return Aggregate(aggregate, leaving)
+    def synchronise(self, state: WorkerState, gradient: torch.Tensor) -> torch.Tensor:
+        """Return the aggregate (P,) of all workers' gradients, once all chunks have been got."""
+        self.leaving = self.is_short_of_time()
+        self.put_chunks(state, gradient)
+        own = self.merge_own(state, self._chunk(gradient, self.rank))
+        self.publish_own(state, own)
+        aggregate = torch.empty_like(gradient)
+        self._chunk(aggregate, self.rank)[:] = own
+        self.gather(state, aggregate)
+        if self.rank == 0:
+            self._expire(state)
+        return aggregate
 
-    def _merge(self, own: torch.Tensor, epoch: int, step: int, leaving: bool) -> tuple[torch.Tensor, bool]:
-        """Collect this worker's chunk from everybody, delete what was read, and add up in rank order."""
-        prefix = self._partial(epoch, step, self._rank)
-        parts = {self._rank: own}
-        delays = self._poll.lists.delays()
-        while len(parts) < self._workers:
-            arrived = [int(key.rpartition("/")[2]) for key in self._objects.list(prefix, "synchronise")]
-            for rank in arrived:
-                stored = self._objects.get(prefix + str(rank), "synchronise", overhead=False)
-                parts[rank] = gradients.from_bytes(stored.body)
-                leaving = leaving or is_leaving(stored.metadata)
-                self._objects.delete(prefix + str(rank), "synchronise", overhead=False)
-            if not arrived:
-                self._objects.pause(next(delays))
-        with self._objects.tracer.span("reduce", "synchronise"):
-            return gradients.sum_in_rank_order([parts[rank] for rank in range(self._workers)]), leaving
+    def put_chunks(self, state: WorkerState, gradient: torch.Tensor) -> None:
+        """Put the chunks that the other workers own."""
+        for owner in self._others():
+            self.put_vector(self._partial(state, owner) + str(self.rank), self._chunk(gradient, owner))
 
-    def _gather(self, aggregate: torch.Tensor, chunks: list[slice], epoch: int, step: int) -> None:
-        """Read every other worker's merged chunk into its place."""
-        prefix = self._merged(epoch, step)
-        missing = set(range(self._workers)) - {self._rank}
-        delays = self._poll.lists.delays()
-        while missing:
-            arrived = {int(key.rpartition("/")[2]) for key in self._objects.list(prefix, "synchronise")} & missing
-            for index in sorted(arrived):
-                stored = self._objects.get(prefix + str(index), "synchronise", overhead=False)
-                aggregate[chunks[index]] = gradients.from_bytes(stored.body)
-            missing -= arrived
-            if missing and not arrived:
-                self._objects.pause(next(delays))
+    def merge_own(self, state: WorkerState, own: torch.Tensor) -> torch.Tensor:
+        """Get and delete the others' parts of this worker's chunk, and add up in rank order."""
+        parts = dict(self.collect(self._partial(state, self.rank), self._others(), delete=True))
+        parts[self.rank] = own
+        with self.tracer.span("reduce", "synchronise"):
+            return aggregation.sum_in_rank_order(parts[rank] for rank in sorted(parts))
 
-    def _expire(self, epoch: int, step: int) -> None:
-        """Rank 0: delete the merged chunks of earlier steps; nobody can still read them (reference 4.3)."""
-        current = self._merged(epoch, step)
-        for key in self._objects.list(f"{self._prefix}/merged/", "synchronise"):
+    def publish_own(self, state: WorkerState, own: torch.Tensor) -> None:
+        """Put the sum of this worker's chunk."""
+        self.put_vector(self._merged(state) + str(self.rank), own)
+
+    def gather(self, state: WorkerState, aggregate: torch.Tensor) -> None:
+        """Get every other worker's sum into its place, and make the aggregate of the whole, in place."""
+        for owner, merged in self.collect(self._merged(state), self._others(), delete=False):
+            self._chunk(aggregate, owner)[:] = merged
+        with self.tracer.span("reduce", "synchronise"):
+            self.combine(aggregate, self.plan.workers, self.plan.workers)
+
+    def _others(self) -> list[int]:
+        return [rank for rank in range(self.plan.workers) if rank != self.rank]
+
+    def _expire(self, state: WorkerState) -> None:
+        """Rank 0: delete the sums of earlier steps, which no worker can still read."""
+        current = self._merged(state)
+        for key in self.objects.list(f"{self.plan.run}/scatterreduce/merged/", "synchronise"):
             if not key.startswith(current):
-                self._objects.delete(key, "synchronise", overhead=False)
+                self.objects.delete(key, "synchronise", overhead=False)
 
-    def _put(self, key: str, chunk: torch.Tensor, leaving: bool) -> None:
-        body = gradients.as_bytes(chunk)
-        self._objects.put(key, body, "synchronise", overhead=False, metadata=wire_metadata(leaving))
+    def _chunk(self, vector: torch.Tensor, owner: int) -> torch.Tensor:
+        """Return a view of the chunk of a vector (P,) that a worker owns."""
+        return vector[chunk(len(vector), self.plan.workers, owner)]
 
-    def _partial(self, epoch: int, step: int, chunk: int) -> str:
-        return f"{self._prefix}/partial/e{epoch}/s{step}/{chunk}/"
+    def _partial(self, state: WorkerState, owner: int) -> str:
+        epoch, step = self.place(state)
+        return f"{self.plan.run}/scatterreduce/partial/e{epoch}/s{step}/{owner}/"
 
-    def _merged(self, epoch: int, step: int) -> str:
-        return f"{self._prefix}/merged/e{epoch}_s{step}/"
-
-
-class ScatterReduceWorker(ExchangeWorker):
-    """One worker of ScatterReduce."""
-
-    exchange = ScatterReduceExchange
-
-    def synchronise(self, state: WorkerState, step: Step) -> bool:
-        """Exchange and update, in six lines of the log, and one more every tenth step of an epoch."""
-        self.log.append(f"minibatch computed, loss {step.loss:.4f}")
-        leaving = super().synchronise(state, step)
-        self.log.append("model updated")
-        if step.step % SUMMARY_STEPS == 0:
-            self.log.append(f"mean loss so far {statistics.fmean(state.losses):.4f}")
-        return leaving
+    def _merged(self, state: WorkerState) -> str:
+        epoch, step = self.place(state)
+        return f"{self.plan.run}/scatterreduce/merged/e{epoch}_s{step}/"
 
 
 def handler(event: Mapping[str, Any], context: Any) -> dict[str, Any]:
-    """AWS Lambda's entry point."""
+    """Run a worker: AWS Lambda's entry point."""
     return handle(event, context, ScatterReduceWorker)

@@ -1,25 +1,35 @@
-"""Who sends what to whom in ScatterReduce, step by step (`handlers.py`)."""
+"""Messages and waits of ScatterReduce, step by step (`handlers.py`)."""
 
 import math
 
-from slslab_workers.communication import UPDATE, Activity, Gathering, Part, Pattern, Role, Signal, Workload, trainer
-from slslab_workers.gradients import chunk
-from slslab_workers.logs import Lines, logged_steps
+from slslab_workers.patterns import UPDATE, Activity, Gathering, Part, Pattern, Role, Signal, Workload, trainer
+from slslab_workers.training.released_log import Blocks, logged_steps
 
 PHASE = "synchronise"
 MERGED = Signal("merged")
-# Steps 0, 10, 20, … of an epoch have another line in the log.
+# Steps 0, 10, 20, … of an epoch have one more line in the log.
 SUMMARY_STEPS = 10
 # Keys on a page of a list.
 PAGE = 1000
 
 
-def pattern(workload: Workload) -> Pattern:
-    """Everybody puts the others' chunks, collects, deletes and adds up its own, puts the sum, and gets those of all
-    others; rank 0 also deletes the sums of the step before.
+def chunk(parameters: int, workers: int, index: int) -> slice:
+    """Return where chunk `index` of `workers` is in a vector of `parameters` elements.
 
-    Workers differ by an element that their chunks may have more. Rank 0, which deletes, begins each step after the
-    others, who have collected all but its chunk by then.
+    q = P div n, r = P mod n; the first r chunks have q + 1 elements (docs/protocols.md, "ScatterReduce"). With more
+    workers than parameters, the last chunks are empty.
+    """
+    quotient, remainder = divmod(parameters, workers)
+    start = quotient * index + min(remainder, index)
+    return slice(start, start + quotient + (index < remainder))
+
+
+def pattern(workload: Workload) -> Pattern:
+    """Return the pattern: all workers put the others' chunks, get, delete and add up their own, put the sum, and get
+    those of all others; rank 0 also deletes the sums of the step before.
+
+    The chunks of some workers are longer by one element. Rank 0, which deletes, begins each step after the others,
+    which have collected all but its chunk by then.
     """
     workers, parameters = workload.workers, workload.parameters
     larger = parameters % workers
@@ -50,10 +60,9 @@ def _role(ranks: range, workload: Workload) -> Role:
         Activity("reduce", PHASE, work=size),
     )
 
-    def step(number: int, log: Lines) -> tuple[Part, ...]:
-        exchange = (*next(log), send, *next(log), *merge, *next(log), publish, *next(log), *gather, *next(log))
-        updated = (*(expire if first else ()), UPDATE, *next(log))
-        return (*exchange, *updated, *(next(log) if number % workload.batches % SUMMARY_STEPS == 0 else ()))
+    def step(number: int) -> Blocks:
+        summary = ((),) if number % workload.batches % SUMMARY_STEPS == 0 else ()
+        return ((), (send,), merge, (publish,), gather, (*(expire if first else ()), UPDATE), *summary)
 
     return trainer(ranks, parameters, *logged_steps(workload, step))
 

@@ -1,4 +1,4 @@
-"""SPIRT: peers with a tensor database and a state machine each (protocol reference, chapter 2)."""
+"""SPIRT: peers with a tensor database and a state machine each (docs/protocols.md, "SPIRT")."""
 
 from slslab_workers.spirt.driver import Spirt
 

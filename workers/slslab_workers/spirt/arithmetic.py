@@ -1,11 +1,11 @@
-"""What SPIRT's functions compute outside the database, on whatever process: no messages, no tensors of a database."""
+"""What SPIRT computes outside its databases: gradients in parts, the naive update, and a model's buffers."""
 
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from slslab_workers.channels.tensors import Vector
 from slslab_workers.plan import Plan
-from slslab_workers.tensors import Vector
 
 if TYPE_CHECKING:
     import torch
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 def accumulated(
     model: "torch.nn.Module", inputs: "torch.Tensor", targets: "torch.Tensor", parts: int
 ) -> "tuple[float, torch.Tensor]":
-    """Loss and gradient (P,) of a minibatch, added up over parts of it, each weighed by its size."""
-    from slslab_workers.training import compute_gradient
+    """Return loss and gradient (P,) of a minibatch, computed in `parts` whose results are weighted by their size."""
+    from slslab_workers.training.step import compute_gradient
 
     if parts == 1:
         return compute_gradient(model, inputs, targets)
@@ -30,8 +30,8 @@ def accumulated(
 
 
 def step_outside(plan: Plan, parameters: Vector, change: Vector, velocity: Vector | None) -> None:
-    """One step of SGD on parameters (P,) in place, with momentum if there is a velocity; `change` is the gradient, and
-    then the new velocity."""
+    """Apply one SGD step to `parameters` (P,) in place, with momentum if a velocity is given. `change` is the gradient;
+    with momentum it becomes the new velocity."""
     if velocity is not None:
         change += np.float32(plan.weight_decay) * parameters
         change += np.float32(plan.momentum) * velocity
@@ -39,19 +39,19 @@ def step_outside(plan: Plan, parameters: Vector, change: Vector, velocity: Vecto
 
 
 def has_buffers(model: "torch.nn.Module") -> bool:
-    """Whether the network has any (BatchNorm statistics)."""
+    """Return whether the network has buffers (BatchNorm statistics)."""
     return next(model.buffers(), None) is not None
 
 
 def read_buffers(model: "torch.nn.Module") -> "torch.Tensor":
-    """All buffers as one float32 vector: BatchNorm's counters, too, are averaged."""
+    """Return all buffers as one float32 vector, BatchNorm's counters included: they are averaged, too."""
     import torch
 
     return torch.cat([buffer.reshape(-1).to(torch.float32) for buffer in model.buffers()])
 
 
 def write_buffers(model: "torch.nn.Module", vector: "torch.Tensor") -> None:
-    """Copy what `read_buffers` gave, or a mean of it, into the network."""
+    """Copy a vector that `read_buffers` returned, or a mean of such, into the network."""
     offset = 0
     for buffer in model.buffers():
         buffer.copy_(vector[offset : offset + buffer.numel()].view_as(buffer))

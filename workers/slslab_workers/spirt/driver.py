@@ -1,4 +1,4 @@
-"""SPIRT's trigger script: peers are born, start their own state machines, and are followed from epoch to epoch."""
+"""SPIRT's trigger script: it invokes every peer's init_peers and follows the peers' executions from epoch to epoch."""
 
 import json
 import secrets
@@ -9,26 +9,29 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from slslab_workers import datasets, endpoints
 from slslab_workers.architecture import (
+    NO_OPTIONS,
+    QUEUE_HOST,
+    TENSOR_HOST,
     Architecture,
     Cloud,
-    Option,
     Outcome,
     Progress,
     Requirements,
     ResidentPhase,
     RunFailed,
 )
-from slslab_workers.barriers import prepare_epoch, remove_epoch
-from slslab_workers.deployment import ROLE, Deployment, FunctionSpec, deploy_and_train
-from slslab_workers.events import Tracer
-from slslab_workers.job import gradient_mb
-from slslab_workers.keys import result_key, validation_key
-from slslab_workers.objects import Absent
-from slslab_workers.plan import Plan, PlanError
-from slslab_workers.queues import QUEUE, QueueError, Queues, open_queues
-from slslab_workers.samples import HELD_OUT
+from slslab_workers.channels import endpoints
+from slslab_workers.channels.events import Tracer
+from slslab_workers.channels.objects import Absent
+from slslab_workers.channels.queues import QUEUE, QueueError, Queues, open_queues
+from slslab_workers.channels.queues.barriers import prepare_epoch, remove_epoch
+from slslab_workers.channels.tensors import TensorDatabase, TensorError, Unreachable
+from slslab_workers.driver.deployment import ROLE, Deployment, FunctionSpec, deploy_and_train, worker_failure
+from slslab_workers.driver.job import gradient_mb
+from slslab_workers.option import Option
+from slslab_workers.patterns import Counts, Pattern, Workload
+from slslab_workers.plan import Plan, PlanError, Value
 from slslab_workers.spirt.counts import counts
 from slslab_workers.spirt.machine import STATES, definition
 from slslab_workers.spirt.pattern import pattern
@@ -43,16 +46,18 @@ from slslab_workers.spirt.settings import (
     password_queue,
     waiting_queue,
 )
-from slslab_workers.tensors import TensorDatabase, TensorError, Unreachable
+from slslab_workers.training import datasets
+from slslab_workers.training.keys import result_key, validation_key
+from slslab_workers.training.samples import HELD_OUT
 
-# Step Functions has no way to wait for an execution.
+# Between two DescribeExecution calls: Step Functions cannot wait for an execution's end.
 DESCRIBE_INTERVAL_S = 0.2
 VALIDATION = 2048
 MEMBERSHIP = ("init_peers", "auth", "check_heartbeat")
 LEARNING = ("init_model", "compute_gradients", "check_convergence")
 SMALLEST_MB = 128
 SCANNED = 1000
-# In gradients of float32: the JSON text of one, one that a function reads as text, and a mean that is written as text.
+# Memory in float32 gradients: of one's JSON text, of a function that reads such a text, of a mean written as text.
 TEXT, READ_TEXT, WRITTEN_TEXT = 6, 20, 32
 LIGHT_MEMORY = Option(
     "light-memory",
@@ -107,44 +112,64 @@ class Spirt(Architecture):
         JOIN,
         LIGHT_MEMORY,
         QUEUE,
+        TENSOR_HOST,
+        QUEUE_HOST,
     )
 
+    def complete(self, options: Mapping[str, Value]) -> dict[str, Value]:
+        """Return these options and the defaults of all others; JSON gradients are averaged by a round trip."""
+        implied: dict[str, Value] = {"averaging": "round-trip"} if options.get("gradients") == "json" else {}
+        return super().complete({**implied, **options})
+
     def requirements(self, plan: Plan) -> Requirements:
-        """A tensor database per peer, a queue and state machines."""
+        """Return a tensor database per peer, a queue and state machines; PlanError for a plan that SPIRT cannot run."""
         if plan.mode != "long-running" or plan.invoke != "sync":
             raise PlanError("SPIRT's functions are invoked by its state machines.", "leave out --mode and --invoke.")
         settings = Settings.of(plan)
         settings.check()
         settings.roster.check(plan.epochs)
-        light_mb = int(plan.options.get(LIGHT_MEMORY.name, LIGHT_MEMORY.default))
+        light_mb = int(plan.options["light-memory"])
         if light_mb and not SMALLEST_MB <= light_mb <= plan.memory_mb:
             raise PlanError(
                 f"Functions without torch cannot have {light_mb} MB.",
                 f"choose {SMALLEST_MB} to {plan.memory_mb} MB (--memory), or 0 for the default.",
             )
-        if _has_texts(plan) and plan.options.get("averaging", "round-trip") != "round-trip":
+        if _has_texts(plan) and settings.averaging != "round-trip":
             raise PlanError("JSON gradients are averaged by a round trip.", "leave out --averaging.")
-        queue = str(plan.options.get(QUEUE.name, QUEUE.default))
-        return Requirements(tensor_databases=plan.workers, queue=queue, state_machines=True)
+        return Requirements(
+            tensor_databases=plan.workers,
+            queue=str(plan.options["queue"]),
+            state_machines=True,
+            tensor_host=str(plan.options["tensor-host"]),
+            queue_host=str(plan.options["queue-host"]),
+        )
 
     def resident_set(self, plan: Plan) -> tuple[ResidentPhase, ...]:
-        """n small functions wait at the barrier for whoever computes last; n databases hold all gradients."""
-        # Parameters, momentum, average and aggregate beside the minibatches' gradients.
-        kept = TEXT * plan.batches + WRITTEN_TEXT if _has_texts(plan) else plan.batches
-        database_mb = (kept + 4) * gradient_mb(plan)
+        """Return the memory of the small functions that wait at the barrier, and of the databases that hold all
+        gradients."""
+        gradients = TEXT * plan.batches + WRITTEN_TEXT if _has_texts(plan) else plan.batches
+        # Four more vectors: parameters, momentum, average and aggregate.
+        database_mb = (gradients + 4) * gradient_mb(plan)
         return (ResidentPhase(self.name, 1, plan.workers * (_light_mb(plan) + database_mb)),)
 
-    counts = staticmethod(counts)
-    pattern = staticmethod(pattern)
+    def counts(
+        self, workers: int, batches: int, epochs: int, parameters: int, options: Mapping[str, Value] = NO_OPTIONS
+    ) -> Counts:
+        """Return what all peers send, fetch and have computed in their databases, and their state transitions."""
+        return counts(workers, batches, epochs, parameters, self.complete(options))
+
+    def pattern(self, workload: Workload) -> Pattern:
+        """Return who sends what to whom in each epoch."""
+        return pattern(replace(workload, options=self.complete(workload.options)))
 
     def replicas(self) -> "type[Replicas]":
-        """One update an epoch."""
+        """Return the replicas that update once an epoch."""
         from slslab_workers.spirt.replicas import SpirtReplicas
 
         return SpirtReplicas
 
     def drive(self, plan: Plan, cloud: Cloud, progress: Progress) -> Outcome:
-        """Deploy, have the peers begin, follow them, evaluate."""
+        """Deploy, start the peers, follow them and evaluate."""
         try:
             return deploy_and_train(SpirtDeployment(plan, cloud, progress))
         except (QueueError, TensorError, Unreachable) as error:
@@ -162,14 +187,16 @@ class SpirtDeployment(Deployment):
         self._machine = ""
         self._admission = secrets.token_hex(16)
         self._epoch = 0
-        self._deaths: dict[int, dict[str, Any]] = {}
+        # By rank: the epoch and time of a peer's failure, and who found it.
+        self._failures: dict[int, dict[str, Any]] = {}
         self._roster = Roster.of(plan.workers, plan.options)
-        # The first epoch of every peer that takes part, or is going to.
+        # By rank: the first epoch of each peer that takes part, or will.
         self._first_epochs = dict.fromkeys(self._roster.founders, 0)
-        self._births: dict[int, Future[dict[str, Any]]] = {}
+        # By rank: the invocations of newcomers' init_peers that have not ended.
+        self._starting: dict[int, Future[None]] = {}
 
     def functions(self) -> list[FunctionSpec]:
-        """A function for each state, and the two by which a peer is born."""
+        """Return a function for each state, and the two that make a peer: init_peers and init_model."""
         specs = []
         for name in ("init_peers", "init_model", *STATES.values()):
             heavy = name in LEARNING
@@ -179,7 +206,7 @@ class SpirtDeployment(Deployment):
         return specs
 
     def create(self) -> None:
-        """Functions, state machine, and the queues before anybody sends to them."""
+        """Create functions, the state machine, and the queues before any peer sends to them."""
         super().create()
         arns = {name: self.arns[self._name(name)] for name in STATES.values()}
         created = self._states.create_state_machine(
@@ -188,18 +215,19 @@ class SpirtDeployment(Deployment):
         self._machine = created["stateMachineArn"]
         with self._queues() as queues:
             prepare_epoch(queues, self.plan.run, 0, self._roster.founders)
-            for queue in self._own_queues():
+            for queue in self._membership_queues():
                 queues.declare(queue)
         self._store_validation()
 
     def train(self) -> Outcome:
-        """All epochs; a peer that dies leaves the others to go on."""
+        """Train all epochs; when a peer fails, the others go on without it."""
         plan = self.plan
-        decides = plan.until_accuracy is not None
-        self.upload([0] if decides else range(plan.epochs))
-        self._give_birth()
+        epoch_by_epoch = plan.until_accuracy is not None
+        self.upload([0] if epoch_by_epoch else range(plan.epochs))
+        self._submit_newcomers(0)
+        self._first_failure_ends([self._submit(rank, 0) for rank in self._roster.founders])
         while self._follow(self._epoch):
-            if decides:
+            if epoch_by_epoch:
                 if self.evaluate(self._epoch):
                     break
                 self.upload([self._epoch + 1])
@@ -207,94 +235,87 @@ class SpirtDeployment(Deployment):
             self._epoch += 1
         for finished in range(len(self.accuracies), self._epoch + 1):
             self.evaluate(finished)
-        return self._judged(self._epoch + 1)
+        return self._membership_outcome(self._epoch + 1)
 
     def evaluate(self, epoch: int) -> bool:
-        """As all rooms do; RunFailed if the peer that was to store the epoch's model died before it had."""
+        """Evaluate as every architecture does; RunFailed if the peer that stores the epoch's model failed before it
+        had."""
         try:
             return super().evaluate(epoch)
         except Absent as error:
             raise RunFailed(
-                "ModelLost", f"the model of epoch {epoch} died with the peer that was to store it"
+                "ModelLost", f"the peer that stores the model of epoch {epoch} failed before it had stored it"
             ) from error
 
     def remove(self) -> None:
-        """State machines first, so that nothing calls the functions, queues and tensors that go after them."""
-        with ExitStack() as rest:
-            rest.callback(self._remove_keys)
-            rest.callback(self._remove_queues)
-            rest.callback(super().remove)
+        """Delete the state machine first, so that nothing calls the functions, queues and tensors that are deleted
+        next."""
+        with ExitStack() as later:
+            later.callback(self._remove_keys)
+            later.callback(self._remove_queues)
+            later.callback(super().remove)
             self._remove_machine()
 
-    def _give_birth(self) -> None:
-        """Have every founder born; the last thing that each does is to start its first execution."""
-        self._bear_newcomers(0)
-        self._first_failure_ends([self._submit_birth(rank, 0) for rank in self._roster.founders])
+    def _submit_newcomers(self, epoch: int) -> None:
+        """Invoke init_peers for each peer that is to be admitted in this epoch."""
+        self._starting |= {rank: self._submit(rank, epoch) for rank in sorted(self._roster.asking(epoch))}
 
-    def _bear_newcomers(self, epoch: int) -> None:
-        """Begin the births of those who are to be admitted in this epoch."""
-        for rank in sorted(self._roster.asking(epoch)):
-            self._births[rank] = self._submit_birth(rank, epoch)
+    def _submit(self, rank: int, epoch: int) -> "Future[Any]":
+        return self._invokers.submit(self._init_peer, rank, self._execution(rank, epoch))
 
-    def _submit_birth(self, rank: int, epoch: int) -> "Future[dict[str, Any]]":
+    def _init_peer(self, rank: int, execution: Execution) -> None:
+        """Invoke a peer's init_peers and wait for it; RunFailed if it, or the init_model that it calls, fails."""
         event = {
             "init_model": self._name("init_model"),
             "admission": self._admission,
-            "input": self._execution(rank, epoch).to_input(),
+            "input": execution.to_input(),
         }
-        return self._invokers.submit(self._bear, self._name("init_peers"), event, rank)
+        failure = self.call(self._name("init_peers"), event, "RequestResponse", rank)["failure"]
+        if failure is not None:
+            raise worker_failure(failure, rank)
 
-    def _check_births(self) -> None:
-        """Newcomers are born while others train: a birth that failed has failed the run, but for a death."""
-        for rank in [rank for rank, birth in self._births.items() if birth.done()]:
-            error = self._births.pop(rank).exception()
+    def _check_newcomers(self) -> None:
+        """Raise the error of a newcomer's init_peers, unless the newcomer's database is gone."""
+        for rank in [rank for rank, future in self._starting.items() if future.done()]:
+            error = self._starting.pop(rank).exception()
             if error is not None:
                 if self._is_alive(rank):
                     raise error
-                self._died(rank, self._epoch, time.time())
-
-    def _bear(self, function: str, event: Mapping[str, Any], rank: int) -> dict[str, Any]:
-        answer = self.call(function, event, "RequestResponse", rank)
-        if answer["failure"] is not None:
-            raise _failed(answer["failure"], rank)
-        return answer
+                self._record_failure(rank, self._epoch, time.time())
 
     def _follow(self, epoch: int) -> bool:
-        """Wait for every living peer's execution of an epoch; whether there is another.
+        """Wait for every active peer's execution of an epoch; return whether another epoch follows.
 
-        All are looked at in turn: while one has failed, the others wait at the barrier for their time-out. Those who
-        are to join after the next epoch are born meanwhile, so that their requests are there when it begins.
+        All are polled in turn: when one has failed, the others still wait at the barrier for their time-out. The peers
+        that join after the next epoch are started meanwhile, so that their requests are there when it begins.
         """
-        self._bear_newcomers(epoch + 1)
-        waiting = self._living(epoch)
+        self._submit_newcomers(epoch + 1)
+        waiting = self._alive_in(epoch)
         following: dict[int, int | None] = {}
         while waiting:
-            self._check_births()
+            self._check_newcomers()
             unstarted = []
             for rank in list(waiting):
                 described = self._describe(rank, epoch)
                 if described is None:
                     unstarted.append(rank)
-                    continue
-                if described["status"] == "RUNNING":
-                    continue
-                waiting.remove(rank)
-                if described["status"] == "SUCCEEDED":
-                    output = json.loads(described["output"])
-                    following[rank] = output["next"]
-                    for newcomer in output["newcomers"]:
-                        self._first_epochs.setdefault(newcomer, epoch + 1)
-                elif self._is_alive(rank):
-                    raise self._failure(rank, described)
-                else:
-                    self._died(rank, epoch, described["stopDate"].timestamp())
-            if waiting and waiting == unstarted:
-                # All others are through, so nobody is left to start them in this epoch.
+                elif described["status"] != "RUNNING":
+                    waiting.remove(rank)
+                    if described["status"] == "SUCCEEDED":
+                        output = json.loads(described["output"])
+                        following[rank] = output["next"]
+                        for newcomer in output["newcomers"]:
+                            self._first_epochs.setdefault(newcomer, epoch + 1)
+                    elif self._is_alive(rank):
+                        raise _execution_failure(rank, described)
+                    else:
+                        self._record_failure(rank, epoch, described["stopDate"].timestamp())
+            if waiting == unstarted:
+                # All other executions have ended, so no peer is left that could start these.
                 for rank in waiting:
                     self._put_off(rank, epoch)
                 break
-            if waiting:
-                time.sleep(DESCRIBE_INTERVAL_S)
+            time.sleep(DESCRIBE_INTERVAL_S)
         if not following:
             raise RunFailed("AllPeersDied", f"no peer is left in epoch {epoch}", None, None)
         if len(set(following.values())) > 1:
@@ -302,22 +323,23 @@ class SpirtDeployment(Deployment):
         return None not in following.values()
 
     def _put_off(self, rank: int, epoch: int) -> None:
-        """A newcomer was not started: it has died, or the others have not all known that it takes part."""
+        """Expect a newcomer that was not started one epoch later, unless it has failed."""
         if self._is_alive(rank):
             self._first_epochs[rank] = epoch + 1
         else:
-            self._died(rank, epoch, time.time())
+            self._record_failure(rank, epoch, time.time())
 
-    def _living(self, epoch: int) -> list[int]:
-        """The ranks that take part in an epoch, as far as the driver knows."""
-        taking_part = (rank for rank, first in self._first_epochs.items() if first <= epoch)
-        return sorted(rank for rank in taking_part if rank not in self._deaths)
+    def _alive_in(self, epoch: int) -> list[int]:
+        """Return the ranks that take part in an epoch, as far as the driver knows."""
+        return sorted(
+            rank for rank, first in self._first_epochs.items() if first <= epoch and rank not in self._failures
+        )
 
-    def _died(self, rank: int, epoch: int, when: float) -> None:
-        self._deaths[rank] = {"epoch": epoch, "time": when, "found_by": "driver"}
+    def _record_failure(self, rank: int, epoch: int, when: float) -> None:
+        self._failures[rank] = {"epoch": epoch, "time": when, "found_by": "driver"}
 
     def _describe(self, rank: int, epoch: int) -> dict[str, Any] | None:
-        """A peer's execution; None if it was not started, as a newcomer's first may not be yet."""
+        """Return a peer's execution; None if it has not been started, as a newcomer's first may not be yet."""
         machine = self._machine.replace(":stateMachine:", ":execution:")
         name = execution_name(self.plan, rank, epoch)
         try:
@@ -326,7 +348,7 @@ class SpirtDeployment(Deployment):
             return None
 
     def _is_alive(self, rank: int) -> bool:
-        """By the rule that peers go by, too: three pings in a row without an answer are a death."""
+        """Return whether a peer's database answers one of three pings in a row, which is also the peers' own rule."""
         with TensorDatabase(endpoints.tensor_urls(self._environment)[rank], self._tracer) as database:
             for attempt in range(PINGS):
                 if attempt:
@@ -335,36 +357,27 @@ class SpirtDeployment(Deployment):
                     return True
         return False
 
-    def _failure(self, rank: int, described: Mapping[str, Any]) -> RunFailed:
-        """A failed execution as the failure of its peer; a function's own error is told by its payload."""
-        cause = str(described.get("cause", ""))
-        with suppress(ValueError):
-            payload = json.loads(cause)
-            if isinstance(payload, dict) and "errorType" in payload:
-                return _failed(payload, rank)
-        return RunFailed(str(described.get("error", described["status"])), cause, rank)
-
-    def _judged(self, epochs: int) -> Outcome:
-        """The outcome by the peers that live, with who joined and who died when."""
+    def _membership_outcome(self, epochs: int) -> Outcome:
+        """Return the outcome by the results of the peers that are left, with who joined and who failed when."""
         results = [
             json.loads(self._objects.get(result_key(self.plan, rank), "other").body)
-            for rank in self._living(epochs - 1)
+            for rank in self._alive_in(epochs - 1)
         ]
         joined: dict[int, int] = {}
         for result in results:
-            for rank, death in result["deaths"].items():
-                self._deaths.setdefault(int(rank), death)
+            for rank, failure in result["deaths"].items():
+                self._failures.setdefault(int(rank), failure)
             for rank, epoch in result["joined"].items():
                 joined[int(rank)] = max(epoch, joined.get(int(rank), epoch))
         outcome = self.outcome(results)
-        deaths = [{"worker": rank, **death} for rank, death in sorted(self._deaths.items())]
+        deaths = [{"worker": rank, **failure} for rank, failure in sorted(self._failures.items())]
         joins = [{"worker": rank, "epoch": joined.get(rank)} for rank in sorted(self._roster.joins)]
         return replace(outcome, epochs=epochs, details={**outcome.details, "deaths": deaths, "joins": joins})
 
     def _start(self, epoch: int) -> None:
-        """Start an epoch of every living peer, where the driver decides whether there is one; newcomers' are started by
-        whoever hands them the model."""
-        for rank in self._living(epoch - 1):
+        """Start an epoch of every active peer, where the driver decides whether there is one; a newcomer's first
+        execution is started by the peer that hands it the model."""
+        for rank in self._alive_in(epoch - 1):
             execution = self._execution(rank, epoch)
             self._states.start_execution(
                 stateMachineArn=self._machine, name=execution.name, input=json.dumps(execution.to_input())
@@ -377,7 +390,7 @@ class SpirtDeployment(Deployment):
         return f"{self.function[:44]}-{function}"
 
     def _store_validation(self) -> None:
-        """What the convergence check judges by: the held-out images, or some of the training images."""
+        """Store what the convergence check uses: the held-out images, or some of the training images."""
         import numpy as np
 
         samples = self._samples
@@ -393,7 +406,7 @@ class SpirtDeployment(Deployment):
     def _queues(self) -> Queues:
         return open_queues(endpoints.queue_url(self._environment), self._tracer)
 
-    def _own_queues(self) -> list[str]:
+    def _membership_queues(self) -> list[str]:
         names = (waiting_queue, password_queue)
         return [name(self.plan, rank) for name in names for rank in range(self.plan.workers)]
 
@@ -404,36 +417,39 @@ class SpirtDeployment(Deployment):
         for page in pages.paginate(stateMachineArn=self._machine, statusFilter="RUNNING"):
             for execution in page["executions"]:
                 self._states.stop_execution(executionArn=execution["executionArn"])
-        # Those that a last function may have started meanwhile end with the machine.
+        # An execution that a last function has started meanwhile ends with the machine.
         self._states.delete_state_machine(stateMachineArn=self._machine)
 
     def _remove_queues(self) -> None:
         with suppress(QueueError), self._queues() as queues:
-            for queue in self._own_queues():
+            for queue in self._membership_queues():
                 queues.delete(queue)
-            # Peers delete their queues as they go, and prepare the next epoch's; what dead peers left is here.
+            # Peers delete an epoch's queues after use and declare the next epoch's; failed peers left theirs.
             for epoch in range(self._epoch + 3):
                 remove_epoch(queues, self.plan.run, epoch, range(self.plan.workers))
 
     def _remove_keys(self) -> None:
-        """Delete what the run has in the databases that can be reached; those of dead peers are gone with them."""
-        prefix = Keys(self.plan).prefix
+        """Delete the run's keys in the databases that can be reached; those of failed peers are gone with them."""
+        prefix = Keys(self.plan).prefix.encode()
         for url in endpoints.tensor_urls(self._environment):
             with suppress(Unreachable), TensorDatabase(url, self._tracer) as database:
                 cursor = b"0"
                 while True:
-                    found, keys = database.command("SCAN", cursor, "COUNT", SCANNED)
-                    own = [name for name in (bytes(key) for key in keys) if name.startswith(prefix.encode())]
-                    if own:
-                        database.command("DEL", *own)
-                    cursor = bytes(found)
-                    if cursor == b"0":
+                    cursor, keys = database.command("SCAN", cursor, "COUNT", SCANNED)
+                    if names := [key for key in map(bytes, keys) if key.startswith(prefix)]:
+                        database.command("DEL", *names)
+                    if bytes(cursor) == b"0":
                         break
 
 
-def _failed(payload: Mapping[str, Any], rank: int) -> RunFailed:
-    """A function's own error, as Lambda put it into the payload."""
-    return RunFailed(str(payload.get("errorType", "Unknown")), str(payload.get("errorMessage", "")), rank)
+def _execution_failure(rank: int, described: Mapping[str, Any]) -> RunFailed:
+    """Return a failed execution as its peer's failure, with the function's own error if the cause is its payload."""
+    cause = str(described.get("cause", ""))
+    with suppress(ValueError):
+        payload = json.loads(cause)
+        if isinstance(payload, dict) and "errorType" in payload:
+            return worker_failure(payload, rank)
+    return RunFailed(str(described.get("error", described["status"])), cause, rank)
 
 
 def _has_texts(plan: Plan) -> bool:
@@ -441,6 +457,6 @@ def _has_texts(plan: Plan) -> bool:
 
 
 def _light_mb(plan: Plan) -> int:
-    """Memory size of the functions that need no torch, MB: two vectors are held at a time, two are in flight."""
+    """Return the memory size, MB, of the functions that need no torch: they hold two vectors and have two in flight."""
     enough_mb = 256 + (READ_TEXT if _has_texts(plan) else 4) * gradient_mb(plan)
-    return min(int(plan.options.get(LIGHT_MEMORY.name, LIGHT_MEMORY.default)) or enough_mb, plan.memory_mb)
+    return min(int(plan.options["light-memory"]) or enough_mb, plan.memory_mb)

@@ -1,52 +1,54 @@
-"""How a peer joins while others train: who is admitted, when all agree that it takes part, and what it is handed.
+"""How a peer joins while others train: who admits it, when all agree that it takes part, and what it is handed.
 
-A newcomer is born like any peer, and asks all others to be admitted. Everyone names at the barrier whom it has admitted
-and can reach. Whoever was named by all who came to the barrier of epoch e takes part from epoch e + 1: all of them have
-heard the same, so they agree without another message. In e + 1 the lowest rank that took part in e hands its model over
-and starts the newcomer's first execution. Who was named by some only is named again at the next barrier.
+A newcomer starts as every peer does and asks all others to admit it. At the barrier each peer announces whom it has
+admitted and can reach. A peer that all who came to the barrier of epoch e announced takes part from epoch e + 1: all of
+them received the same announcements, so they agree without another message. In e + 1 the lowest rank that took part in
+e hands its model over and starts the newcomer's first execution. A peer that only some announced is announced again at
+the next barrier.
 """
 
 import json
 from collections.abc import Collection, Mapping
 
+from slslab_workers.channels.tensors import TensorError, Unreachable
 from slslab_workers.spirt.peer import Peer
 from slslab_workers.spirt.settings import Execution
-from slslab_workers.tensors import TensorError, Unreachable
 
-# How long peers wait, in s, for one that the plan has ask in this epoch. They usually find that it has asked.
+# Seconds that peers wait for the request of a newcomer that the plan lets join. Usually it is there already.
 PATIENCE_S = 60.0
 
 
 def may_be_admitted(peer: Peer, rank: int) -> bool:
-    """Whether this peer may admit that rank now: everyone until it has met the others, then whom the plan lets join.
+    """Return whether this peer may admit that rank now: any rank until it has met the others, then those that the plan
+    lets join.
 
-    Nobody who takes part is admitted again, and nobody who died comes back.
+    A peer that takes part is not admitted again, and one that failed does not come back.
     """
     first = peer.first_epochs()
-    if rank in peer.dead():
+    if rank in peer.failed():
         return False
-    has_met = first.get(peer.rank, peer.epoch) < peer.epoch
-    return not has_met or (rank in peer.settings.roster.joins and rank not in first)
+    in_first_epoch = first.get(peer.rank, peer.epoch) >= peer.epoch
+    return in_first_epoch or (rank in peer.settings.roster.joins and rank not in first)
 
 
 def reachable(peer: Peer) -> list[int]:
-    """The peers that this one has admitted, and whose password it knows."""
+    """Return the peers that this one has admitted and whose password it knows."""
     return sorted(rank for rank, record in peer.trusted().items() if "password" in record)
 
 
 def agree(peer: Peer, named: Mapping[int, Collection[int]]) -> None:
-    """Have take part from the next epoch who was named by all; `named` is by rank, of those who came to the barrier.
+    """Admit, from the next epoch on, every peer that all others announced; `named` is by rank, of those at the barrier.
 
-    Whoever asked early waits until the epoch that the plan has it join in.
+    A peer that asked early waits until the epoch in which the plan lets it join.
     """
     expected = set(peer.settings.roster.active(peer.epoch + 1)) - peer.taking_part()
     for rank in expected.intersection(reachable(peer)):
         if all(rank in ranks for ranks in named.values()):
-            peer.take_in(rank, peer.epoch + 1)
+            peer.set_first_epoch(rank, peer.epoch + 1)
 
 
 def newcomers(peer: Peer) -> list[int]:
-    """The other peers whose first epoch this is; nobody's is the run's first."""
+    """Return the other peers whose first epoch this is; in the run's first epoch there are none."""
     first = peer.first_epochs()
     return sorted(rank for rank in peer.taking_part() - {peer.rank} if 0 < first[rank] == peer.epoch)
 
@@ -54,78 +56,78 @@ def newcomers(peer: Peer) -> list[int]:
 def hand_over(peer: Peer, ranks: Collection[int]) -> None:
     """Give these newcomers the model and start their first executions, if that is this peer's task.
 
-    It is the task of the lowest rank that lives and took part in the epoch before. Peers ask this at the beginning of
-    the epoch and, should that one have died before it could, again while they miss a newcomer at the barrier.
+    It is the task of the lowest rank that is alive and took part in the epoch before. Peers call this at the beginning
+    of the epoch and again while they miss a newcomer at the barrier, in case that peer failed before it could.
     """
     before = [rank for rank in _earlier(peer) if rank in peer.taking_part()] if ranks else []
     if peer.rank in before and peer.first_alive(before) == peer.rank:
         for rank in ranks:
-            _give(peer, rank)
+            _hand_model_to(peer, rank)
 
 
-def put_off(peer: Peer, ranks: Collection[int], heard: Collection[int]) -> set[int]:
-    """The newcomers among these that cannot come to this barrier, and may be agreed about anew.
+def put_off(peer: Peer, ranks: Collection[int], announced: Collection[int]) -> set[int]:
+    """Return the newcomers among these that cannot come to this barrier, and forget that they take part.
 
-    Whose task it was has come without having handed them the model, so it has not known that they take part: it heard
-    of the death of one who had not admitted them, and this peer did not.
+    That is so when the peer whose task it was has come to the barrier without handing them the model: it did not know
+    that they take part, since it knew of the failure of a peer that had not admitted them, and this peer did not.
     """
-    if not ranks or min(_earlier(peer)) not in heard:
+    if not ranks or min(_earlier(peer)) not in announced:
         return set()
-    without_model = {rank for rank in ranks if not _has_been_given(peer, rank)}
+    without_model = {rank for rank in ranks if not _has_model(peer, rank)}
     for rank in without_model:
         peer.database.command("HDEL", peer.keys.first_epochs, rank)
     return without_model
 
 
 def _earlier(peer: Peer) -> list[int]:
-    """Who took part in an earlier epoch and was not found dead before this one."""
-    dead = peer.dead()
+    """Return the ranks that took part in an earlier epoch and were not found failed before this one."""
+    failed = peer.failed()
     return sorted(
         rank
         for rank, first in peer.first_epochs().items()
-        if first < peer.epoch and (rank not in dead or dead[rank]["epoch"] == peer.epoch)
+        if first < peer.epoch and (rank not in failed or failed[rank]["epoch"] == peer.epoch)
     )
 
 
-def _has_been_given(peer: Peer, rank: int) -> bool:
-    """Whether somebody has begun to hand this newcomer the model for this epoch; True if it cannot be asked, as one
-    that died.
+def _has_model(peer: Peer, rank: int) -> bool:
+    """Return whether some peer has begun to hand this newcomer the model for this epoch; True if the newcomer cannot be
+    asked, since it has failed.
 
-    Others may be an epoch ahead already: what they gave for theirs does not bring the newcomer to this one.
+    Other peers may be an epoch ahead: a model for theirs does not bring the newcomer to this one.
     """
     try:
-        given = peer.database_of(rank).command("GET", peer.keys.given)
+        model_epoch = peer.database_of(rank).command("GET", peer.keys.model_epoch)
     except (KeyError, TensorError, Unreachable):
         return True
-    return given is not None and int(given) <= peer.epoch
+    return model_epoch is not None and int(model_epoch) <= peer.epoch
 
 
-def _give(peer: Peer, rank: int) -> None:
-    """Parameters, velocity, buffers, and what else a peer knows; once, whoever gives, as the newcomer's key tells: it
-    has the epoch that they are for."""
-    keys, own = peer.keys, peer.database
-    if _has_been_given(peer, rank):
+def _hand_model_to(peer: Peer, rank: int) -> None:
+    """Copy parameters, velocity, buffers and what else a peer knows to a newcomer, and start it. It happens once: the
+    peer that sets the newcomer's key `model_epoch` does it."""
+    keys, database = peer.keys, peer.database
+    if _has_model(peer, rank):
         return
-    # All that is this peer's is read before it says that it gives: should its database die then, the rest is given.
+    # All of it is read before this peer claims the task: the hand-over does not depend on its database from then on.
     vectors = [keys.parameters]
-    vectors += [name for name in (keys.velocity, keys.buffers(peer.epoch)) if own.command("EXISTS", name)]
-    tensors = {name: own.get(name, "other") for name in vectors}
-    texts = {name: own.command("GET", name) for name in (keys.lineage, keys.early_stop)}
-    first, dead = peer.first_epochs(), peer.dead()
-    living = {other: first[other] for other in sorted(peer.taking_part())}
+    vectors += [name for name in (keys.velocity, keys.buffers(peer.epoch)) if database.command("EXISTS", name)]
+    tensors = {name: database.get(name, "other") for name in vectors}
+    texts = {name: database.command("GET", name) for name in (keys.lineage, keys.early_stop)}
+    first, failed = peer.first_epochs(), peer.failed()
+    active = {other: first[other] for other in sorted(peer.taking_part())}
     try:
-        theirs = peer.database_of(rank)
-        if theirs.command("SET", keys.given, peer.epoch, "NX") is None:
+        newcomer = peer.database_of(rank)
+        if newcomer.command("SET", keys.model_epoch, peer.epoch, "NX") is None:
             return
         for name, vector in tensors.items():
-            theirs.set(name, vector, "other")
+            newcomer.set(name, vector, "other")
         for name, text in texts.items():
-            theirs.command("SET", name, text)
-        for other, record in dead.items():
-            theirs.command("HSET", keys.inactive, other, json.dumps(record))
-            theirs.command("HDEL", keys.trusted, other)
-        for other, epoch in living.items():
-            theirs.command("HSET", keys.first_epochs, other, epoch)
+            newcomer.command("SET", name, text)
+        for other, record in failed.items():
+            newcomer.command("HSET", keys.inactive, other, json.dumps(record))
+            newcomer.command("HDEL", keys.trusted, other)
+        for other, epoch in active.items():
+            newcomer.command("HSET", keys.first_epochs, other, epoch)
     except (KeyError, TensorError, Unreachable):
         return
     execution = peer.execution

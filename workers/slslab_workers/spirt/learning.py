@@ -1,4 +1,4 @@
-"""SPIRT's functions that compute: initial models, gradients, and the judgement of convergence."""
+"""SPIRT's functions that compute: initial models, gradients, and the check of convergence."""
 
 import json
 from collections.abc import Mapping
@@ -7,14 +7,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from slslab_workers import gradients, models, training
-from slslab_workers.keys import model_key, validation_key
+from slslab_workers.channels.tensors import Unreachable
+from slslab_workers.driver.stopping import PATIENCE_EPOCHS
 from slslab_workers.plan import thread_count
 from slslab_workers.spirt.arithmetic import accumulated, has_buffers, read_buffers, write_buffers
 from slslab_workers.spirt.membership import on_peer
 from slslab_workers.spirt.peer import Peer
-from slslab_workers.stopping import PATIENCE_EPOCHS
-from slslab_workers.tensors import Unreachable
+from slslab_workers.training import evaluation, gradients, models, step
+from slslab_workers.training import state as state_module
+from slslab_workers.training.keys import model_key, validation_key
 
 _models: dict[tuple[str, int, str], torch.nn.Module] = {}
 
@@ -28,7 +29,7 @@ def init_model(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
     if has_buffers(model):
         peer.database.set(peer.keys.buffers(0), read_buffers(model).numpy(), "other")
     if peer.settings.update_rule == "sgd-momentum":
-        # A buffer of zeros gives the optimiser's first step: momentum · 0 + gradient.
+        # A velocity of zeros gives the optimiser's first step: momentum · 0 + gradient.
         count = sum(parameter.numel() for parameter in model.parameters())
         peer.database.set(peer.keys.velocity, np.zeros(count, np.float32), "other")
     peer.set_lineage(0, "")
@@ -38,7 +39,7 @@ def init_model(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
 
 @on_peer
 def compute_gradients(peer: Peer, event: Mapping[str, Any]) -> dict[str, Any]:
-    """One minibatch: parameters out of the database, gradient into it."""
+    """Compute one minibatch: read the parameters from the database, store the gradient in it."""
     batch = int(event["batch"])
     peer.tracer.step = batch
     plan = peer.plan
@@ -49,7 +50,7 @@ def compute_gradients(peer: Peer, event: Mapping[str, Any]) -> dict[str, Any]:
     gradients.write_parameters(model, torch.from_numpy(parameters))
     if has_buffers(model):
         write_buffers(model, torch.from_numpy(peer.database.get(peer.keys.buffers(peer.epoch), "fetch")))
-    inputs, targets = training.fetch_minibatch(peer.objects, plan, peer.rank, peer.epoch, batch)
+    inputs, targets = step.fetch_minibatch(peer.objects, plan, peer.rank, peer.epoch, batch)
     with peer.tracer.span("compute", "compute") as span:
         loss, gradient = accumulated(model, inputs, targets, peer.settings.accumulate)
         span.loss = loss
@@ -67,9 +68,9 @@ def compute_gradients(peer: Peer, event: Mapping[str, Any]) -> dict[str, Any]:
 
 @on_peer
 def check_convergence(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
-    """CheckConvergence: the loss on the validation images, and whether patience is over; kept in the database.
+    """CheckConvergence: compute the loss on the validation images and whether patience is over, and store both.
 
-    All peers judge by the buffers (BatchNorm statistics) of the lowest rank that lives, so that they decide alike; that
+    All peers use the buffers (BatchNorm statistics) of the lowest rank that is alive, so that they decide alike; that
     peer stores the model for the driver.
     """
     plan, database = peer.plan, peer.database
@@ -80,16 +81,16 @@ def check_convergence(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
     judge = _take_buffers(peer, model) if has_buffers(model) else peer.first_alive(peer.active())
     stored = peer.objects.get(validation_key(plan), "other")
     with peer.tracer.span("validate", "other"):
-        loss = training.validation_loss(model, stored)
+        loss = evaluation.validation_loss(model, stored)
     if judge == peer.rank:
         with peer.tracer.span("serialise", "other"):
-            body = bytearray(gradients.as_bytes(parameters)) + training.buffers_to_bytes(model)
+            body = bytearray(gradients.as_bytes(parameters)) + state_module.buffers_to_bytes(model)
         peer.objects.put(model_key(plan, peer.epoch), body, "other")
     return {"loss": loss, "converged": _out_of_patience(peer, loss)}
 
 
 def _take_buffers(peer: Peer, model: torch.nn.Module) -> int:
-    """Give the model the buffers of the lowest rank that lives, as they are after this epoch; returns the rank."""
+    """Give the model the buffers of the lowest rank that is alive, as they are after this epoch; return the rank."""
     for rank in peer.active():
         try:
             vector = peer.database_of(rank).get(peer.keys.buffers(peer.epoch + 1), "other")
@@ -103,16 +104,16 @@ def _take_buffers(peer: Peer, model: torch.nn.Module) -> int:
 
 
 def _out_of_patience(peer: Peer, loss: float) -> bool:
-    """The released rule: stop when the loss was not below the best for ten epochs in a row (protocol reference 2.5)."""
+    """Apply the released rule: stop when the loss was not below the best for ten epochs in a row (docs/protocols.md,
+    "SPIRT")."""
     state = peer.stop_state()
-    better = loss < state["best"]
-    state = {"best": loss if better else state["best"], "since": 0 if better else state["since"] + 1}
+    state = {"best": loss, "since": 0} if loss < state["best"] else {**state, "since": state["since"] + 1}
     peer.database.command("SET", peer.keys.early_stop, json.dumps(state))
     return bool(state["since"] >= PATIENCE_EPOCHS)
 
 
 def _model(peer: Peer) -> torch.nn.Module:
-    """The network, built once in the life of an environment; parameters and buffers come from the database."""
+    """Return the network, built once per environment; its parameters and buffers come from the database."""
     key = (peer.plan.model, peer.plan.seed, peer.plan.memory_format)
     if key not in _models:
         with peer.tracer.span("build", "other"):

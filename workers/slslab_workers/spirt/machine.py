@@ -1,4 +1,4 @@
-"""The state machine of a peer and epoch: eight states and b branches, as released (protocol reference 2.2, V1)."""
+"""The state machine of a peer and epoch: eight states and b branches, as released (docs/protocols.md, "SPIRT")."""
 
 import json
 from collections.abc import Mapping
@@ -20,10 +20,10 @@ INPUT = {"input.$": "$$.Execution.Input"}
 
 
 def definition(functions: Mapping[str, str], batches: int) -> str:
-    """Amazon States Language; `functions` are ARNs by the names in STATES.
+    """Return the machine in Amazon States Language; `functions` are ARNs by the names in STATES.
 
-    Every Task takes its parameters from the execution's input and its output is thrown away, so that payloads do not
-    grow; the last one's is the execution's. There is no Retry: a retried gradient would be stored twice.
+    Every Task takes its parameters from the execution's input and its output is discarded, so that payloads do not
+    grow; the last one's output is the execution's. There is no Retry: a retried gradient would be stored twice.
     """
     names = list(STATES)
     states: dict[str, Any] = {}
@@ -31,7 +31,8 @@ def definition(functions: Mapping[str, str], batches: int) -> str:
         onward = {"Next": following} if following else {"End": True}
         arn = functions[STATES[name]]
         if name == PARALLEL:
-            states[name] = {"Type": "Parallel", "Branches": _branches(arn, batches), "ResultPath": None, **onward}
+            branches = [_branch(arn, number) for number in range(batches)]
+            states[name] = {"Type": "Parallel", "Branches": branches, "ResultPath": None, **onward}
         else:
             states[name] = {"Type": "Task", "Resource": arn, "Parameters": INPUT, **onward}
             if following:
@@ -39,10 +40,7 @@ def definition(functions: Mapping[str, str], batches: int) -> str:
     return json.dumps({"Comment": "SPIRT: one epoch of one peer", "StartAt": names[0], "States": states})
 
 
-def _branches(arn: str, batches: int) -> list[dict[str, Any]]:
-    branches = []
-    for number in range(1, batches + 1):
-        name = f"Batch{number}"
-        task = {"Type": "Task", "Resource": arn, "Parameters": {**INPUT, "batch": number - 1}, "End": True}
-        branches.append({"StartAt": name, "States": {name: task}})
-    return branches
+def _branch(arn: str, batch: int) -> dict[str, Any]:
+    name = f"Batch{batch + 1}"
+    task = {"Type": "Task", "Resource": arn, "Parameters": {**INPUT, "batch": batch}, "End": True}
+    return {"StartAt": name, "States": {name: task}}

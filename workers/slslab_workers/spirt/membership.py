@@ -1,4 +1,4 @@
-"""SPIRT's membership functions: a peer's birth, its admission by the others, and the heartbeat. They need no torch."""
+"""SPIRT's membership functions: a peer's start, its admission by the others, and the heartbeat. They need no torch."""
 
 import json
 import time
@@ -8,19 +8,19 @@ from typing import Any
 import boto3
 import botocore.config
 
-from slslab_workers.lifetime import remaining_s
+from slslab_workers.channels.tensors import Unreachable
 from slslab_workers.spirt import joining
 from slslab_workers.spirt.peer import LOOK_S, RESERVE_S, Peer
 from slslab_workers.spirt.settings import Execution, password_queue, waiting_queue
 from slslab_workers.spirt.trust import Identity, Untrusted, encrypt, verify
-from slslab_workers.tensors import Unreachable
+from slslab_workers.training.lifetime import remaining_s
 
-# What a record is for.
+# Kinds of records: a request to join, and the password that answers it.
 JOIN, PASSWORD = "join", "password"
 
 
 def on_peer(work: Callable[[Peer, Mapping[str, Any]], dict[str, Any]]) -> Callable[[Mapping[str, Any], Any], Any]:
-    """A Lambda handler that works on the peer which its event names."""
+    """Return a Lambda handler that does `work` on the peer that its event names."""
 
     def handler(event: Mapping[str, Any], context: Any) -> dict[str, Any]:
         with Peer(Execution.from_event(event), context) as peer:
@@ -32,25 +32,25 @@ def on_peer(work: Callable[[Peer, Mapping[str, Any]], dict[str, Any]]) -> Callab
 
 @on_peer
 def init_peers(peer: Peer, event: Mapping[str, Any]) -> dict[str, Any]:
-    """Make the peer's keys, ask all others to be admitted, and have its model made.
+    """Make the peer's keys, ask all others to admit it, and invoke init_model.
 
-    One that joins later is handed a model when the time has come. It has no function until then, so it admits the
-    others now: their requests have been waiting for it since their own births.
+    A peer that joins later is handed a model when its epoch comes. None of its functions runs until then, so it admits
+    the others now: their requests have been in its queue since they started.
 
-    If the function for the model fails, its payload is returned as `failure`, so that its error stays its own.
+    If init_model fails, its payload is returned as `failure`, so that its error reaches the driver unchanged.
     """
     with peer.tracer.span("keys", "other"):
         identity = Identity.fresh()
     keys, command = peer.keys, peer.database.command
     command("DEL", keys.trusted, keys.requests, keys.seen, keys.inactive, keys.early_stop)
-    command("DEL", keys.first_epochs, keys.given)
+    command("DEL", keys.first_epochs, keys.model_epoch)
     command("SET", keys.private_key, identity.private_pem)
     command("SET", keys.public_key, identity.public_pem)
     command("SET", keys.admission, event["admission"])
     for other in range(peer.plan.workers):
         if other != peer.rank:
             request = identity.sign(_own_record(peer, JOIN, other), peer.admission)
-            # Before it is sent: the answer must name this nonce.
+            # Stored before it is sent: the answer must name this nonce.
             command("HSET", keys.requests, other, request["nonce"])
             _send(peer, waiting_queue(peer.plan, other), request)
     roster = peer.settings.roster
@@ -60,22 +60,22 @@ def init_peers(peer: Peer, event: Mapping[str, Any]) -> dict[str, Any]:
         _collect(peer, queue, founders, lambda body: _admit(peer, identity, body), others - founders)
         return {"rank": peer.rank, "failure": None}
     for founder in roster.founders:
-        peer.take_in(founder, 0)
+        peer.set_first_epoch(founder, 0)
     return {"rank": peer.rank, "failure": _invoke(peer, event["init_model"], {"input": event["input"]})}
 
 
 @on_peer
 def auth(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
-    """Authentification: hand the model to who takes part for the first time, admit who asks, exchange passwords.
+    """Authentification: hand the model to newcomers, admit the peers that ask, exchange passwords.
 
-    A peer waits in its first epoch until it has met all others or found them dead; later, for a time, for those whom
-    the plan has join after this epoch.
+    In its first epoch a peer waits until it has met all others or found that they failed; later it waits for a time for
+    the peers that the plan lets join after this epoch.
     """
     joining.hand_over(peer, joining.newcomers(peer))
     identity, roster = peer.identity, peer.settings.roster
     first = peer.first_epochs()[peer.rank] == peer.epoch
     others = (peer.taking_part() | set(roster.founders if peer.epoch == 0 else ())) - {peer.rank} if first else set()
-    asking = roster.asking(peer.epoch) - peer.dead().keys()
+    asking = roster.asking(peer.epoch) - peer.failed().keys()
     admitted = _collect(
         peer,
         waiting_queue(peer.plan, peer.rank),
@@ -96,14 +96,14 @@ def auth(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
 
 @on_peer
 def check_heartbeat(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
-    """CheckHeartbeat: ping the own database and every active peer's, and delete the minibatches' gradients."""
+    """CheckHeartbeat: ping this peer's database and every active peer's, and delete the minibatches' gradients."""
     active = [rank for rank in peer.active() if _is_still_there(peer, rank)]
     peer.set_active(active)
     batches = range(peer.plan.batches)
-    doomed = [peer.keys.gradient(peer.epoch, batch) for batch in batches]
-    doomed.append(peer.keys.json_gradients(peer.epoch))
-    doomed += [peer.keys.batch_buffers(peer.epoch, batch) for batch in batches]
-    peer.database.delete(doomed, "other", overhead=False)
+    unneeded = [peer.keys.gradient(peer.epoch, batch) for batch in batches]
+    unneeded.append(peer.keys.json_gradients(peer.epoch))
+    unneeded += [peer.keys.batch_buffers(peer.epoch, batch) for batch in batches]
+    peer.database.delete(unneeded, "other", overhead=False)
     return {"active": active}
 
 
@@ -111,15 +111,15 @@ def _is_still_there(peer: Peer, rank: int) -> bool:
     if peer.is_alive(rank):
         return True
     if rank == peer.rank:
-        raise Unreachable(f"The own database of peer {rank} does not answer.")
-    peer.mark_dead(rank)
+        raise Unreachable(f"Peer {rank}'s own database does not answer.")
+    peer.mark_failed(rank)
     return False
 
 
 def _own_record(peer: Peer, kind: str, to: int) -> dict[str, Any]:
-    """What a record of this peer says, whatever it is for: a record that went to another peer is a replay here."""
-    own = {"address": peer.database.host, "port": peer.database.port}
-    return {"kind": kind, "run": peer.plan.run, "rank": peer.rank, "to": to, **own}
+    """Return what every record of this peer says; `to` makes a record that was sent to another peer a replay here."""
+    database = {"address": peer.database.host, "port": peer.database.port}
+    return {"kind": kind, "run": peer.plan.run, "rank": peer.rank, "to": to, **database}
 
 
 def _send(peer: Peer, queue: str, record: Mapping[str, Any]) -> None:
@@ -133,18 +133,18 @@ def _collect(
     accept: Callable[[bytes], int],
     hoped_for: Set[int] = frozenset(),
 ) -> list[int]:
-    """Take records until those of the awaited ranks were accepted, or what is there now; ranks that were accepted.
+    """Take records from a queue until those of the awaited ranks were accepted, or what is there now; return the
+    accepted ranks.
 
-    Those that are only hoped for are waited for as long as a newcomer's peers have patience. A record that is not to be
-    trusted is dropped: it came from somebody else, and says so in the function's log. A peer that was admitted and
-    whose database is gone has died, and is awaited no more.
+    The ranks in `hoped_for` are waited for PATIENCE_S at most. A record that is not trusted is dropped and reported in
+    the function's log: another sender wrote it. A peer that was admitted and whose database is gone has failed, and is
+    no longer awaited.
     """
-    accepted, gone = set[int](), set[int]()
+    accepted, failed = set[int](), set[int]()
     patient_until = time.monotonic() + joining.PATIENCE_S
     while True:
-        hoped = hoped_for if time.monotonic() < patient_until else set[int]()
-        wanted = (awaited | hoped) - gone
-        missing = wanted - accepted
+        expected = (awaited | hoped_for if time.monotonic() < patient_until else awaited) - failed
+        missing = expected - accepted
         left_s = remaining_s(peer.context) - RESERVE_S if missing else 0.0
         message = peer.queues.consume(queue, min(LOOK_S, max(0.0, left_s)), "other")
         if message is not None:
@@ -153,23 +153,23 @@ def _collect(
             except Untrusted as error:
                 print(f"A record in {queue} was dropped: {error}.")
             message.ack()
-            if wanted and wanted <= accepted:
+            if expected and expected <= accepted:
                 return sorted(accepted)
         elif not missing:
             return sorted(accepted)
         elif left_s <= 0:
-            raise TimeoutError(f"Peer {peer.rank} heard of peers {sorted(accepted)} only until the time was over.")
+            raise TimeoutError(f"Peer {peer.rank} received records of peers {sorted(accepted)} only.")
         else:
             admitted = missing & peer.trusted().keys()
-            gone |= {rank for rank in admitted if not _is_still_there(peer, rank)} | peer.dead().keys()
+            failed |= {rank for rank in admitted if not _is_still_there(peer, rank)} | peer.failed().keys()
 
 
 def _admit(peer: Peer, identity: Identity, body: bytes) -> int:
-    """Admit who signed this request, and send it the password of this peer's database."""
+    """Admit the peer that signed this request, and send it the password of this peer's database."""
     request = _checked(peer, body, JOIN)
     rank = int(request["rank"])
     if not joining.may_be_admitted(peer, rank):
-        raise Untrusted(f"peer {rank} asks too late")
+        raise Untrusted(f"peer {rank} asks to join too late")
     peer.trust(rank, {**peer.trusted().get(rank, {}), **_address(request)})
     reply = {**_own_record(peer, PASSWORD, rank), "for": request["nonce"]}
     reply["password"] = encrypt(peer.database.password, request["public_key"])
@@ -178,12 +178,12 @@ def _admit(peer: Peer, identity: Identity, body: bytes) -> int:
 
 
 def _learn(peer: Peer, identity: Identity, body: bytes) -> int:
-    """Keep the password that a peer sent as the answer to this one's request, encrypted as it came."""
+    """Store the password that a peer sent in answer to this peer's request, still encrypted."""
     reply = _checked(peer, body, PASSWORD)
     rank = int(reply["rank"])
     asked = peer.database.command("HGET", peer.keys.requests, rank)
     if asked is None or bytes(asked).decode() != reply.get("for"):
-        raise Untrusted(f"peer {rank} answers a question that was not asked")
+        raise Untrusted(f"peer {rank} answers a request that was not sent")
     identity.decrypt(str(reply.get("password")))
     if not joining.may_be_admitted(peer, rank):
         raise Untrusted(f"peer {rank} answers too late")
@@ -192,20 +192,20 @@ def _learn(peer: Peer, identity: Identity, body: bytes) -> int:
 
 
 def _checked(peer: Peer, body: bytes, kind: str) -> dict[str, Any]:
-    """A signed record of another peer to this one, of this run, that was never seen; Untrusted if it is anything else.
+    """Return a signed record of another peer of this run to this one, never seen before; Untrusted for anything else.
 
-    A peer signs with one key: the first that was heard.
+    A peer signs with one key: the first that was received.
     """
     content = verify(body, peer.admission)
     rank = content.get("rank")
-    meant = (content.get("kind"), content.get("run"), content.get("to")) == (kind, peer.plan.run, peer.rank)
-    if not meant or type(rank) is not int or rank == peer.rank or not 0 <= rank < peer.plan.workers:
+    addressed = (content.get("kind"), content.get("run"), content.get("to")) == (kind, peer.plan.run, peer.rank)
+    if not addressed or type(rank) is not int or rank == peer.rank or not 0 <= rank < peer.plan.workers:
         raise Untrusted("it is not meant for this peer")
     known = peer.trusted().get(rank)
     if known is not None and known["public_key"] != content["public_key"]:
         raise Untrusted(f"peer {rank} signed with another key before")
     if not peer.database.command("SADD", peer.keys.seen, content["nonce"]):
-        raise Untrusted(f"peer {rank} has sent it before")
+        raise Untrusted(f"peer {rank} sent it before")
     return content
 
 
@@ -214,7 +214,7 @@ def _address(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _invoke(peer: Peer, function: str, event: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Call another function and wait for it, as the released code does; its payload if it failed."""
+    """Invoke another function and wait for it, as the released code does; return its payload if it failed."""
     with peer.tracer.span("invoke", "wait", function) as span:
         session: Any = boto3.session.Session()
         config = botocore.config.Config(retries={"total_max_attempts": 1}, read_timeout=peer.plan.timeout)

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 
-from slslab_workers.communication import (
+from slslab_workers.patterns import (
     BUILD,
     CONNECT,
     MINIBATCH,
@@ -24,11 +24,11 @@ from slslab_workers.spirt.machine import PARALLEL, STATES
 
 Options = Mapping[str, Value]
 PHASE = "synchronise"
-# What is generated, by option.
-KNOWN: Options = {"accumulate": 1, "join": "none"}
-# Bytes of an announcement at the barrier, beside the list of ranks in it.
+# The only values of these options that the pattern covers.
+COVERED: Options = {"accumulate": 1, "join": "none"}
+# Bytes of an announcement at the barrier, without the list of ranks in it.
 ANNOUNCEMENT = 118
-# A script's presence is asked for by every function that executes one that was stored.
+# Every function that executes a stored script asks first whether it is stored.
 SCRIPT_STORED = Activity("tensor.script", "other")
 EXECUTION = Signal("execution", each="epoch", of=OWN)
 REQUESTS, PASSWORDS = Signal("requests", each="run"), Signal("passwords", each="run")
@@ -38,24 +38,24 @@ CALLED_FOR_MODEL = Signal("called for model", each="run", of=OWN)
 
 
 def pattern(workload: Workload) -> Pattern:
-    """Each peer's state machine calls a function in each state, b at once for the gradients; peers wait for each other
-    at their births and at the barrier, and read each other's averages.
+    """Return SPIRT's pattern: each peer's state machine calls a function in each state, b at once for the gradients;
+    peers wait for each other when they start and at the barrier, and read each other's averages.
 
-    Everybody reads peer 0's average first, and its database is where they queue; from there on they follow each other
-    from database to database, so that each finds the next one free: one read of n averages stands for these. That
-    environments stay warm, so that networks are built in the first epoch only, is assumed. How long a JSON text is
-    depends on its numbers: as released, gradients and their mean are as long as the recorded ones on average. PlanError
-    for options by which peers join later, or compute a minibatch in parts.
+    All peers read peer 0's average first and queue at its database; from there they follow each other from database to
+    database, so that each finds the next one free: one read of n averages stands for these. Environments are assumed to
+    stay warm, so that networks are built in the first epoch only. The length of a JSON text depends on its numbers: as
+    released, gradients and their mean are as long as the recorded ones on average. PlanError for options by which peers
+    join later, or compute a minibatch in parts.
     """
     options, workers, parameters = workload.options, workload.workers, workload.parameters
-    for name, value in KNOWN.items():
-        if options.get(name, value) != value:
+    for name, value in COVERED.items():
+        if options[name] != value:
             raise PlanError(
-                f"SPIRT with --{name} {options[name]} is replayed, but not for another number of workers.",
-                f"scale a run with --{name} {value}.",
+                f"A run of SPIRT with --{name} {options[name]} cannot be replayed with another number of workers.",
+                f"replay a run with --{name} {value}.",
             )
     size = 4 * parameters
-    momentum = options.get("update-rule") == "sgd-momentum"
+    momentum = options["update-rule"] == "sgd-momentum"
     everyone = range(workers)
     work = {
         "auth": _auth(workers),
@@ -67,13 +67,7 @@ def pattern(workload: Workload) -> Pattern:
     }
     roles = [
         Role(everyone, "init_peers", start=_init_peers(workers)),
-        Role(
-            everyone,
-            "init_model",
-            needs=(CALLED_FOR_MODEL,),
-            makes=(MODEL,),
-            start=_init_model(size, momentum),
-        ),
+        Role(everyone, "init_model", needs=(CALLED_FOR_MODEL,), makes=(MODEL,), start=_init_model(size, momentum)),
         Role(everyone, kind="execution", each="epoch", needs=(EXECUTION,), start=_states(workload.batches)),
         *(_function(everyone, name, parts) for name, parts in work.items()),
     ]
@@ -84,8 +78,8 @@ def pattern(workload: Workload) -> Pattern:
 
 
 def _are_texts(options: Options) -> bool:
-    """Whether gradients are kept as released: as JSON texts, which Lua averages."""
-    return options.get("gradients") == "json"
+    """Return whether gradients are kept as released: as JSON texts, which Lua averages."""
+    return options["gradients"] == "json"
 
 
 def _called(function: str) -> Signal:
@@ -102,7 +96,8 @@ def _function(ranks: range, name: str, parts: tuple[Part, ...]) -> Role:
 
 
 def _states(batches: int) -> tuple[Part, ...]:
-    """A transition into each state, which calls the function and waits for its answer; the branches' are at once."""
+    """Return a transition into each state, which calls the function and waits for its answer; the branches' are at
+    once."""
     parts: list[Part] = []
     for state, function in STATES.items():
         transition = Activity("transition", "other", makes=(_called(function),), protocol=True)
@@ -119,7 +114,7 @@ def _commands(times: int, *, since: int = 0, until: int | None = None) -> Activi
 
 
 def _buffers(op: str, phase: str) -> Activity:
-    """BatchNorm statistics, if the network has any."""
+    """Return an activity on BatchNorm statistics, which only some networks have."""
     return Activity(op, phase, bytes=None, optional=True)
 
 
@@ -146,7 +141,7 @@ def _init_model(size: int, momentum: bool) -> tuple[Part, ...]:
 
 
 def _auth(workers: int) -> tuple[Part, ...]:
-    """In the first epoch a peer admits all others, and learns their passwords; the tenth command reads the secret."""
+    """Return the first epoch's admission of all others with their passwords; the tenth command reads the secret."""
     others = workers - 1
     return (
         _commands(8),
@@ -189,26 +184,26 @@ def _average_gradients(workers: int, batches: int, size: int, options: Options) 
 
 
 def _average(batches: int, size: int, options: Options) -> tuple[Part, ...]:
-    """The mean of a peer's gradients into its key; the command asks whether there are buffers, too.
+    """Return how the mean of a peer's gradients gets into its key. One command asks whether there are buffers, too.
 
-    Lua is sent with its call. Where no script of tensors is run, one is looked for if buffers are averaged.
+    Lua is sent with its call. Where no script on tensors runs, one is looked up if buffers are averaged.
     """
     script = Activity("tensor.script", PHASE, work=batches * size, protocol=True)
     put = Activity("tensor.set", PHASE, bytes=size, protocol=True)
-    asks, looks = _commands(1), replace(SCRIPT_STORED, optional=True)
+    buffers_exist, buffer_script = _commands(1), replace(SCRIPT_STORED, optional=True)
     if _are_texts(options):
-        return replace(script, bytes=None), put, asks, looks
-    match options.get("averaging", "in-database"):
+        return replace(script, bytes=None), put, buffers_exist, buffer_script
+    match options["averaging"]:
         case "naive":
-            return *_mean(batches, size, (_get(batches, size),)), put, asks, looks
+            return *_mean(batches, size, (_get(batches, size),)), put, buffers_exist, buffer_script
         case "round-trip":
-            return SCRIPT_STORED, script, _get(1, size), put, asks
+            return SCRIPT_STORED, script, _get(1, size), put, buffers_exist
         case _:
-            return SCRIPT_STORED, script, asks
+            return SCRIPT_STORED, script, buffers_exist
 
 
 def _mean(vectors: int, size: int, gets: tuple[Part, ...]) -> tuple[Part, ...]:
-    """A function's mean of vectors that it gets: so many sums, of which the last is the division."""
+    """Return a function's mean of vectors that it gets: as many sums, of which the last is the division."""
     return (*gets, Activity("reduce", PHASE, times=vectors, work=vectors * size))
 
 
@@ -238,21 +233,21 @@ def _aggregation(workers: int, size: int, *, leads: bool) -> tuple[Part, ...]:
 
 
 def _update_model(size: int, momentum: bool, options: Options) -> tuple[Part, ...]:
-    """The script, or the function, reads parameters and aggregate and writes parameters, with momentum reads and writes
-    velocity."""
+    """Return the update: script or function reads parameters and aggregate and writes parameters; with momentum it
+    reads and writes velocity, too."""
     read, written = (3, 2) if momentum else (2, 1)
     step: tuple[Part, ...] = (
         SCRIPT_STORED,
         Activity("tensor.script", "update", work=(read + written) * size, protocol=True),
     )
-    if options.get("update") == "naive":
+    if options["update"] == "naive":
         put = Activity("tensor.set", "update", times=written, bytes=written * size, protocol=True)
         step = (_get(read, size, "update"), UPDATE, put)
     return (_commands(3), *step, _commands(1))
 
 
 def _check_convergence(parameters: int, *, leads: bool) -> tuple[Part, ...]:
-    """All judge by peer 0's BatchNorm statistics, or, if there are none, ask whether it lives; it stores the model."""
+    """Return the check: all use peer 0's BatchNorm statistics, or, without any, ping it; peer 0 stores the model."""
     return (
         Activity("tensor.get", "other", bytes=4 * parameters, protocol=True),
         replace(BUILD, until=1),
@@ -268,7 +263,7 @@ def _check_convergence(parameters: int, *, leads: bool) -> tuple[Part, ...]:
 
 
 def _trigger_next_epoch(epochs: int, size: int) -> tuple[Part, ...]:
-    """The last epoch's leaves the result."""
+    """Return the start of the next epoch; the last epoch's stores the result."""
     return (
         _commands(1),
         Activity("execute", "other", makes=(replace(EXECUTION, ahead=1),), until=-1),

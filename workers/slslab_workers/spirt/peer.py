@@ -7,30 +7,30 @@ import time
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from functools import cache, cached_property
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 from urllib.parse import quote
 
 import boto3
 
-from slslab_workers import endpoints
-from slslab_workers.events import Tracer
-from slslab_workers.objects import Objects, environment_client
-from slslab_workers.queues import Queues, open_queues
+from slslab_workers.channels import endpoints
+from slslab_workers.channels.events import Tracer
+from slslab_workers.channels.objects import Objects, environment_client
+from slslab_workers.channels.queues import Queues, open_queues
+from slslab_workers.channels.tensors import TensorDatabase
 from slslab_workers.spirt.settings import PING_INTERVAL_S, PINGS, Execution, Keys, Settings
 from slslab_workers.spirt.trust import Identity
-from slslab_workers.tensors import TensorDatabase
 
 PING_ANSWER_S = 1.0
-# How long a peer waits for others before it looks whether they are alive, and what it keeps of its function's time.
+# How long a peer waits for others before it pings those that are missing, and what it keeps of its function's time-out.
 LOOK_S = 1.0
 RESERVE_S = 5.0
 
 
-class Peer:
-    """The peer that an execution is of, as one of its functions sees it; connections end with the function."""
+class Peer(ExitStack):
+    """The peer of an execution, as one of its functions sees it; a context manager that closes its connections."""
 
     def __init__(self, execution: Execution, context: Any) -> None:
+        super().__init__()
         self.execution = execution
         self.plan = execution.plan
         self.rank = execution.rank
@@ -40,22 +40,13 @@ class Peer:
         self.keys = Keys(self.plan)
         self.tracer = Tracer(run=self.plan.run, worker=self.rank, invocation=context.aws_request_id)
         self.tracer.epoch = self.epoch
-        self._open = ExitStack()
-        self.database = self._open.enter_context(TensorDatabase(endpoints.tensor_urls()[self.rank], self.tracer))
+        self.database = self.enter_context(TensorDatabase(endpoints.tensor_urls()[self.rank], self.tracer))
         self._others: dict[int, TensorDatabase] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._open.close()
 
     @cached_property
     def queues(self) -> Queues:
         """The queues, connected on first use."""
-        return self._open.enter_context(open_queues(endpoints.queue_url(), self.tracer))
+        return self.enter_context(open_queues(endpoints.queue_url(), self.tracer))
 
     @cached_property
     def objects(self) -> Objects:
@@ -66,38 +57,39 @@ class Peer:
 
     @cached_property
     def identity(self) -> Identity:
-        """The peer's key pair, out of its own database."""
+        """The peer's key pair, from its own database."""
         return Identity.from_pem(bytes(self.database.command("GET", self.keys.private_key)))
 
     @cached_property
     def admission(self) -> str:
-        """The run's admission secret, which the driver gave this peer at its birth."""
+        """The run's admission secret, which the driver gave this peer when it started."""
         return bytes(self.database.command("GET", self.keys.admission)).decode()
 
     def trusted(self) -> dict[int, dict[str, Any]]:
-        """The peers that were admitted, this one not among them, by rank: address, port, public key and, once it told,
-        password (for this peer's private key)."""
+        """Return the admitted peers without this one, by rank: address, port, public key and, once received, password
+        (encrypted for this peer)."""
         return self._records(self.keys.trusted)
 
     def trust(self, rank: int, record: Mapping[str, Any]) -> None:
-        """Admit a peer, or learn more of it."""
+        """Admit a peer, or add to its record."""
         self.database.command("HSET", self.keys.trusted, rank, json.dumps(record))
 
     def first_epochs(self) -> dict[int, int]:
-        """The first epoch of every peer that takes part or is going to; this one's is among them once it is known."""
+        """Return the first epoch of every peer that takes part or will, this one included once it is known."""
         return {rank: int(epoch) for rank, epoch in self._records(self.keys.first_epochs).items()}
 
-    def take_in(self, rank: int, epoch: int) -> None:
-        """Have a peer take part from this epoch on."""
+    def set_first_epoch(self, rank: int, epoch: int) -> None:
+        """Let a peer take part from this epoch on."""
         self.database.command("HSET", self.keys.first_epochs, rank, epoch)
 
     def taking_part(self) -> set[int]:
-        """The ranks that take part in this epoch: this peer, and those it trusts whose first epoch has come."""
+        """Return the ranks that take part in this epoch: this peer, and the trusted ones whose first epoch has come."""
         first = self.first_epochs()
         return {self.rank, *(rank for rank in self.trusted() if first.get(rank, math.inf) <= self.epoch)}
 
     def database_of(self, rank: int) -> TensorDatabase:
-        """A trusted peer's database, opened with the password that the peer gave; KeyError if it is not trusted."""
+        """Return a trusted peer's database, opened with the password that the peer sent; KeyError if it is not
+        trusted."""
         if rank == self.rank:
             return self.database
         if rank not in self._others:
@@ -106,13 +98,13 @@ class Peer:
             credentials = f":{quote(password, safe='')}@" if password else ""
             url = f"redis://{credentials}{record['address']}:{record['port']}"
             database = TensorDatabase(url, self.tracer, connect_s=PING_ANSWER_S)
-            self._others[rank] = self._open.enter_context(database)
+            self._others[rank] = self.enter_context(database)
         return self._others[rank]
 
     def is_alive(self, rank: int, *, busy: bool = False) -> bool:
-        """Whether a peer's database answers one of three pings, a second apart; False for one that is not trusted.
+        """Return whether a peer's database answers one of three pings, a second apart; False for an untrusted one.
 
-        Another one that may be `busy` (a script in Lua lets nobody else in for as long as it takes) need only take
+        A database that may be `busy` (a Lua script blocks all other clients while it runs) need only accept
         connections.
         """
         for attempt in range(PINGS):
@@ -124,17 +116,17 @@ class Peer:
         return False
 
     def first_alive(self, ranks: Iterable[int]) -> int:
-        """The first of these ranks, this peer's among them, whose database answers."""
+        """Return the first of these ranks, this peer's included, whose database answers."""
         return next(rank for rank in ranks if rank == self.rank or self._answers(rank))
 
     def _answers(self, rank: int) -> bool:
-        """One ping; a peer that has not told its password yet is there if its port is."""
+        """Ping once; of a peer whose password is not known yet only the port is tried."""
         if rank == self.rank or "password" in self.trusted().get(rank, {}):
             return self.database_of(rank).ping(PING_ANSWER_S)
         return self._takes_connections(rank)
 
     def _takes_connections(self, rank: int) -> bool:
-        """Whether another peer's database is there: its host takes connections, even if nothing is said on them."""
+        """Return whether another peer's database accepts connections; nothing is sent on them."""
         with self.tracer.span("ping", "wait") as span:
             try:
                 record = self.trusted()[rank]
@@ -144,37 +136,35 @@ class Peer:
                 span.failed = True
                 return False
 
-    def mark_dead(self, rank: int) -> None:
-        """Remember that a peer died in this epoch; it does not come back."""
+    def mark_failed(self, rank: int) -> None:
+        """Store that a peer failed in this epoch; it does not come back."""
         record = {"epoch": self.epoch, "time": time.time(), "found_by": self.rank}
         self.database.command("HSETNX", self.keys.inactive, rank, json.dumps(record))
         self.database.command("HDEL", self.keys.trusted, rank)
 
-    def dead(self) -> dict[int, dict[str, Any]]:
-        """The peers that this one found dead, by rank: epoch and wall time (s)."""
+    def failed(self) -> dict[int, dict[str, Any]]:
+        """Return the peers that this one found failed, by rank: epoch, wall time (s), and who found it."""
         return self._records(self.keys.inactive)
 
     def active(self) -> list[int]:
-        """The ranks whose averages are aggregated in this epoch, this peer's among them."""
-        stored = self.database.command("GET", self.keys.active(self.epoch))
-        return [int(rank) for rank in json.loads(bytes(stored))]
+        """Return the ranks whose averages are aggregated in this epoch, this peer's included."""
+        return [int(rank) for rank in json.loads(bytes(self.database.command("GET", self.keys.active(self.epoch))))]
 
     def set_active(self, ranks: list[int]) -> None:
-        """Decide whose averages are aggregated in this epoch."""
+        """Store whose averages are aggregated in this epoch."""
         self.database.command("SET", self.keys.active(self.epoch), json.dumps(sorted(ranks)))
 
-    def lineage(self, database: TensorDatabase | None = None) -> dict[str, Any]:
-        """What a peer's parameters came from, by default this one's; see `rounds.update_model`."""
-        of = self.database if database is None else database
-        return dict(json.loads(bytes(of.command("GET", self.keys.lineage))))
+    def lineage(self, database: TensorDatabase) -> dict[str, Any]:
+        """Return where the parameters in a peer's database come from; see `rounds.update_model`."""
+        return dict(json.loads(bytes(database.command("GET", self.keys.lineage))))
 
     def set_lineage(self, epoch: int, digest: str, *, changing: bool = False) -> None:
-        """Say that the parameters are those before this epoch's update, or (`changing`) that it is under way."""
+        """Store that the parameters are those before this epoch's update, or (`changing`) that it is under way."""
         record = {"epoch": epoch, "digest": digest, "changing": changing}
         self.database.command("SET", self.keys.lineage, json.dumps(record))
 
     def stop_state(self) -> dict[str, Any]:
-        """The best validation loss so far, and for how many epochs it was not beaten."""
+        """Return the best validation loss so far, and for how many epochs no loss was below it."""
         stored = self.database.command("GET", self.keys.early_stop)
         return {"best": math.inf, "since": 0} if stored is None else json.loads(bytes(stored))
 
@@ -187,14 +177,14 @@ class Peer:
             span.requests = 1
 
     def _records(self, key: str) -> dict[int, Any]:
-        """A hash of JSON values by rank."""
-        found = self.database.command("HGETALL", key)
-        pairs = zip(found[::2], found[1::2], strict=True)
+        """Return a hash of JSON values by rank."""
+        fields = self.database.command("HGETALL", key)
+        pairs = zip(fields[::2], fields[1::2], strict=True)
         return {int(bytes(rank)): json.loads(bytes(record)) for rank, record in pairs}
 
 
 @cache
 def _step_functions() -> Any:
-    """One client for the life of the environment."""
+    """Return the environment's one client of Step Functions."""
     session: Any = boto3.session.Session()
     return session.client("stepfunctions")

@@ -5,25 +5,26 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import torch
 
-from slslab_workers import gradients, scripts
+from slslab_workers.channels import scripts
 from slslab_workers.plan import Plan
 from slslab_workers.replicas import Replicas
-from slslab_workers.samples import Samples
 from slslab_workers.spirt.arithmetic import accumulated, has_buffers, read_buffers, step_outside, write_buffers
 from slslab_workers.spirt.settings import Settings
+from slslab_workers.training import aggregation, gradients
+from slslab_workers.training.samples import Samples
 
 BUFFERS, VELOCITY = "buffers", "velocity"
 
 
 class SpirtReplicas(Replicas):
-    """They compute all minibatches of an epoch with the same parameters, average their own gradients and then those
-    averages, and update once. A minibatch begins with the buffers of the epoch before, and those that a peer's
-    minibatches leave are averaged as well."""
+    """Peers that compute all minibatches of an epoch with the same parameters, average their own gradients and then
+    those averages, and update once. A minibatch begins with the buffers of the epoch before; the buffers after a peer's
+    minibatches are averaged as well."""
 
     def __init__(
-        self, plan: Plan, samples: Samples, device: str = "cpu", heard: Callable[[], None] = lambda: None
+        self, plan: Plan, samples: Samples, device: str = "cpu", on_minibatch: Callable[[], None] = lambda: None
     ) -> None:
-        super().__init__(plan, samples, device, heard)
+        super().__init__(plan, samples, device, on_minibatch)
         self._settings = Settings.of(plan)
         model = self.states[0].model
         if has_buffers(model):
@@ -33,11 +34,12 @@ class SpirtReplicas(Replicas):
             self.states[0].memory[VELOCITY] = torch.zeros_like(self.parameters())
 
     def advance(self) -> None:
-        """Train an epoch, with whoever takes part in it."""
+        """Train an epoch with the peers that take part in it."""
         epoch = self.position // self.plan.batches
         active = self._settings.roster.active(epoch)
         self._hand_over(epoch)
-        self._step(gradients.mean_in_rank_order(self._average(rank, epoch) for rank in active))
+        averages = (self._average(rank, epoch) for rank in active)
+        self._step(aggregation.sum_in_rank_order(averages).div_(len(active)))
         for state in self.states:
             state.position += self.plan.batches
             state.updates += 1
@@ -45,42 +47,42 @@ class SpirtReplicas(Replicas):
     def compute(
         self, model: torch.nn.Module, inputs: torch.Tensor, targets: torch.Tensor
     ) -> tuple[float, torch.Tensor]:
-        """Loss and gradient (P,) of a minibatch, in as many parts as the plan wants."""
+        """Return loss and gradient (P,) of a minibatch, computed in the plan's number of parts."""
         return accumulated(model, inputs, targets, self._settings.accumulate)
 
     def judging_rank(self) -> int:
-        """The first of those who took part in the last epoch."""
+        """Return the first of the ranks that took part in the last epoch."""
         return self._settings.roster.active(self.position // self.plan.batches - 1)[0]
 
     def turn_to(self, rank: int) -> torch.nn.Module:
-        """The peers' model with the buffers that this one has at the beginning of the epoch."""
+        """Return the peers' model with this peer's buffers at the beginning of the epoch."""
         state = self.states[rank]
         if BUFFERS in state.memory:
             write_buffers(state.model, state.memory[BUFFERS])
         return state.model
 
     def _average(self, rank: int, epoch: int) -> torch.Tensor:
-        """The mean (P,) of a peer's gradients; that of the buffers becomes its own."""
-        left: list[torch.Tensor] = []
+        """Return the mean (P,) of a peer's gradients; the mean of the buffers becomes the peer's."""
+        buffers: list[torch.Tensor] = []
         state = self.states[rank]
 
         def computed() -> Iterator[torch.Tensor]:
             for batch in range(self.plan.batches):
                 yield self.gradient(rank, epoch, batch)
                 if BUFFERS in state.memory:
-                    left.append(read_buffers(state.model).cpu())
+                    buffers.append(read_buffers(state.model).cpu())
 
         if self._settings.gradients == "json":
             texts = scripts.average_texts(gradient.numpy() for gradient in computed())
             mean = torch.from_numpy(np.array([float(text) for text in texts], np.float32))
         else:
-            mean = gradients.mean_in_rank_order(computed())
-        if left:
-            state.memory[BUFFERS] = scripts.eager_functions()["average"](left, [], [])
+            mean = aggregation.sum_in_rank_order(computed()).div_(self.plan.batches)
+        if buffers:
+            state.memory[BUFFERS] = scripts.eager_functions()["average"](buffers, [], [])
         return mean
 
     def _step(self, aggregate: torch.Tensor) -> None:
-        """The update, by the script that the databases run, or as the functions do it."""
+        """Update with the databases' script, or as the functions do it."""
         plan, memory = self.plan, self.states[0].memory
         parameters = self.parameters()
         velocity: torch.Tensor | None = memory.get(VELOCITY)
@@ -98,7 +100,7 @@ class SpirtReplicas(Replicas):
         gradients.write_parameters(self.states[0].model, parameters)
 
     def _hand_over(self, epoch: int) -> None:
-        """Whoever joins in this epoch begins with the buffers of the first of those before."""
+        """Give the peers that join in this epoch the buffers of the first peer before them."""
         roster = self._settings.roster
         for rank, first in roster.joins.items():
             if first == epoch and BUFFERS in self.states[rank].memory:

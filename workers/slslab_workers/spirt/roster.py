@@ -1,10 +1,10 @@
-"""Who takes part in which epoch by the plan: those who are there from the beginning, and those who join (`--join`)."""
+"""Which peers the plan lets take part in which epoch: those from the beginning, and those that join (`--join`)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
-from slslab_workers.architecture import Option
+from slslab_workers.option import Option
 from slslab_workers.plan import PlanError, Value
 
 JOIN = Option(
@@ -18,22 +18,22 @@ JOIN = Option(
 
 @dataclass(frozen=True)
 class Roster:
-    """Ranks 0 to `workers` - 1; `joins` has the first epoch of those who join later."""
+    """Ranks 0 to `workers` - 1; `joins` has the first epoch of those that join later."""
 
     workers: int
     joins: Mapping[int, int]
 
     @classmethod
     def of(cls, workers: int, options: Mapping[str, Value]) -> Self:
-        """What the options say; PlanError if they cannot be read, or name somebody twice."""
-        given = str(options.get(JOIN.name, JOIN.default))
+        """Read the roster from the options; PlanError if they cannot be read, or name a rank twice."""
+        text = str(JOIN.of(options))
         joins: dict[int, int] = {}
-        for entry in given.split(",") if given != JOIN.default else ():
+        for entry in text.split(",") if text != JOIN.default else ():
             rank, _, first = (part.strip() for part in entry.partition(":"))
             if not (_is_number(rank) and _is_number(first)):
                 raise PlanError(
-                    f"{entry!r} does not say who joins when.",
-                    "--join 2:1,3:4 has peer 2 join after 1 epoch, and peer 3 after 4.",
+                    f"{entry!r} does not say which peer joins when.",
+                    "with --join 2:1,3:4 peer 2 joins after 1 epoch, and peer 3 after 4.",
                 )
             if int(rank) in joins:
                 raise PlanError(f"Peer {int(rank)} cannot join twice.", "name each rank once in --join.")
@@ -41,11 +41,11 @@ class Roster:
         return cls(workers, joins)
 
     def check(self, epochs: int) -> None:
-        """PlanError if this cannot be in a run of so many epochs."""
+        """Raise PlanError if a run of so many epochs cannot have this roster."""
         for rank, first in self.joins.items():
             if rank >= self.workers:
                 hint = f"with --workers {self.workers} ranks are 0 to {self.workers - 1}."
-                raise PlanError(f"There is no peer {rank} that could join.", hint)
+                raise PlanError(f"There is no peer {rank}, so it cannot join.", hint)
             if not 1 <= first < epochs:
                 raise PlanError(
                     f"Peer {rank} cannot join after {first} of {epochs} epochs.",
@@ -54,19 +54,19 @@ class Roster:
                     else "an epoch is trained without it and one with it: --epochs 2, or more.",
                 )
         if len(self.joins) == self.workers:
-            raise PlanError("Nobody is there to begin if all peers join later.", "leave a rank out of --join.")
+            raise PlanError("No peer is left to begin the run if all join later.", "leave a rank out of --join.")
 
     @property
     def founders(self) -> list[int]:
-        """Those who are there from the beginning."""
+        """The ranks that take part from the beginning."""
         return self.active(0)
 
     def active(self, epoch: int) -> list[int]:
-        """Those who take part in an epoch, if all that join are admitted in time."""
+        """Return the ranks that take part in an epoch, if all that join are admitted in time."""
         return [rank for rank in range(self.workers) if self.joins.get(rank, 0) <= epoch]
 
     def asking(self, epoch: int) -> set[int]:
-        """Those who are to be admitted in this epoch, so that they take part in the next."""
+        """Return the ranks that are to be admitted in this epoch, so that they take part in the next."""
         return {rank for rank, first in self.joins.items() if first == epoch + 1}
 
 

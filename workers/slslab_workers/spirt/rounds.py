@@ -9,46 +9,46 @@ from typing import Any
 
 import numpy as np
 
-from slslab_workers.barriers import Barrier, prepare_epoch
-from slslab_workers.keys import result_key
-from slslab_workers.lifetime import remaining_s
+from slslab_workers.channels.queues.barriers import Barrier, prepare_epoch
+from slslab_workers.channels.tensors import NoTensor, Unreachable, Vector
+from slslab_workers.driver.stopping import PATIENCE_EPOCHS
 from slslab_workers.plan import thread_count
 from slslab_workers.spirt import joining
 from slslab_workers.spirt.arithmetic import step_outside
 from slslab_workers.spirt.membership import on_peer
 from slslab_workers.spirt.peer import LOOK_S, RESERVE_S, Peer
-from slslab_workers.stopping import PATIENCE_EPOCHS
-from slslab_workers.tensors import NoTensor, Unreachable, Vector
+from slslab_workers.training.keys import result_key
+from slslab_workers.training.lifetime import remaining_s
 
-# Between two looks at parameters that are just being changed.
+# Between two reads of parameters that are being updated.
 CHANGING_S = 0.05
 
 
 @on_peer
 def average_gradients(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
-    """AverageGradients: the mean of the minibatches' gradients, then the barrier with the other peers."""
+    """AverageGradients: average the minibatches' gradients, then wait for the other peers at the barrier."""
     batches = range(peer.plan.batches)
     _average(peer)
     if peer.database.command("EXISTS", peer.keys.buffers(peer.epoch)):
-        left = [peer.keys.batch_buffers(peer.epoch, batch) for batch in batches]
-        peer.database.execute("average", left, [peer.keys.buffers(peer.epoch + 1)], "synchronise")
-    announced = _pass_barrier(peer)
-    peer.database.command("SET", peer.keys.lineages(peer.epoch), json.dumps(announced))
-    peer.set_active(list(announced))
-    return {"active": sorted(announced)}
+        buffers = [peer.keys.batch_buffers(peer.epoch, batch) for batch in batches]
+        peer.database.execute("average", buffers, [peer.keys.buffers(peer.epoch + 1)], "synchronise")
+    lineages = _pass_barrier(peer)
+    peer.database.command("SET", peer.keys.lineages(peer.epoch), json.dumps(lineages))
+    peer.set_active(list(lineages))
+    return {"active": sorted(lineages)}
 
 
 def _average(peer: Peer) -> None:
-    """The mean of the minibatches' gradients into its key, where and how the plan wants it."""
+    """Store the mean of the minibatches' gradients, computed where and how the plan says."""
     database, batches = peer.database, peer.plan.batches
-    found = [peer.keys.gradient(peer.epoch, batch) for batch in range(batches)]
+    gradients = [peer.keys.gradient(peer.epoch, batch) for batch in range(batches)]
     average = peer.keys.average(peer.epoch)
     if peer.settings.gradients == "json":
         mean = database.average_json(peer.keys.json_gradients(peer.epoch), batches, "synchronise", overhead=False)
     elif peer.settings.averaging == "naive":
-        mean = _mean(peer, (database.get(key, "synchronise", overhead=False) for key in found))
+        mean = _mean(peer, (database.get(key, "synchronise", overhead=False) for key in gradients))
     else:
-        database.execute("average", found, [average], "synchronise", overhead=False)
+        database.execute("average", gradients, [average], "synchronise", overhead=False)
         if peer.settings.averaging == "in-database":
             return
         mean = database.get(average, "synchronise", overhead=False)
@@ -57,7 +57,7 @@ def _average(peer: Peer) -> None:
 
 @on_peer
 def aggregation(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
-    """Aggregation: the mean over the averages of all active peers, in rank order; the divisor is their number."""
+    """Aggregation: average the averages of all active peers, in rank order; the divisor is their number."""
     reached: list[int] = []
 
     def averages() -> Iterator[Vector]:
@@ -67,7 +67,7 @@ def aggregation(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
                 reached.append(rank)
                 yield vector
 
-    # Robust rules take their place beside the mean.
+    # A robust aggregation rule would stand here.
     aggregate = _mean(peer, averages())
     peer.database.set(peer.keys.aggregate(peer.epoch), aggregate, "synchronise", overhead=False)
     peer.set_active(reached)
@@ -76,23 +76,23 @@ def aggregation(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
 
 @on_peer
 def update_model(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
-    """Update: one step of SGD with the aggregate, in the database.
+    """Update: apply one SGD step with the aggregate, in the database.
 
-    Peers that aggregated the averages of the same ranks in every epoch have the same parameters. When one dies while
-    the others aggregate, some may have read its average and some not; and who came to a barrier after its time-out was
-    left out. They are told apart by a digest of all these ranks, which everyone announces at the next barrier: whoever
-    has another than the lowest active rank takes over that peer's parameters first.
+    Peers that aggregated the averages of the same ranks in every epoch have the same parameters. When a peer fails
+    while the others aggregate, only some may have read its average; a peer that comes to a barrier after its time-out
+    is left out. Such histories differ in a digest of all these ranks, the lineage, which every peer announces at the
+    next barrier: a peer whose lineage differs from the lowest active rank's takes over that peer's parameters first.
     """
     ranks = peer.active()
-    announced: dict[str, str] = json.loads(bytes(peer.database.command("GET", peer.keys.lineages(peer.epoch))))
-    digest, leader = announced[str(peer.rank)], ranks[0]
-    if digest != announced[str(leader)]:
-        taken = _take_over(peer, leader)
-        if taken is not None and taken["epoch"] > peer.epoch:
-            # The other peer has made this update already, and perhaps more.
-            peer.set_lineage(taken["epoch"], taken["digest"])
+    lineages: dict[str, str] = json.loads(bytes(peer.database.command("GET", peer.keys.lineages(peer.epoch))))
+    digest, leader = lineages[str(peer.rank)], ranks[0]
+    if digest != lineages[str(leader)]:
+        taken_over = _take_over(peer, leader)
+        if taken_over is not None and taken_over["epoch"] > peer.epoch:
+            # The leader has made this update already, and perhaps later ones.
+            peer.set_lineage(taken_over["epoch"], taken_over["digest"])
             return {"epoch": peer.epoch, "taken_over": leader}
-        digest = digest if taken is None else taken["digest"]
+        digest = digest if taken_over is None else taken_over["digest"]
     peer.set_lineage(peer.epoch, digest, changing=True)
     _step(peer)
     peer.set_lineage(peer.epoch + 1, hashlib.sha256(f"{digest} {ranks}".encode()).hexdigest())
@@ -101,13 +101,13 @@ def update_model(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
 
 @on_peer
 def trigger_next_epoch(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
-    """trigger_next: start the next epoch's execution, or leave the result."""
+    """trigger_next: start the next epoch's execution, or store the result."""
     plan = peer.plan
-    # Everyone has announced this epoch, so nobody reads the one before.
+    # All peers have announced this epoch's averages, so no peer reads the ones before.
     peer.database.command("DEL", *peer.keys.of_epoch(peer.epoch - 1))
     stopped = plan.early_stopping and peer.stop_state()["since"] >= PATIENCE_EPOCHS
     more = peer.epoch + 1 < plan.epochs and not stopped
-    # Where the driver decides after each epoch whether there is another, each may be the last.
+    # With until_accuracy the driver decides after each epoch whether there is another, so each may be the last.
     if not more or plan.until_accuracy is not None:
         result = _result(peer, "patience" if stopped else None)
         peer.objects.put(result_key(plan, peer.rank), json.dumps(result).encode(), "other")
@@ -118,64 +118,62 @@ def trigger_next_epoch(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _pass_barrier(peer: Peer) -> dict[int, str]:
-    """Announce this peer's average and wait for those of all others that live; by rank that is there, its lineage.
+    """Announce this peer's average and wait for those of all other active peers; return the lineages by rank.
 
-    Announced is also whom this peer has admitted, so that all agree who takes part from the next epoch.
+    The announcement also names the peers that this one has admitted, so that all agree who takes part from the next
+    epoch.
 
-    A peer that is missing is looked after every second; one whose database does not answer is dead, and one that is
-    silent until the barrier's time-out is left out of this epoch. A database that averages texts answers nobody until
-    it is done.
+    A missing peer is pinged every second; one whose database does not answer has failed, and one that sends nothing
+    until the barrier's time-out is left out of this epoch. A database that averages texts answers no ping until it is
+    done.
     """
     barrier = Barrier(peer.queues, peer.plan.run, peer.rank)
     expected, newcomers, reachable = peer.taking_part(), joining.newcomers(peer), joining.reachable(peer)
-    own = {"lineage": str(peer.lineage()["digest"]), "reachable": reachable}
+    announcement = {"lineage": str(peer.lineage(peer.database)["digest"]), "reachable": reachable}
     barrier.prepare(peer.epoch + 1)
-    # For those, too, that may take part from then on: they have no function yet that could.
+    # Also for peers that may take part from then on: none of their functions runs yet that could declare their queues.
     prepare_epoch(peer.queues, peer.plan.run, peer.epoch + 1, sorted(set(reachable) - expected))
-    barrier.announce(peer.epoch, own)
-    patience_s = min(peer.settings.barrier_timeout, remaining_s(peer.context) - RESERVE_S)
-    deadline = time.monotonic() + patience_s
+    barrier.announce(peer.epoch, announcement)
+    deadline = time.monotonic() + min(peer.settings.barrier_timeout, remaining_s(peer.context) - RESERVE_S)
     while True:
         left_s = deadline - time.monotonic()
-        heard = barrier.wait(peer.epoch, expected, max(0.0, min(LOOK_S, left_s)), last=left_s <= LOOK_S)
-        missing = expected - heard.keys()
+        received = barrier.wait(peer.epoch, expected, max(0.0, min(LOOK_S, left_s)), last=left_s <= LOOK_S)
+        missing = expected - received.keys()
         if not missing or left_s <= 0:
             break
         for rank in sorted(missing):
             if not peer.is_alive(rank, busy=peer.settings.gradients == "json"):
-                peer.mark_dead(rank)
+                peer.mark_failed(rank)
                 expected.discard(rank)
         late = [rank for rank in newcomers if rank in missing & expected]
         joining.hand_over(peer, late)
-        expected -= joining.put_off(peer, late, heard)
+        expected -= joining.put_off(peer, late, received)
     barrier.discard(peer.epoch)
-    announced = {rank: payload for rank, payload in heard.items() if rank in expected} | {peer.rank: own}
+    announced = {rank: payload for rank, payload in received.items() if rank in expected} | {peer.rank: announcement}
     joining.agree(peer, {rank: payload["reachable"] for rank, payload in announced.items()})
     return {rank: str(payload["lineage"]) for rank, payload in sorted(announced.items())}
 
 
 def _average_of(peer: Peer, rank: int) -> Vector | None:
-    """A peer's average of this epoch; None if the peer has died, or is so far ahead that it has deleted it."""
+    """Return a peer's average of this epoch; None if the peer has failed, or is so far ahead that it has deleted it."""
     key = peer.keys.average(peer.epoch)
     for _ in range(2):
         try:
             return peer.database_of(rank).get(key, "synchronise", overhead=False)
-        except NoTensor:
+        except (NoTensor, Unreachable) as error:
             if rank == peer.rank:
                 raise
-            return None
-        except Unreachable:
-            if rank == peer.rank:
-                raise
-            # A connection may break while both live.
+            if isinstance(error, NoTensor):
+                break
+            # A connection may break while both peers are alive: then it is tried once more.
             if not peer.is_alive(rank):
-                peer.mark_dead(rank)
-                return None
+                peer.mark_failed(rank)
+                break
     return None
 
 
 def _step(peer: Peer) -> None:
-    """The update itself, by the plan's rule and where the plan wants it."""
+    """Apply the update by the plan's rule, in the database or in this function."""
     plan, keys, database = peer.plan, peer.keys, peer.database
     aggregate = keys.aggregate(peer.epoch)
     momentum = peer.settings.update_rule == "sgd-momentum"
@@ -198,7 +196,7 @@ def _step(peer: Peer) -> None:
 
 
 def _take_over(peer: Peer, rank: int) -> dict[str, Any] | None:
-    """Copy another peer's parameters and velocity, and return its lineage; None if that peer has died."""
+    """Copy another peer's parameters and velocity, and return its lineage; None if that peer has failed."""
     names = [peer.keys.parameters]
     if peer.settings.update_rule == "sgd-momentum":
         names.append(peer.keys.velocity)
@@ -207,7 +205,7 @@ def _take_over(peer: Peer, rank: int) -> dict[str, Any] | None:
         while True:
             before = peer.lineage(other)
             vectors = [other.get(name, "update") for name in names]
-            # Read twice, so that parameters and velocity are of one update.
+            # The lineage is read before and after, so that parameters and velocity are of one update.
             if not before["changing"] and peer.lineage(other) == before:
                 break
             with peer.tracer.span("wait", "wait"):
@@ -223,8 +221,8 @@ def _result(peer: Peer, ended: str | None) -> dict[str, Any]:
     first = peer.first_epochs()
     losses: list[float | None] = [None] * (first[peer.rank] * peer.plan.batches)
     for epoch in range(first[peer.rank], peer.epoch + 1):
-        found = peer.database.command("HMGET", peer.keys.losses(epoch), *range(peer.plan.batches))
-        losses += [float(bytes(loss)) for loss in found]
+        stored = peer.database.command("HMGET", peer.keys.losses(epoch), *range(peer.plan.batches))
+        losses += [float(bytes(loss)) for loss in stored]
     parameters = peer.database.get(peer.keys.parameters, "other")
     return {
         "status": "finished",
@@ -237,18 +235,17 @@ def _result(peer: Peer, ended: str | None) -> dict[str, Any]:
         "parameters_sha256": hashlib.sha256(parameters.data).hexdigest(),
         "threads": thread_count(peer.plan.memory_mb),
         "torch": version("torch"),
-        "deaths": peer.dead(),
+        "deaths": peer.failed(),
         "joined": {rank: epoch for rank, epoch in first.items() if 0 < epoch <= peer.epoch},
     }
 
 
 def _mean(peer: Peer, vectors: Iterator[Vector]) -> Vector:
-    """Mean of vectors (P,) in their order, of which two are held at a time; none may be zero."""
+    """Return the mean of vectors (P,) in their order, two of which are held at a time; at least one is needed."""
     total, count = next(vectors), 1
-    for vector in vectors:
+    for count, vector in enumerate(vectors, 2):  # noqa: B007
         with peer.tracer.span("reduce", "synchronise"):
             total += vector
-        count += 1
     with peer.tracer.span("reduce", "synchronise"):
         total /= np.float32(count)
     return total

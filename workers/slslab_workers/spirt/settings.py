@@ -1,14 +1,14 @@
-"""SPIRT's options as its functions read them, the names of its tensors and queues, and what an execution is given."""
+"""SPIRT's options as its functions read them, the names of its tensors and queues, and the input of an execution."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
+from slslab_workers.channels.queues import scoped
 from slslab_workers.plan import Plan, PlanError
-from slslab_workers.queues import scoped
 from slslab_workers.spirt.roster import Roster
 
-# A peer is dead after three pings in a row without an answer, a second apart (protocol reference 2.6).
+# A peer has failed after three pings in a row without an answer, a second apart (docs/protocols.md, "SPIRT").
 PINGS = 3
 PING_INTERVAL_S = 1.0
 
@@ -16,8 +16,8 @@ PING_INTERVAL_S = 1.0
 @dataclass(frozen=True)
 class Settings:
     """`gradients` tensor or json; `averaging` in-database, round-trip or naive; `update` in-database or naive;
-    `update_rule` sgd or sgd-momentum; `accumulate` parts of a minibatch whose gradients are added up;
-    `barrier_timeout` in s; `roster` says who joins when."""
+    `update_rule` sgd or sgd-momentum; `accumulate` parts of a minibatch whose gradients are added up; `barrier_timeout`
+    in s; `roster` says which peer joins when."""
 
     gradients: str
     averaging: str
@@ -29,29 +29,29 @@ class Settings:
 
     @classmethod
     def of(cls, plan: Plan) -> Self:
-        """What the plan's options say, or the defaults."""
-        given = plan.options
+        """Read the plan's options."""
+        options = plan.options
         return cls(
-            gradients=str(given.get("gradients", "tensor")),
-            averaging=str(given.get("averaging", "in-database")),
-            update=str(given.get("update", "in-database")),
-            update_rule=str(given.get("update-rule", "sgd")),
-            accumulate=int(given.get("accumulate", 1)),
-            barrier_timeout=float(given.get("barrier-timeout", 500.0)),
-            roster=Roster.of(plan.workers, given),
+            gradients=str(options["gradients"]),
+            averaging=str(options["averaging"]),
+            update=str(options["update"]),
+            update_rule=str(options["update-rule"]),
+            accumulate=int(options["accumulate"]),
+            barrier_timeout=float(options["barrier-timeout"]),
+            roster=Roster.of(plan.workers, options),
         )
 
     def check(self) -> None:
-        """PlanError if an option's value makes no sense."""
+        """Raise PlanError for an option's value out of range."""
         if self.accumulate < 1:
-            raise PlanError(f"accumulate is {self.accumulate}.", "it counts the parts of a minibatch: 1 or more.")
+            raise PlanError(f"accumulate is {self.accumulate}.", "give the number of parts of a minibatch, 1 or more.")
         if not self.barrier_timeout > 0:
             raise PlanError(f"barrier-timeout is {self.barrier_timeout}.", "give seconds, more than 0.")
 
 
 @dataclass(frozen=True)
 class Execution:
-    """The input of a peer's execution: one epoch of one peer, and what starts the next (protocol reference 2.2)."""
+    """The input of a peer's execution: one epoch of one peer, and what starts the next (docs/protocols.md, "SPIRT")."""
 
     plan: Plan
     bucket: str
@@ -61,11 +61,11 @@ class Execution:
 
     @classmethod
     def from_event(cls, event: Mapping[str, Any]) -> Self:
-        """Read it out of a Lambda event."""
+        """Read it from a Lambda event."""
         return cls(**{**event["input"], "plan": Plan.from_document(event["input"]["plan"])})
 
     def to_input(self) -> dict[str, Any]:
-        """The execution's input."""
+        """Return the execution's input."""
         return {
             "plan": self.plan.to_document(),
             "bucket": self.bucket,
@@ -75,7 +75,7 @@ class Execution:
         }
 
     def following(self) -> "Execution":
-        """The same peer's next epoch."""
+        """Return the same peer's next epoch."""
         return Execution(self.plan, self.bucket, self.rank, self.epoch + 1, self.machine)
 
     @property
@@ -85,12 +85,12 @@ class Execution:
 
 
 def execution_name(plan: Plan, rank: int, epoch: int) -> str:
-    """Name of a peer's execution; AWS allows 80 characters."""
+    """Return the name of a peer's execution; AWS allows 80 characters."""
     return f"{plan.run[:60]}-p{rank}-e{epoch}"
 
 
 class Keys:
-    """Names in a peer's database, below the run's own prefix."""
+    """Names in a peer's database, below the run's prefix."""
 
     def __init__(self, plan: Plan) -> None:
         self.prefix = f"{plan.run}:"
@@ -100,62 +100,61 @@ class Keys:
         self.public_key = f"{plan.run}:public_key"
         self.trusted = f"{plan.run}:trusted_peers"
         self.first_epochs = f"{plan.run}:first_epochs"
-        self.given = f"{plan.run}:given"
+        self.model_epoch = f"{plan.run}:given"
         self.admission = f"{plan.run}:admission"
         self.requests = f"{plan.run}:requests"
         self.seen = f"{plan.run}:nonces_seen"
         self.inactive = f"{plan.run}:inactive"
         self.early_stop = f"{plan.run}:earlystop"
         self.lineage = f"{plan.run}:lineage"
-        self._run = plan.run
 
     def gradient(self, epoch: int, batch: int) -> str:
-        """A minibatch's gradient."""
-        return f"{self._run}:gradient_{epoch}_{batch}"
+        """Return the key of a minibatch's gradient."""
+        return f"{self.prefix}gradient_{epoch}_{batch}"
 
     def buffers(self, epoch: int) -> str:
-        """The peer's buffers at the beginning of an epoch."""
-        return f"{self._run}:buffers_{epoch}"
+        """Return the key of the peer's buffers at the beginning of an epoch."""
+        return f"{self.prefix}buffers_{epoch}"
 
     def json_gradients(self, epoch: int) -> str:
-        """The list of the minibatches' gradients as JSON texts, as released."""
-        return f"{self._run}:gradients_{epoch}"
+        """Return the key of the list of the minibatches' gradients as JSON texts, as released."""
+        return f"{self.prefix}gradients_{epoch}"
 
     def batch_buffers(self, epoch: int, batch: int) -> str:
-        """The buffers (BatchNorm statistics) that a minibatch left."""
-        return f"{self._run}:batch_buffers_{epoch}_{batch}"
+        """Return the key of the buffers (BatchNorm statistics) after a minibatch."""
+        return f"{self.prefix}batch_buffers_{epoch}_{batch}"
 
     def average(self, epoch: int) -> str:
-        """The peer's average."""
-        return f"{self._run}:averaged_gradient_{epoch}"
+        """Return the key of the peer's average."""
+        return f"{self.prefix}averaged_gradient_{epoch}"
 
     def aggregate(self, epoch: int) -> str:
-        """The aggregate over all peers."""
-        return f"{self._run}:aggregated_gradient_{epoch}"
+        """Return the key of the aggregate over all peers."""
+        return f"{self.prefix}aggregated_gradient_{epoch}"
 
     def losses(self, epoch: int) -> str:
-        """A hash of losses by minibatch."""
-        return f"{self._run}:losses_{epoch}"
+        """Return the key of a hash of losses by minibatch."""
+        return f"{self.prefix}losses_{epoch}"
 
     def active(self, epoch: int) -> str:
-        """Ranks whose averages are aggregated in this epoch."""
-        return f"{self._run}:active_{epoch}"
+        """Return the key of the ranks whose averages are aggregated in this epoch."""
+        return f"{self.prefix}active_{epoch}"
 
     def lineages(self, epoch: int) -> str:
-        """What the peers announced of their parameters at this epoch's barrier, by rank."""
-        return f"{self._run}:lineages_{epoch}"
+        """Return the key of the lineages that the peers announced at this epoch's barrier, by rank."""
+        return f"{self.prefix}lineages_{epoch}"
 
     def of_epoch(self, epoch: int) -> tuple[str, ...]:
-        """What nobody needs of an epoch once all peers are at the barrier of the next."""
+        """Return the keys that no peer needs once all peers are at the barrier of the next epoch."""
         names = (self.average, self.aggregate, self.active, self.lineages, self.buffers)
         return tuple(name(epoch) for name in names)
 
 
 def waiting_queue(plan: Plan, rank: int) -> str:
-    """Where a peer is sent requests to join."""
+    """Return the queue of requests to join that are sent to a peer."""
     return scoped(plan.run, f"waiting{rank}")
 
 
 def password_queue(plan: Plan, rank: int) -> str:
-    """Where a peer is sent the others' passwords."""
+    """Return the queue of the others' passwords that are sent to a peer."""
     return scoped(plan.run, f"password{rank}")

@@ -1,9 +1,9 @@
-"""Who is a peer: signed requests to join, protected against replay, and the exchange of database passwords.
+"""Trust between peers: signed requests to join, protected against replay, and the exchange of database passwords.
 
-RSA-2048, PSS with SHA-256 for signatures and OAEP with SHA-256 for passwords, as released; signed is the whole record
-with a nonce of its own instead of a constant (protocol reference 2.6). A signature alone tells that its key's owner
-wrote a record, not that the owner is a peer: anybody can make a key. So records also carry a code by the run's
-admission secret, which the driver gives every peer at its birth, and which no execution's input shows.
+RSA-2048, PSS with SHA-256 for signatures and OAEP with SHA-256 for passwords, as released; the whole record is signed,
+with a nonce of its own instead of a constant (docs/protocols.md, "SPIRT"). A signature alone proves that the owner of a
+key wrote a record, not that the owner is a peer: anybody can make a key. So records also carry a code made with the
+run's admission secret, which the driver gives every peer when it starts, and which no execution's input shows.
 """
 
 import base64
@@ -24,7 +24,7 @@ OAEP = padding.OAEP(mgf=padding.MGF1(hashes.SHA256()), algorithm=hashes.SHA256()
 
 
 class Untrusted(Exception):
-    """A record whose signature does not hold, or that is not what was asked for."""
+    """A record with a wrong signature, or one that was not asked for."""
 
 
 class Identity:
@@ -35,21 +35,21 @@ class Identity:
 
     @classmethod
     def fresh(cls) -> "Identity":
-        """A new key pair."""
+        """Make a new key pair."""
         return cls(rsa.generate_private_key(public_exponent=65537, key_size=KEY_BITS))
 
     @classmethod
     def from_pem(cls, pem: bytes) -> "Identity":
-        """The pair that `private_pem` wrote."""
-        # This peer wrote it itself; to check the primes again would take a small function seconds.
+        """Read the pair that `private_pem` wrote."""
+        # This peer made the key itself: checking its primes again would take a small function seconds.
         key = serialization.load_pem_private_key(pem, password=None, unsafe_skip_rsa_key_validation=True)
         if not isinstance(key, rsa.RSAPrivateKey):
-            raise Untrusted("the private key is no RSA key")
+            raise Untrusted("the private key is not an RSA key")
         return cls(key)
 
     @property
     def private_pem(self) -> bytes:
-        """PKCS #8, not encrypted: it stays in the peer's own database."""
+        """The private key in PKCS #8, not encrypted: it stays in the peer's own database."""
         return self._private_key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
@@ -63,14 +63,15 @@ class Identity:
         return encoded.decode()
 
     def sign(self, record: Mapping[str, Any], admission: str) -> dict[str, Any]:
-        """The record with this peer's public key, a nonce, the admission secret's code and a signature of all that."""
+        """Return the record with this peer's public key, a nonce, a code by the admission secret and a signature of all
+        that."""
         signed = {**record, "nonce": secrets.token_hex(16), "public_key": self.public_pem}
         signed["admission"] = _code(signed, admission)
         signature = self._private_key.sign(_canonical(signed), PSS, hashes.SHA256())
         return {**signed, "signature": base64.b64encode(signature).decode()}
 
     def decrypt(self, text: str) -> str:
-        """What was encrypted with this peer's public key."""
+        """Decrypt a text that was encrypted with this peer's public key; Untrusted if it was not."""
         try:
             return self._private_key.decrypt(base64.b64decode(text), OAEP).decode()
         except (TypeError, ValueError) as error:
@@ -78,37 +79,37 @@ class Identity:
 
 
 def encrypt(text: str, public_pem: str) -> str:
-    """Text for the owner of this public key, base64."""
+    """Encrypt a text for the owner of this public key; return base64."""
     return base64.b64encode(_public_key(public_pem).encrypt(text.encode(), OAEP)).decode()
 
 
 def verify(body: bytes, admission: str) -> dict[str, Any]:
-    """What a signed record says, as `sign` made it and JSON carried it.
+    """Return what a signed record says, as `sign` made it and JSON carried it.
 
-    Untrusted unless the signature is of this record and of its own key, and its owner knows the admission secret;
+    Untrusted unless the signature is of this record and of its own key, and its signer knows the admission secret;
     `body` may be anything.
     """
     try:
         record = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise Untrusted("it is no JSON") from error
+        raise Untrusted("it is not JSON") from error
     if not isinstance(record, dict):
-        raise Untrusted("it is no record")
+        raise Untrusted("it is not a record")
     try:
         signature = base64.b64decode(record.pop("signature"), validate=True)
         _public_key(record["public_key"]).verify(signature, _canonical(record), PSS, hashes.SHA256())
     except (InvalidSignature, UnsupportedAlgorithm, AttributeError, KeyError, TypeError, ValueError) as error:
-        raise Untrusted("it is not signed by its key") from error
+        raise Untrusted("it is not signed with its key") from error
     code = record.pop("admission", None)
     if not isinstance(code, str) or not hmac.compare_digest(code.encode(), _code(record, admission).encode()):
-        raise Untrusted("its sender was not born in this run")
+        raise Untrusted("its sender does not know the run's admission secret")
     return record
 
 
 def _public_key(pem: str) -> rsa.RSAPublicKey:
     key = serialization.load_pem_public_key(pem.encode())
     if not isinstance(key, rsa.RSAPublicKey):
-        raise ValueError("no RSA key")
+        raise ValueError("not an RSA key")
     return key
 
 

@@ -1,19 +1,19 @@
-"""The charting library as one script, Vega, Vega-Lite and Vega-Embed, made once per version and then kept."""
+"""The charting library as one script, Vega, Vega-Lite and Vega-Embed, made once per version and cached."""
 
 import os
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
-# What a page's own script calls.
+# The function that a page's own script calls.
 SNIPPET = "window.vegaEmbed = vegaEmbed;"
 
 
 @cache
 def charting_library() -> str:
-    """The script, about 0.9 MB. Bundling takes a second or two, so that it is kept in the user's cache.
+    """Return the script, about 0.9 MB. Bundling takes a second or two, so it is kept in the user's cache.
 
-    A cache that cannot be read or written is done without.
+    A cache that cannot be read or written is ignored.
     """
     kept = _folder() / f"vega-{version('vl-convert-python')}.js"
     try:
@@ -22,7 +22,7 @@ def charting_library() -> str:
         import vl_convert
 
         script = vl_convert.javascript_bundle(SNIPPET)
-        # Within a script element nothing may end it, or begin a comment in it.
+        # Within a script element, nothing may end the element or begin a comment.
         script = script.replace("</script", r"<\/script").replace("<!--", r"\x3C!--")
         _keep(kept, script)
         return script
@@ -33,7 +33,7 @@ def _folder() -> Path:
 
 
 def _keep(path: Path, text: str) -> None:
-    # Under a name of this process's own first: another one may be reading.
+    # First under a name of this process: another process may be reading.
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,9 +1,12 @@
 """Charts as Vega-Lite specifications, made with Altair. They fill their containers; legends are HTML, which wraps."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import altair as alt
 
 from slslab.reports.html import formats
+from slslab.reports.html.communication import Communication
 from slslab.reports.html.parts import Chart, Data, Key
 from slslab.reports.html.scales import (
     DATA,
@@ -20,9 +23,6 @@ from slslab.reports.html.scales import (
 )
 from slslab.reports.html.timeline import Timeline
 
-if TYPE_CHECKING:
-    from slslab.reports.html.communication import Communication
-
 SHAPES = {"published": "diamond", "measured": "square", "modelled": "circle", "recomputed": "triangle-up"}
 Rows = Sequence[Sequence[str | int | float | None]]
 
@@ -30,9 +30,7 @@ Rows = Sequence[Sequence[str | int | float | None]]
 def stacked_bars(
     identifier: str, label: str, rows: Rows, keys: Sequence[Key], title: str, *, format: str = ",.3f", caption: str = ""
 ) -> Chart:
-    """Horizontal bars of parts: rows of (bar, part, value), the parts in the order of `keys`."""
-    import altair as alt
-
+    """Draw horizontal bars of parts: rows of (bar, part, value), the parts in the order of `keys`."""
     bars, order = len({row[0] for row in rows}), {key.label: number for number, key in enumerate(keys)}
     data = Data(("bar", "part", "value", "order"), [(*row, order[str(row[1])]) for row in rows])
     chart = (
@@ -64,9 +62,7 @@ def grouped_bars(
     axis_format: str = "",
     caption: str = "",
 ) -> Chart:
-    """Horizontal bars side by side: rows of (group, series, value); a group without one of the series has no bar."""
-    import altair as alt
-
+    """Draw horizontal bars side by side: rows of (group, series, value); a group may lack a series."""
     data = Data(("bar", "part", "value"), rows)
     several, groups = len(keys) > 1, len({row[0] for row in rows})
     encoding: dict[str, Any] = {"yOffset": alt.YOffset("part:N", sort=[key.label for key in keys])} if several else {}
@@ -93,9 +89,7 @@ def grouped_bars(
 
 
 def bars_to_limit(identifier: str, label: str, rows: Rows, title: str, limit: str, caption: str = "") -> Chart:
-    """Horizontal bars with a mark where each one's limit is: rows of (bar, value, limit or None)."""
-    import altair as alt
-
+    """Draw horizontal bars with a mark at each one's limit: rows of (bar, value, limit or None)."""
     data = Data(("bar", "value", "limit"), rows)
     keys = (*basis_keys("measured"), Key(limit, "limit"))
     tooltip = [
@@ -123,17 +117,15 @@ def lines(
     whole: bool = True,
     caption: str = "",
 ) -> Chart:
-    """Lines through points: rows of (series, x, y); `percent` for shares, `whole` where x are whole numbers."""
-    import altair as alt
-
+    """Draw lines through points: rows of (series, x, y); `percent` for shares, `whole` if x are whole numbers."""
     known = [(name, x, y) for name, x, y in rows if y is not None]
     data = Data(("line", "x", "y"), known)
     points = len(data.rows) <= 60 * len(keys)
     x, y = [row[1] for row in known], [row[2] for row in known]
     across = number_axis(values=whole_ticks(min(x), max(x)), format=",d") if whole else number_axis()
-    # With a precision of its own, for else 80 is 8e+1.
+    # Without a precision of its own, 80 would be 8e+1.
     upright = alt.Axis(format="~%" if percent else ",.6~g", tickCount=5)
-    # Where all are alike, there is room above and below for ticks.
+    # Equal values leave space above and below for ticks.
     within = alt.Scale(domain=[max(0, min(y) - 0.02), min(1, max(y) + 0.02)]) if percent else alt.Scale(zero=False)
     chart = (
         open_chart(height=220)
@@ -153,11 +145,9 @@ def lines(
 
 
 def gantt(identifier: str, label: str, timeline: Timeline, names: Callable[[str], str], caption: str) -> Chart:
-    """A timeline in seconds from its beginning; dragging moves it, and turning the wheel with Shift magnifies it.
+    """Draw a timeline in seconds from its beginning; dragging moves it, and turning the wheel with Shift magnifies it.
 
     `names` makes the functions' names short."""
-    import altair as alt
-
     columns = ("bar", "start", "end", "phase", "function", "events")
     rows = [
         (
@@ -194,17 +184,15 @@ def gantt(identifier: str, label: str, timeline: Timeline, names: Callable[[str]
     return Chart(identifier, label, specification(chart), {DATA: Data(columns, rows)}, PHASE_KEYS, caption)
 
 
-def heat_map(identifier: str, label: str, found: "Communication", texts: Mapping[tuple[str, str], str]) -> Chart:
-    """Bytes from participants (rows) to participants (columns); `texts` has those of each cell by store."""
-    import altair as alt
-
+def heat_map(identifier: str, label: str, communication: Communication, texts: Mapping[tuple[str, str], str]) -> Chart:
+    """Draw bytes from participants (rows) to participants (columns); `texts` has those of each cell by store."""
     total: dict[tuple[str, str], int] = {}
-    for one in found.transfers:
-        total[one.source, one.target] = total.get((one.source, one.target), 0) + one.bytes
+    for transfer in communication.transfers:
+        total[transfer.source, transfer.target] = total.get((transfer.source, transfer.target), 0) + transfer.bytes
     rows = [(*ends, amount, formats.size(amount), texts[ends]) for ends, amount in total.items()]
-    order = list(found.participants)
-    # Where a column is narrower than a number, it has none; the tooltip has.
-    room = alt.ExprRef(f"width / {len(order)} > 62 ? 1 : 0")
+    order = list(communication.participants)
+    # A column that is narrower than a number shows it only in the tooltip.
+    opacity = alt.ExprRef(f"width / {len(order)} > 62 ? 1 : 0")
     base = alt.Chart(alt.NamedData(name=DATA)).encode(
         x=alt.X("target:N", sort=order, title="to worker", axis=alt.Axis(labelAngle=0, orient="top", ticks=False)),
         y=alt.Y("source:N", sort=order, title="from worker", axis=alt.Axis(ticks=False)),
@@ -220,7 +208,7 @@ def heat_map(identifier: str, label: str, found: "Communication", texts: Mapping
             "bytes:Q", legend=None, scale=alt.Scale(type="sqrt", domainMin=0, range=[0.05, 0.62])
         )
     )
-    numbers = base.mark_text(color="var(--text)", fontSize=11, opacity=room).encode(text="size:N")
+    numbers = base.mark_text(color="var(--text)", fontSize=11, opacity=opacity).encode(text="size:N")
     chart = alt.layer(cells, numbers, width="container", height=len(order) * step(len(order), 34, 18))
     data = Data(("source", "target", "bytes", "size", "stores"), rows)
     return Chart(identifier, label, specification(chart), {DATA: data})
@@ -229,9 +217,7 @@ def heat_map(identifier: str, label: str, found: "Communication", texts: Mapping
 def dots(
     identifier: str, label: str, rows: Rows, keys: Sequence[Key], title: str, name: str = "", caption: str = ""
 ) -> Chart:
-    """Points with ranges: rows of (bar, series, value, low or None, high or None); `name` stands above."""
-    import altair as alt
-
+    """Draw points with ranges: rows of (bar, series, value, low or None, high or None); `name` is the heading."""
     data = Data(("bar", "part", "value", "low", "high"), rows)
     domain = [key.label for key in keys]
     tooltip = [
@@ -241,7 +227,7 @@ def dots(
         alt.Tooltip("low:Q", title="from", format=",.6~g"),
         alt.Tooltip("high:Q", title="to", format=",.6~g"),
     ]
-    # In the rows' order, which is otherwise that of those that have a range, and then the others.
+    # In the rows' order; otherwise rows with a range would come first.
     names = list(dict.fromkeys(str(row[0]) for row in rows))
     base = alt.Chart(alt.NamedData(name=DATA)).encode(
         y=name_axis(sort=names),
@@ -249,24 +235,23 @@ def dots(
         color=alt.Color("part:N", scale=colour_scale(keys), legend=None),
         tooltip=tooltip,
     )
-    # Also by shape, for those to whom the colours are alike.
+    # Also by shape, for readers who cannot tell the colours apart.
     shapes = alt.Scale(domain=domain, range=[SHAPES.get(name, "circle") for name in domain])
     marks = base.mark_point(filled=True, size=64, opacity=1).encode(
         x=alt.X("value:Q", title=title_lines(title), axis=number_axis()),
         shape=alt.Shape("part:N", scale=shapes, legend=None),
     )
     ranges = base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=2).encode(x="low:Q", x2="high:Q")
-    height = len(names) * max(8 * len(keys) + 12, 34 if any("\n" in one for one in names) else 0)
-    # Without any, an axis of nothing would have no extent.
+    height = len(names) * max(8 * len(keys) + 12, 34 if any("\n" in bar for bar in names) else 0)
+    # Without any range, its axis would have no extent.
     layers = (ranges, marks) if any(row[3] is not None for row in rows) else (marks,)
     chart = alt.layer(*layers, width="container", height=height)
     return Chart(identifier, label, specification(chart), {DATA: data}, tuple(keys), caption, name)
 
 
 def differences(identifier: str, label: str, rows: Rows, title: str, name: str = "") -> Chart:
-    """Relative differences with their intervals around zero: rows of (bar, difference, low, high), shares of one."""
-    import altair as alt
-
+    """Draw relative differences with their intervals around zero: rows of (bar, difference, low, high), shares of
+    one."""
     data = Data(("bar", "value", "low", "high"), rows)
     tooltip = [
         alt.Tooltip("bar:N", title="of"),
@@ -285,9 +270,7 @@ def differences(identifier: str, label: str, rows: Rows, title: str, name: str =
 
 
 def ranks(identifier: str, label: str, rows: Rows, bases: Sequence[str], keys: Sequence[Key], title: str) -> Chart:
-    """Places, the first on the left, a row for each basis of an order: rows of (series, basis, place, value)."""
-    import altair as alt
-
+    """Draw places, the first on the left, a row for each basis of an order: rows of (series, basis, place, value)."""
     data = Data(("line", "bar", "place", "value", "turn"), [(*row, bases.index(str(row[1]))) for row in rows])
     places = max((int(row[2] or 1) for row in rows), default=1)
     chart = (

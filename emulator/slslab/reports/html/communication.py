@@ -1,4 +1,4 @@
-"""Who got bytes that whom had made, through which store, as the causes in a trace tell (docs/trace.md)."""
+"""Bytes between workers, by the store they went through, from the causes in a trace (docs/trace.md)."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -6,22 +6,22 @@ from dataclasses import dataclass
 from typing import Any
 
 DRIVER = "driver"
-# By how an operation's name begins.
+# By the first part of an operation's name.
 STORES = {"object": "object store", "tensor": "tensor database", "queue": "queue"}
-# What gets something, and what makes it.
+# Operations that get something, and those that make it.
 MADE_BY = {
     "object.get": ("object.put",),
     "tensor.get": ("tensor.set", "tensor.script"),
     "queue.deliver": ("queue.publish",),
 }
-# More than this and ranks are taken together.
+# More participants than this are drawn in groups of ranks.
 PARTICIPANTS = 32
 Event = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Transfer:
-    """Bytes that `target` got of what `source` had made, with `messages` gets through `store`."""
+    """Bytes that `target` got and `source` had made, with `messages` gets through `store`."""
 
     source: str
     target: str
@@ -32,9 +32,9 @@ class Transfer:
 
 @dataclass(frozen=True)
 class Communication:
-    """Transfers between participants, who are in order; `grouped` says how ranks were taken together, if they were.
+    """Transfers between ordered participants; `grouped` says how ranks were grouped, if they were.
 
-    `unknown_bytes` were got of what no event of the trace made."""
+    The maker of `unknown_bytes` is not in the trace."""
 
     participants: tuple[str, ...]
     transfers: tuple[Transfer, ...]
@@ -43,9 +43,10 @@ class Communication:
 
 
 def build_communication(events: Sequence[Event], workers: int) -> Communication:
-    """The communication in a trace of a run of so many workers; a worker of a higher rank goes by its function's name.
+    """Return the communication in a trace of a run of so many workers; a worker of a higher rank has its function's
+    name.
 
-    Scripts that compute within a database move no bytes between participants: what they reply is not in here.
+    Scripts that compute within a database move no bytes between participants: their replies are not included.
     """
     by_number = {event["event"]: event for event in events}
     size = -(-workers // PARTICIPANTS)
@@ -60,10 +61,10 @@ def build_communication(events: Sequence[Event], workers: int) -> Communication:
             unknown += event["bytes"]
             continue
         ends = []
-        for one in (maker, event):
-            rank = one["worker"]
+        for end in (maker, event):
+            rank = end["worker"]
             place = rank if rank < 0 or rank >= workers else rank // size * size
-            names.setdefault(place, _name(one, place, workers, size))
+            names.setdefault(place, _name(end, place, workers, size))
             ends.append(place)
         total = moved[ends[0], ends[1], STORES[event["op"].partition(".")[0]]]
         total[0] += event["bytes"]
@@ -80,7 +81,7 @@ def _made(cause: Event, event: Event) -> bool:
     if cause["op"] not in MADE_BY[event["op"]]:
         return False
     if event["op"] == "queue.deliver":
-        # It is published to an exchange, and delivered from a queue.
+        # A message is published to an exchange and delivered from a queue: their resources differ.
         return bool(cause["etag"] == event["etag"])
     return bool(cause["resource"] == event["resource"] and cause["etag"] == event["etag"])
 

@@ -1,21 +1,47 @@
-"""What the page of a comparison shows: two runs or more, each beside the first one."""
+"""What the page of a comparison shows: two runs or more, each beside the first."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from string import ascii_uppercase
 
-from slslab.metrics import PHASES, Rows
 from slslab.reports.html import charts, formats, scales
 from slslab.reports.html.intervals import CONFIDENCE, Interval, step_samples, welch, worker_samples
 from slslab.reports.html.parts import Card, Caution, Cell, Document, Figure, Key, Page, Table
 from slslab.reports.html.runs import NAMES
+from slslab.trace.metrics import PHASES, Rows
+from slslab_workers.architecture import chosen_options
+from slslab_workers.plan import Plan
 
 Value = Callable[[Document], float | None]
-Text = Callable[[float | None], str]
+
+
+def _modelled_cost(document: Document) -> float | None:
+    cost = (document.get("modelled") or {}).get("cost")
+    return float(cost["total"]) if cost else None
+
+
+ACCURACY = "test accuracy"
+# What is compared of whole runs: a title and the value.
+FIGURES: tuple[tuple[str, Value], ...] = (
+    ("first to last, s", lambda d: d["seconds"].get("span")),
+    ("billed time, s", lambda d: d["billed_seconds"]),
+    ("GB-seconds", lambda d: float(d["gb_seconds"])),
+    ("cost, USD", lambda d: float(d["cost"]["total"])),
+    ("modelled time, s", lambda d: d["seconds"]["modelled"]),
+    ("modelled cost, USD", _modelled_cost),
+    ("peak memory, MB", lambda d: d["peak_memory_mb"]),
+    ("bytes to stores, MB", lambda d: d["bytes"]["in"] / 1e6),
+    ("bytes from stores, MB", lambda d: d["bytes"]["out"] / 1e6),
+    ("invocations", lambda d: d["invocations"]),
+    ("cold starts", lambda d: d["cold_starts"]),
+    ("updates a worker", lambda d: d.get("updates")),
+    ("training loss", lambda d: d["loss"][-1] if d["loss"] else None),
+    (ACCURACY, lambda d: d["accuracy"][-1] if d["accuracy"] else None),
+)
 
 
 def describe_comparison(documents: Sequence[Document], traces: Sequence[Rows | None]) -> Page:
-    """The page of runs side by side, in their order; `traces` has each one's events, None where there are none."""
+    """Return the page of runs side by side, in their order; `traces` has each one's events, None if there are none."""
     names = [f"{_letter(number)} {_name(document)}" for number, document in enumerate(documents)]
     keys = scales.series_keys(names)
     cards = (
@@ -37,93 +63,68 @@ def describe_comparison(documents: Sequence[Document], traces: Sequence[Rows | N
     )
 
 
-# What is compared of whole runs: a title, the value, and how it is written.
-FIGURES: tuple[tuple[str, Value, Text], ...] = (
-    ("first to last, s", lambda d: d["seconds"].get("span"), formats.significant),
-    ("billed time, s", lambda d: d["billed_seconds"], formats.significant),
-    ("GB-seconds", lambda d: float(d["gb_seconds"]), formats.significant),
-    ("cost, USD", lambda d: float(d["cost"]["total"]), formats.significant),
-    ("modelled time, s", lambda d: d["seconds"]["modelled"], formats.significant),
-    ("modelled cost, USD", lambda d: _modelled_cost(d), formats.significant),
-    ("peak memory, MB", lambda d: d["peak_memory_mb"], formats.significant),
-    ("bytes to stores, MB", lambda d: d["bytes"]["in"] / 1e6, formats.significant),
-    ("bytes from stores, MB", lambda d: d["bytes"]["out"] / 1e6, formats.significant),
-    ("invocations", lambda d: d["invocations"], formats.significant),
-    ("cold starts", lambda d: d["cold_starts"], formats.significant),
-    ("updates a worker", lambda d: d.get("updates"), formats.significant),
-    ("training loss", lambda d: d["loss"][-1] if d["loss"] else None, formats.significant),
-    ("test accuracy", lambda d: d["accuracy"][-1] if d["accuracy"] else None, formats.share),
-)
+def _text(title: str, value: float | None) -> str:
+    return formats.share(value) if title == ACCURACY else formats.significant(value)
 
 
 def _figures(documents: Sequence[Document], names: Sequence[str]) -> Card:
-    rows = []
-    for title, value, text in FIGURES:
-        values = [value(document) for document in documents]
-        if all(one is None for one in values):
-            continue
-        first = values[0]
-        cells: list[str | Cell] = [title, text(first)]
-        cells += [Cell(text(one), formats.difference(_relative(first, one))) for one in values[1:]]
-        rows.append(cells)
+    rows: list[tuple[str | Cell, ...]] = []
+    for title, value in FIGURES:
+        first, *others = map(value, documents)
+        if any(each is not None for each in (first, *others)):
+            cells = (Cell(_text(title, other), formats.difference(_relative(first, other))) for other in others)
+            rows.append((title, _text(title, first), *cells))
     note = f"Beneath each number stands its difference from {names[0]}."
     return Card("card-figures", "Figures of the runs", (), (Table(("", *names), rows),), notes=(note,))
 
 
 def _differences(documents: Sequence[Document], traces: Sequence[Rows | None], names: Sequence[str]) -> Card | None:
-    """Differences of means over minibatches and workers, with Welch's intervals."""
-    samples = [
+    """Return differences of means over minibatches and workers, with Welch's intervals."""
+    first, *others = (
         {
             **{f"{name} a minibatch, s": values for name, values in step_samples(events or ()).items()},
             **worker_samples(document),
         }
         for document, events in zip(documents, traces, strict=True)
-    ]
-    found, tables = [], []
-    for number in range(1, len(documents)):
-        intervals = {
-            name: interval
-            for name, values in samples[0].items()
-            if (interval := welch(values, samples[number].get(name, ()))) is not None
-        }
-        if not intervals:
-            continue
-        rows = [
-            (name, one.difference / one.first, one.low / one.first, one.high / one.first)
-            for name, one in intervals.items()
-            if one.first
+    )
+    drawn, tables = [], []
+    for number, (run, samples) in enumerate(zip(names[1:], others, strict=True), 1):
+        computed = {name: welch(values, samples.get(name, ())) for name, values in first.items()}
+        intervals = {name: interval for name, interval in computed.items() if interval is not None}
+        rows: list[tuple[str | float, ...]] = [
+            (name, *(value / interval.first for value in (interval.difference, interval.low, interval.high)))
+            for name, interval in intervals.items()
+            if interval.first
         ]
         if rows:
-            title = f"difference from {names[0]}, %"
-            label = f"Intervals: {names[number]} against {names[0]}"
-            found.append(charts.differences(f"differences-{number}", label, rows, title, names[number]))
-        tables.append(
-            Table(
-                ("mean", names[0], names[number], "difference", f"{CONFIDENCE:.0%} interval", "samples"),
-                [_interval(name, one) for name, one in intervals.items()],
-            )
-        )
+            title, label = f"difference from {names[0]}, %", f"Intervals: {run} against {names[0]}"
+            drawn.append(charts.differences(f"differences-{number}", label, rows, title, run))
+        if intervals:
+            headings = ("mean", names[0], run, "difference", f"{CONFIDENCE:.0%} interval", "samples")
+            tables.append(Table(headings, [_interval(name, interval) for name, interval in intervals.items()]))
     if not tables:
         return None
     note = (
         f"Seconds on the Lambda clock and MB; {CONFIDENCE:.0%} intervals of the difference of means (Welch). "
-        "Minibatches of one run are no repeated runs: what differs from run to run is not in the interval."
+        "Minibatches of one run are not repeated runs: the interval does not contain what differs from run to run."
     )
-    return Card(
-        "card-differences", "Differences and their intervals", tuple(found), tuple(tables), notes=(note,), wide=True
-    )
+    title = "Differences and their intervals"
+    return Card("card-differences", title, tuple(drawn), tuple(tables), notes=(note,), wide=True)
 
 
-def _interval(name: str, one: Interval) -> tuple[str | Cell, ...]:
-    span = f"{_signed(one.low)} … {_signed(one.high)}"
-    mood = "" if one.significant else "muted"
+def _interval(name: str, interval: Interval) -> tuple[str | Cell, ...]:
+    span = f"{_signed(interval.low)} … {_signed(interval.high)}"
+    mood = "" if interval.significant else "muted"
     return (
         name,
-        formats.significant(one.first),
-        formats.significant(one.second),
-        Cell(_signed(one.difference), formats.difference(one.difference / one.first if one.first else None)),
-        Cell(span, "" if one.significant else "zero is within", mood=mood),
-        f"{one.samples[0]:,} and {one.samples[1]:,}",
+        formats.significant(interval.first),
+        formats.significant(interval.second),
+        Cell(
+            _signed(interval.difference),
+            formats.difference(interval.difference / interval.first if interval.first else None),
+        ),
+        Cell(span, "" if interval.significant else "zero is within", mood=mood),
+        f"{interval.samples[0]:,} and {interval.samples[1]:,}",
     )
 
 
@@ -139,27 +140,27 @@ def _phases(documents: Sequence[Document], names: Sequence[str]) -> Card:
 
 
 def _bill(documents: Sequence[Document], names: Sequence[str], keys: Sequence[Key]) -> Card:
-    items = list(dict.fromkeys(line["item"] for document in documents for line in document["cost"]["lines"]))
-    amounts = {
-        (item, name): sum(
-            (Decimal(line["amount"]) for line in document["cost"]["lines"] if line["item"] == item), Decimal(0)
-        )
-        for item in items
-        for name, document in zip(names, documents, strict=True)
-    }
-    shown = [item for item in items if any(amounts[item, name] for name in names)]
-    rows = [(scales.short_line(item), name, float(amounts[item, name])) for item in shown for name in names]
+    amounts: dict[str, dict[str, Decimal]] = {}
+    for name, document in zip(names, documents, strict=True):
+        for line in document["cost"]["lines"]:
+            by_run = amounts.setdefault(line["item"], dict.fromkeys(names, Decimal(0)))
+            by_run[name] += Decimal(line["amount"])
+    rows = [
+        (scales.short_line(item), name, float(amount))
+        for item, by_run in amounts.items()
+        for name, amount in by_run.items()
+        if any(by_run.values())
+    ]
     chart = charts.grouped_bars("bill", "Bars: USD of each line, per run", rows, keys, "amount, USD", axis_format="~g")
     table = Table(
         ("line, USD", *names),
-        [(item, *(f"{amounts[item, name]:.8f}" for name in names)) for item in items],
+        [(item, *(f"{amount:.8f}" for amount in by_run.values())) for item, by_run in amounts.items()],
         ("total", *(f"{Decimal(document['cost']['total']):.8f}" for document in documents)),
     )
     return Card("card-bill", "Cost by line", (chart,) if rows else (), (table,))
 
 
-def _learning(documents: Sequence[Document], keys: Sequence[Key]) -> list[Card]:
-    found = []
+def _learning(documents: Sequence[Document], keys: Sequence[Key]) -> Iterator[Card]:
     for name, title, percent in (("loss", "training loss, nats", False), ("accuracy", "test accuracy, %", True)):
         rows = [
             (key.label, number, value)
@@ -167,11 +168,9 @@ def _learning(documents: Sequence[Document], keys: Sequence[Key]) -> list[Card]:
             for number, value in enumerate(document[name], 1)
         ]
         if rows:
-            chart = charts.lines(
-                name, f"Lines: {title} per epoch, per run", rows, keys, ("epoch", title), percent=percent
-            )
-            found.append(Card(f"card-{name}", title.partition(",")[0].capitalize(), (chart,)))
-    return found
+            label = f"Lines: {title} per epoch, per run"
+            chart = charts.lines(name, label, rows, keys, ("epoch", title), percent=percent)
+            yield Card(f"card-{name}", title.partition(",")[0].capitalize(), (chart,))
 
 
 def _memory(documents: Sequence[Document], names: Sequence[str]) -> Card:
@@ -190,9 +189,17 @@ def _memory(documents: Sequence[Document], names: Sequence[str]) -> Card:
 
 
 def _conditions(documents: Sequence[Document], names: Sequence[str]) -> Card | None:
-    """What the plans differ in, and the parts of the stack."""
-    plans = [{**document["plan"], **document["plan"].get("options", {}), **document["stack"]} for document in documents]
-    keys = dict.fromkeys(key for plan in plans for key in plan if key not in ("run", "options"))
+    """Return what the plans differ in, and the parts of the stack."""
+    plans = [
+        {
+            "prices": Plan.prices,
+            **document["plan"],
+            **chosen_options(document["architecture"], document["plan"].get("options", {})),
+            **document["stack"],
+        }
+        for document in documents
+    ]
+    keys = dict.fromkeys(key for plan in plans for key in plan if key not in ("schema", "run", "options"))
     differing = [key for key in keys if len({str(plan.get(key)) for plan in plans}) > 1]
     rows = [(key.replace("_", " "), *(str(plan.get(key, "–")) for plan in plans)) for key in differing]
     words = frozenset(range(len(names) + 1))
@@ -200,40 +207,35 @@ def _conditions(documents: Sequence[Document], names: Sequence[str]) -> Card | N
 
 
 def _headline(documents: Sequence[Document]) -> tuple[Figure, ...]:
-    found = []
-    for title in ("cost, USD", "first to last, s", "billed time, s", "peak memory, MB", "bytes to stores, MB"):
-        value, text = next((value, text) for name, value, text in FIGURES if name == title)
-        first, second = (value(document) for document in documents)
+    figures, values = [], dict(FIGURES)
+    for title in (
+        "cost, USD",
+        "first to last, s",
+        "billed time, s",
+        "peak memory, MB",
+        "bytes to stores, MB",
+        ACCURACY,
+    ):
+        first, second = map(values[title], documents)
         if first is None or second is None:
             continue
         basis = "exact" if title.startswith("bytes") else "measured"
         name, _, unit = title.partition(", ")
-        note = f"{text(first)} → {text(second)} {unit}"
-        found.append(Figure(name, formats.difference(_relative(first, second)), basis, note))
-    first, second = (document["accuracy"][-1] if document["accuracy"] else None for document in documents)
-    if first is not None and second is not None:
-        points = f"{100 * (second - first):+.2f} points"
-        found.append(Figure("test accuracy", points, "measured", f"{formats.share(first)} → {formats.share(second)}"))
-    return tuple(found)
+        change = formats.difference(_relative(first, second))
+        if title == ACCURACY:
+            change = f"{100 * (second - first):+.2f} points"
+        figures.append(Figure(name, change, basis, f"{_text(title, first)} → {_text(title, second)} {unit}".rstrip()))
+    return tuple(figures)
 
 
-def _warnings(documents: Sequence[Document], names: Sequence[str]) -> list[Caution]:
-    found = []
+def _warnings(documents: Sequence[Document], names: Sequence[str]) -> Iterator[Caution]:
     for name, document in zip(names, documents, strict=True):
         if document["status"] != "done":
-            found.append(Caution(f"{name} has {document['status']}.", "bad"))
+            yield Caution(f"{name} has {document['status']}.", "bad")
         if document["host"]["oversubscribed"]:
-            found.append(Caution(f"{name} was oversubscribed: its waits are this host's, not Lambda's."))
+            yield Caution(f"{name} was oversubscribed: its waits are this host's, not Lambda's.")
         if document.get("instances"):
-            found.append(
-                Caution(f"{name} ran on instances: its times are wall time, {', '.join(document['cost']['notes'])}.")
-            )
-    return found
-
-
-def _modelled_cost(document: Document) -> float | None:
-    cost = (document.get("modelled") or {}).get("cost")
-    return float(cost["total"]) if cost else None
+            yield Caution(f"{name} ran on instances: its times are wall time, {', '.join(document['cost']['notes'])}.")
 
 
 def _relative(first: float | None, second: float | None) -> float | None:

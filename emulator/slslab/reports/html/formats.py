@@ -8,12 +8,12 @@ MISSING = "–"
 
 
 def integer(value: int | None) -> str:
-    """With separators of thousands."""
+    """Return a whole number with separators of thousands."""
     return MISSING if value is None else f"{value:,}"
 
 
 def significant(value: float | None, digits: int = 4) -> str:
-    """A number with so many significant digits at least, its integral digits always, and never an exponent."""
+    """Return a number with at least so many significant digits, all integral digits, and never an exponent."""
     if value is None:
         return MISSING
     if isinstance(value, int) or value == 0:
@@ -23,17 +23,17 @@ def significant(value: float | None, digits: int = 4) -> str:
 
 
 def seconds(value: float | None) -> str:
-    """Seconds, with as many decimals as are of use."""
+    """Return seconds, with as many decimals as are useful."""
     return MISSING if value is None else f"{significant(value)} s"
 
 
 def megabytes(value: float | None) -> str:
-    """A memory size."""
+    """Return a memory size."""
     return MISSING if value is None else f"{value:,.0f} MB"
 
 
 def size(value: int | None) -> str:
-    """Bytes with the prefix that leaves one to three integral digits."""
+    """Return bytes with the prefix that leaves one to three integral digits."""
     if value is None:
         return MISSING
     scaled, power = float(value), 0
@@ -43,15 +43,15 @@ def size(value: int | None) -> str:
 
 
 def money(amount: str | Decimal) -> str:
-    """An amount with four significant digits, without an exponent."""
+    """Return an amount with four significant digits, without an exponent."""
     return significant(float(amount))
 
 
 def share(value: float | None) -> str:
-    """A part of one as per cent."""
+    """Return a part of one as a percentage."""
     return MISSING if value is None else f"{value:.2%}".replace("%", " %")
 
 
 def difference(value: float | None) -> str:
-    """A relative difference as signed per cent."""
+    """Return a relative difference as a signed percentage."""
     return MISSING if value is None else f"{value:+.1%}".replace("%", " %")

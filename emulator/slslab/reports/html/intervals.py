@@ -1,4 +1,4 @@
-"""Differences of means with their confidence intervals, and the samples that runs give."""
+"""Differences of means with their confidence intervals, and the samples of runs."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -7,7 +7,7 @@ from statistics import fmean
 from typing import Any
 from warnings import catch_warnings, simplefilter
 
-from slslab.metrics import BESIDE
+from slslab.trace.metrics import BESIDE
 
 CONFIDENCE = 0.95
 STEP_PHASES = ("fetch", "compute", "synchronise", "update", "wait")
@@ -26,44 +26,44 @@ class Interval:
 
     @property
     def significant(self) -> bool:
-        """Whether zero is outside."""
+        """Return whether zero is outside the interval."""
         return self.low > 0 or self.high < 0
 
 
 def welch(first: Sequence[float], second: Sequence[float], confidence: float = CONFIDENCE) -> Interval | None:
-    """Welch's interval of the difference of means, for samples of unequal variance.
+    """Return Welch's interval of the difference of means, for samples of unequal variance.
 
-    None if a sample has less than two values, or if neither varies: then nothing is known of their spread.
+    None if a sample has fewer than two values, or if neither varies: then their spread is not known.
     """
     if min(len(first), len(second)) < 2 or (len(set(first)) == 1 and len(set(second)) == 1):
         return None
     from scipy.stats import ttest_ind
 
     with catch_warnings():
-        # Where one of the samples does not vary, its variance is zero, and scipy says that it may be inexact.
+        # If one of the samples does not vary, scipy warns that its zero variance may be inexact.
         simplefilter("ignore", RuntimeWarning)
-        found = ttest_ind(second, first, equal_var=False).confidence_interval(confidence)
+        interval = ttest_ind(second, first, equal_var=False).confidence_interval(confidence)
     means = fmean(first), fmean(second)
-    return Interval(*means, (len(first), len(second)), means[1] - means[0], float(found.low), float(found.high))
+    return Interval(*means, (len(first), len(second)), means[1] - means[0], float(interval.low), float(interval.high))
 
 
 def step_samples(events: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
-    """Seconds on the Lambda clock of each phase, and of all of them, a sample per worker and minibatch."""
+    """Return seconds on the Lambda clock of each phase, and of all of them, a sample per worker and minibatch."""
     seconds: dict[tuple[int, int, int], dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for event in events:
         if event["worker"] >= 0 and event["step"] >= 0 and event["op"] not in BESIDE:
             taken = (event["end_ns"] - event["start_ns"] - event["host_delay_ns"]) / 1e9
             seconds[event["worker"], event["epoch"], event["step"]][event["phase"]] += taken
     steps = list(seconds.values())
-    found = {phase: [step.get(phase, 0.0) for step in steps] for phase in STEP_PHASES}
-    found = {phase: values for phase, values in found.items() if any(values)}
+    samples = {phase: [step.get(phase, 0.0) for step in steps] for phase in STEP_PHASES}
+    samples = {phase: values for phase, values in samples.items() if any(values)}
     if steps:
-        found["whole step"] = [sum(step.values()) for step in steps]
-    return found
+        samples["whole step"] = [sum(step.values()) for step in steps]
+    return samples
 
 
 def worker_samples(document: Mapping[str, Any]) -> dict[str, list[float]]:
-    """Figures of a run's document that there is one of for each worker."""
+    """Return figures of a run's document that each worker has."""
     per_worker = [worker for worker in document.get("per_worker", ()) if worker["worker"] >= 0]
     return {
         "billed time a worker, s": [worker["billed_seconds"] for worker in per_worker],

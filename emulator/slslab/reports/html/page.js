@@ -1,5 +1,5 @@
 "use strict";
-// Draws the charts of this file; in a page that is served while a run goes on, fetches what has changed.
+// Draws the charts of this file; in a page that is served during a run, fetches what has changed.
 (() => {
   const root = document.documentElement;
   const font = getComputedStyle(document.body).fontFamily;
@@ -67,7 +67,7 @@
     await Promise.all(stale.map(draw));
   }
 
-  // The server tells when the run has changed; of changes while one is being shown, the last is shown next.
+  // The server reports when the run has changed; of changes while one is being shown, the last is shown next.
   function follow() {
     const source = new EventSource(root.dataset.events);
     let stale = false;
@@ -82,7 +82,7 @@
         try {
           await refresh();
         } catch {
-          // The server is gone, or not there at the moment: what is shown stays.
+          // The server has exited, or cannot be reached at the moment: what is shown stays.
         }
       }
       busy = false;

@@ -9,7 +9,7 @@ Document = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Key:
-    """An entry of a legend; `colour` is one of those that page.css names."""
+    """An entry of a legend; `colour` is one that page.css names."""
 
     label: str
     colour: str
@@ -20,8 +20,8 @@ class Chart:
     """A Vega-Lite specification and its data.
 
     `data` has columns and rows by the name that the specification gives the data. `label` says in words what is drawn,
-    for those who do not see it; `name` stands above. The id is the same for every run, so that a page can be brought up
-    to date."""
+    for readers who cannot see it; `name` is the heading. The id is the same for every run, so that a page can be kept
+    up to date."""
 
     id: str
     label: str
@@ -61,15 +61,15 @@ class Table:
     total: Sequence[str | Cell] = ()
     caption: str = ""
     words: frozenset[int] = frozenset({0})
-    # Beneath a chart of the same numbers, shown on demand.
+    # Folded tables stand below a chart of the same numbers and are shown on demand.
     folded: bool = False
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A number that stands for the whole, with how it is known (measured, modelled, exact ...).
+    """A number that stands for the whole, with its basis (measured, modelled, exact ...).
 
-    `other` is the same figure known in another way, with that way."""
+    `other` is the same figure on another basis, with that basis."""
 
     title: str
     value: str
@@ -94,7 +94,7 @@ class Card:
 
 @dataclass(frozen=True)
 class Caution:
-    """What must be known before a number is believed."""
+    """What a reader must know before believing a number."""
 
     text: str
     mood: str = "warn"
@@ -115,8 +115,7 @@ class Page:
 
 @dataclass(frozen=True)
 class Live:
-    """A page that is brought up to date: where its content is fetched from, and where server-sent events tell of
-    changes."""
+    """A page that is kept up to date: the addresses of its content, and of the server-sent events of changes."""
 
     url: str
     events: str

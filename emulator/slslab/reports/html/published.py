@@ -1,14 +1,14 @@
 """What papers published of a run's architecture and model, beside the run."""
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 
-from slslab.papers import Paper, Row, load_paper, paper_names
-from slslab.papers import Table as PaperTable
+from slslab.papers.paper import Paper, Row, load_paper, paper_names
+from slslab.papers.paper import Table as PaperTable
 from slslab.reports.html import formats
 from slslab.reports.html.parts import Card, Document, Table
+from slslab.reports.summaries import handler_seconds
 
 # What Table 2 of barrak-2025 calls its columns, in words.
 COLUMNS = {
@@ -19,7 +19,7 @@ COLUMNS = {
     "worker_cost": "duration's cost of a worker, an epoch",
     "total_cost": "duration's cost, an epoch",
 }
-# Conditions that a published row and a run have in common, or not.
+# Conditions in which a published row and a run may differ.
 CONDITIONS = {"dataset": "data set", "workers": "workers", "batches": "minibatches", "batch_size": "images a minibatch"}
 
 
@@ -33,17 +33,19 @@ class Match:
 
 
 def find_published(document: Document) -> list[Match]:
-    """Rows with numbers, of any paper's tables, that have this run's architecture and model among their inputs."""
-    wanted = {name: _plain(document.get(name)) for name in ("architecture", "model")}
+    """Return rows with numbers, of any paper's tables, whose inputs have this run's architecture and model."""
+    names = ("architecture", "model")
     return [
         Match(paper, table, row)
-        for paper, table, row in _rows()
-        if row.published and all(_plain(table.inputs_of(row).get(name)) == value for name, value in wanted.items())
+        for paper in map(load_paper, paper_names())
+        for table in paper.tables.values()
+        for row in table.rows
+        if row.published and all(_plain(table.inputs_of(row).get(name)) == _plain(document.get(name)) for name in names)
     ]
 
 
 def published_card(document: Document) -> Card | None:
-    """Published rows beside the run's own figures, and the conditions in which they differ."""
+    """Return published rows beside the run's own figures, and the conditions in which they differ."""
     if not document.get("cost") or not document.get("per_worker"):
         return None
     ours = own_figures(document)
@@ -68,36 +70,35 @@ def published_card(document: Document) -> Card | None:
 
 
 def own_figures(document: Document) -> dict[str, tuple[float | None, float | None]]:
-    """The run's own figures in the columns of Table 2, measured and modelled; means over workers, epochs, minibatches.
+    """Return the run's own figures in the columns of Table 2, measured and modelled; means over workers, epochs,
+    minibatches.
 
-    Times are those of handlers, without init; of costs the duration's line alone, as the table has it. All functions of
-    a worker count, where an architecture has several."""
+    Times are those of handlers, without init; costs are the duration's line only, as in the table. If an architecture
+    has several functions, all functions of a worker count."""
     workers, batches = document["workers"], document["batches"]
     epochs = document.get("epochs_trained") or document["epochs"]
-    lasted = sum(sum(one["phases"].values()) - one["phases"]["init"] for one in document["per_worker"])
-    seconds: list[float | None] = [lasted, None]
-    costs: list[float | None] = [_duration(document["cost"]), None]
+    seconds: tuple[float, float | None] = sum(map(handler_seconds, document["per_worker"])), None
+    costs: tuple[float, float | None] = _duration(document["cost"]), None
     modelled = document.get("modelled") or {}
     if modelled.get("status") == "modelled":
-        seconds[1] = sum(one["seconds"] for one in modelled["per_worker"])
-        costs[1] = _duration(modelled["cost"])
+        seconds = seconds[0], sum(worker["seconds"] for worker in modelled["per_worker"])
+        costs = costs[0], _duration(modelled["cost"])
 
-    def each(values: list[float | None], number: int) -> tuple[float | None, float | None]:
-        first, second = (None if value is None else value / number for value in values)
-        return first, second
+    def mean(values: tuple[float, float | None], number: int) -> tuple[float, float | None]:
+        return values[0] / number, None if values[1] is None else values[1] / number
 
     return {
-        "function_seconds": each(seconds, workers * epochs * batches),
-        "epoch_seconds": each(seconds, workers * epochs),
+        "function_seconds": mean(seconds, workers * epochs * batches),
+        "epoch_seconds": mean(seconds, workers * epochs),
         "memory_mb": (document["peak_memory_mb"], None),
-        "function_cost": each(costs, workers * epochs * batches),
-        "worker_cost": each(costs, workers * epochs),
-        "total_cost": each(costs, epochs),
+        "function_cost": mean(costs, workers * epochs * batches),
+        "worker_cost": mean(costs, workers * epochs),
+        "total_cost": mean(costs, epochs),
     }
 
 
 def _duration(cost: Document) -> float:
-    """USD of what computes: the duration of functions, or else instances."""
+    """Return the USD of what computes: the duration of functions, or else instances."""
     for computes in ("Lambda duration", "Host "):
         amounts = [Decimal(line["amount"]) for line in cost["lines"] if line["item"].startswith(computes)]
         if amounts:
@@ -114,14 +115,6 @@ def _differing(match: Match, document: Document) -> list[str]:
     ]
 
 
-def _rows() -> Iterator[tuple[Paper, PaperTable, Row]]:
-    for name in paper_names():
-        paper = load_paper(name)
-        for table in paper.tables.values():
-            for row in table.rows:
-                yield paper, table, row
-
-
 def _plain(name: object) -> str:
-    """A name as it is written in all papers alike: ResNet-18 is resnet18."""
+    """Return a name in the one spelling that all papers share: ResNet-18 is resnet18."""
     return re.sub(r"[^a-z0-9]", "", str(name or "").lower())

@@ -1,6 +1,5 @@
 """What the page of a run shows, out of its document, its trace and its metered invocations."""
 
-from slslab.metrics import OVERSUBSCRIBED, Records, Rows
 from slslab.reports.html import formats
 from slslab.reports.html.measures import (
     bill_card,
@@ -14,6 +13,8 @@ from slslab.reports.html.parts import Card, Caution, Document, Figure, Page
 from slslab.reports.html.present import present_card
 from slslab.reports.html.published import published_card
 from slslab.reports.html.traces import communication_card, timeline_card, traffic_card
+from slslab.trace.metrics import OVERSUBSCRIBED, Records, Rows
+from slslab_workers.architecture import chosen_options
 
 # As papers write them.
 NAMES = {
@@ -24,7 +25,7 @@ NAMES = {
 
 
 def describe_run(document: Document, events: Rows | None, invocations: Records) -> Page:
-    """The page of a run; what the document does not have yet is left out."""
+    """Return the page of a run, without what the document does not have yet."""
     cards = (
         present_card(document),
         timeline_card(document, events, invocations),
@@ -52,40 +53,41 @@ def describe_run(document: Document, events: Rows | None, invocations: Records) 
 
 
 def title_of(document: Document) -> str:
-    """What was trained how, as papers write it."""
+    """Return what was trained how, as papers write it."""
     names = [NAMES.get(str(document.get(key)), str(document.get(key, "?"))) for key in ("architecture", "model")]
     return f"{names[0]}, {names[1]} on {document.get('dataset', '?')}"
 
 
 def _chips(document: Document) -> tuple[str, ...]:
     plan = {**document.get("plan", {}), **document}
-    found = []
-    for name, one, several in (
+    chips = []
+    for name, singular, plural in (
         ("workers", "worker", "workers"),
         ("batches", "minibatch an epoch", "minibatches an epoch"),
         ("epochs", "epoch", "epochs"),
     ):
         if name in plan:
-            found.append(f"{plan[name]:,} {one if plan[name] == 1 else several}")
+            chips.append(f"{plan[name]:,} {singular if plan[name] == 1 else plural}")
     if "batch_size" in plan:
-        found.append(f"{plan['batch_size']:,} images a minibatch")
+        chips.append(f"{plan['batch_size']:,} images a minibatch")
     if launched := document.get("instances"):
-        found.append(f"{launched[0]['type']}, on {document['device']}")
+        chips.append(f"{launched[0]['type']}, on {document['device']}")
     elif "memory_mb" in plan:
-        found.append(f"{plan['memory_mb']:,} MB")
+        chips.append(f"{plan['memory_mb']:,} MB")
     if "seed" in plan:
-        found.append(f"seed {plan['seed']}")
+        chips.append(f"seed {plan['seed']}")
     if plan.get("as_released"):
-        found.append("as released")
-    found += [f"{name}: {value}" for name, value in plan.get("options", {}).items()]
-    return tuple(found)
+        chips.append("as released")
+    options = chosen_options(plan.get("architecture", ""), plan.get("options", {}))
+    chips += [f"{name}: {value}" for name, value in options.items()]
+    return tuple(chips)
 
 
 def _warnings(document: Document, events: Rows | None) -> list[Caution]:
-    found = []
+    cautions = []
     if error := document.get("error"):
         hint = f" Hint: {error['hint']}" if error.get("hint") else ""
-        found.append(Caution(f"{error['type']}: {error['message']}{hint}", "bad"))
+        cautions.append(Caution(f"{error['type']}: {error['message']}{hint}", "bad"))
     host = document.get("host", {})
     if host.get("oversubscribed"):
         of = "instances" if document.get("instances") else "functions"
@@ -94,33 +96,33 @@ def _warnings(document: Document, events: Rows | None) -> list[Caution]:
             if document.get("instances")
             else "durations, on the Lambda clock, are without it, but waits for delayed peers are not corrected."
         )
-        found.append(
+        cautions.append(
             Caution(
                 f"Oversubscribed: this host held the {of} up for more than {OVERSUBSCRIBED:.0%} of their time "
                 f"({formats.seconds(host['delay_seconds'])} in all); {follows}"
             )
         )
     if host.get("cpu_share_enforced") is False:
-        found.append(Caution("This host could not enforce Lambda's CPU share."))
+        cautions.append(Caution("This host could not enforce Lambda's CPU share."))
     modelled = document.get("modelled") or {}
     if modelled.get("status", "modelled") != "modelled":
-        found.append(Caution(f"Not modelled. {modelled['reason']}"))
+        cautions.append(Caution(f"Not modelled. {modelled['reason']}"))
     if document.get("trace_torn"):
-        found.append(Caution("The trace breaks off in the middle of its last line; what followed is not in here."))
+        cautions.append(Caution("The trace breaks off in the middle of its last line; what followed is not in here."))
     if events is None and document["status"] != "running":
-        found.append(Caution("The trace could not be read: there is no timeline and no communication matrix."))
-    found += [Caution(f"{note[:1].upper()}{note[1:]}.") for note in document.get("cost", {}).get("notes", ())]
-    return found
+        cautions.append(Caution("The trace could not be read: there is no timeline and no communication matrix."))
+    cautions += [Caution(f"{note[:1].upper()}{note[1:]}.") for note in document.get("cost", {}).get("notes", ())]
+    return cautions
 
 
 def _figures(document: Document) -> tuple[Figure, ...]:
-    found = []
+    figures = []
     modelled = document.get("modelled") or {}
     if modelled.get("status") != "modelled":
         modelled = {}
 
     def measured(title: str, value: str, other: str | None, note: str = "") -> None:
-        found.append(Figure(title, value, "measured", note, (other, "modelled") if other else None))
+        figures.append(Figure(title, value, "measured", note, (other, "modelled") if other else None))
 
     if cost := document.get("cost"):
         theirs = formats.money(modelled["cost"]["total"]) if modelled else None
@@ -142,13 +144,15 @@ def _figures(document: Document) -> tuple[Figure, ...]:
     if loss := document.get("loss"):
         measured("training loss", formats.significant(loss[-1]), None)
     if moved := document.get("bytes"):
-        found.append(Figure("to stores", formats.size(moved["in"]), "exact", f"{formats.size(moved['out'])} from them"))
+        figures.append(
+            Figure("to stores", formats.size(moved["in"]), "exact", f"{formats.size(moved['out'])} from them")
+        )
     if document.get("invocations"):
         note = f"{document['cold_starts']:,} cold"
-        found.append(Figure("invocations", formats.integer(document["invocations"]), "exact", note))
+        figures.append(Figure("invocations", formats.integer(document["invocations"]), "exact", note))
     elif launched := document.get("instances"):
-        found.append(Figure("instances", str(len(launched)), "exact", f"on {document['device']}"))
-    return tuple(found)
+        figures.append(Figure("instances", str(len(launched)), "exact", f"on {document['device']}"))
+    return tuple(figures)
 
 
 def _host(document: Document) -> Card | None:
@@ -181,11 +185,11 @@ def _host(document: Document) -> Card | None:
                 f"a zip package's {formats.size(package['limit_bytes'])}",
             )
         )
-    own = [
+    spent = [
         f"{name.replace('_', ' ')} {formats.seconds(value)}" for name, value in (host["own_cpu_seconds"] or {}).items()
     ]
-    if own:
-        facts.append(("slslab's own CPU time", ", ".join(own)))
+    if spent:
+        facts.append(("slslab's own CPU time", ", ".join(spent)))
     return Card("card-host", "Host and what it enforced", facts=tuple(facts))
 
 

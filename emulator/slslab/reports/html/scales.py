@@ -2,13 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from slslab.metrics import PHASES
+import altair as alt
+
 from slslab.reports.html.parts import Key
-
-if TYPE_CHECKING:
-    import altair as alt
+from slslab.trace.metrics import PHASES
 
 PHASE_KEYS = tuple(Key(phase, phase) for phase in PHASES)
 DATA = "data"
@@ -16,22 +15,22 @@ SERIES = 8
 
 
 def short_line(item: str) -> str:
-    """A line of a bill as the name of a bar."""
+    """Return a line of a bill as the name of a bar."""
     return item.replace(", x86_64", "").replace("state transitions", "states")
 
 
 def series_keys(names: Sequence[str]) -> tuple[Key, ...]:
-    """A colour for each name; from the eighth on they share one."""
+    """Return a colour for each name; from the eighth on they share one."""
     return tuple(Key(name, str(min(number, SERIES))) for number, name in enumerate(names, 1))
 
 
 def basis_keys(*names: str) -> tuple[Key, ...]:
-    """The colours of how numbers are known."""
+    """Return the colours of how numbers are known."""
     return tuple(Key(name, name) for name in names)
 
 
-def specification(chart: "alt.TopLevelMixin") -> Mapping[str, Any]:
-    """A chart as a Vega-Lite document without what the page itself adds."""
+def specification(chart: alt.TopLevelMixin) -> Mapping[str, Any]:
+    """Return a chart as a Vega-Lite document without what the page itself adds."""
     document: dict[str, Any] = chart.to_dict()
     for name in ("$schema", "config"):
         document.pop(name, None)
@@ -39,41 +38,36 @@ def specification(chart: "alt.TopLevelMixin") -> Mapping[str, Any]:
 
 
 def step(bars: int, most: int = 26, least: int = 4) -> int:
-    """Pixels for each of so many bars: less where there are many."""
+    """Return the pixels for each of so many bars: fewer if there are many."""
     return max(least, min(most, 720 // max(1, bars)))
 
 
-def open_chart(height: Any) -> "alt.Chart":
-    import altair as alt
-
+def open_chart(height: Any) -> alt.Chart:
     return alt.Chart(alt.NamedData(name=DATA), width="container", height=height)
 
 
-def number_axis(**more: Any) -> "alt.Axis":
-    """A horizontal axis of numbers with about one tick per 90 pixels."""
-    import altair as alt
-
+def number_axis(**more: Any) -> alt.Axis:
+    """Return a horizontal axis of numbers with about one tick per 90 pixels."""
     return alt.Axis(tickCount=alt.ExprRef("max(3, round(width / 90))"), labelOverlap=True, **more)
 
 
 def title_lines(title: str) -> list[str]:
-    """The title of a horizontal axis on as many lines as it needs on a phone, the unit with the word before it."""
+    """Return the title of a horizontal axis on as many lines as it needs on a phone, the unit with the word before
+    it."""
     name, comma, unit = title.rpartition(", ")
     return wrap(f"{name},\N{NO-BREAK SPACE}{unit}" if comma else title, 24)
 
 
 def whole_ticks(first: float, last: float) -> list[int]:
-    """At most about ten whole numbers at equal distances, the first among them."""
+    """Return at most about ten whole numbers at equal distances, the first among them."""
     step = next(
         step for power in range(12) for step in (10**power, 2 * 10**power, 5 * 10**power) if last - first <= 10 * step
     )
     return list(range(int(first), int(last) + 1, step))
 
 
-def name_axis(sort: list[str] | None = None) -> "alt.Y":
-    """A vertical axis of names in the order of the data, those with a line break on two lines."""
-    import altair as alt
-
+def name_axis(sort: list[str] | None = None) -> alt.Y:
+    """Return a vertical axis of names in the order of the data, those with a line break on two lines."""
     lines = r"split(datum.label, '\n')"
     axis = alt.Axis(
         labelExpr=lines,
@@ -87,7 +81,5 @@ def name_axis(sort: list[str] | None = None) -> "alt.Y":
     return alt.Y("bar:N", title=None, sort=sort, axis=axis)
 
 
-def colour_scale(keys: Sequence[Key]) -> "alt.Scale":
-    import altair as alt
-
+def colour_scale(keys: Sequence[Key]) -> alt.Scale:
     return alt.Scale(domain=[key.label for key in keys], range=[f"var(--c-{key.colour})" for key in keys])

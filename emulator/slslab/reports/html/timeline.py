@@ -1,13 +1,13 @@
-"""What each worker did when, as bars: an invocation is a row of its own only where several of a worker ran at once."""
+"""What each worker did when, as bars: a worker has one row, or several if its invocations ran at once."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from slslab.metrics import BESIDE, PHASES
+from slslab.trace.metrics import BESIDE, PHASES
 
-# More bars than this no screen has pixels for, and no browser draws at once.
+# More bars than a screen has pixels for, or a browser draws at once.
 BARS = 4000
 ROWS = 64
 Event = Mapping[str, Any]
@@ -42,7 +42,7 @@ class Timeline:
 
 @dataclass(frozen=True)
 class _Span:
-    """An invocation, or an instance's life, with the events within."""
+    """An invocation or an instance, with its events."""
 
     worker: int
     function: str
@@ -54,7 +54,7 @@ class _Span:
 def build_timeline(
     events: Sequence[Event], invocations: Sequence[Event] = (), instances: Sequence[Event] = (), limit: int = BARS
 ) -> Timeline | None:
-    """The timeline of a trace, in wall time; None if no worker has done anything yet.
+    """Return the timeline of a trace, in wall time; None if no worker has done anything yet.
 
     Time of an invocation that no event names is a bar of `other`. If there are more than `limit` bars, neighbours of
     one phase become one bar where less than a 2,000th of the whole time is between them; if that is not enough, the
@@ -66,11 +66,11 @@ def build_timeline(
     rows = _rows(spans)
     shown = dict(list(rows.items())[:ROWS])
     start, end = min(span.start_ns for span in spans), max(span.end_ns for span in spans)
-    bars = [bar for name, own in shown.items() for span in own for bar in _bars(name, span)]
+    bars = [bar for name, group in shown.items() for span in group for bar in _bars(name, span)]
     counted, thinned = sum(bar.events for bar in bars), ""
     if len(bars) > limit:
         gap = (end - start) // 2000
-        bars = [bar for own in _by_row(bars) for bar in merge(own, gap)]
+        bars = [bar for group in _by_row(bars) for bar in merge(group, gap)]
         thinned = (
             f"{counted:,} events are drawn as {len(bars):,} bars: neighbours of one phase with less than "
             f"{_length(gap)} between them are one bar."
@@ -78,7 +78,7 @@ def build_timeline(
     if len(bars) > limit:
         kinds = len({bar.phase for bar in bars})
         width = -(-(end - start) * len(shown) * kinds // limit)
-        bars = [bar for own in _by_row(bars) for bar in apportion(own, start, width)]
+        bars = [bar for group in _by_row(bars) for bar in apportion(group, start, width)]
         thinned = (
             f"{counted:,} events are drawn as {len(bars):,} bars: the time is cut into intervals of {_length(width)}, "
             "in which each phase has one bar as long as its share, whatever the order of what happened."
@@ -87,7 +87,8 @@ def build_timeline(
 
 
 def merge(bars: Sequence[Bar], gap_ns: int) -> Iterator[Bar]:
-    """Bars of a row in order, of which neighbours of one phase and function are one if at most `gap_ns` is between.
+    """Yield the bars of a row in order, with neighbours of one phase and function merged if at most `gap_ns` is
+    between.
 
     What is between them is time of `other`, and so bars of `other` that short are left out there."""
     kept: list[Bar] = []
@@ -105,7 +106,7 @@ def merge(bars: Sequence[Bar], gap_ns: int) -> Iterator[Bar]:
 
 
 def apportion(bars: Sequence[Bar], start_ns: int, width_ns: int) -> Iterator[Bar]:
-    """Bars of a row for intervals of `width_ns`: each phase's as long as its share, in a row, idle time last."""
+    """Yield bars of a row for intervals of `width_ns`: each phase's as long as its share, in a row, idle time last."""
     shares: dict[int, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     events: dict[tuple[int, str], int] = defaultdict(int)
     functions: dict[int, set[str]] = defaultdict(set)
@@ -130,7 +131,8 @@ def _length(ns: int) -> str:
 
 
 def _spans(events: Sequence[Event], invocations: Sequence[Event], instances: Sequence[Event]) -> list[_Span]:
-    """What ran, by its beginning; an invocation without a metered record lasts from its first event to its last."""
+    """Return what ran, by its beginning; an invocation without a metered record lasts from its first event to its
+    last."""
     inside: dict[str, list[Event]] = defaultdict(list)
     starts: dict[str, Event] = {}
     for event in events:
@@ -139,28 +141,28 @@ def _spans(events: Sequence[Event], invocations: Sequence[Event], instances: Seq
         elif event["worker"] >= 0 and event["op"] not in BESIDE:
             inside[event["invocation"]].append(event)
     ran = {record["request_id"]: (record["start_ns"], record["end_ns"]) for record in invocations}
-    ran |= {one["id"]: (one["start_ns"], one["end_ns"]) for one in instances}
-    workers = {one["id"]: one["worker"] for one in instances}
+    ran |= {instance["id"]: (instance["start_ns"], instance["end_ns"]) for instance in instances}
+    workers = {instance["id"]: instance["worker"] for instance in instances}
     functions = {record["request_id"]: record["function"] for record in invocations}
-    found = []
+    spans = []
     for identifier in dict.fromkeys((*inside, *ran)):
-        own = inside[identifier]
-        own.sort(key=lambda event: (event["start_ns"], event["end_ns"]))
-        worker = own[0]["worker"] if own else workers.get(identifier, -1)
-        function = functions.get(identifier) or (own[0]["function"] if own else "")
+        members = inside[identifier]
+        members.sort(key=lambda event: (event["start_ns"], event["end_ns"]))
+        worker = members[0]["worker"] if members else workers.get(identifier, -1)
+        function = functions.get(identifier) or (members[0]["function"] if members else "")
         if identifier in ran:
             begin, end = ran[identifier]
         else:
-            begin, end = own[0]["start_ns"], max(event["end_ns"] for event in own)
+            begin, end = members[0]["start_ns"], max(event["end_ns"] for event in members)
         if begun := starts.get(identifier):
-            own.insert(0, begun)
+            members.insert(0, begun)
             begin = min(begin, begun["start_ns"])
-        found.append(_Span(worker, function, begin, end, own))
-    return sorted(found, key=lambda span: (span.worker, span.start_ns))
+        spans.append(_Span(worker, function, begin, end, members))
+    return sorted(spans, key=lambda span: (span.worker, span.start_ns))
 
 
 def _rows(spans: Sequence[_Span]) -> dict[str, list[_Span]]:
-    """The spans of each row; a worker has as many rows as it had invocations at once."""
+    """Return the spans of each row; a worker has as many rows as it had invocations at once."""
     free: dict[int, list[int]] = defaultdict(list)
     rows: dict[tuple[int, int], list[_Span]] = defaultdict(list)
     for span in spans:
@@ -168,7 +170,7 @@ def _rows(spans: Sequence[_Span]) -> dict[str, list[_Span]]:
         place = next((number for number, end in enumerate(ends) if end <= span.start_ns), len(ends))
         ends[place:] = [span.end_ns, *ends[place + 1 :]]
         rows[span.worker, place].append(span)
-    return {_name(worker, place): own for (worker, place), own in sorted(rows.items())}
+    return {_name(worker, place): members for (worker, place), members in sorted(rows.items())}
 
 
 def _name(worker: int, place: int) -> str:
@@ -177,7 +179,7 @@ def _name(worker: int, place: int) -> str:
 
 
 def _bars(row: str, span: _Span) -> Iterator[Bar]:
-    """A span's events as bars, and `other` for the time between them; what overlaps counts for what began first."""
+    """Yield a span's events as bars, and `other` for the time between them; overlaps count for what began first."""
     at = span.start_ns
     for event in span.events:
         start, end = max(at, event["start_ns"]), event["end_ns"]
@@ -194,7 +196,7 @@ def _bars(row: str, span: _Span) -> Iterator[Bar]:
 
 
 def _by_row(bars: Iterable[Bar]) -> list[list[Bar]]:
-    found: dict[str, list[Bar]] = defaultdict(list)
+    rows: dict[str, list[Bar]] = defaultdict(list)
     for bar in bars:
-        found[bar.row].append(bar)
-    return list(found.values())
+        rows[bar.row].append(bar)
+    return list(rows.values())

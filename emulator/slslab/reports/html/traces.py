@@ -1,98 +1,86 @@
-"""Cards of what a run's trace shows: the timeline, who sent bytes to whom, and messages."""
+"""Cards of what a run's trace shows: the timeline, bytes between workers, and messages."""
 
 from collections import defaultdict
 
-from slslab.metrics import Records, Rows
 from slslab.reports.html import charts, formats, scales
 from slslab.reports.html.communication import Communication, build_communication
 from slslab.reports.html.measures import short_name
 from slslab.reports.html.parts import Card, Cell, Document, Table
 from slslab.reports.html.timeline import build_timeline
+from slslab.reports.summaries import byte_rows, count_rows
+from slslab.trace.metrics import Records, Rows
 
 
 def timeline_card(document: Document, events: Rows | None, invocations: Records) -> Card | None:
-    """What each worker did when."""
-    found = build_timeline(events or (), invocations, document.get("instances") or ())
-    if found is None:
+    """Return what each worker did when."""
+    timeline = build_timeline(events or (), invocations, document.get("instances") or ())
+    if timeline is None:
         return None
-    hidden = f" {found.left_out:,} more rows are not drawn." if found.left_out else ""
-    caption = f"{found.thinned}{hidden} Drag to move, Shift and wheel to magnify, double click to go back.".strip()
+    hidden = f" {timeline.left_out:,} more rows are not drawn." if timeline.left_out else ""
+    caption = f"{timeline.thinned}{hidden} Drag to move, Shift and wheel to magnify, double click to reset.".strip()
     label = "Timeline: phases of each worker over wall time in seconds"
-    chart = charts.gantt("timeline", label, found, lambda name: short_name(name, str(document["run"])), caption)
+    chart = charts.gantt("timeline", label, timeline, lambda name: short_name(name, str(document["run"])), caption)
     return Card("card-timeline", "Timeline", (chart,), wide=True)
 
 
 def communication_card(document: Document, events: Rows | None) -> Card | None:
-    """Bytes between workers, by the causes of gets in the trace."""
+    """Return bytes between workers, by the causes of gets in the trace."""
     workers = document.get("workers") or document.get("plan", {}).get("workers")
-    found = build_communication(events, workers) if events and workers else None
-    if found is None or not found.transfers:
+    communication = build_communication(events, workers) if events and workers else None
+    if communication is None or not communication.transfers:
         return None
-    label = "Heat map: bytes that each worker (column) got of what each worker (row) had made"
+    label = "Heat map: bytes that each worker (column) received from each worker (row)"
     return Card(
         "card-communication",
         "Communication",
-        (charts.heat_map("communication", label, found, _by_store(found)),),
-        (_transfers(found),),
-        notes=(_about(found),),
+        (charts.heat_map("communication", label, communication, _by_store(communication)),),
+        (_transfers(communication),),
+        notes=(_about(communication),),
     )
 
 
-def _by_store(found: Communication) -> dict[tuple[str, str], str]:
+def _by_store(communication: Communication) -> dict[tuple[str, str], str]:
     texts: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for one in found.transfers:
-        texts[one.source, one.target].append(f"{one.store}: {formats.size(one.bytes)} in {one.messages:,}")
+    for transfer in communication.transfers:
+        texts[transfer.source, transfer.target].append(
+            f"{transfer.store}: {formats.size(transfer.bytes)} in {transfer.messages:,}"
+        )
     return {ends: "; ".join(parts) for ends, parts in texts.items()}
 
 
-def _transfers(found: Communication) -> Table:
+def _transfers(communication: Communication) -> Table:
     rows = [
         (
-            one.source,
-            one.target,
-            one.store,
-            f"{one.messages:,}",
-            Cell(formats.size(one.bytes), title=f"{one.bytes:,} B"),
+            *(transfer.source, transfer.target, transfer.store, f"{transfer.messages:,}"),
+            Cell(formats.size(transfer.bytes), title=f"{transfer.bytes:,} B"),
         )
-        for one in sorted(found.transfers, key=lambda one: -one.bytes)
+        for transfer in sorted(communication.transfers, key=lambda transfer: -transfer.bytes)
     ]
     return Table(("from", "to", "through", "gets", "bytes"), rows, words=frozenset({0, 1, 2}), folded=True)
 
 
-def _about(found: Communication) -> str:
-    stores = " and ".join(dict.fromkeys(one.store for one in found.transfers))
+def _about(communication: Communication) -> str:
+    stores = " and ".join(dict.fromkeys(transfer.store for transfer in communication.transfers))
     text = (
-        f"Bytes that were got, by who had made them; they went through the {stores}. The driver puts minibatches and "
-        "gets results. Colours are by the square root."
+        f"Bytes that were received, by who had made them; they went through the {stores}. The driver puts minibatches "
+        "and gets results. The colour scale is the square root."
     )
-    if found.unknown_bytes:
-        text += f" {formats.size(found.unknown_bytes)} more were got of what nothing in the trace made."
-    return f"{text} {found.grouped}".strip()
+    if communication.unknown_bytes:
+        text += f" {formats.size(communication.unknown_bytes)} more were received whose maker is not in the trace."
+    return f"{text} {communication.grouped}".strip()
 
 
 def traffic_card(document: Document) -> Card | None:
-    """Messages and bytes of the training protocol, and of everything beside it."""
-    counts = document.get("counts")
-    if counts is None:
+    """Return messages and bytes of the training protocol, and of its overheads."""
+    if document.get("counts") is None:
         return None
-    beside = document["overheads"]
     moved = [
-        (f"worker {one['worker']}", name, one["bytes"][way] / 1e6)
-        for one in document.get("per_worker", ())
-        if one["worker"] >= 0
+        (f"worker {worker['worker']}", name, worker["bytes"][way] / 1e6)
+        for worker in document.get("per_worker", ())
+        if worker["worker"] >= 0
         for way, name in (("in", "to stores"), ("out", "from stores"))
     ]
-    chart = charts.grouped_bars(
-        "traffic", "Bars: megabytes to and from stores, per worker", moved,
-        scales.series_keys(["to stores", "from stores"]), "bytes, MB",
-    )  # fmt: skip
-    rows = [
-        (operation, f"{counts.get(operation, 0):,}", f"{beside['counts'].get(operation, 0):,}")
-        for operation in sorted({*counts, *beside["counts"]})
-    ]
-    rows += [
-        (meaning, f"{document['bytes'][way]:,}", f"{beside['bytes'][way]:,}")
-        for way, meaning in (("in", "bytes to stores"), ("out", "bytes from stores"))
-    ]
-    table = Table(("operation", "protocol", "beside it"), rows)
+    keys, label = scales.series_keys(["to stores", "from stores"]), "Bars: megabytes to and from stores, per worker"
+    chart = charts.grouped_bars("traffic", label, moved, keys, "bytes, MB")
+    table = Table(("operation", "protocol", "overheads"), [*count_rows(document), *byte_rows(document)])
     return Card("card-traffic", "Messages and bytes", (chart,) if moved else (), (table,))

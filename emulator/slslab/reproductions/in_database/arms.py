@@ -1,11 +1,11 @@
 """Arms of a comparison: ways to average gradients and to update a model, naive in a client or inside the database.
 
-Arms take turns in alternating order, so that a busy machine weighs on all of them. After every turn each arm's result
+Arms take turns in alternating order, so that a busy machine affects all of them. After every turn each arm's result
 is compared with one computed here; in-database averages must have the bits of the sum in rank order."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
@@ -14,12 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from slslab.errors import RunError
-from slslab_workers.events import Tracer
-from slslab_workers.gradients import sum_in_rank_order
-from slslab_workers.tensors import TensorDatabase
+from slslab_workers.channels.events import Tracer
+from slslab_workers.channels.tensors import TensorDatabase
+from slslab_workers.training.aggregation import sum_in_rank_order
 
 Vector = npt.NDArray[np.float32]
-# What hears how far a stage has come: its name, done, of how much.
+# Receives the progress of a stage: its name, done, total.
 Report = Callable[[str, int, int], None]
 
 # Learning rate of the update (SPIRT's own).
@@ -37,6 +37,14 @@ class Moving:
     get_cpu_s: float = 0.0
     put_cpu_s: float = 0.0
 
+    @contextmanager
+    def timed(self, cpu: str) -> Iterator[None]:
+        """Add what the block takes to the seconds and to these CPU seconds."""
+        cpu_s, began = time.process_time(), time.perf_counter()
+        yield
+        self.seconds += time.perf_counter() - began
+        setattr(self, cpu, getattr(self, cpu) + time.process_time() - cpu_s)
+
 
 @dataclass(frozen=True)
 class Taken:
@@ -48,23 +56,23 @@ class Taken:
 
 
 class Arm(Protocol):
-    """Something that is timed; `exact` says whether it must sum to the same bits as `sum_in_rank_order`."""
+    """What is timed; `exact` says whether it must sum to the same bits as `sum_in_rank_order`."""
 
     moving: Moving
     exact: bool
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """Return its name."""
 
     def average(self) -> None:
-        """The mean of the gradients."""
+        """Compute the mean of the gradients."""
 
     def update(self) -> None:
-        """A step of SGD with the first gradient."""
+        """Compute a step of SGD with the first gradient."""
 
     def result(self) -> Vector | None:
-        """What came of it, None where nothing is computed."""
+        """Return the last result, None if nothing is computed."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +85,7 @@ class Vectors:
 
     @classmethod
     def random(cls, size: int, count: int) -> "Vectors":
-        """The same ones each time: standard normal, `count` gradients of `size` numbers."""
+        """Return the same vectors each time: standard normal, `count` gradients of `size` numbers."""
         import torch
 
         generator = np.random.default_rng(0)
@@ -94,7 +102,7 @@ class Vectors:
 
 
 def gradient_keys(count: int) -> tuple[str, ...]:
-    """The keys of so many gradients."""
+    """Return the keys of so many gradients."""
     return tuple(f"gradient:{number}" for number in range(count))
 
 
@@ -123,26 +131,21 @@ class Naive:
         self._put(np.subtract(parameters, change, out=change))
 
     def result(self) -> Vector:
-        """What the database has now."""
+        """Return what the database has now."""
         return self.get(RESULT)
 
     def _get(self, key: str) -> Vector:
-        cpu, began = time.process_time(), time.perf_counter()
-        vector = self.get(key)
-        self.moving.seconds += time.perf_counter() - began
-        self.moving.get_cpu_s += time.process_time() - cpu
-        return vector
+        with self.moving.timed("get_cpu_s"):
+            return self.get(key)
 
     def _put(self, vector: Vector) -> None:
-        cpu, began = time.process_time(), time.perf_counter()
-        self.put(RESULT, vector)
-        self.moving.seconds += time.perf_counter() - began
-        self.moving.put_cpu_s += time.process_time() - cpu
+        with self.moving.timed("put_cpu_s"):
+            self.put(RESULT, vector)
 
 
 @dataclass
 class InDatabase:
-    """The workers' client, which only says what the database shall compute."""
+    """The workers' client, which only names what the database computes."""
 
     name: str
     url: str
@@ -160,7 +163,7 @@ class InDatabase:
         self.client.execute("sgd", [PARAMETERS, self.keys[0]], [RESULT], "update", arguments=(RATE,))
 
     def result(self) -> Vector:
-        """What the database has now."""
+        """Return what the database has now."""
         return self.client.get(RESULT, "other")
 
     def put(self, key: str, vector: Vector) -> None:
@@ -169,13 +172,13 @@ class InDatabase:
 
 
 def stacked_mean(vectors: Iterator[Vector]) -> Vector:
-    """numpy's mean of them all, as in the paper's functions: it stacks them first."""
+    """Return numpy's mean of all vectors, as in the paper's functions: it stacks them first."""
     mean: Vector = np.mean(list(vectors), axis=0)
     return mean
 
 
 def running_mean(vectors: Iterator[Vector]) -> Vector:
-    """The mean as SPIRT's naive worker computes it: each is added to the first as it comes."""
+    """Return the mean as SPIRT's naive worker computes it: each vector is added to the first when it arrives."""
     total, count = next(vectors), 1
     for vector in vectors:
         total += vector
@@ -185,19 +188,19 @@ def running_mean(vectors: Iterator[Vector]) -> Vector:
 
 
 def body(vector: Vector) -> memoryview:
-    """A vector's own bytes."""
+    """Return a vector's own bytes."""
     return vector.data.cast("B")
 
 
 def thin(url: str) -> TensorDatabase:
-    """The workers' client without a trace."""
+    """Return the workers' client without a trace."""
     return TensorDatabase(url, Tracer(lambda _: None))
 
 
 def naive_arms(database: str, keys: Sequence[str], parts: ExitStack) -> list[Naive]:
-    """The naive arms on the tensor database: by AI.TENSORGET and AI.TENSORSET through redis-py with numpy's mean, and
-    through the workers' client, which receives into and sends from the arrays themselves and adds as it goes. `parts`
-    close their connections."""
+    """Return the naive arms on the tensor database: AI.TENSORGET and AI.TENSORSET through redis-py with numpy's mean,
+    and the workers' client, which receives into and sends from the arrays themselves and adds as it goes. `parts` close
+    their connections."""
     import redis
 
     connection: Any = parts.enter_context(redis.Redis.from_url(database))
@@ -223,30 +226,25 @@ def naive_arms(database: str, keys: Sequence[str], parts: ExitStack) -> list[Nai
 def take_turns(
     operation: str, arms: Sequence[Arm], expected: Vector, repeat: int, report: Report
 ) -> list[dict[str, Taken]]:
-    """`repeat` turns of all arms, what each took by its name; one more before them is not counted, for in it memory is
-    taken that later ones find. RunError for a wrong result."""
-    turns = []
+    """Return what each of `repeat` turns took by arm; one earlier turn, in which memory is first taken, is not counted.
+    RunError for a wrong result."""
+    turns: list[dict[str, Taken]] = []
     for index in range(repeat + 1):
-        turns.append(_turn(operation, arms if index % 2 == 0 else arms[::-1], expected))
+        turns.append({})
+        for arm in arms if index % 2 == 0 else arms[::-1]:
+            arm.moving = Moving()
+            cpu, began = time.process_time(), time.perf_counter()
+            getattr(arm, operation)()
+            turns[-1][arm.name] = Taken(time.perf_counter() - began, time.process_time() - cpu, arm.moving)
+            check(operation, arm, expected)
         report(operation, index, repeat)
     return turns[1:]
 
 
-def _turn(operation: str, arms: Iterable[Arm], expected: Vector) -> dict[str, Taken]:
-    taken = {}
-    for arm in arms:
-        arm.moving = Moving()
-        cpu, began = time.process_time(), time.perf_counter()
-        getattr(arm, operation)()
-        taken[arm.name] = Taken(time.perf_counter() - began, time.process_time() - cpu, arm.moving)
-        check(operation, arm, expected)
-    return taken
-
-
 def check(operation: str, arm: Arm, expected: Vector) -> None:
-    """RunError unless the arm's result is right."""
-    found = arm.result()
-    # A fused multiplication and addition may round an update otherwise.
+    """Raise RunError unless the arm's result is right."""
+    result = arm.result()
+    # A fused multiplication and addition may round an update differently.
     same = np.array_equal if operation == AVERAGE and arm.exact else np.allclose
-    if found is not None and not same(found, expected):
-        raise RunError(f"{arm.name}: the {operation} is wrong.", "its seconds mean nothing; look for the reason.")
+    if result is not None and not same(result, expected):
+        raise RunError(f"{arm.name}: the {operation} is wrong.", "do not use its seconds; look for the reason.")

@@ -1,15 +1,15 @@
-"""One operation of SPIRT without the database and with it: what was measured, what is modelled, what it is made of."""
+"""One operation of SPIRT without the database and with it: measured, modelled, and what these consist of."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from statistics import median
 
-from slslab.replay.profiles import Profile
-from slslab.reproductions.calls import Estimate
+from slslab.replay.profiles.profile import Profile
 from slslab.reproductions.in_database.arms import NAIVE
 from slslab.reproductions.in_database.measurements import IN_DATABASE, Measurements, Released, Samples, middle
 from slslab.reproductions.in_database.programs import Exchange, seconds
+from slslab.reproductions.minibatches import Estimate
 
 WITHOUT, WITH, RATIO = "without", "with", "ratio"
 RELEASED = "as released"
@@ -17,9 +17,9 @@ RELEASED = "as released"
 
 @dataclass(frozen=True)
 class Comparison:
-    """Both ways of one operation: seconds by column, `said` what they are made of, in words and in numbers (`parts`).
+    """Both ways of one operation: seconds by column, `said` what they consist of, in words, and in numbers (`parts`).
 
-    Measured is empty where the sizes of the model were too large for it."""
+    Measured is empty if the model was too large to measure."""
 
     exchange: Exchange
     variant: str
@@ -29,14 +29,14 @@ class Comparison:
     measured: Mapping[str, Estimate] = field(default_factory=dict)
 
     def reasons(self, published: Mapping[str, Decimal]) -> dict[str, str]:
-        """Why these seconds and their ratio are not the published ones: what these are made of, and what it would
-        take for the published."""
+        """Return why these seconds and their ratio are not the published ones: what ours consist of, and what the
+        published would need."""
         if not published:
             return {}
         without, inside = (float(published[name]) for name in (WITHOUT, WITH))
         ours = self.modelled[WITHOUT]
         if without > ours:
-            rest = f"{without - ours:.1f} s of the published {without:g} s are in none of these"
+            rest = f"{without - ours:.1f} s of the published {without:g} s are not explained by these"
         else:
             rest = f"that is {ours - without:.1f} s more than the published {without:g} s"
         needed = ours * inside / without
@@ -50,8 +50,8 @@ class Comparison:
 
 
 def compare_tensors(exchange: Exchange, samples: Mapping[str, Samples], profile: Profile) -> list[Comparison]:
-    """A naive client each, against the database's script, all on float32 tensors."""
-    found = []
+    """Return a comparison for each naive client with the database's script, all on float32 tensors."""
+    comparisons = []
     inside = samples[IN_DATABASE]
     script_s = median(inside.script_cpu_s)
     with_s, request_s = (seconds(exchange.in_database(cpu_s), profile) for cpu_s in (script_s, 0.0))
@@ -60,7 +60,7 @@ def compare_tensors(exchange: Exchange, samples: Mapping[str, Samples], profile:
         cpu_s = tuple(median(part) for part in (naive.get_cpu_s, naive.arithmetic_cpu_s, naive.put_cpu_s))
         without_s, moving_s = (seconds(exchange.naive(*spent), profile) for spent in (cpu_s, (0.0, 0.0, 0.0)))
         ratios = [outer / inner for outer, inner in zip(naive.seconds, inside.seconds, strict=True)]
-        found.append(
+        comparisons.append(
             Comparison(
                 exchange,
                 arm,
@@ -81,11 +81,12 @@ def compare_tensors(exchange: Exchange, samples: Mapping[str, Samples], profile:
                 {WITHOUT: middle(naive.seconds), WITH: middle(inside.seconds), RATIO: middle(ratios)},
             )
         )
-    return found
+    return comparisons
 
 
 def compare_released(exchange: Exchange, released: Released, profile: Profile) -> Comparison:
-    """A client that decodes all gradients, against Redis's Lua, on JSON texts; both put the mean back as a tensor.
+    """Return the comparison of a client that decodes all gradients with Redis's Lua, on JSON texts; both put the mean
+    back as a tensor.
 
     Bytes and CPU seconds are those of smaller gradients, by the number."""
     size = exchange.parameters
@@ -115,18 +116,20 @@ def compare_released(exchange: Exchange, released: Released, profile: Profile) -
     )
 
 
-def compare(found: Measurements, model: str, operation: str, memory_mb: int, profile: Profile) -> list[Comparison]:
-    """All comparisons of one operation and model; as released where that was measured."""
-    known = found.models[model]
-    exchange = Exchange(operation, known.parameters, found.gradients, memory_mb)
+def compare(
+    measurements: Measurements, model: str, operation: str, memory_mb: int, profile: Profile
+) -> list[Comparison]:
+    """Return all comparisons of one operation and model; as released only if that was measured."""
+    known = measurements.models[model]
+    exchange = Exchange(operation, known.parameters, measurements.gradients, memory_mb)
     comparisons = compare_tensors(exchange, known.operations[operation], profile)
-    if found.released is not None and exchange.averages:
-        comparisons.append(compare_released(exchange, found.released, profile))
+    if measurements.released is not None and exchange.averages:
+        comparisons.append(compare_released(exchange, measurements.released, profile))
     return comparisons
 
 
 def each(spent_s: float, count: int) -> str:
-    """Seconds by the number, in words."""
+    """Return the time per number, in words."""
     spent_ns = 1e9 * spent_s / count
     return f"{spent_ns:,.{0 if spent_ns >= 100 else 2}f} ns a number"
 

@@ -1,4 +1,4 @@
-"""Floors of the in-database comparison: what its arithmetic and its moving take at least on this host."""
+"""Floors of the in-database comparison: lower bounds of its arithmetic and its moving on this host."""
 
 import multiprocessing
 import signal
@@ -38,15 +38,15 @@ class Memory:
         self._pool.shutdown()
 
     def average(self) -> None:
-        """Every byte of the gradients read once."""
+        """Read every byte of the gradients once."""
         self._run(_mean_block)
 
     def update(self) -> None:
-        """Parameters and gradient read once."""
+        """Read parameters and gradient once."""
         self._run(_step_block)
 
     def result(self) -> Vector:
-        """What was computed last."""
+        """Return what was computed last."""
         return self._out
 
     def _run(self, work: Callable[[Sequence[torch.Tensor]], object]) -> None:
@@ -94,15 +94,15 @@ class Loopback:
         self._process.join()
 
     def average(self) -> None:
-        """As many vectors here as there are gradients, one back."""
+        """Receive as many vectors as there are gradients, and send one."""
         self._move(self._count)
 
     def update(self) -> None:
-        """Two vectors here, one back."""
+        """Receive two vectors, and send one."""
         self._move(2)
 
     def result(self) -> None:
-        """Nothing is computed."""
+        """Return nothing: nothing is computed."""
 
     def _move(self, count: int) -> None:
         self._socket.sendall(struct.pack("!I", count))
@@ -115,7 +115,7 @@ class Loopback:
 
 def _serve(listener: socket.socket, vectors: Sequence[Vector]) -> None:
     """Send as many vectors as one is asked for, receive one, say so; until the other end closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the other end's
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # handled by the other end
     buffer = memoryview(bytearray(vectors[0].nbytes))
     connection, _ = listener.accept()
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

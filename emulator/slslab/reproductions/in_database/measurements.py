@@ -1,6 +1,5 @@
-"""Measurements of SPIRT's operations, naive and in the database, as they are taken here and kept in a file."""
+"""Measurements of SPIRT's operations, naive and in the database, and their file."""
 
-import json
 import os
 import platform
 import shlex
@@ -16,10 +15,10 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from slslab.documents import check_schema, validate
 from slslab.errors import RequestError, RunError
-from slslab.reproductions import FOLDERS
-from slslab.reproductions.calls import Estimate
+from slslab.host.session import Session
+from slslab.reproductions import find_committed
+from slslab.reproductions.documents import read_entries
 from slslab.reproductions.in_database.arms import (
     NAIVE,
     OPERATIONS,
@@ -34,17 +33,17 @@ from slslab.reproductions.in_database.arms import (
     thin,
 )
 from slslab.reproductions.in_database.redis import installed_version, is_installed, plain_redis, time_json
-from slslab.session import Session
+from slslab.reproductions.minibatches import Estimate
+from slslab.reproductions.saving import write_texts
 from slslab.stack.tensors import EmbeddedTensorDatabases
-from slslab.trace import replacing
-from slslab_workers import models
+from slslab_workers.training import models
 
 SCHEMA = 1
 FILE = "measurements.json"
 IN_DATABASE = "in the database"
 ARMS = (*NAIVE, IN_DATABASE)
 REPEATS = {"sampled": 5, "full": 15}
-# As JSON a model's gradients take gigabytes, and each number the same time.
+# As JSON a model's gradients take gigabytes; each number takes the same time.
 JSON_NUMBERS = 100_000
 
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -74,15 +73,14 @@ class Model(_Entry):
     @model_validator(mode="after")
     def _complete(self) -> Self:
         for operation in OPERATIONS:
-            found = self.operations.get(operation, {})
-            if missing := [arm for arm in ARMS if arm not in found]:
+            samples = self.operations.get(operation, {})
+            if missing := [arm for arm in ARMS if arm not in samples]:
                 raise ValueError(f"there is no {operation} of {missing[0]}")
-            counts = {len(found[arm].seconds) for arm in ARMS} | {len(found[IN_DATABASE].script_cpu_s)}
-            for arm in NAIVE:
-                counts |= {len(part) for part in (found[arm].get_cpu_s, found[arm].arithmetic_cpu_s)}
-                counts.add(len(found[arm].put_cpu_s))
-            if len(counts) > 1:
-                raise ValueError(f"the arms of {operation} have not the same number of turns")
+            parts = [samples[IN_DATABASE].script_cpu_s, *(samples[arm].seconds for arm in ARMS)]
+            for naive in map(samples.__getitem__, NAIVE):
+                parts += [naive.get_cpu_s, naive.arithmetic_cpu_s, naive.put_cpu_s]
+            if len(set(map(len, parts))) > 1:
+                raise ValueError(f"the arms of {operation} differ in their numbers of turns")
         return self
 
 
@@ -99,22 +97,22 @@ class Released(_Entry):
 
     @property
     def text_bytes(self) -> float:
-        """Bytes of JSON for a number of a gradient."""
+        """Return bytes of JSON for a number of a gradient."""
         return sum(self.json_bytes) / len(self.json_bytes) / self.numbers
 
     @property
     def mean_text_bytes(self) -> float:
-        """Bytes of JSON for a number of the mean."""
+        """Return bytes of JSON for a number of the mean."""
         return self.mean_bytes / self.numbers
 
     @property
     def lua_s(self) -> float:
-        """CPU seconds of Lua for each number that is read."""
+        """Return CPU seconds of Lua for each number that is read."""
         return median(self.lua_cpu_s) / (self.numbers * len(self.json_bytes))
 
     @property
     def decode_s(self) -> float:
-        """CPU seconds of a client for each number that is read."""
+        """Return CPU seconds of a client for each number that is read."""
         return median(self.decode_cpu_s) / (self.numbers * len(self.json_bytes))
 
 
@@ -135,7 +133,7 @@ class Measurements(_Entry):
 
 
 def middle(samples: Sequence[float]) -> Estimate:
-    """The median, and the least and the greatest of several."""
+    """Return the median, with the minimum and the maximum of several."""
     if len(samples) == 1:
         return Estimate(samples[0], None, None, 1)
     return Estimate(median(samples), min(samples), max(samples), len(samples))
@@ -147,7 +145,7 @@ def measure(names: Sequence[str], count: int, repeat: int, report: Report) -> Me
     HostError if the embedded database does not start, RunError for a wrong result."""
     before = os.getloadavg()
     with Session() as session:
-        found = {name: _model(name, count, repeat, session.mark, report) for name in names}
+        by_model = {name: _model(name, count, repeat, session.mark, report) for name in names}
         released = None
         if is_installed():
             with plain_redis(session) as server:
@@ -160,7 +158,7 @@ def measure(names: Sequence[str], count: int, repeat: int, report: Report) -> Me
         versions=versions(),
         load={"before": before, "after": os.getloadavg()},
         gradients=count,
-        models=found,
+        models=by_model,
         released=released,
     )
 
@@ -178,43 +176,43 @@ def _model(name: str, count: int, repeat: int, mark: Mapping[str, str], report: 
         client = stack.enter_context(thin(url))
         inside = InDatabase(IN_DATABASE, url, keys, client)
         vectors.store(inside.put)
-        # The database has them now, and a naive arm needs the memory.
+        # The database has them now; a naive arm needs the memory.
         del vectors
         arms: list[Arm] = [*naive_arms(url, keys, stack), inside]
 
-        def told(operation: str, done: int, total: int) -> None:
+        def report_operation(operation: str, done: int, total: int) -> None:
             report(f"{name}, {operation}", done, total)
 
         for operation in OPERATIONS:
-            turns[operation] = take_turns(operation, arms, expected[operation], repeat, told)
+            turns[operation] = take_turns(operation, arms, expected[operation], repeat, report_operation)
     if len(events) != len(OPERATIONS) * (repeat + 1):
-        raise RunError("The database does not tell of every script.", "run it again.")
+        raise RunError("The database has not reported every script.", "run it again.")
     scripts = {
         operation: [event["cpu_ns"] / 1e9 for event in events[begin + 1 : begin + repeat + 1]]
         for operation, begin in zip(OPERATIONS, range(0, len(events), repeat + 1), strict=True)
     }
     samples = {
-        operation: {arm: _samples([turn[arm] for turn in found], arm, scripts[operation]) for arm in ARMS}
-        for operation, found in turns.items()
+        operation: {arm: _samples([turn[arm] for turn in taken], arm, scripts[operation]) for arm in ARMS}
+        for operation, taken in turns.items()
     }
     return Model(parameters=size, operations=samples)
 
 
 def _samples(taken: Sequence[Taken], arm: str, scripts: Sequence[float]) -> Samples:
-    seconds = tuple(one.seconds for one in taken)
+    seconds = tuple(turn.seconds for turn in taken)
     if arm == IN_DATABASE:
         return Samples(seconds=seconds, script_cpu_s=tuple(scripts))
-    moved = [one.moving for one in taken]
+    moved = [turn.moving for turn in taken]
     return Samples(
         seconds=seconds,
-        get_cpu_s=tuple(one.get_cpu_s for one in moved),
-        arithmetic_cpu_s=tuple(max(0.0, one.cpu_s - one.moving.get_cpu_s - one.moving.put_cpu_s) for one in taken),
-        put_cpu_s=tuple(one.put_cpu_s for one in moved),
+        get_cpu_s=tuple(turn.get_cpu_s for turn in moved),
+        arithmetic_cpu_s=tuple(max(0.0, turn.cpu_s - turn.moving.get_cpu_s - turn.moving.put_cpu_s) for turn in taken),
+        put_cpu_s=tuple(turn.put_cpu_s for turn in moved),
     )
 
 
 def host() -> dict[str, str | int]:
-    """This host, as far as figures depend on it."""
+    """Return what figures depend on of this host."""
     return {
         "machine": platform.machine(),
         "cores": len(os.sched_getaffinity(0)),
@@ -224,47 +222,28 @@ def host() -> dict[str, str | int]:
 
 
 def versions() -> dict[str, str]:
-    """What figures depend on; hiredis makes redis-py faster where it is installed."""
-    found = {name: version(name) for name in ("torch", "numpy", "redis")}
+    """Return the versions on which figures depend; hiredis makes redis-py faster if it is installed."""
+    installed = {name: version(name) for name in ("torch", "numpy", "redis")}
     try:
-        found["hiredis"] = version("hiredis")
+        installed["hiredis"] = version("hiredis")
     except PackageNotFoundError:
-        found["hiredis"] = "none"
-    return found
+        installed["hiredis"] = "none"
+    return installed
 
 
-def write(found: Measurements, directory: Path) -> Path:
+def write(measurements: Measurements, directory: Path) -> Path:
     """Write `measurements.json`; RequestError if it cannot be written."""
-    path = directory / FILE
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as file:
-            file.write((found.model_dump_json(by_alias=True, indent=1) + "\n").encode())
-    except OSError as error:
-        raise RequestError(f"{path} cannot be written: {error.strerror}.", "choose another --out.") from error
+    (path,) = write_texts(directory, {FILE: measurements.model_dump_json(by_alias=True, indent=1) + "\n"})
     return path
 
 
 def read(directory: Path) -> Measurements:
-    """The measurements in this directory; RequestError if there are none, or for the first entry that is wrong."""
-    path = directory / FILE
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise RequestError(
-            f"There are no measurements {str(path)!r}: {error.strerror}.", "take them with --fidelity sampled."
-        ) from error
-    except ValueError as error:
-        raise RequestError(f"{path} is not JSON: {error}.", "take the measurements again.") from error
-    if not isinstance(document, dict):
-        raise RequestError(f"{path} holds no measurements.", "take them with --fidelity sampled.")
-    check_schema(document, SCHEMA, path, "file of measurements", RequestError)
-    return validate(Measurements, document, path, "file of measurements", RequestError)
+    """Return the measurements in this directory; RequestError if there are none, or for the first wrong entry."""
+    hint = "take the measurements with --fidelity sampled."
+    return read_entries(directory / FILE, Measurements, SCHEMA, "file of measurements", RequestError, hint)
 
 
 def committed() -> Path:
-    """Where the project's own measurements are; RunError if there are none."""
-    found = next((folder / "in-database" for folder in FOLDERS if (folder / "in-database" / FILE).is_file()), None)
-    if found is None:
-        raise RunError("There are no measurements of in-database operations.", "take them with --fidelity sampled.")
-    return found
+    """Return where the project's own measurements are; RunError if there are none."""
+    hint = "take them with --fidelity sampled."
+    return find_committed(f"in-database/{FILE}", "measurements of in-database operations", hint).parent

@@ -1,14 +1,14 @@
 """SPIRT's averaging and update as small programs that the replay kernel plays: naive in a function, or by a script.
 
 Bytes and requests are those of the protocol; CPU seconds are given. One function whose environment is warm, against
-its worker's own database; what it takes before its first request and after its last one is no part of it."""
+its worker's own database; what it takes before its first request and after its last one is not included."""
 
 from dataclasses import dataclass
 
-from slslab.replay.environment import NS
-from slslab.replay.kernel import play
-from slslab.replay.profiles import Profile
-from slslab.replay.program import Program, Step, Track
+from slslab.replay.kernel.environment import NS
+from slslab.replay.kernel.kernel import play
+from slslab.replay.kernel.program import Program, Step, Track
+from slslab.replay.profiles.profile import Profile
 from slslab.reproductions.in_database.arms import AVERAGE, UPDATE
 
 FLOAT_BYTES = 4
@@ -27,27 +27,27 @@ class Exchange:
 
     @property
     def size(self) -> int:
-        """Bytes of a vector."""
+        """Return bytes of a vector."""
         return FLOAT_BYTES * self.parameters
 
     @property
     def numbers(self) -> int:
-        """How many numbers are read."""
+        """Return how many numbers are read."""
         return self.gets * self.parameters
 
     @property
     def averages(self) -> bool:
-        """Whether it is the averaging of gradients."""
+        """Return whether it is the averaging of gradients."""
         return self.operation == AVERAGE
 
     @property
     def gets(self) -> int:
-        """How many vectors a naive function fetches: all gradients, or parameters and a gradient."""
+        """Return how many vectors a naive function fetches: all gradients, or parameters and a gradient."""
         return self.count if self.averages else 2
 
     @property
     def moved(self) -> int:
-        """Bytes that a naive function fetches and puts back."""
+        """Return bytes that a naive function fetches and puts back."""
         return (self.gets + 1) * self.size
 
     def naive(self, get_cpu_s: float, arithmetic_cpu_s: float, put_cpu_s: float) -> Program:
@@ -60,7 +60,7 @@ class Exchange:
         return self._program((*gets, compute, put))
 
     def in_database(self, script_cpu_s: float) -> Program:
-        """One request for a script that takes so many CPU seconds on the database's host."""
+        """Return a request for a script that takes so many CPU seconds on the database's host."""
         script_ns = round(script_cpu_s * NS)
         return self._program((Step("tensor.script", PHASES[self.operation], requests=1, server_cpu_ns=script_ns),))
 
@@ -71,7 +71,7 @@ class Exchange:
         return self._program((*gets, *self._put_back(phase, decode_cpu_s)))
 
     def round_trip(self, script_s: float, mean_bytes: int, decode_cpu_s: float) -> Program:
-        """A script whose mean leaves the database as JSON, is decoded, and put back as a tensor."""
+        """Return a script whose mean leaves the database as JSON, is decoded, and put back as a tensor."""
         phase, script_ns = PHASES[self.operation], round(script_s * NS)
         script = Step("tensor.script", phase, requests=1, bytes=mean_bytes, server_cpu_ns=script_ns)
         return self._program((script, *self._put_back(phase, decode_cpu_s)))
@@ -86,6 +86,6 @@ class Exchange:
 
 
 def seconds(program: Program, profile: Profile) -> float:
-    """Modelled seconds from the first request to the end of the last step."""
+    """Return modelled seconds from the first request to the end of the last step."""
     timeline = play(program, profile)
     return (max(timeline.end) - min(timeline.begin)) / NS

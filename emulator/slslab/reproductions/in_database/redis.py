@@ -1,4 +1,4 @@
-"""A redis-server of one's own beside the embedded database: naive arms on strings, and SPIRT's released average."""
+"""A redis-server beside the embedded database: naive arms on strings, and SPIRT's released average."""
 
 import json
 import os
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from slslab.errors import HostError, RunError
+from slslab.host.session import Session
 from slslab.reproductions.in_database.arms import (
     AVERAGE,
     Naive,
@@ -24,32 +25,31 @@ from slslab.reproductions.in_database.arms import (
     stacked_mean,
     thin,
 )
-from slslab.session import Session
-from slslab_workers.scripts import LUA_AVERAGE
-from slslab_workers.tensors import TensorDatabase
+from slslab_workers.channels.scripts import LUA_AVERAGE
+from slslab_workers.channels.tensors import TensorDatabase
 
 PROGRAM = "redis-server"
 START_LIMIT_S = 30.0
 
 
 def is_installed() -> bool:
-    """Whether there is a redis-server on this host."""
+    """Return whether there is a redis-server on this host."""
     return shutil.which(PROGRAM) is not None
 
 
 def installed_version() -> str:
-    """The redis-server's version."""
-    said = subprocess.run([PROGRAM, "--version"], check=True, capture_output=True, text=True).stdout
-    return said.split("v=")[1].split()[0]
+    """Return the redis-server's version."""
+    output = subprocess.run([PROGRAM, "--version"], check=True, capture_output=True, text=True).stdout
+    return output.split("v=")[1].split()[0]
 
 
 @contextmanager
 def plain_redis(session: Session) -> Iterator[str]:
-    """The address of a redis-server of our own that keeps nothing on disk; HostError if it does not start."""
+    """Run a redis-server that keeps nothing on disk, and give its address; HostError if it does not start."""
     with socket.create_server(("127.0.0.1", 0)) as holder:
         port = holder.getsockname()[1]
     command = [PROGRAM, "--bind", "127.0.0.1", "--port", str(port), "--save", "", "--appendonly", "no"]
-    # Its title would be written over its environment, where the reaper looks for the mark.
+    # Its title would overwrite its environment, in which the reaper looks for the mark.
     command += ["--set-proc-title", "no"]
     with (session.home / "redis.log").open("wb") as log:
         process = subprocess.Popen(
@@ -60,8 +60,8 @@ def plain_redis(session: Session) -> Iterator[str]:
         with thin(f"redis://127.0.0.1:{port}") as client:
             while not client.ping():
                 if process.poll() is not None or time.monotonic() > deadline:
-                    said = (session.home / "redis.log").read_text()[-300:]
-                    raise HostError(f"redis-server did not start: {said}", "start it by hand and see.")
+                    output = (session.home / "redis.log").read_text()[-300:]
+                    raise HostError(f"redis-server did not start: {output}", "start it by hand and see.")
                 time.sleep(0.02)
         yield f"redis://127.0.0.1:{port}"
     finally:
@@ -70,7 +70,7 @@ def plain_redis(session: Session) -> Iterator[str]:
 
 
 def plain_arms(server: str, keys: Sequence[str], parts: ExitStack) -> list[Naive]:
-    """The naive arms on a plain Redis, with strings; `parts` close their connections."""
+    """Return the naive arms on a plain Redis, with strings; `parts` close their connections."""
     import redis
 
     strings: Any = parts.enter_context(redis.Redis.from_url(server))
@@ -106,8 +106,8 @@ class JsonTimes:
 
 
 def time_json(server: str, numbers: int, count: int, repeat: int) -> JsonTimes:
-    """Both ways to average a list of `count` gradients of so many numbers, each `repeat` times; RunError for a wrong
-    mean."""
+    """Return the times of both ways to average a list of `count` gradients of so many numbers, each `repeat` times;
+    RunError for a wrong mean."""
     vectors = Vectors.random(numbers, count)
     texts = [json.dumps(gradient.tolist()).encode() for gradient in vectors.gradients]
     script, decode, reply = [], [], b""
@@ -121,14 +121,14 @@ def time_json(server: str, numbers: int, count: int, repeat: int) -> JsonTimes:
             cpu = time.process_time()
             mean = stacked_mean(np.array(json.loads(text), np.float32) for text in texts)
             decode.append(time.process_time() - cpu)
-            for found in (np.array(json.loads(reply)), mean):
-                if not np.allclose(found, vectors.expected[AVERAGE], atol=1e-6):
+            for computed in (np.array(json.loads(reply)), mean):
+                if not np.allclose(computed, vectors.expected[AVERAGE], atol=1e-6):
                     raise RunError("The average of JSON texts is wrong.", "its seconds mean nothing.")
     return JsonTimes(tuple(map(len, texts)), len(reply), tuple(script), tuple(decode))
 
 
 def _server_cpu_s(client: TensorDatabase) -> float:
-    """CPU seconds that a Redis server has spent."""
+    """Return CPU seconds that a Redis server has spent."""
     lines = bytes(client.command("INFO", "cpu")).decode().splitlines()
     known = dict(line.split(":") for line in lines if ":" in line)
     return float(known["used_cpu_user"]) + float(known["used_cpu_sys"])

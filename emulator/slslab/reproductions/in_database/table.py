@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from slslab.papers import Paper
-from slslab.recomputing import Recomputed, percent, recompute
-from slslab.replay.profiles import Profile
-from slslab.reproductions.calls import Estimate
+from slslab.papers.paper import Paper
+from slslab.papers.recomputation import Recomputed, percent, recompute
+from slslab.replay.profiles.profile import Profile
 from slslab.reproductions.documents import Cell, ReproducedRow, head
 from slslab.reproductions.in_database.arms import AVERAGE, OPERATIONS, UPDATE
 from slslab.reproductions.in_database.comparisons import RATIO, RELEASED, WITH, WITHOUT, Comparison, compare
 from slslab.reproductions.in_database.measurements import IN_DATABASE, Measurements
 from slslab.reproductions.in_database.programs import FLOAT_BYTES
+from slslab.reproductions.minibatches import Estimate
 from slslab.reproductions.table2 import NAMES
 
 NAME, TABLE = "in-database", "optimizations"
@@ -39,37 +39,39 @@ class RatioCell(Cell):
 
     @property
     def difference(self) -> float | None:
-        """Ours over the recomputed one, less 1."""
-        printed = next((one.value for one in self.recomputed if one.value), None)
+        """Return our ratio over the recomputed one, less 1."""
+        printed = next((way.value for way in self.recomputed if way.value), None)
         ours = self.modelled or self.measured
         return None if printed is None or ours is None else ours.value / float(printed) - 1
 
 
-def build(paper: Paper, found: Measurements, models: Sequence[str], profile: Profile, fidelity: str) -> dict[str, Any]:
-    """The document of these models' rows; those that were not measured are left out."""
+def build(
+    paper: Paper, measurements: Measurements, models: Sequence[str], profile: Profile, fidelity: str
+) -> dict[str, Any]:
+    """Return the document of these models' rows, without those that were not measured."""
     table = paper.table(TABLE)
     again = dict(zip((row.name for row in table.rows), recompute(paper, TABLE), strict=True))
     rows = []
     for operation in OPERATIONS:
         printed = paper.row(TABLE, ROWS[operation])
         for model in models:
-            if model not in found.models:
+            if model not in measurements.models:
                 continue
             memory_mb = int(paper.row("table2", "SPIRT", NAMES[model]).published["memory_mb"])
             mine = NAMES[model] == table.inputs_of(printed).get("model")
             published, cells = (printed.published, again[printed.name]) if mine else ({}, ())
-            for one in compare(found, model, operation, memory_mb, profile):
-                rows.append(_row(one, NAMES[model], published, cells))
+            for comparison in compare(measurements, model, operation, memory_mb, profile):
+                rows.append(_row(comparison, NAMES[model], published, cells))
     return {
         **head(NAME, fidelity, paper, table),
         "profile": {"name": profile.name, "date": profile.date.isoformat(), "description": profile.description},
-        "measurements": found.model_dump(mode="json", by_alias=True, exclude={"models"}),
-        "columns": [dict(zip(("name", "title", "unit", "digits"), one, strict=True)) for one in COLUMNS],
+        "measurements": measurements.model_dump(mode="json", by_alias=True, exclude={"models"}),
+        "columns": [dict(zip(("name", "title", "unit", "digits"), comparison, strict=True)) for comparison in COLUMNS],
         "rows": [row.as_document() for row in rows],
         "rankings": [],
         "bills": [],
         "curves": [],
-        "notes": _notes(found, models, profile),
+        "notes": _notes(measurements, models, profile),
     }
 
 
@@ -80,45 +82,46 @@ def _row(
     cells = {
         name: (RatioCell if name == RATIO else Cell)(
             published.get(name),
-            tuple(one for one in again if one.column == name),
+            tuple(way for way in again if way.column == name),
             compared.measured.get(name),
             Estimate(compared.modelled[name], None, None, 1),
             reason=reasons.get(name, ""),
         )
         for name, *_ in COLUMNS
     }
-    change = next((one.value for one in again if one.column == CHANGE), None)
+    change = next((way.value for way in again if way.column == CHANGE), None)
     note = "" if change is None else f"with ÷ without, the published seconds are {percent(change / 100)}"
     more = {"parts": dict(compared.parts), "memory_mb": compared.exchange.memory_mb}
     return ReproducedRow(TITLES[compared.exchange.operation], model, compared.variant, cells, note, more)
 
 
-def _notes(found: Measurements, models: Sequence[str], profile: Profile) -> list[str]:
-    turns = len(next(iter(found.models.values())).operations[AVERAGE][IN_DATABASE].seconds)
-    versions = ", ".join(f"{name} {version}" for name, version in found.versions.items() if version != "none")
+def _notes(measurements: Measurements, models: Sequence[str], profile: Profile) -> list[str]:
+    turns = len(next(iter(measurements.models.values())).operations[AVERAGE][IN_DATABASE].seconds)
+    versions = ", ".join(f"{name} {version}" for name, version in measurements.versions.items() if version != "none")
     notes = [
-        f"Measured: {found.gradients} gradients in the embedded tensor database, a process of its own on one thread, "
-        f"over loopback; medians of {turns} turns with the least and the greatest; a ratio is one of a turn. "
-        f"{found.measured}, {found.host['cores']} processors, load {found.load['before'][0]:.1f} before and "
-        f"{found.load['after'][0]:.1f} after, Python {found.host['python']}, {versions}.",
+        f"Measured: {measurements.gradients} gradients in the embedded tensor database, a process of its own on one "
+        f"thread, over loopback; medians of {turns} turns with the least and the greatest; a ratio is one of a turn. "
+        f"{measurements.measured}, {measurements.host['cores']} processors, load {measurements.load['before'][0]:.1f} "
+        f"before and {measurements.load['after'][0]:.1f} after, Python {measurements.host['python']}, {versions}.",
         "redis-py is the client of the released code, here with numpy's mean of a list; own client is that of slslab's "
         "workers, which receives into arrays and adds as it goes. Both against TorchScript in the database, all on "
         "float32 tensors, as the paper implies.",
         f"Modelled: requests and bytes on {profile.name} of {profile.date}, with the medians of CPU seconds as they "
         "were measured, for functions of the memory size that Table 2 prints for SPIRT and for the database's host "
         "alike; no speed is fitted, and there is no wait for other workers.",
-        "Nor does the paper say of how many gradients and workers the seconds are; the ratio is the same if both are "
-        "of the same.",
+        "The paper does not say how many gradients and workers its seconds are for; the ratio is valid if both are for "
+        "the same number.",
     ]
-    if found.released is not None:
-        one = found.released
+    if measurements.released is not None:
+        released = measurements.released
         notes.append(
             f"{RELEASED[0].upper()}{RELEASED[1:]}: gradients are JSON texts, Lua adds them up in Redis, and the mean "
             f"goes out as JSON and back as a tensor; without, a client decodes all texts. Bytes and CPU seconds by the "
-            f"number are those of {len(one.json_bytes)} gradients of {one.numbers:,} numbers in Redis {one.redis}: "
-            f"{one.text_bytes:.1f} bytes of JSON instead of {FLOAT_BYTES}, {1e9 * one.lua_s:.0f} ns of Lua, "
-            f"{1e9 * one.decode_s:.0f} ns of Python. The released update calls what RedisAI does not have."
+            f"number are those of {len(released.json_bytes)} gradients of {released.numbers:,} numbers in Redis "
+            f"{released.redis}: {released.text_bytes:.1f} bytes of JSON instead of {FLOAT_BYTES}, "
+            f"{1e9 * released.lua_s:.0f} ns of Lua, {1e9 * released.decode_s:.0f} ns of Python. The released update "
+            "calls what RedisAI does not have."
         )
-    if missing := [NAMES[model] for model in models if model not in found.models]:
+    if missing := [NAMES[model] for model in models if model not in measurements.models]:
         notes.append(f"There are no measurements of {' and '.join(missing)}.")
     return notes

@@ -12,14 +12,13 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from tests.slslab.replay.recordings import TRACES
 from tests.slslab.reports.html.reproduced import reproduction
 
-from slslab.cli import root
+from slslab.cli.main import root
 from slslab.reports.html.files import leave_page, page_of, read_events
 from slslab.reports.html.pages import comparison_page, reproduction_page, run_content, run_page
 from slslab.reports.html.parts import Live
-
-TRACES = Path(__file__).parents[2] / "replay" / "traces"
 
 
 class Parts(HTMLParser):
@@ -184,7 +183,7 @@ def test_a_reproduction_has_its_cells_rankings_bills_and_curves() -> None:
     ]  # fmt: skip
     [bars] = [chart for chart in parts.charts if chart["id"] == "bars-0"]
     assert bars["data"]["data"]["rows"][0] == ["16 workers\npublished", "AllReduce", 4.77]
-    for words in ("The faster one, and at which latency × bandwidth ÷ size", "above 0.5", "≈tie"):
+    for words in ("Which pattern is faster, and at which latency × bandwidth ÷ size", "above 0.5", "≈tie"):
         assert words in text
 
 

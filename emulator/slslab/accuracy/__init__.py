@@ -1,0 +1,1 @@
+"""Accuracy curves: what an architecture learns, in one process."""

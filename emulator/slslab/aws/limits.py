@@ -1,0 +1,109 @@
+"""Lambda's and Step Functions' limits: one versioned table (`limits.toml`), each with its source and its standing."""
+
+import tomllib
+from dataclasses import dataclass, fields, replace
+from functools import cache
+from importlib.resources import files
+from typing import Any, Self
+
+
+@dataclass(frozen=True)
+class Range:
+    """The values that a setting may have, and its default."""
+
+    minimum: int
+    maximum: int
+    default: int
+
+
+@dataclass(frozen=True)
+class Basis:
+    """The standing of a limit: `documented` by its source, or `assumed`."""
+
+    basis: str
+    source: str
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The limits that an emulator enforces; names end in their unit (MB means MiB, as Lambda counts)."""
+
+    version: str
+    memory_mb: Range
+    vcpu_mb: int
+    processors: tuple[tuple[int, int], ...]
+    timeout_s: Range
+    init_s: float
+    ephemeral_mb: Range
+    request_bytes: int
+    response_bytes: int
+    event_bytes: int
+    zipped_bytes: int
+    unzipped_bytes: int
+    image_bytes: int
+    descriptors: int
+    processes: int
+    environment_bytes: int
+    log_tail_bytes: int
+    account_concurrency: int
+    unreserved_concurrency: int
+    scaling_environments: int
+    scaling_period_s: float
+    retry_after_s: int
+    event_retries: Range
+    event_retry_base_s: float
+    event_throttle_s: float
+    event_age_s: Range
+    idle_s: float
+    state_payload_bytes: int
+    history_events: int
+    definition_bytes: int
+    map_concurrency: int
+
+    def changed(self, **limits: Any) -> Self:
+        """Return these limits with some replaced, for an account that has others; ValueError for an unknown name."""
+        unknown = sorted(limits.keys() - {field.name for field in fields(self)})
+        if unknown:
+            raise ValueError(f"There is no limit {', '.join(unknown)}.")
+        return replace(self, **limits)
+
+    def visible_processors(self, memory_mb: int) -> int:
+        """Return how many cores a function of this memory size sees."""
+        return next(cores for up_to, cores in self.processors if memory_mb <= up_to)
+
+
+@cache
+def lambda_limits() -> Limits:
+    """Return the limits of the table."""
+    version, entries = _table()
+    return Limits(version=version, **{name: _value(entry) for name, entry in entries.items()})
+
+
+def bases() -> dict[str, Basis]:
+    """Return the standing of each limit, by its name."""
+    _version, entries = _table()
+    return {name: Basis(entry["basis"], entry["source"], entry.get("note", "")) for name, entry in entries.items()}
+
+
+def _table() -> tuple[str, dict[str, dict[str, Any]]]:
+    """Return the table's version and its entries."""
+    table = tomllib.loads((files("slslab.aws") / "limits.toml").read_text())
+    return table.pop("version"), table
+
+
+def _value(entry: dict[str, Any]) -> Any:
+    if "value" not in entry:
+        return Range(entry["minimum"], entry["maximum"], entry["default"])
+    value = entry["value"]
+    return tuple(tuple(row) for row in value) if isinstance(value, list) else value
+
+
+MB = 1024 * 1024
+VCPU_MB = lambda_limits().vcpu_mb
+QUOTA_PERIOD_NS = 100_000_000
+
+
+def cpu_share(memory_mb: int) -> float:
+    """Return the vCPUs of a memory size: memory/1769 (AWS Lambda developer guide, "Configure memory")."""
+    return memory_mb / VCPU_MB

@@ -1,0 +1,1 @@
+"""Bills: usage times the prices of a dated book."""

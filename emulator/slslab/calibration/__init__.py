@@ -1,0 +1,1 @@
+"""Profiles fitted to a running host, to recorded runs, or to CloudWatch logs."""

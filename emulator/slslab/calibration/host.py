@@ -1,0 +1,231 @@
+"""Measurements of this host: a training step on one and on several threads, and requests to the embedded stack."""
+
+import os
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import psutil
+
+from slslab.host.delay import host_delay_ns
+from slslab.host.procfs import Sample, take_sample
+from slslab.host.session import Session
+from slslab.stack.assembly import start_stack
+from slslab_workers.architecture import Requirements
+from slslab_workers.channels.events import Tracer
+from slslab_workers.channels.objects import Objects, s3_client
+from slslab_workers.channels.queues import open_queues
+from slslab_workers.channels.tensors import TensorDatabase
+
+MODEL, BATCH = "mobilenet", 32
+THREADS = (1, 2)
+STEPS = 8
+# The share of a step from which on the host's delay counts.
+BUSY = 0.05
+# Bytes of a request, and rounds of requests of that size.
+ROUNDS = ((1_000, 60), (16_000, 30), (256_000, 20), (1_000_000, 10), (4_000_000, 8), (16_000_000, 5))
+SMALL = 1_000
+BUCKET = "slslab-calibration"
+# Called with a stage's name, how much of it is done, and of how much.
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """CPU and wall seconds of a training step, by its number of threads.
+
+    For `held_s` of them the host delayed it: its threads could run and had no processor.
+    """
+
+    cpu_s: Mapping[int, float]
+    wall_s: Mapping[int, float]
+    held_s: Mapping[int, float]
+
+    @property
+    def busy(self) -> bool:
+        """Whether the host was so busy that even the quickest steps were delayed."""
+        return any(self.held_s[threads] > BUSY * wall for threads, wall in self.wall_s.items())
+
+    @property
+    def parallel(self) -> float | None:
+        """The share of the step that several threads do at once; None after one thread alone, or on a busy host.
+
+        Of C CPU seconds T threads make C × ((1 − f) + f ÷ T); this is f, of the largest T measured.
+        """
+        threads = max(self.wall_s)
+        if threads == 1 or self.busy:
+            return None
+        serial = self.wall_s[threads] / self.cpu_s[threads]
+        return min(1.0, max(0.0, (1 - serial) * threads / (threads - 1)))
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request: its bytes, and its wall and client CPU time, ms."""
+
+    bytes: int
+    wall_ms: float
+    cpu_ms: float
+
+
+@dataclass(frozen=True)
+class Load:
+    """The load of rounds of requests of one size on a server: requests and bytes of all, and its CPU time, ms."""
+
+    requests: int
+    bytes: int
+    cpu_ms: float
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """The measurement of one channel: requests by operation, and the load on its server by the size of a round."""
+
+    server: str
+    requests: Mapping[str, Sequence[Request]]
+    loads: Mapping[int, Load]
+
+
+def measure_step(progress: Progress, steps: int = STEPS) -> StepTime:
+    """Measure a MobileNet step with a small minibatch on one thread, and on two if this host has them.
+
+    The quickest of several counts: other work of the host makes a step slower. The numbers of threads take turns.
+    """
+    import torch
+
+    from slslab_workers.training import models
+    from slslab_workers.training.step import compute_gradient
+
+    model = models.build(MODEL, 0)
+    model.train()
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.rand((BATCH, 3, 32, 32), generator=generator)
+    targets = torch.randint(0, 10, (BATCH,), generator=generator)
+    threads = [count for count in THREADS if count <= len(os.sched_getaffinity(0))]
+    times: dict[int, list[tuple[float, float, float]]] = defaultdict(list)
+    threads_before = torch.get_num_threads()
+    try:
+        for number in range(steps):
+            for count in threads:
+                torch.set_num_threads(count)
+                before, cpu, wall = _sample(), time.process_time(), time.monotonic()
+                compute_gradient(model, inputs, targets)
+                took = time.monotonic() - wall, time.process_time() - cpu
+                times[count].append((*took, host_delay_ns(before, _sample()) / 1e9))
+            progress("measuring training steps", number + 1, steps)
+    finally:
+        torch.set_num_threads(threads_before)
+    quickest = {count: min(of_count) for count, of_count in times.items()}
+    wall_s, cpu_s, held_s = ({count: best[part] for count, best in quickest.items()} for part in range(3))
+    return StepTime(cpu_s, wall_s, held_s)
+
+
+def _sample() -> Sample:
+    return take_sample(time.monotonic_ns(), [os.getpid()], None)
+
+
+def measure_channels(progress: Progress, rounds: Sequence[tuple[int, int]] = ROUNDS) -> dict[str, Exercise]:
+    """Measure requests of several sizes to an embedded stack of its own: S3, a tensor database, and the queue."""
+    records: list[Mapping[str, Any]] = []
+    tracer = Tracer(records.append)
+    with ExitStack() as parts:
+        session = parts.enter_context(Session())
+        requirements = Requirements(tensor_databases=1, queue="auto")
+        stack, processes = start_stack(parts, session, requirements)
+        with _variables(stack.client_environment()):
+            client = s3_client()
+        parts.callback(client.close)
+        client.create_bucket(Bucket=BUCKET)
+        database = parts.enter_context(TensorDatabase(stack.tensor_urls[0], tracer))
+        queues = parts.enter_context(open_queues(stack.queue_url or "", tracer))
+        objects = Objects(client, BUCKET, tracer)
+        # The queue may be lists of a tensor database: then that database's process serves it.
+        queue = processes.get("queue", processes["tensor_databases"])
+        exercises: tuple[tuple[str, str, int, Callable[[int], None]], ...] = (
+            ("object", stack.versions["s3"], processes["object_store"], lambda size: _ask_objects(objects, size)),
+            (
+                "tensor",
+                stack.versions["tensors"],
+                processes["tensor_databases"],
+                lambda size: _ask_tensors(database, size),
+            ),
+            ("queue", stack.versions["queue"], queue, lambda size: _ask_queue(queues, size)),
+        )
+        total = len(exercises) * sum(count for _, count in rounds)
+        done, measured = 0, {}
+        for channel, server, process, ask in exercises:
+            loads: dict[int, Load] = {}
+            # The first round makes connections and stores scripts: it is not measured.
+            ask(SMALL)
+            first = len(records)
+            for size, count in rounds:
+                begun, cpu_ms = len(records), _cpu_ms(process)
+                for _ in range(count):
+                    ask(size)
+                    done += 1
+                    progress("measuring requests", done, total)
+                requests = [record for record in records[begun:] if record["requests"]]
+                size_sum = sum(record["bytes"] for record in requests)
+                loads[size] = Load(len(requests), size_sum, _cpu_ms(process) - cpu_ms)
+            measured[channel] = Exercise(server, _by_operation(records[first:]), loads)
+    return measured
+
+
+def _ask_objects(objects: Objects, size: int) -> None:
+    objects.put("calibration/object", bytes(size), "other")
+    objects.get("calibration/object", "other")
+    objects.list("calibration/", "other")
+    objects.delete("calibration/object", "other")
+
+
+def _ask_tensors(database: TensorDatabase, size: int) -> None:
+    database.set("calibration", np.zeros(size // 4, np.float32), "other")
+    database.get("calibration", "other")
+    database.command("PING")
+    database.set("small", np.zeros(1, np.float32), "other")
+    database.execute("average", ["small"], ["average"], "other")
+    database.delete(["calibration", "small", "average"], "other")
+
+
+def _ask_queue(queues: Any, size: int) -> None:
+    queues.declare("calibration")
+    queues.bind("calibration", "calibration-exchange")
+    queues.publish("calibration", bytes(size), "other")
+    queues.count("calibration", "other")
+    queues.consume("calibration", 10.0, "other").ack()
+    queues.purge("calibration")
+    queues.delete("calibration")
+    queues.delete_exchange("calibration-exchange")
+
+
+def _by_operation(records: Sequence[Mapping[str, Any]]) -> dict[str, list[Request]]:
+    requests: dict[str, list[Request]] = defaultdict(list)
+    for record in records:
+        if record["requests"] and not record["failed"]:
+            wall_ms = (record["end_ns"] - record["start_ns"]) / 1e6
+            requests[record["op"].partition(".")[2]].append(Request(record["bytes"], wall_ms, record["cpu_ns"] / 1e6))
+    return requests
+
+
+@contextmanager
+def _variables(variables: Mapping[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _cpu_ms(process: int) -> float:
+    root = psutil.Process(process)
+    times = [one.cpu_times() for one in (root, *root.children(recursive=True))]
+    return 1e3 * sum(one.user + one.system for one in times)

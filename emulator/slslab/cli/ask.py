@@ -1,0 +1,229 @@
+"""`slslab ask`: questions about a recorded run, each answered by replaying it."""
+
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Group
+from rich.text import Text
+
+from slslab.cli.ask_crossings import gpu, patterns
+from slslab.cli.options import memory_option, platform_options, plot_option
+from slslab.cli.replay_setup import ReplaySetup, draw, modelled, read_memory, read_setup, replayable, with_progress
+from slslab.cli.terminal import print_document, run_argument
+from slslab.errors import RequestError
+from slslab.reports.terminal import replay
+
+if TYPE_CHECKING:
+    from slslab.replay.kernel.timeline import Timeline
+    from slslab.replay.outcome import Outcome
+    from slslab.replay.whatif import Row
+
+
+def variant_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options in which one variant of the run may differ."""
+    for option in (
+        click.option("--concurrency", type=click.IntRange(1), help="Environments of the account busy at once."),
+        click.option("--workers", type=click.IntRange(1, 4096), help="With so many workers."),
+        click.option("--memory", type=int, metavar="MB", help="With training functions of this memory size."),
+    ):
+        command = option(command)
+    return command
+
+
+@click.group()
+def ask() -> None:
+    """Questions about a recorded run, answered by replaying it.
+
+    \b
+    slslab ask cheapest last --deadline 60     which memory size is cheapest and still done in 60 s?
+    slslab ask memory last                     what do time and cost do over all memory sizes?
+    slslab ask patterns last                   from how many workers on does ScatterReduce beat AllReduce?
+    slslab ask gpu last                        when are GPU instances faster, and when cheaper?
+    slslab ask waiting last                    how much of the bill is waiting, and whose?
+    slslab ask path last                       what is the run's time made of?
+    slslab ask timeline last --plot FILE.svg   what happened when? (or --perfetto FILE, for ui.perfetto.dev)
+    """
+
+
+@ask.command()
+@run_argument
+@click.option("--deadline", type=click.FloatRange(0, min_open=True), required=True, help="Seconds, from first to last.")
+@memory_option
+@plot_option
+@platform_options
+def cheapest(run: str, deadline: float, memory: str | None, plot: Path | None, json_: bool, **options: Any) -> None:
+    """Which memory size is cheapest, and done by the deadline?
+
+    Sizes below the measured peak memory are refused; sizes at which a function exceeds its time-out do not count.
+    Exit code 1 if none is done in time.
+    """
+    from slslab.replay.questions import cheapest as find_cheapest
+    from slslab.replay.questions import fastest
+
+    setup, rows = _sweep(run, memory, plot, options)
+    best = find_cheapest(rows, deadline)
+    document = setup.document(
+        rows=setup.documents(rows), deadline_s=deadline, cheapest=_size(best), fastest=_size(fastest(rows))
+    )
+    print_document(document, lambda: replay.cheapest(document), json_)
+    if best is None:
+        raise click.exceptions.Exit(1)
+
+
+@ask.command()
+@run_argument
+@memory_option
+@plot_option
+@platform_options
+def memory(run: str, memory: str | None, plot: Path | None, json_: bool, **options: Any) -> None:
+    """What do time and cost do over memory sizes? (AWS Lambda Power Tuning, offline.)
+
+    By default from 128 to 10240 MB; sizes below the measured peak memory are refused.
+    """
+    from slslab.replay.questions import balanced, cheapest, fastest
+
+    setup, rows = _sweep(run, memory, plot, options)
+    document = setup.document(
+        rows=setup.documents(rows),
+        cheapest=_size(cheapest(rows, float("inf"))),
+        fastest=_size(fastest(rows)),
+        balanced=_size(balanced(rows)),
+    )
+    print_document(document, lambda: replay.sweep(document), json_)
+
+
+def _sweep(run: str, memory: str | None, plot: Path | None, options: dict[str, Any]) -> "tuple[ReplaySetup, list[Row]]":
+    """Return the run with a row for each memory size, of which a picture is drawn if one was asked for."""
+    from slslab.replay.questions import SIZES
+
+    setup = read_setup(run, **options)
+    sizes = read_memory(setup.run, memory, SIZES)
+    with replayable(setup.run.plan.run):
+        rows = with_progress("playing memory sizes", sizes, lambda size: setup.row(memory_mb=size))
+    draw(plot, rows, f"{setup.run.plan.run}: memory sizes")
+    return setup, rows
+
+
+def _size(row: "Row | None") -> int | None:
+    return None if row is None or row.variant is None else row.variant.memory_mb
+
+
+@ask.command()
+@run_argument
+@variant_options
+@platform_options
+def waiting(run: str, json_: bool, **options: Any) -> None:
+    """How much of the bill is waiting, by worker and phase?
+
+    A worker waits from when it needs another's result until that is there, its polls included.
+    """
+    from slslab.billing.bill import compute_bill
+    from slslab.replay.questions import waiting as find_waiting
+    from slslab.replay.whatif import modelled_usage
+
+    setup, timeline, result = _played(run, options)
+    bill = compute_bill(modelled_usage(setup.run, timeline, result), setup.prices)
+    billed = {worker.worker: worker.billed for worker in result.workers}
+    rows = find_waiting(timeline, billed, bill)
+    document = setup.document(
+        variant=setup.variant.label or None,
+        billed_seconds=modelled(result.billed_seconds),
+        cost=modelled(format(bill.total, "f")),
+        waiting_seconds=modelled(result.waiting_seconds),
+        waiting_share=modelled(result.waiting_share),
+        waiting_cost=modelled(format(sum(row.cost for row in rows), ".10f")),
+        measured_share={"value": setup.run.waiting_share, "basis": "measured"},
+        rows=[{**asdict(row), "basis": "modelled"} for row in rows],
+    )
+    print_document(document, lambda: replay.waiting(document), json_)
+
+
+@ask.command()
+@run_argument
+@variant_options
+@platform_options
+def path(run: str, json_: bool, **options: Any) -> None:
+    """What is the run's time made of? Its critical path: each part is what the next one waited for."""
+    from slslab.replay.path import critical_path
+    from slslab.reports.terminal.path import critical_path_table
+
+    setup, timeline, _ = _played(run, options)
+    critical = critical_path(timeline)
+    parts = [
+        {
+            "op": part.op,
+            "phase": part.phase,
+            "seconds": modelled(part.ns / 1e9),
+            "share": part.ns / critical.ns if critical.ns else 0.0,
+            "stretches": part.stretches,
+            "workers": [{"worker": worker, "seconds": ns / 1e9} for worker, ns in part.workers],
+        }
+        for part in critical.parts()
+    ]
+    document = setup.document(
+        variant=setup.variant.label or None,
+        seconds=modelled(critical.ns / 1e9),
+        summary=critical.describe(),
+        rows=parts,
+    )
+    print_document(document, lambda: Group(critical_path_table(timeline), critical.describe()), json_)
+
+
+@ask.command()
+@run_argument
+@click.option(
+    "--perfetto",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write it for ui.perfetto.dev and chrome://tracing; gzipped if the name ends in .gz.",
+)
+@plot_option
+@variant_options
+@platform_options
+def timeline(run: str, perfetto: Path | None, plot: Path | None, json_: bool, **options: Any) -> None:
+    """What happened when? The timeline as a file for a viewer, or as a picture.
+
+    With --perfetto workers are tracks, phases slices, messages arrows; with --plot phases are bars, and waits grey.
+    """
+    from slslab.replay.perfetto import write_perfetto
+    from slslab.reports.plots.gantt import draw_timeline
+
+    if perfetto is None and plot is None:
+        raise RequestError("The timeline needs a file.", "give --perfetto FILE.json.gz, --plot FILE.svg, or both.")
+    setup, played, result = _played(run, options)
+    if perfetto is not None:
+        write_perfetto(played, perfetto)
+    if plot is not None:
+        label = f" with {setup.variant.label}" if setup.variant.label else ""
+        draw_timeline(played, f"{setup.run.plan.run}{label}, modelled on {played.profile.name}", plot)
+    document = setup.document(
+        variant=setup.variant.label or None,
+        seconds=modelled(result.seconds),
+        steps=len(played.steps),
+        perfetto=None if perfetto is None else str(perfetto),
+        plot=None if plot is None else str(plot),
+    )
+    where = {perfetto: " (open it at https://ui.perfetto.dev)", plot: ""}
+    files = " and ".join(f"{file}{note}" for file, note in where.items() if file is not None)
+    text = f"{len(played.steps):,} steps in ≈{result.seconds:,.2f} s: {files}"
+    print_document(document, lambda: Text(text), json_)
+
+
+def _played(run: str, options: dict[str, Any]) -> "tuple[ReplaySetup, Timeline, Outcome]":
+    """Return one variant of a run, played."""
+    from slslab.replay.whatif import simulate
+
+    memory_mb, workers = options.pop("memory"), options.pop("workers")
+    setup = read_setup(run, **options)
+    sizes = read_memory(setup.run, None if memory_mb is None else str(memory_mb))
+    setup = replace(setup, variant=replace(setup.variant, memory_mb=sizes[0] if sizes else None, workers=workers))
+    with replayable(setup.run.plan.run):
+        timeline, result = simulate(setup.run, setup.variant, setup.platform.profile)
+    return setup, timeline, result
+
+
+ask.add_command(patterns)
+ask.add_command(gpu)

@@ -1,0 +1,71 @@
+"""`slslab calibrate`: profiles of this host, of the host of recorded runs, and of Lambda's processors."""
+
+from pathlib import Path
+
+import click
+
+from slslab.cli.terminal import Bar, json_option, print_document
+from slslab.errors import RequestError
+from slslab.reports.terminal.calibration import calibration
+
+
+@click.command()
+@click.argument("runs", nargs=-1, metavar="[RUN]...")
+@click.option("--epochs", type=click.IntRange(1), help="Fit to this many first epochs of the runs (by default half).")
+@click.option(
+    "--cloudwatch",
+    "reports",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Fit Lambda's processors and init to the REPORT lines of this log (text, JSON, or JSON lines).",
+)
+@click.option("--run", metavar="RUN", help="The recorded run that the REPORT lines are compared with.")
+@click.option("--function", metavar="NAME", help="The function of the run whose log it is, if it has several.")
+@click.option(
+    "--profile",
+    default="aws-us-east-1",
+    show_default=True,
+    help="The profile that the REPORT lines change, by name, or a TOML file.",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="The profile's file (by default ./this-host.toml, with --cloudwatch ./aws-calibrated.toml).",
+)
+@json_option
+def calibrate(
+    runs: tuple[str, ...],
+    epochs: int | None,
+    reports: Path | None,
+    run: str | None,
+    function: str | None,
+    profile: str,
+    out: Path | None,
+    json_: bool,
+) -> None:
+    """Measure this host for replay: its processors, and the embedded S3, tensor database and queue.
+
+    With RUNs, the profile of the host is fitted to what they recorded in their first epochs. With --cloudwatch,
+    Lambda's processors are fitted to REPORT lines of a real function and the same plan's recorded run.
+
+    \b
+    slslab calibrate
+    slslab calibrate last --epochs 2 --out laptop.toml
+    slslab calibrate --cloudwatch reports.json --run last --function worker
+    """
+    from slslab.calibration import calibrate as calibrating
+
+    if reports is not None:
+        if runs or run is None:
+            raise RequestError("--cloudwatch needs one recorded run.", "slslab calibrate --cloudwatch FILE --run RUN")
+        document = calibrating.calibrate_cloudwatch(reports, run, function, profile, out)
+    elif run is not None or function is not None:
+        raise RequestError("--run and --function belong to --cloudwatch.", "slslab calibrate RUN fits this host.")
+    else:
+        with Bar() as bar:
+            document = (
+                calibrating.calibrate_runs(runs, epochs, out, bar.report)
+                if runs
+                else calibrating.calibrate_host(out, bar.report)
+            )
+    print_document(document, lambda: calibration(document), json_)

@@ -1,0 +1,33 @@
+"""`slslab doctor | limits`: what this host can enforce, and what Lambda's limits are."""
+
+from dataclasses import asdict
+
+import click
+
+from slslab.cli.terminal import json_option, print_document
+from slslab.reports.terminal import doctor as doctor_module
+
+
+@click.command()
+@json_option
+def doctor(json_: bool) -> None:
+    """Show what this host can enforce and measure; exit code 3 if something that a run needs is missing."""
+    from slslab.up.doctor import examine
+
+    findings = examine()
+    print_document([asdict(finding) for finding in findings], lambda: doctor_module.findings(findings), json_)
+    if any(finding.needed and finding.state == doctor_module.MISSING for finding in findings):
+        raise click.exceptions.Exit(3)
+
+
+@click.command()
+@json_option
+def limits(json_: bool) -> None:
+    """Show Lambda's limits as they are enforced here, each with its source, and whether AWS documents it."""
+    from slslab.aws.limits import bases, lambda_limits
+
+    values, sources = asdict(lambda_limits()), bases()
+    rows = {name: {"value": values[name], **asdict(sources[name])} for name in sources}
+    print_document(
+        {"version": values["version"], "limits": rows}, lambda: doctor_module.limits(values["version"], rows), json_
+    )

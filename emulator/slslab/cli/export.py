@@ -1,0 +1,71 @@
+"""`slslab export`: runs in the formats of other tools."""
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import click
+
+from slslab.cli.terminal import json_option, print_document
+from slslab.errors import HostError, RequestError
+from slslab.reports.terminal import export as terminal
+
+SCHEMA = 1
+FORMATS = ("csv", "parquet", "mlflow", "tensorboard")
+FOLDER = Path("exports")
+EXPERIMENT = "slslab"
+# Formats that need an optional package, with the name that it is imported by.
+EXTRAS = {"mlflow": "mlflow", "tensorboard": "tensorboard"}
+
+
+@click.command()
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...")
+@click.option("--to", "kind", type=click.Choice(FORMATS), required=True, help="The format.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Where the files go (by default ./exports/FORMAT).",
+)
+@click.option("--tracking-uri", "uri", metavar="URI", help="MLflow: a tracking server or store instead of --out.")
+@click.option("--experiment", metavar="NAME", help="MLflow: the experiment (by default slslab).")
+@json_option
+def export(
+    runs: tuple[str, ...], kind: str, out: Path | None, uri: str | None, experiment: str | None, json_: bool
+) -> None:
+    """Write runs as CSV or Parquet tables, to MLflow, or as TensorBoard's event files.
+
+    \b
+    slslab export last --to parquet --out tables
+    slslab export last~1 last --to mlflow --out mlruns
+    slslab export last --to mlflow --tracking-uri http://127.0.0.1:5000 --experiment digits
+    slslab export last --to tensorboard --out boards
+
+    Tables have the rows of all runs, with a column `run`; schema.json beside them describes the columns. A second
+    export replaces the files of the first, and leaves a run that an MLflow experiment has as it is.
+    """
+    if kind != "mlflow" and (uri is not None or experiment is not None):
+        raise RequestError("--tracking-uri and --experiment need --to mlflow.", f"use --out with --to {kind}.")
+    if uri is not None and out is not None:
+        raise RequestError("--out and --tracking-uri name two places.", "choose one of them.")
+    if kind in EXTRAS and find_spec(EXTRAS[kind]) is None:
+        raise HostError(f"The package {EXTRAS[kind]} is not installed.", f"pip install 'slslab[{kind}]'")
+    from slslab.reports.exports.finished import read_finished
+
+    finished, folder = read_finished(runs), out or FOLDER / kind
+    place: dict[str, Any] = {"out": str(folder)}
+    if kind == "mlflow":
+        from slslab.reports.exports.tracking import folder_uri, write_tracking
+
+        place = {"tracking_uri": uri or folder_uri(folder), "experiment": experiment or EXPERIMENT}
+        written = write_tracking(finished, *place.values())
+    elif kind == "tensorboard":
+        from slslab.reports.exports.boards import write_boards
+
+        written = write_boards(finished, folder)
+    else:
+        from slslab.reports.exports.files import write_files
+
+        written = write_files(finished, kind, folder)
+    document = {"schema": SCHEMA, "to": kind, "runs": [run.id for run in finished], **place, "written": written}
+    print_document(document, lambda: terminal.export(document), json_)

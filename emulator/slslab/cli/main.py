@@ -1,0 +1,90 @@
+"""The command line's root: `slslab --help` lists the commands, each of which is in a module of its own kind.
+
+Exit codes: 0 done, 1 the run failed, 2 the request was wrong, 3 the host cannot do it, 130 interrupted.
+"""
+
+import signal
+import sys
+from collections.abc import Sequence
+
+import click
+
+from slslab.cli.accuracy import accuracy
+from slslab.cli.ask import ask
+from slslab.cli.calibrate import calibrate
+from slslab.cli.doctor import doctor, limits
+from slslab.cli.export import export
+from slslab.cli.replay import replay
+from slslab.cli.report import report
+from slslab.cli.reproduce import reproduce
+from slslab.cli.run import run
+from slslab.cli.runs import bill, compare, runs, show
+from slslab.cli.serve import serve
+from slslab.cli.terminal import INTERRUPTED
+from slslab.cli.up import down, status, up
+from slslab.errors import SlslabError
+from slslab.version import __version__
+
+
+class RootGroup(click.Group):
+    """The commands in the order in which they were added: from a run to what is asked about it."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(self.commands)
+
+
+@click.group(cls=RootGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, package_name="slslab")
+def root() -> None:
+    """Serverless training on your own machine, under AWS Lambda's real limits and with its real bill.
+
+    \b
+    slslab run scatterreduce --epochs 5      train, and see what it did and what it cost
+    slslab show                              the last run again
+    slslab compare last~1 last               two runs side by side
+    slslab report --open                     the last run's page, which every run leaves in its directory
+    slslab serve --open                      runs in the browser, while they go on
+    slslab replay last --memory 1024,3008    what it would have been on Lambda, and with other memory
+    slslab ask --help                        questions about a run: cheapest memory, waiting, crossings
+    slslab reproduce --help                  published tables beside the model
+    slslab up                                Lambda and S3 as endpoints for your own functions
+
+    A RUN is an id, its unambiguous beginning, a path, `last` or `last~N`.
+    """
+
+
+root.add_command(run)
+root.add_command(runs)
+root.add_command(show)
+root.add_command(compare)
+root.add_command(bill)
+root.add_command(report)
+root.add_command(serve)
+root.add_command(export)
+root.add_command(replay)
+root.add_command(ask)
+root.add_command(reproduce)
+root.add_command(accuracy)
+root.add_command(calibrate)
+root.add_command(up)
+root.add_command(down)
+root.add_command(status)
+root.add_command(limits)
+root.add_command(doctor)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point of the command `slslab`."""
+    # A terminated command cleans up as an interrupted one does.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        code = root.main(args=list(arguments) if arguments is not None else None, standalone_mode=False)
+    except SlslabError as error:
+        click.echo(f"Error: {error.message}\nHint: {error.hint}", err=True)
+        code = error.exit_code
+    except click.ClickException as error:
+        error.show()
+        code = 2
+    except (KeyboardInterrupt, click.Abort):
+        code = INTERRUPTED
+    sys.exit(code if isinstance(code, int) else 0)

@@ -1,0 +1,67 @@
+"""Options that several commands share."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from slslab.cli.terminal import json_option
+from slslab.errors import RequestError
+
+PLATFORM = "aws-us-east-1"
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+memory_option = click.option("--memory", metavar="LIST", help="Memory sizes of the training functions, MB: 512,1024.")
+
+plot_option = click.option(
+    "--plot",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Draw it: a .svg, .png or .pdf file.",
+)
+
+
+def directory_option(name: str, text: str) -> Callable[[Command], Command]:
+    """Return an option that names a directory."""
+    return click.option(name, type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help=text)
+
+
+def platform_options(command: Command) -> Command:
+    """Add what a run is played on and priced by: options that replay and every question have."""
+    for option in (
+        json_option,
+        click.option(
+            "--profile",
+            default=PLATFORM,
+            show_default=True,
+            metavar="PROFILE",
+            help="The platform: a name or a TOML file.",
+        ),
+        click.option(
+            "--network",
+            metavar="PROFILE",
+            help="Take stores, queues and transitions from this profile; this-host is fitted to the run itself.",
+        ),
+        click.option("--prices", metavar="BOOK", help="Another price book, by name, or a TOML file."),
+        click.option("--arch", type=click.Choice(["x86_64", "arm64"]), help="Functions on these processors."),
+    ):
+        command = option(command)
+    return command
+
+
+def read_numbers(option: str, text: str | None, least: int, most: int) -> tuple[int, ...]:
+    """Return the numbers of a list such as 4,8,16; RequestError if it is malformed, or one is out of its range."""
+    if text is None:
+        return ()
+    try:
+        numbers = tuple(int(part.replace("_", "")) for part in text.split(","))
+    except ValueError:
+        raise RequestError(
+            f"{option} {text!r} is not a list of whole numbers.", f"separate them by commas: {option} 4,8,16."
+        ) from None
+    for number in numbers:
+        if not least <= number <= most:
+            raise RequestError(f"{option} {number} is out of range.", f"choose from {least} to {most}.")
+    return tuple(dict.fromkeys(numbers))

@@ -1,0 +1,163 @@
+"""What `slslab replay` and `slslab ask` replay: a recorded run with a profile of the platform and a price book."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from slslab.cli.options import read_numbers
+from slslab.cli.terminal import Bar
+from slslab.errors import RequestError, RunError
+
+if TYPE_CHECKING:
+    from slslab.billing.bill import Book
+    from slslab.replay.measured import Measured
+    from slslab.replay.whatif import Platform, Row, Variant
+
+THIS_HOST = "this-host"
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class ReplaySetup:
+    """A recorded run, the platform and the variant that it is replayed on, and the prices of its bill."""
+
+    run: "Measured"
+    platform: "Platform"
+    variant: "Variant"
+    prices: "Book"
+
+    def row(self, **changes: Any) -> "Row":
+        """Return the row of the variant with these changes, by the prices that were asked for."""
+        from slslab.replay.whatif import evaluate
+
+        variant = replace(self.variant, **changes)
+        row = evaluate(self.run, variant, replace(self.platform, book=self.prices))
+        return row if self.prices == self.platform.book else priced(row, self.prices)
+
+    def documents(self, rows: "Sequence[Row]") -> list[dict[str, Any]]:
+        """Return rows as parts of a document."""
+        from slslab.replay.whatif import as_document
+
+        return [as_document(row) for row in rows]
+
+    def document(self, **more: Any) -> dict[str, Any]:
+        """Return a document with what every answer says of its run, its profile and its prices."""
+        profile = self.platform.profile
+        return {
+            "schema": SCHEMA,
+            "run": self.run.plan.run,
+            "architecture": self.run.plan.architecture,
+            "workers": self.run.plan.workers,
+            "memory_mb": self.run.plan.memory_mb,
+            "peak_memory_mb": self.run.peak_memory_mb,
+            "oversubscribed": self.run.document["host"]["oversubscribed"],
+            "profile": {"name": profile.name, "date": profile.date.isoformat()},
+            "network": self.variant.network.name if self.variant.network else None,
+            "prices": {"name": self.prices.name, "date": self.prices.date.isoformat()},
+            "timeout_s": self.platform.timeout_s,
+            **more,
+        }
+
+
+def priced(row: "Row", book: "Book") -> "Row":
+    """Return the row with a label that names its price book."""
+    return replace(row, label=f"{row.label}, priced by {book.name}")
+
+
+@contextmanager
+def replayable(run: str) -> Iterator[None]:
+    """Raise RunError for what cannot be played to its end, RequestError for options that a pattern does not cover."""
+    from slslab.replay.kernel.kernel import ReplayError
+    from slslab_workers.plan import PlanError
+
+    try:
+        yield
+    except PlanError as error:
+        raise RequestError(error.message, error.hint) from error
+    except ReplayError as error:
+        raise RunError(f"{run} cannot be replayed: {error}", "run the plan again.") from error
+
+
+def read_setup(
+    run: str,
+    profile: str,
+    network: str | None,
+    prices: str | None,
+    arch: str | None,
+    timeout: float | None = None,
+    concurrency: int | None = None,
+) -> ReplaySetup:
+    """Return the run and what it is replayed on, as the options say."""
+    from slslab.billing.bill import DEFAULT_BOOK, load_book
+    from slslab.replay.measured import read_measured
+    from slslab.replay.profiles.profile import load_profile
+    from slslab.replay.whatif import Platform, Variant
+    from slslab.runs.planning import architectures
+    from slslab.trace.directory import resolve
+
+    platform, book = load_profile(profile), load_book(DEFAULT_BOOK)
+    measured = read_measured(resolve(run).path, architectures())
+    channels = None
+    if network is not None:
+        channels = measured.host_profile() if network == THIS_HOST else load_profile(network)
+    _check_functions(measured, arch=arch, concurrency=concurrency, timeout=timeout)
+    return ReplaySetup(
+        measured,
+        Platform(platform, book, measured.plan.timeout if timeout is None else timeout),
+        Variant(arch=arch, network=channels, concurrency=concurrency),
+        load_book(prices) if prices else book,
+    )
+
+
+def _check_functions(measured: "Measured", **options: object) -> None:
+    """Raise RequestError for an option of functions if the run has none."""
+    option = next((name for name, value in options.items() if value is not None), None)
+    if option is not None and not measured.recording.invocations:
+        raise RequestError(
+            f"{measured.plan.run} ran on instances, to which --{option} does not apply.", "replay a run of functions."
+        )
+
+
+def read_memory(measured: "Measured", text: str | None, usual: Sequence[int] = ()) -> tuple[int, ...]:
+    """Return memory sizes, MB, as given or the usual ones.
+
+    RequestError for a size that Lambda does not have, and if all are smaller than what the run's functions used."""
+    from slslab.replay.whatif import check_memory
+
+    if text is not None or usual:
+        _check_functions(measured, memory=True)
+    sizes = tuple(map(check_memory, read_numbers("--memory", text, 1, 1_000_000))) or tuple(usual)
+    if sizes and max(sizes) < measured.peak_memory_mb:
+        raise RequestError(
+            f"The run's functions used {measured.peak_memory_mb} MB at their peak, more than {max(sizes)} MB.",
+            f"choose a --memory of at least {measured.peak_memory_mb} MB.",
+        )
+    return sizes
+
+
+def with_progress(label: str, tasks: Sequence[Any], do: Callable[[Any], Any]) -> list[Any]:
+    """Return what `do` returns for every task, with a bar on stderr if there are several."""
+    if len(tasks) == 1:
+        return [do(tasks[0])]
+    done = []
+    with Bar() as bar:
+        for number, task in enumerate(tasks, 1):
+            done.append(do(task))
+            bar.report(label, number, len(tasks))
+    return done
+
+
+def modelled(value: float | str) -> dict[str, Any]:
+    """Return a figure that rests on a replayed time."""
+    return {"value": value, "basis": "modelled"}
+
+
+def draw(path: Path | None, rows: Iterable["Row"], title: str) -> None:
+    """Draw the rows, if a picture was asked for."""
+    from slslab.reports.plots.lines import check_format, draw_rows
+
+    check_format(path)
+    if path is not None:
+        draw_rows([row for row in rows if row.figures], title, path)

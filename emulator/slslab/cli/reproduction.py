@@ -1,0 +1,68 @@
+"""What the commands of `slslab reproduce` share: their options, and how they save and print a reproduction."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from slslab.cli.options import PLATFORM, directory_option
+from slslab.cli.terminal import json_option, print_document
+from slslab.errors import RequestError
+from slslab.reproductions import MODELS
+
+REPLAYED = "replayed"
+FIDELITIES = ("sampled", "full", REPLAYED)
+
+models_option = click.option(
+    "--model", "models", multiple=True, type=click.Choice(MODELS), help="Only this model (by default both)."
+)
+profile_option = click.option(
+    "--profile", default=PLATFORM, show_default=True, metavar="PROFILE", help="The platform of the model."
+)
+prices_option = click.option(
+    "--prices", default=PLATFORM, show_default=True, metavar="BOOK", help="Prices of the whole bill."
+)
+recordings_option = directory_option("--recordings", "Read Table 2's runs here (by default the project's own).")
+replayed_out_option = directory_option("--out", "Where the tables go (by default reproduce-NAME-replayed beside runs).")
+
+
+def fidelity_option(text: str) -> Callable[[Any], Any]:
+    """Return the option of how much is measured now."""
+    return click.option(
+        "--fidelity", type=click.Choice(FIDELITIES), default=FIDELITIES[0], show_default=True, help=text
+    )
+
+
+def reproduction(name: str, *options: Callable[[Any], Any]) -> Callable[[Callable[..., Any]], click.Command]:
+    """Return what makes a command of a function, with these options in the order of its help, and --json."""
+
+    def register(function: Callable[..., Any]) -> click.Command:
+        for option in (json_option, *reversed(options)):
+            function = option(function)
+        return click.command(name)(function)
+
+    return register
+
+
+def check_recordings(recordings: Path | None, fidelity: str) -> None:
+    """Raise RequestError if recordings are given that would not be read."""
+    if recordings is not None and fidelity != REPLAYED:
+        raise RequestError("--recordings needs --fidelity replayed.", "add it, or leave out --recordings.")
+
+
+def folder(name: str, fidelity: str = REPLAYED) -> Path:
+    """Return where a reproduction is saved unless --out says otherwise."""
+    from slslab.trace.directory import root
+
+    return root() / f"reproduce-{name}-{fidelity}"
+
+
+def finish(document: Mapping[str, Any], directory: Path, json_: bool, show: Callable[[Any], Any] | None = None) -> None:
+    """Save a reproduction and print it, as `show` does or else as its tables."""
+    from slslab.reports.terminal import reproduction
+    from slslab.reproductions.saving import save
+
+    saved = save(document, directory)
+    print_document(document, lambda: (show or reproduction.reproduction)(document), json_)
+    click.echo(f"Saved: {', '.join(map(str, saved))}", err=True)

@@ -1,0 +1,77 @@
+"""`slslab runs | show | compare | bill`: what runs recorded, did and cost."""
+
+from pathlib import Path
+
+import click
+
+from slslab.cli.terminal import json_option, print_document, run_argument
+from slslab.errors import RequestError
+from slslab_workers.plan import Plan
+
+
+@click.command()
+@json_option
+def runs(json_: bool) -> None:
+    """List the runs in $SLSLAB_RUNS or ./runs, newest first."""
+    from slslab.reports.terminal import run as tables
+    from slslab.trace.directory import list_runs
+
+    summaries = [run.summary() for run in list_runs()]
+    print_document(summaries, lambda: tables.runs(summaries), json_)
+
+
+@click.command()
+@run_argument
+@json_option
+def show(run: str, json_: bool) -> None:
+    """Show a run: phases per worker, bytes and messages, bill, loss and accuracy, host delay.
+
+    A run whose command was killed keeps its trace; showing it compacts the trace and says what is missing.
+    """
+    from slslab.reports.document import read_document
+    from slslab.reports.terminal import run as tables
+
+    document = read_document(run)
+    print_document(document, lambda: tables.summary(document), json_)
+
+
+@click.command()
+@click.argument("runs", nargs=-1, required=True, metavar="RUN RUN...")
+@click.option(
+    "--html",
+    "page",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write it as a page, too: one HTML file with charts, and intervals of the differences of means.",
+)
+@json_option
+def compare(runs: tuple[str, ...], page: Path | None, json_: bool) -> None:
+    """Set runs side by side: time, memory, cost by line, bytes, accuracy."""
+    from slslab.reports.document import read_document
+    from slslab.reports.terminal import run as tables
+    from slslab.trace.directory import resolve
+
+    if len(runs) < 2:
+        raise RequestError("compare needs two runs.", "slslab compare last~1 last")
+    documents = [read_document(run) for run in runs]
+    if page is not None:
+        from slslab.reports.html.files import read_events, write_page
+        from slslab.reports.html.pages import comparison_page
+
+        write_page(page, comparison_page(documents, [read_events(resolve(run).path) for run in runs]))
+    print_document(documents, lambda: tables.comparison(documents), json_)
+
+
+@click.command()
+@run_argument
+@click.option(
+    "--prices", default=Plan.prices, show_default=True, metavar="BOOK", help="A price book by name, or a TOML file."
+)
+@json_option
+def bill(run: str, prices: str, json_: bool) -> None:
+    """Print the bill of a run, from its trace, by the prices of a book (aws-us-east-1, paper-2025, or a TOML file)."""
+    from slslab.reports.document import bill_of
+    from slslab.reports.terminal import run as tables
+
+    document = bill_of(run, prices)
+    print_document(document, lambda: tables.bill(document), json_)

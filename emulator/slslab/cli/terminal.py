@@ -1,0 +1,74 @@
+"""Share what all commands at a terminal need: options, a bar on stderr, and one document on stdout."""
+
+import json
+import sys
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import click
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+# Exit code of a command that Ctrl-C or a signal ended.
+INTERRUPTED = 130
+json_option = click.option("--json", "json_", is_flag=True, help="Print one JSON document on stdout and nothing else.")
+run_argument = click.argument("run", default="last")
+
+
+class Bar:
+    """Progress on stderr: a bar per stage on a terminal, silence elsewhere but for a line per finished stage."""
+
+    LABELS: ClassVar = {
+        "load": "loading images",
+        "upload": "uploading minibatches",
+        "deploy": "deploying functions",
+        "train": "training (worker steps)",
+        "evaluate": "evaluating epochs",
+    }
+
+    def __init__(self) -> None:
+        self._console = Console(stderr=True)
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+        )
+        self._progress = Progress(*columns, console=self._console, transient=True)
+        self._tasks: dict[str, Any] = {}
+        self._finished: set[str] = set()
+
+    def __enter__(self) -> "Bar":
+        if self._console.is_terminal:
+            self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def report(self, stage: str, done: int, total: int) -> None:
+        """Show that `done` of `total` of a stage are done."""
+        if not self._console.is_terminal:
+            if done >= total and stage not in self._finished:
+                self._finished.add(stage)
+                self._console.print(f"{self.LABELS.get(stage, stage)}: {total} done")
+            return
+        if stage not in self._tasks:
+            self._tasks[stage] = self._progress.add_task(self.LABELS.get(stage, stage), total=total)
+        self._progress.update(self._tasks[stage], completed=done, total=total)
+
+    def say(self, line: str) -> None:
+        """Print a line above the bars, whatever stderr is."""
+        self._progress.console.print(line, highlight=False, soft_wrap=True)
+
+
+def print_document(document: Any, renderable: Callable[[], RenderableType], as_json: bool) -> None:
+    """Print a document as JSON, or the tables that are made of it."""
+    if as_json:
+        # At once: the reader may be waiting for a service that goes on.
+        print(json.dumps(document, indent=2), flush=True)
+    else:
+        # Piped into a file, tables keep their width instead of the terminal's guess of 80 columns.
+        console = Console(width=None if sys.stdout.isatty() else 140)
+        console.print(renderable())

@@ -1,0 +1,215 @@
+"""`slslab up | down | status`: a stack as endpoints for your own functions."""
+
+import json
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from slslab.cli.terminal import json_option, print_document
+from slslab.errors import RequestError
+from slslab.reports.terminal import doctor
+
+
+def _stack_option(default: str | None, text: str) -> Callable[[Any], Any]:
+    return click.option(
+        "--stack",
+        type=click.Choice(["embedded", "compose"]),
+        default=default,
+        show_default=default is not None,
+        help=text,
+    )
+
+
+@click.command()
+@_stack_option("embedded", "Processes of this host, or the services of docker-compose.yml in containers.")
+@click.option("--offline", is_flag=True, help="Compose: from images built here (`make images`), without a registry.")
+@click.option(
+    "--file",
+    "files",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Compose: another file than this checkout's docker-compose.yml; several are merged.",
+)
+@click.option("--detach", "-d", is_flag=True, help="Return when everything answers; `slslab down` stops it.")
+@click.option("--port", default=4600, show_default=True, help="Port of the Lambda endpoint; 0 for any free one.")
+@click.option("--s3-port", default=4601, show_default=True, help="Port of the S3 endpoint; 0 for any free one.")
+@click.option(
+    "--limit",
+    "limits",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Another limit than Lambda's, for instance account_concurrency=10 or idle_s=60 (see `slslab limits`).",
+)
+@click.option(
+    "--template",
+    default="",
+    metavar="MODULES",
+    help="Import these once (for instance torch) and fork environments from it: faster cold starts, "
+    "whose memory is not Lambda's; records say so.",
+)
+@click.option(
+    "--memory-budget",
+    "budget_mb",
+    type=int,
+    metavar="MB",
+    help="Memory for all environments (by default 0.9 of what is available).",
+)
+@click.option(
+    "--tensor-databases",
+    "--workers",
+    "tensor_databases",
+    type=click.IntRange(0, 1000),
+    default=1,
+    show_default=True,
+    help="RedisAI-compatible databases, each with a port of its own: one per peer of SPIRT.",
+)
+@click.option(
+    "--queue",
+    type=click.Choice(["embedded", "rabbitmq", "auto"]),
+    default="embedded",
+    show_default=True,
+    help="Lists of a tensor database, or RabbitMQ where its server is installed.",
+)
+@json_option
+@click.pass_context
+def up(
+    context: click.Context,
+    stack: str,
+    offline: bool,
+    files: tuple[Path, ...],
+    detach: bool,
+    port: int,
+    s3_port: int,
+    limits: tuple[str, ...],
+    template: str,
+    budget_mb: int | None,
+    tensor_databases: int,
+    queue: str,
+    json_: bool,
+) -> None:
+    """Lambda, S3, Step Functions, tensor databases and a queue as endpoints for your own functions, until Ctrl-C.
+
+    \b
+    slslab up --detach
+    export AWS_ENDPOINT_URL_LAMBDA=http://127.0.0.1:4600 AWS_ENDPOINT_URL_S3=http://127.0.0.1:4601
+    export AWS_ACCESS_KEY_ID=slslab AWS_SECRET_ACCESS_KEY=slslab-loopback-only AWS_DEFAULT_REGION=us-east-1
+    aws lambda list-functions
+    slslab down
+
+    \b
+    slslab up --stack compose --workers 4 --detach
+    slslab run spirt --stack compose --workers 4
+    slslab status
+    slslab down
+
+    With --stack compose, `docker compose` starts the services, and the command waits until all are healthy; --workers
+    again changes the number of databases of a running stack.
+    """
+    from slslab.up import embedded
+
+    commandline = ParameterSource.COMMANDLINE
+    explicit = [name for name in context.params if context.get_parameter_source(name) is commandline]
+    _refuse_options(stack, explicit)
+    if stack == "compose":
+        _up_compose(files, offline, tensor_databases if "tensor_databases" in explicit else None, detach, json_)
+        return
+    modules = [module for module in template.split(",") if module]
+    settings = embedded.Settings(port, s3_port, _limits(limits), modules, budget_mb, tensor_databases, queue)
+    if detach:
+        options = [f"--port={port}", f"--s3-port={s3_port}", *(f"--limit={limit}" for limit in limits)]
+        options += [f"--template={template}"] * bool(template)
+        options += [f"--memory-budget={budget_mb}"] * (budget_mb is not None)
+        options += [f"--tensor-databases={tensor_databases}", f"--queue={queue}"]
+        _print(embedded.start(options), json_)
+    else:
+        embedded.serve(
+            settings, ready=lambda described: _print(described, json_), log=lambda line: click.echo(line, err=True)
+        )
+
+
+def _print(described: Mapping[str, Any], json_: bool) -> None:
+    print_document(described, lambda: doctor.service(described), json_)
+
+
+# Options of `up` that only one kind of stack has.
+OF_EMBEDDED = ("port", "s3_port", "limits", "template", "budget_mb", "queue")
+OF_COMPOSE = ("offline", "files")
+
+
+def _refuse_options(stack: str, explicit: Sequence[str]) -> None:
+    names = {"s3_port": "s3-port", "limits": "limit", "budget_mb": "memory-budget", "files": "file"}
+    for name in OF_EMBEDDED if stack == "compose" else OF_COMPOSE:
+        if name in explicit:
+            option = names.get(name, name)
+            raise RequestError(f"--{option} does not apply to --stack {stack}.", "see `slslab up --help`.")
+
+
+def _up_compose(files: Sequence[Path], offline: bool, tensor_databases: int | None, detach: bool, json_: bool) -> None:
+    from slslab.up import compose
+
+    composed = compose.compose_files(files, offline=offline)
+    try:
+        _print(compose.start(composed, tensor_databases, lambda line: click.echo(line, err=True)), json_)
+        if not detach:
+            threading.Event().wait()
+    except KeyboardInterrupt:
+        compose.stop()
+        if detach:
+            raise
+
+
+@click.command()
+@_stack_option(None, "Stop only this stack (by default whatever `slslab up` started).")
+def down(stack: str | None) -> None:
+    """Stop what `slslab up` started, and remove its functions and objects."""
+    from slslab.up import compose, embedded
+
+    ended = [stop() for kind, stop in (("embedded", embedded.stop), ("compose", compose.stop)) if stack in (None, kind)]
+    click.echo("slslab is down." if any(ended) else "slslab was not up.", err=True)
+
+
+@click.command()
+@_stack_option(None, "Show this stack (by default the embedded one if it runs, else the other).")
+@json_option
+def status(stack: str | None, json_: bool) -> None:
+    """Show whether a stack runs: its endpoints, and each service with its version, health and address.
+
+    Exit code 1 if none runs. A compose stack, whoever started it, is found by its emulator at $SLSLAB_EMULATOR_URL or
+    http://127.0.0.1:9001.
+    """
+    from slslab.up import compose, embedded
+
+    described = embedded.status() if stack != "compose" else None
+    if described is not None:
+        described = {**described, "services": embedded.examine_services(described)}
+    elif stack != "embedded":
+        described = compose.status()
+    if described is not None:
+        _print({"up": True, **described}, json_)
+        return
+    if json_:
+        print(json.dumps({"up": False, "endpoints": {}}))
+    else:
+        click.echo("slslab is not up. Start it with `slslab up --detach`.", err=True)
+    raise click.exceptions.Exit(1)
+
+
+def _limits(chosen: Sequence[str]) -> dict[str, int | float]:
+    """Return `NAME=VALUE` options as limits; RequestError for an unknown limit, or a value that is not a number."""
+    from slslab.aws.limits import lambda_limits
+
+    known = lambda_limits()
+    limits: dict[str, int | float] = {}
+    for entry in chosen:
+        name, _, text = entry.partition("=")
+        if not isinstance(getattr(known, name, None), int | float):
+            raise RequestError(f"There is no limit {name!r} that can be changed.", "`slslab limits` lists them.")
+        try:
+            limits[name] = float(text) if name.endswith("_s") else int(text)
+        except ValueError:
+            raise RequestError(f"The limit {name} needs a number, not {text!r}.", f"--limit {name}=10") from None
+    return limits

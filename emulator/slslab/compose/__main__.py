@@ -1,0 +1,90 @@
+"""`python3 -m slslab.compose`: the emulator as a service of a compose network, Lambda's API and ours on one port.
+
+It reads its environment variables and nothing else:
+
+    SLSLAB_LISTEN            address and port, 0.0.0.0:9001; functions find it as http://emulator:9001, or as
+                             AWS_ENDPOINT_URL_LAMBDA says
+    AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL_SFN, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY
+    SLSLAB_QUEUE_URL         amqp://USER:PASSWORD@rabbitmq:5672/%2F
+    SLSLAB_TENSORS           redis://[:PASSWORD@]tensors:6379, a name with one network address per database (or several
+                             addresses, separated by spaces)
+    SLSLAB_ENVIRONMENT       docker (the default): functions run in containers of SLSLAB_WORKER_IMAGE; process: in
+                             processes beside this one, as with the embedded stack
+    SLSLAB_HOME              directory for packages and logs; what an earlier service left there is removed
+    SLSLAB_EMULATOR_PORT, SLSLAB_S3_PORT, SLSLAB_LOCALSTACK_PORT, SLSLAB_QUEUE_PORT, SLSLAB_TENSORS_PORTS
+                             the host's ports of the services
+
+When it answers, it prints one JSON line, `{"endpoint": URL}`. SIGTERM and SIGINT end it, and everything it started.
+Exit codes: 2 for a variable that is wrong or missing, 3 if the host cannot do it.
+"""
+
+import fcntl
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from slslab.compose.control import Control
+from slslab.compose.network import Network
+from slslab.errors import HostError, RequestError, SlslabError
+from slslab.lambda_.emulator import Emulator
+
+
+def main() -> None:
+    """Serve until a signal."""
+    ending = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ending.set())
+    try:
+        network = Network.from_variables(os.environ)
+        with _home(os.environ.get("SLSLAB_HOME", "")):
+            host, port = network.listen
+            emulator = Emulator(
+                environment=network.environment,
+                variables=network.client_environment(),
+                listen=host,
+                port=port,
+                advertise=network.advertise,
+                on_record=lambda record: print(f"{record.function} {record.report.strip()}", file=sys.stderr),
+            )
+            emulator.add_routes(Control(emulator, network).routes())
+            with emulator:
+                print(json.dumps({"endpoint": emulator.endpoint}), flush=True)
+                ending.wait()
+    except SlslabError as error:
+        print(f"Error: {error.message}\nHint: {error.hint}", file=sys.stderr)
+        sys.exit(error.exit_code)
+
+
+@contextmanager
+def _home(directory: str) -> Iterator[None]:
+    """Make temporary directories in this one, which no other emulator may use; removes those of one that was killed."""
+    if not directory:
+        yield
+        return
+    home = Path(directory)
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        lock = (home / ".lock").open("w")
+    except OSError as error:
+        raise RequestError(f"SLSLAB_HOME is {directory!r}: {error.strerror}.", "name a writable directory.") from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            message = f"Another emulator uses the directory {directory}."
+            raise HostError(message, "end it, or name another in SLSLAB_HOME.") from None
+        for stale in home.glob("slslab-*"):
+            shutil.rmtree(stale, ignore_errors=True)
+        tempfile.tempdir = directory
+        yield
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,162 @@
+"""A plan on a running compose stack: its functions run in the stack's emulator, whose recording is the run's trace.
+
+The driver calls the emulator and S3 directly and Step Functions through LocalStack, all at the host's ports. It names
+every resource to the emulator before creating it, so that a driver that is killed leaves nothing behind.
+"""
+
+import getpass
+import http.client
+import json
+import os
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack, closing, suppress
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+from slslab.errors import HostError, RequestError, SlslabError
+
+ANSWER_S = 60.0
+# Containers, objects and functions of a whole run are started and removed one by one.
+WORK_S = 600.0
+START = "start it with `slslab up --stack compose`, or name another in SLSLAB_EMULATOR_URL."
+OWNER = {"record": "event", "function": "states", "environment": "states"}
+
+
+def emulator_url() -> str:
+    """Return the emulator's address for programs of this host: SLSLAB_EMULATOR_URL, or its published port."""
+    return os.environ.get("SLSLAB_EMULATOR_URL") or f"http://127.0.0.1:{os.environ.get('SLSLAB_EMULATOR_PORT', 9001)}"
+
+
+class RemoteEmulator:
+    """The control API of an emulator at this address (`slslab.compose.control`)."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url.rstrip("/")
+        parts = urlsplit(self.url)
+        try:
+            self._address = (parts.hostname or "", parts.port or 80)
+        except ValueError:
+            self._address = ("", 0)
+        if parts.scheme != "http" or not self._address[0]:
+            raise RequestError(f"{url!r} is not an address of an emulator.", "give one such as http://127.0.0.1:9001.")
+
+    def about(self) -> dict[str, Any]:
+        """Return the description of the stack. Raises HostError if no emulator answers."""
+        status, body = self.ask("GET", "/slslab/about")
+        with suppress(ValueError):
+            description: dict[str, Any] = json.loads(body)
+            if status == 200 and "services" in description:
+                return description
+        raise HostError(f"The server at {self.url} is not an emulator of a compose stack.", START)
+
+    def ask(self, method: str, path: str, body: Any = None, limit_s: float | None = None) -> tuple[int, bytes]:
+        """Send a request; returns status and body. Raises HostError if no answer comes within the limit (ANSWER_S)."""
+        with closing(self._connection(limit_s)) as connection:
+            answer = self._answer(connection, method, path, body)
+            return answer.status, answer.read()
+
+    def record(self, run: str, tensor_databases: int) -> "RemoteRecording":
+        """Begin a recording. Raises HostError if another run uses the stack."""
+        by = f"{getpass.getuser()}@{socket.gethostname()} (process {os.getpid()})"
+        connection = self._connection()
+        try:
+            asked = {"run": run, "by": by, "tensor_databases": tensor_databases}
+            answer = self._answer(connection, "POST", "/slslab/recordings", asked)
+            if answer.status != 200:
+                message = json.loads(answer.read())["message"]
+                raise HostError(message, "wait for its end, or see what is wrong: `slslab status`.")
+            return RemoteRecording(self, connection, answer)
+        except BaseException:
+            connection.close()
+            raise
+
+    def _connection(self, limit_s: float | None = None) -> http.client.HTTPConnection:
+        return http.client.HTTPConnection(*self._address, timeout=ANSWER_S if limit_s is None else limit_s)
+
+    def _answer(
+        self, connection: http.client.HTTPConnection, method: str, path: str, body: Any
+    ) -> http.client.HTTPResponse:
+        try:
+            connection.request(method, path, None if body is None else json.dumps(body))
+            return connection.getresponse()
+        except (OSError, http.client.HTTPException) as error:
+            message = f"No emulator answers at {self.url}: {error or type(error).__name__}."
+            raise HostError(message, START) from error
+
+
+class RemoteRecording:
+    """A recording under way, as a context manager: left without its `finish` it is aborted.
+
+    `path` is the recording's in the control API; `tensors` has the id of every tensor database's server by its address
+    inside the network.
+    """
+
+    def __init__(
+        self, emulator: RemoteEmulator, connection: http.client.HTTPConnection, answer: http.client.HTTPResponse
+    ) -> None:
+        self._emulator = emulator
+        self._answer = answer
+        assert connection.sock is not None
+        self._socket = connection.sock
+        self._connection = connection
+        first = json.loads(answer.readline())
+        self.tensors: dict[str, str] = first["tensors"]
+        self.path = f"/slslab/recordings/{first['id']}"
+        # From now on nothing is received while nothing happens.
+        self._socket.settimeout(None)
+        self._end: dict[str, Any] | None = None
+        self._failure: SlslabError | None = None
+        self._reader: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        with suppress(OSError):  # it has ended already
+            self._socket.shutdown(socket.SHUT_RDWR)
+        if self._reader is not None:
+            self._reader.join()
+        self._answer.close()
+        self._connection.close()
+
+    def listen(self, on_record: Callable[[dict[str, Any]], None], ended: Callable[[], None] = lambda: None) -> None:
+        """Pass every record from now on to `on_record`, on a thread of its own; then call `ended`."""
+        self._reader = threading.Thread(target=self._read, args=(on_record, ended), name="recording", daemon=True)
+        self._reader.start()
+
+    def name(self, kind: str, name: str) -> None:
+        """Name a resource of the run: its records are received from now on, and it is removed with the recording."""
+        status, body = self._emulator.ask("POST", f"{self.path}/resources", {"kind": kind, "name": name})
+        if status != 204:
+            raise HostError(f"The stack's emulator has ended the recording: {body.decode()}.", START)
+
+    def finish(self) -> dict[str, Any]:
+        """End the recording, and wait until everything has arrived; returns its last record."""
+        assert self._reader is not None
+        self._emulator.ask("DELETE", self.path, limit_s=WORK_S)
+        self._reader.join()
+        if self._failure is not None:
+            raise self._failure
+        if self._end is None:
+            raise HostError(f"The emulator at {self._emulator.url} ended before the run's recording did.", START)
+        return self._end
+
+    def _read(self, on_record: Callable[[dict[str, Any]], None], ended: Callable[[], None]) -> None:
+        # A connection that breaks leaves no last record, which `finish` reports.
+        with ExitStack() as stack, suppress(OSError, http.client.HTTPException, ValueError):
+            stack.callback(ended)
+            for line in self._answer:
+                record = json.loads(line)
+                if record["record"] == "end":
+                    self._end = record
+                    return
+                try:
+                    on_record(record)
+                except SlslabError as error:  # the trace cannot be written
+                    self._failure = error
+                    return

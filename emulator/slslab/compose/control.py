@@ -1,0 +1,369 @@
+"""The emulator's own API beside Lambda's, under /slslab/: what the stack is, and recordings of what its functions do.
+
+`slslab run --stack compose` and `slslab status` are its clients (`slslab.compose.client`). A recording is a streamed
+response: one JSON object a line, the records of a run's trace log as they happen. It has those of the functions that
+its client named and no others. There is one at a time, because all runs would share the stack's databases and queue.
+
+    GET    /slslab/health                      200 when everything answers
+    GET    /slslab/about                       version, limits, host, services with their addresses
+    POST   /slslab/recordings                  {"run", "by", "tensor_databases"}: begins one; 409 during another
+    POST   /slslab/recordings/ID/resources     {"kind": "function" | "bucket" | "machine", "name"}: belongs to the run
+    POST   /slslab/recordings/ID/instances     {"module", "code", "events", "variables", "fleet"}: launches instances
+    DELETE /slslab/recordings/ID/instances     ends those that still run
+    DELETE /slslab/recordings/ID               ends it; its last line comes when all of its resources are removed
+    GET    /slslab/logs/ENVIRONMENT            a function's log
+
+A recording also ends when its client disconnects, in whatever way. Named resources that still exist are removed then.
+"""
+
+import asyncio
+import base64
+import json
+import logging
+import re
+import secrets
+import shutil
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+import botocore.exceptions
+import redis
+from starlette.background import BackgroundTask
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import BaseRoute, Route
+
+from slslab.aws.arns import REGION
+from slslab.compose.network import HOST, Network
+from slslab.compose.services import ANSWER_S, Service, examine, server_information
+from slslab.errors import HostError
+from slslab.lambda_.emulator import Emulator
+from slslab.lambda_.packages import NO_ARCHIVE, unpacked
+from slslab.trace.events import clock_domain
+from slslab.trace.records import InstanceRecord, InvocationRecord
+from slslab.version import __version__
+from slslab_workers.architecture import Fleet
+from slslab_workers.channels.endpoints import TENSOR_URLS
+
+if TYPE_CHECKING:  # the engine's client is needed only where there are containers
+    from slslab.ec2.containers import ContainerFleet
+
+SCHEMA = 1
+KINDS = ("function", "bucket", "machine")
+# A service that hangs must not keep the stack from the next run.
+REMOVAL_ANSWER_S = 60.0
+LOG = logging.getLogger(__name__)
+
+
+@dataclass(eq=False)
+class Recording:
+    """A recording under way; `by` is its client, `resources` are names by kind."""
+
+    run: str
+    by: str
+    cpu_seconds: float
+    id: str = field(default_factory=lambda: secrets.token_hex(8))
+    resources: dict[str, set[str]] = field(default_factory=lambda: {kind: set() for kind in KINDS})
+    records: "asyncio.Queue[dict[str, Any]]" = field(default_factory=asyncio.Queue)
+    ending: "asyncio.Task[None] | None" = None
+    listening: ExitStack = field(default_factory=ExitStack)
+    fleet: "ContainerFleet | None" = None
+
+    def event(self, record: dict[str, Any]) -> None:
+        """Take a trace record of the emulator, if it is of the run."""
+        # Samples of an environment's clock have its name only, function and number.
+        function = record.get("function") or record["environment"].rpartition("-")[0]
+        if function in self.resources["function"]:
+            self.records.put_nowait(record)
+
+    def invocation(self, record: InvocationRecord) -> None:
+        """Take a metered invocation, if it is of the run."""
+        if record.function in self.resources["function"]:
+            self.records.put_nowait({"record": "invocation", **record.as_document()})
+
+    def instance(self, record: InstanceRecord) -> None:
+        """Take a metered instance of the run."""
+        self.records.put_nowait({"record": "instance", **record.as_document()})
+
+    async def lines(self) -> AsyncIterator[bytes]:
+        """Yield the records as they come, until the recording's end."""
+        while True:
+            records = [await self.records.get()]
+            while not self.records.empty():
+                records.append(self.records.get_nowait())
+            yield b"".join(json.dumps(record, separators=(",", ":")).encode() + b"\n" for record in records)
+            if records[-1]["record"] == "end":
+                return
+
+
+class Control:
+    """The API over one emulator; its handlers run on the emulator's own thread."""
+
+    def __init__(self, emulator: Emulator, network: Network) -> None:
+        self._emulator = emulator
+        self._network = network
+        self._recording: Recording | None = None
+
+    def routes(self) -> list[BaseRoute]:
+        """Return the routes to be served beside Lambda's API."""
+        return [
+            Route("/slslab/health", self._health, methods=["GET"]),
+            Route("/slslab/about", self._about, methods=["GET"]),
+            Route("/slslab/recordings", self._record, methods=["POST"]),
+            Route("/slslab/recordings/{id}/resources", self._name, methods=["POST"]),
+            Route("/slslab/recordings/{id}/instances", self._launch, methods=["POST"]),
+            Route("/slslab/recordings/{id}/instances", self._end_instances, methods=["DELETE"]),
+            Route("/slslab/recordings/{id}", self._finish, methods=["DELETE"]),
+            Route("/slslab/logs/{environment}", self._log, methods=["GET"]),
+        ]
+
+    async def _health(self, _request: Request) -> Response:
+        return JSONResponse({"status": "ok", "version": __version__})
+
+    async def _about(self, _request: Request) -> Response:
+        emulator, recording = self._emulator, self._recording
+        document = {
+            "schema": SCHEMA,
+            "version": __version__,
+            "emulator": emulator.id,
+            "clock": clock_domain(),
+            "environment": self._network.environment,
+            "image": None if emulator.containers is None else emulator.containers.image,
+            "limits": asdict(emulator.limits),
+            **emulator.host(),
+            "memory_budget_mb": emulator.budget_mb,
+            "services": [service.as_document() for service in await asyncio.to_thread(self._services)],
+            "credentials": dict(self._network.credentials),
+            "recording": None if recording is None else {"run": recording.run, "by": recording.by},
+        }
+        return JSONResponse(document)
+
+    def _services(self) -> list[Service]:
+        inside, outside = self._network.inside(), self._network.outside()
+        port = self._network.ports["lambda"][0] or int(self._emulator.endpoint.rpartition(":")[2])
+        emulator = Service(
+            "lambda",
+            f"slslab {__version__} with awslambdaric {version('awslambdaric')}",
+            self._network.advertise or self._emulator.endpoint,
+            f"http://{HOST}:{port}",
+        )
+        return [emulator, *examine(inside, outside)]
+
+    async def _record(self, request: Request) -> Response:
+        """Begin a recording: empty the databases that it uses, then stream records until its end."""
+        body = await _body(request)
+        run, by, databases = body.get("run"), body.get("by"), body.get("tensor_databases")
+        if not (isinstance(run, str) and isinstance(by, str) and isinstance(databases, int) and databases >= 0):
+            return _refused(400, "A recording needs `run`, `by` and a number of `tensor_databases`.")
+        while (other := self._recording) is not None:
+            if other.ending is None:
+                return _refused(409, f"The run {other.run} of {other.by} uses this stack.")
+            await asyncio.shield(other.ending)
+        recording = self._recording = Recording(run, by, self._emulator.cpu_seconds())
+        try:
+            replicas = await asyncio.to_thread(self._emptied, databases)
+        except redis.RedisError as error:
+            self._recording = None
+            return _refused(503, f"A tensor database cannot be used: {error}.")
+        except BaseException:
+            self._recording = None
+            raise
+        self._emulator.add_variables({TENSOR_URLS: " ".join(replicas)})
+        self._emulator.reset_package_size()
+        recording.listening.enter_context(self._emulator.heard(recording.event, recording.invocation))
+        recording.records.put_nowait({"record": "recording", "id": recording.id, "tensors": replicas})
+        ended = BackgroundTask(self._end, recording)  # also if the client has disconnected
+        return StreamingResponse(recording.lines(), media_type="application/x-ndjson", background=ended)
+
+    def _emptied(self, count: int) -> dict[str, str]:
+        """Empty the first `count` tensor databases; returns the id of every server's run by its address."""
+        replicas: dict[str, str] = {}
+        for number, url in enumerate(self._network.tensor_urls()):
+            replicas[url] = server_information(url)["run_id"]
+            if number < count:
+                with redis.Redis.from_url(url, socket_timeout=ANSWER_S) as client:
+                    client.flushall()
+        return replicas
+
+    async def _name(self, request: Request) -> Response:
+        body = await _body(request)
+        kind, name, recording = body.get("kind"), body.get("name"), self._recording
+        if recording is None or recording.id != request.path_params["id"] or recording.ending is not None:
+            return _refused(404, "There is no such recording.")
+        if kind not in KINDS or not isinstance(name, str):
+            return _refused(400, f"A resource needs a `name` and a `kind`: {', '.join(KINDS)}.")
+        recording.resources[kind].add(name)
+        return Response(status_code=204)
+
+    async def _launch(self, request: Request) -> Response:
+        body, recording = await _body(request), self._recording
+        if recording is None or recording.id != request.path_params["id"] or recording.ending is not None:
+            return _refused(404, "There is no such recording.")
+        containers = self._emulator.containers
+        if containers is None:
+            return _refused(409, "This emulator does not launch instances.")
+        instances = _parse_launch(body)
+        if instances is None:
+            return _refused(
+                400, "A launch needs a module, code, events, variables (texts), an instance_type and a device."
+            )
+        from slslab.ec2.containers import ContainerFleet
+
+        home = self._emulator.home / "instances" / secrets.token_hex(8)
+        try:
+            archive = base64.b64decode(body["code"], validate=True)
+            code = await asyncio.to_thread(unpacked, archive, home / "code")
+        except NO_ARCHIVE:
+            await asyncio.to_thread(shutil.rmtree, home, ignore_errors=True)
+            return _refused(400, "The code of a launch is not a zip archive in Base64.")
+        if recording.fleet is not None or recording.ending is not None:  # it may have changed meanwhile
+            await asyncio.to_thread(shutil.rmtree, home, ignore_errors=True)
+            return _refused(409, "The recording has instances already, or has ended.")
+        recording.fleet = ContainerFleet(
+            containers,
+            instances,
+            home=home,
+            logs=self._emulator.logs,
+            code=code,
+            variables={**self._network.client_environment(), "AWS_REGION": REGION, **body["variables"]},
+            on_event=recording.records.put_nowait,
+            on_record=recording.instance,
+        )
+        try:
+            devices = await recording.fleet.launch(body["module"], body["events"])
+        except BaseException as error:
+            await self._end_fleet(recording)
+            if isinstance(error, HostError):
+                return JSONResponse({"message": error.message, "hint": error.hint}, status_code=409)
+            raise
+        return JSONResponse({"devices": devices})
+
+    async def _end_instances(self, request: Request) -> Response:
+        if (recording := self._recorded(request)) is None:
+            return _refused(404, "There is no such recording.")
+        await self._end_fleet(recording)
+        return Response(status_code=204)
+
+    async def _end_fleet(self, recording: Recording) -> None:
+        fleet = recording.fleet
+        if fleet is None:
+            return
+        try:
+            await fleet.end()
+        finally:
+            await asyncio.to_thread(shutil.rmtree, fleet.home, ignore_errors=True)
+            if recording.fleet is fleet:  # another caller may have waited for the same end
+                recording.fleet = None
+
+    async def _finish(self, request: Request) -> Response:
+        if (recording := self._recorded(request)) is None:
+            return _refused(404, "There is no such recording.")
+        await self._end(recording)
+        return Response(status_code=204)
+
+    def _recorded(self, request: Request) -> Recording | None:
+        """Return the recording that a request names, if it is the present one."""
+        recording = self._recording
+        return recording if recording is not None and recording.id == request.path_params["id"] else None
+
+    async def _end(self, recording: Recording) -> None:
+        """End a recording once; later callers wait for the same end."""
+        if recording.ending is None:
+            recording.ending = asyncio.ensure_future(self._ended(recording))
+        await asyncio.shield(recording.ending)
+
+    async def _ended(self, recording: Recording) -> None:
+        resources = recording.resources
+        try:
+            try:
+                await self._end_fleet(recording)
+            except OSError as error:  # the engine's; the remaining instances end with the emulator
+                LOG.error("the instances of a run could not be ended: %s", error)
+            # Callers before their callees, and the bucket last: functions write to it until they have ended.
+            await asyncio.to_thread(self._remove_machines, resources["machine"])
+            await asyncio.to_thread(self._remove_functions, resources["function"])
+            await self._emulator.service.end(resources["function"])
+            await asyncio.to_thread(self._remove_buckets, resources["bucket"])
+        finally:
+            recording.listening.close()
+            used = round(self._emulator.cpu_seconds() - recording.cpu_seconds, 3)
+            package = self._emulator.package_size()
+            recording.records.put_nowait({"record": "end", "cpu_seconds": used, "package": package})
+            self._recording = None
+
+    def _remove_machines(self, names: set[str]) -> None:
+        if not names:
+            return
+        with self._client("stepfunctions") as client:
+            pages = client.get_paginator("list_state_machines").paginate()
+            machines = [machine for page in pages for machine in page["stateMachines"] if machine["name"] in names]
+            for arn in (machine["stateMachineArn"] for machine in machines):
+                running = client.get_paginator("list_executions").paginate(stateMachineArn=arn, statusFilter="RUNNING")
+                for execution in [execution for page in running for execution in page["executions"]]:
+                    client.stop_execution(executionArn=execution["executionArn"])
+                client.delete_state_machine(stateMachineArn=arn)
+
+    def _remove_functions(self, names: set[str]) -> None:
+        with self._client("lambda") as client:
+            pages = client.get_paginator("list_functions").paginate()
+            for name in names & {function["FunctionName"] for page in pages for function in page["Functions"]}:
+                client.delete_function(FunctionName=name)
+
+    def _remove_buckets(self, names: set[str]) -> None:
+        if not names:
+            return
+        with self._client("s3") as client:
+            for name in names & {bucket["Name"] for bucket in client.list_buckets()["Buckets"]}:
+                for page in client.get_paginator("list_objects_v2").paginate(Bucket=name):
+                    entries = [{"Key": entry["Key"]} for entry in page.get("Contents", [])]
+                    if entries:
+                        client.delete_objects(Bucket=name, Delete={"Objects": entries, "Quiet": True})
+                client.delete_bucket(Bucket=name)
+
+    @contextmanager
+    def _client(self, service: str) -> Iterator[Any]:
+        """Yield a client of the service; a resource whose removal it refuses stays there, and the error is logged."""
+        with closing(self._emulator.client(service, read_timeout=REMOVAL_ANSWER_S)) as client:
+            try:
+                yield client
+            except (botocore.exceptions.ClientError, botocore.exceptions.BotoCoreError) as error:
+                LOG.error("the resources of a run at %s could not be removed: %s", service, error)
+
+    async def _log(self, request: Request) -> Response:
+        environment = request.path_params["environment"]
+        path = self._emulator.logs / f"{environment}.log"
+        if not re.fullmatch(r"[\w-]+", environment) or not path.exists():
+            return _refused(404, f"There is no log of the environment {environment!r}.")
+        return PlainTextResponse(await asyncio.to_thread(path.read_bytes))
+
+
+def _parse_launch(body: Mapping[str, Any]) -> Fleet | None:
+    """Return the fleet of a launch; None if the request is not valid."""
+    module, code, events = body.get("module"), body.get("code"), body.get("events")
+    variables, fleet = body.get("variables"), body.get("fleet")
+    if not (isinstance(module, str) and isinstance(code, str) and isinstance(events, list)):
+        return None
+    if not (all(isinstance(event, dict) for event in events) and _texts(variables) and _texts(fleet)):
+        return None
+    assert fleet is not None
+    return Fleet(**fleet) if fleet.keys() == {"instance_type", "device"} else None
+
+
+def _texts(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(text, str) for text in value.values())
+
+
+async def _body(request: Request) -> Mapping[str, Any]:
+    """Return the request's JSON object; an empty one if the body is not one."""
+    try:
+        body = await request.json()
+    except ValueError:
+        return {}
+    return body if isinstance(body, dict) else {}
+
+
+def _refused(status: int, message: str) -> Response:
+    return JSONResponse({"message": message}, status_code=status)

@@ -1,0 +1,168 @@
+"""Addresses of the services of a compose network, for its emulator and for programs of the host.
+
+All come from the variables that docker-compose.yml gives to the service `emulator`.
+"""
+
+import ipaddress
+import re
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+from urllib.parse import urlsplit
+
+from slslab.errors import RequestError
+from slslab.stack import Stack
+
+SERVICE = "emulator"
+HOST = "127.0.0.1"
+HINT = "docker-compose.yml shows the variables of the service `emulator`."
+ENVIRONMENTS = ("docker", "process")
+SCHEMES = {
+    "AWS_ENDPOINT_URL_S3": ("http",),
+    "AWS_ENDPOINT_URL_SFN": ("http",),
+    "SLSLAB_QUEUE_URL": ("amqp", "redis"),
+    "SLSLAB_TENSORS": ("redis",),
+}
+# Ports of the host, which the same variables change in docker-compose.yml.
+PORTS = {
+    "SLSLAB_EMULATOR_PORT": "9001",
+    "SLSLAB_LOCALSTACK_PORT": "4566",
+    "SLSLAB_S3_PORT": "9000",
+    "SLSLAB_QUEUE_PORT": "5672",
+    "SLSLAB_TENSORS_PORTS": "6379-6410",
+}
+
+
+@dataclass(frozen=True)
+class Network:
+    """The services as the emulator's variables name them.
+
+    Each address in `tensors` may stand for several databases: a name has one network address per replica.
+    `ports` are the host's, by part.
+    """
+
+    listen: tuple[str, int]
+    advertise: str | None
+    environment: str
+    s3: str
+    states: str
+    queue: str
+    tensors: tuple[str, ...]
+    credentials: Mapping[str, str]
+    ports: Mapping[str, tuple[int, ...]]
+
+    @classmethod
+    def from_variables(cls, variables: Mapping[str, str]) -> Self:
+        """Read the environment variables; RequestError for one that is missing or wrong."""
+        addresses = {name: _addresses(variables, name) for name in SCHEMES}
+        ports = {name: _ports(name, variables.get(name, "") or PORTS[name]) for name in PORTS}
+        host, port = _listen(_needed(variables, "SLSLAB_LISTEN"))
+        environment = variables.get("SLSLAB_ENVIRONMENT", "") or ENVIRONMENTS[0]
+        if environment not in ENVIRONMENTS:
+            raise RequestError(f"SLSLAB_ENVIRONMENT is {environment!r}.", f"set it to {' or '.join(ENVIRONMENTS)}.")
+        if environment == "docker":
+            _needed(variables, "SLSLAB_WORKER_IMAGE")
+        everywhere = f"http://{SERVICE}:{port}" if host == "0.0.0.0" else None
+        s3, states = addresses["AWS_ENDPOINT_URL_S3"][0], addresses["AWS_ENDPOINT_URL_SFN"][0]
+        return cls(
+            listen=(host, port),
+            advertise=variables.get("AWS_ENDPOINT_URL_LAMBDA", "") or everywhere,
+            environment=environment,
+            s3=s3,
+            states=states,
+            queue=addresses["SLSLAB_QUEUE_URL"][0],
+            tensors=addresses["SLSLAB_TENSORS"],
+            credentials={name: _needed(variables, name) for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")},
+            ports={
+                "lambda": ports["SLSLAB_EMULATOR_PORT"] if variables.get("SLSLAB_EMULATOR_PORT") else (port,),
+                # LocalStack may be the object store, too.
+                "s3": ports[
+                    "SLSLAB_LOCALSTACK_PORT" if urlsplit(s3).netloc == urlsplit(states).netloc else "SLSLAB_S3_PORT"
+                ],
+                "states": ports["SLSLAB_LOCALSTACK_PORT"],
+                "queue": ports["SLSLAB_QUEUE_PORT"],
+                "tensors": ports["SLSLAB_TENSORS_PORTS"],
+            },
+        )
+
+    def tensor_urls(self) -> tuple[str, ...]:
+        """Return the address of every tensor database that runs now, in the order of their network addresses."""
+        return tuple(url for address in self.tensors for url in _replicas(address))
+
+    def inside(self) -> dict[str, tuple[str, ...]]:
+        """Return the addresses for functions, by part."""
+        return {"s3": (self.s3,), "states": (self.states,), "tensors": self.tensor_urls(), "queue": (self.queue,)}
+
+    def outside(self) -> dict[str, tuple[str, ...]]:
+        """Return the addresses for programs of the host, by part; tensor databases answer at some of theirs."""
+        inside = {"s3": self.s3, "states": self.states, "queue": self.queue, "tensors": self.tensors[0]}
+        return {part: tuple(_at(url, HOST, port) for port in self.ports[part]) for part, url in inside.items()}
+
+    def client_environment(self) -> dict[str, str]:
+        """Return the variables by which functions find the services."""
+        stack = Stack(self.s3, self.credentials, {}, self.tensor_urls(), self.queue)
+        return {**stack.client_environment(), "AWS_ENDPOINT_URL_SFN": self.states}
+
+
+def _needed(variables: Mapping[str, str], name: str) -> str:
+    if not variables.get(name):
+        raise RequestError(f"{name} is not set.", HINT)
+    return variables[name]
+
+
+def _addresses(variables: Mapping[str, str], name: str) -> tuple[str, ...]:
+    addresses = tuple(_needed(variables, name).split())
+    for address in addresses:
+        parts = urlsplit(address)
+        try:
+            valid = parts.scheme in SCHEMES[name] and parts.hostname is not None and parts.port is not None
+        except ValueError:  # the port is not a number
+            valid = False
+        if not valid:
+            forms = " or ".join(f"{scheme}://HOST:PORT" for scheme in SCHEMES[name])
+            raise RequestError(f"{name} is {address!r}, which is not an address.", f"give {forms}; {HINT}")
+    return addresses
+
+
+def _listen(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    try:
+        ipaddress.IPv4Address(host)
+    except ValueError:
+        port = ""
+    if not port.isdecimal() or int(port) > 65_535:
+        raise RequestError(f"SLSLAB_LISTEN is {text!r}, which is not an address.", "give one such as 0.0.0.0:9001.")
+    return host, int(port)
+
+
+def _ports(name: str, text: str) -> tuple[int, ...]:
+    """Parse ports, such as `9001`, `6379-6394` or `6379,6385`."""
+    ports: list[int] = []
+    for entry in text.split(","):
+        match = re.fullmatch(r"(\d{1,5})(?:-(\d{1,5}))?", entry.strip())
+        last = int(match[2] or match[1]) if match else 0
+        if match is None or not 0 < int(match[1]) <= last <= 65_535:
+            raise RequestError(f"{name} is {text!r}, which is not a port.", "give one such as 9001, or 6379-6394.")
+        ports += range(int(match[1]), last + 1)
+    return tuple(ports)
+
+
+def _replicas(address: str) -> list[str]:
+    """Return the address for each network address of its host, sorted; none while the name is unknown."""
+    parts = urlsplit(address)
+    assert parts.hostname is not None
+    assert parts.port is not None
+    try:
+        entries = socket.getaddrinfo(parts.hostname, parts.port, socket.AF_INET, socket.SOCK_STREAM)
+    except socket.gaierror:
+        return []
+    hosts = sorted({str(entry[4][0]) for entry in entries}, key=ipaddress.IPv4Address)
+    return [_at(address, host, parts.port) for host in hosts]
+
+
+def _at(address: str, host: str, port: int) -> str:
+    """Return the address with another host and port; user and password stay."""
+    parts = urlsplit(address)
+    user, at, _ = parts.netloc.rpartition("@")
+    return parts._replace(netloc=f"{user}{at}{host}:{port}").geturl()

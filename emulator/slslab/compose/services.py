@@ -1,0 +1,116 @@
+"""The services of a stack, each asked for its name and version: what it really is, and whether it answers."""
+
+import http.client
+import json
+import re
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pika
+import pika.exceptions
+import redis
+
+ANSWER_S = 5.0
+UNANSWERED = (OSError, http.client.HTTPException, redis.RedisError, pika.exceptions.AMQPError, ValueError)
+
+
+@dataclass(frozen=True)
+class Service:
+    """One service of a stack.
+
+    `part` is its role (`lambda`, `s3`, `states`, `tensors`, `queue`), `name` its name and version, empty if it does not
+    answer; then `trouble` says why. `inside` is its address for functions, `host` that for programs of this host;
+    tensor databases have several, separated by spaces.
+    """
+
+    part: str
+    name: str
+    inside: str
+    host: str
+    trouble: str = ""
+
+    @property
+    def healthy(self) -> bool:
+        """Whether it answers."""
+        return not self.trouble
+
+    def as_document(self) -> dict[str, Any]:
+        """Return a mapping safe for JSON."""
+        return {**asdict(self), "healthy": self.healthy}
+
+
+def examine(addresses: Mapping[str, Sequence[str]], host: Mapping[str, Sequence[str]]) -> list[Service]:
+    """Ask every service at its addresses, concurrently; `host` has their other addresses, by the same parts."""
+    with ThreadPoolExecutor(len(addresses) or 1, thread_name_prefix="examine") as pool:
+        return list(pool.map(lambda part: _examined(part, addresses[part], host.get(part, ())), addresses))
+
+
+def _examined(part: str, addresses: Sequence[str], host: Sequence[str]) -> Service:
+    inside, outside = " ".join(addresses), " ".join(host)
+    try:
+        names = dict.fromkeys(ask(address) for address in addresses)
+    except UNANSWERED as error:
+        return Service(part, "", inside, outside, str(getattr(error, "reason", error)) or type(error).__name__)
+    return Service(part, ", ".join(names), inside, outside, "" if names else "none is running")
+
+
+def ask(address: str) -> str:
+    """Return name and version of the service at an `http`, `redis` or `amqp` address; raises one of UNANSWERED."""
+    askers: Mapping[str, Callable[[str], str]] = {"http": _http, "redis": _redis, "amqp": _amqp}
+    scheme = address.partition("://")[0]
+    if scheme not in askers:
+        raise ValueError(f"an address must begin with {', '.join(f'{name}://' for name in askers)}, not {scheme}://")
+    return askers[scheme](address)
+
+
+def server_information(address: str) -> dict[str, Any]:
+    """Return the section `server` of a Redis-compatible server's INFO; redis.RedisError if it does not answer."""
+    with redis.Redis.from_url(address, socket_timeout=ANSWER_S, socket_connect_timeout=ANSWER_S) as client:
+        information: dict[str, Any] = client.info("server")
+        if "tensordb_version" not in information:
+            information["modules"] = {entry["name"]: entry["ver"] for entry in client.module_list()}
+        return information
+
+
+def _http(address: str) -> str:
+    # LocalStack has its version there; any other server answers with an error, and its name.
+    try:
+        with urllib.request.urlopen(f"{address}/_localstack/health", timeout=ANSWER_S) as answer:
+            health = json.load(answer)
+            if not isinstance(health, dict) or "version" not in health:
+                raise ValueError("the server is not LocalStack")
+            return f"LocalStack {health['version']}"
+    except urllib.error.HTTPError as error:
+        with error:
+            # SeaweedFS adds the maximum size of its volumes.
+            return re.sub(r" \d+GB\b", "", error.headers.get("Server", "a server without a name"))
+
+
+def _redis(address: str) -> str:
+    information = server_information(address)
+    if "tensordb_version" in information:
+        return f"tensordb {information['tensordb_version']}"
+    modules = "".join(f", {name} {_module_version(number)}" for name, number in information["modules"].items())
+    return f"Redis {information['redis_version']}{modules}"
+
+
+def _module_version(number: int) -> str:
+    """Return the version that RedisAI encodes as a number: 10207 is 1.2.7."""
+    return f"{number // 10_000}.{number // 100 % 100}.{number % 100}"
+
+
+def _amqp(address: str) -> str:
+    parameters = pika.URLParameters(address)
+    parameters.socket_timeout = parameters.blocked_connection_timeout = parameters.stack_timeout = ANSWER_S
+    with closing(pika.BlockingConnection(parameters)) as connection:
+        properties = connection._impl.server_properties
+    return " ".join(_text(properties[name]) for name in ("product", "version"))
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)

@@ -1,0 +1,1 @@
+"""Long-running instances, metered as EC2 bills them."""

@@ -1,0 +1,20 @@
+"""Choose what instances compute on: the GPUs that torch sees, or the CPU."""
+
+from slslab.errors import HostError
+
+
+def cuda_devices() -> tuple[str, ...]:
+    """Return the GPUs that torch sees, each by its number and name, such as `cuda:0 Tesla T4`."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return ()
+    return tuple(f"cuda:{n} {torch.cuda.get_device_name(n)}" for n in range(torch.cuda.device_count()))
+
+
+def choose_devices(device: str) -> tuple[str, ...]:
+    """Return the devices for `auto`, `cuda` or `cpu`: the GPUs, or the CPU; HostError if `cuda` finds no GPU."""
+    devices = () if device == "cpu" else cuda_devices()
+    if device == "cuda" and not devices:
+        raise HostError("torch sees no CUDA device on this host.", "use --device auto or cpu for the CPU.")
+    return devices or ("cpu",)

@@ -1,0 +1,109 @@
+"""Read the accounts of a control group: what its processes used, for cgroup v1 and v2 alike."""
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+ACCOUNT_BYTES = 1 << 16
+
+
+def cgroup_mounts() -> Iterator[tuple[Path, set[str]]]:
+    """Yield where control groups are mounted, each with its controllers; v2 counts as a controller `cgroup2`."""
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        left, _, right = line.partition(" - ")
+        kind, _source, options = right.split(" ", 2)
+        if kind in ("cgroup", "cgroup2"):
+            yield Path(left.split(" ")[4]), set(options.split(",")) if kind == "cgroup" else {"cgroup2"}
+
+
+def cgroups_of(process: int | str = "self") -> dict[str, str]:
+    """Return the groups of a process, by default this one, by controller (the empty string for v2)."""
+    lines = [line.split(":", 2) for line in Path(f"/proc/{process}/cgroup").read_text().splitlines()]
+    return {controller: path for _number, controllers, path in lines for controller in controllers.split(",")}
+
+
+class GroupAccounts:
+    """The accounts of one control group; `paths` has its directory under each controller."""
+
+    def __init__(self, version: int, paths: Mapping[str, Path]) -> None:
+        self.version = version
+        self.paths = dict(paths)
+        self.enforces_memory = "memory" in self.paths
+        self._peak_file = "memory.max_usage_in_bytes" if version == 1 else "memory.peak"
+        self._open: dict[Path, int] = {}
+
+    def pids(self) -> list[int]:
+        """Return every process in the group, also one that forked away from its parent."""
+        # Opened each time: through a file that stays open, cgroup v1 may show a list that is a second old.
+        for path in self.paths.values():
+            with contextlib.suppress(OSError):
+                return [int(pid) for pid in (path / "cgroup.procs").read_bytes().split()]
+        return []
+
+    def anonymous_bytes(self) -> int:
+        """Return the memory of the group's processes that is not backed by files (page cache or tmpfs), bytes."""
+        return self._keyed("memory", "memory.stat").get("total_rss" if self.version == 1 else "anon", 0)
+
+    def shared_bytes(self) -> int:
+        """Return the memory of the group's tmpfs files and shared mappings, bytes."""
+        return self._keyed("memory", "memory.stat").get("total_shmem" if self.version == 1 else "shmem", 0)
+
+    def out_of_memory_kills(self) -> int:
+        """Return how many processes of this group the kernel has killed because its memory was exhausted."""
+        file = "memory.oom_control" if self.version == 1 else "memory.events"
+        return self._keyed("memory", file).get("oom_kill", 0)
+
+    def peak_bytes(self) -> int | None:
+        """Return the peak memory charged to the group, bytes; None where the kernel does not report it."""
+        with contextlib.suppress(KeyError, OSError, ValueError):  # KeyError: no memory controller
+            return int(self._read("memory", self._peak_file))
+        return None
+
+    def reset_peak(self) -> None:
+        """Start a new peak at the present usage.
+
+        Where the file cannot be written (v2 before Linux 6.12, control groups that are mounted read-only) the peak
+        remains that since the group was made.
+        """
+        # v2 resets the peak for the open file alone through which it is written: the one that is kept.
+        with contextlib.suppress(KeyError, OSError):
+            os.pwrite(self._descriptor("memory", self._peak_file), b"0" if self.version == 1 else b"reset", 0)
+
+    def cpu_ns(self) -> int | None:
+        """Return the CPU time used by the group, nanoseconds; None where the kernel does not report it."""
+        if self.version == 1 and "cpuacct" in self.paths:
+            return int(self._read("cpuacct", "cpuacct.usage"))
+        if self.version == 2:  # every group has it, with the controller or without
+            return self._keyed(next(iter(self.paths)), "cpu.stat").get("usage_usec", 0) * 1000
+        return None
+
+    def throttled_ns(self) -> int:
+        """Return the time for which the quota held back runnable threads, nanoseconds summed over processors."""
+        stat = self._keyed("cpu", "cpu.stat")
+        return stat.get("throttled_time", stat.get("throttled_usec", 0) * 1000)
+
+    def close(self) -> None:
+        """Close the account files."""
+        while self._open:
+            os.close(self._open.popitem()[1])
+
+    def _descriptor(self, controller: str, name: str) -> int:
+        """Open an account and keep it open: it is read several times in every invocation, the peak also written."""
+        path = self.paths[controller] / name
+        if path not in self._open and name == self._peak_file:
+            with contextlib.suppress(OSError):
+                self._open[path] = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        if path not in self._open:
+            self._open[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        return self._open[path]
+
+    def _read(self, controller: str, name: str) -> bytes:
+        return os.pread(self._descriptor(controller, name), ACCOUNT_BYTES, 0)
+
+    def _keyed(self, controller: str, name: str) -> dict[str, int]:
+        """Read an account of lines `KEY NUMBER`; empty if the group is not under this controller."""
+        if controller not in self.paths:
+            return {}
+        pairs = (line.split() for line in self._read(controller, name).splitlines())
+        return {pair[0].decode(): int(pair[1]) for pair in pairs if len(pair) == 2}

@@ -1,0 +1,232 @@
+"""Have the kernel enforce the limits of each execution environment by a control group, where the host allows it.
+
+One class serves cgroup v1 (one directory per controller) and v2 (one directory). A group limits memory
+(kill, no swap), CPU time (CFS quota of memory/1769 vCPU per 100 ms) and processes, as AWS documents them:
+https://docs.aws.amazon.com/lambda/latest/dg/configuration-memory.html and
+https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html. This is not a security boundary.
+"""
+
+import contextlib
+import errno
+import os
+import signal
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from slslab.host.cgroup_accounts import GroupAccounts, cgroup_mounts, cgroups_of
+
+CFS_PERIOD_US = 100_000
+CONTROLLERS = ("memory", "cpu", "cpuacct", "pids", "freezer")
+CONTROLLERS_V2 = ("memory", "cpu", "pids")
+LEAF = "slslab-command"
+
+
+@dataclass(frozen=True)
+class GroupLimits:
+    """Limits of one environment: bytes of memory, vCPUs (a share of 1.0 is one core), number of processes."""
+
+    memory_bytes: int
+    cpu_share: float
+    processes: int
+
+
+@dataclass(frozen=True)
+class Hierarchy:
+    """Where control groups can be made: the parent directory of each controller, and the cgroup version."""
+
+    version: int
+    parents: dict[str, Path]
+    missing: tuple[str, ...]
+
+    @property
+    def description(self) -> str:
+        """One line for `doctor` and for a run's document."""
+        if not self.parents:
+            return "none (no writable cgroup): resident-set watchdog every 10 ms, CPU share not enforced"
+        lacking = f", without {', '.join(self.missing)}" if self.missing else ""
+        return f"cgroup v{self.version} ({', '.join(sorted(self.parents))}{lacking})"
+
+    def nested(self, name: str) -> "Hierarchy":
+        """Make a group of this name below each parent, for the groups of one emulator."""
+        for parent in set(self.parents.values()):
+            (parent / name).mkdir()
+            if self.version == 2:
+                controllers = " ".join(f"+{controller}" for controller in self.parents)
+                (parent / name / "cgroup.subtree_control").write_text(controllers)
+        return replace(self, parents={c: parent / name for c, parent in self.parents.items()})
+
+
+def detect() -> Hierarchy:
+    """Find the control groups in which this process may create children, by trying."""
+    mounts = list(cgroup_mounts())
+    groups = cgroups_of()
+    parents: dict[str, Path] = {}
+    for mount, options in mounts:
+        for controller in CONTROLLERS:
+            if controller in options and (parent := _writable(mount, groups.get(controller, "/"))) is not None:
+                parents[controller] = parent
+    if "memory" in parents or "cpu" in parents:
+        return Hierarchy(1, parents, tuple(c for c in CONTROLLERS if c not in parents))
+    for mount, options in mounts:
+        if "cgroup2" in options and (parent := _delegated_v2(mount, groups.get("", "/"))) is not None:
+            parents = dict.fromkeys(_enabled_v2(parent), parent)
+            return Hierarchy(2, parents, tuple(c for c in CONTROLLERS_V2 if c not in parents))
+    return Hierarchy(0, {}, CONTROLLERS)
+
+
+def _writable(mount: Path, group: str) -> Path | None:
+    """Return this process's group below a mount, or else the mount, whichever takes a child."""
+    # A container sees its own group as the mount's root, so the path of /proc/self/cgroup may not exist there.
+    for parent in (mount / group.lstrip("/"), mount):
+        probe = parent / f"slslab-probe-{os.getpid()}"
+        with contextlib.suppress(OSError):
+            probe.mkdir()
+            probe.rmdir()
+            return parent
+    return None
+
+
+def _delegated_v2(mount: Path, name: str) -> Path | None:
+    """Return the v2 group whose controllers children may use; None if there is none."""
+    group = mount / name.lstrip("/")
+    if group.name == LEAF:
+        group = group.parent  # an earlier command, or this one, has moved here
+    for parent in dict.fromkeys((group, mount)):
+        if not os.access(parent / "cgroup.subtree_control", os.W_OK):
+            continue
+        with contextlib.suppress(OSError):
+            # Root may write everywhere; what a service manager has not handed over is not rearranged.
+            if _occupied(parent) and (parent == mount or os.geteuid() != 0 or _marked_delegated(parent)):
+                _vacate(parent)
+            offered = (parent / "cgroup.controllers").read_text().split()
+            for controller in (controller for controller in CONTROLLERS_V2 if controller in offered):
+                with contextlib.suppress(OSError):  # one by one: a controller that is refused leaves the others
+                    (parent / "cgroup.subtree_control").write_text(f"+{controller}")
+            if _enabled_v2(parent):
+                return parent
+    return None
+
+
+def _enabled_v2(group: Path) -> list[str]:
+    """Return the controllers that limit this group's children."""
+    enabled = (group / "cgroup.subtree_control").read_text().split()
+    return [controller for controller in CONTROLLERS_V2 if controller in enabled]
+
+
+def _occupied(group: Path) -> bool:
+    """Return whether a group has processes and so cannot hand controllers to children; the root group always can."""
+    return (group / "cgroup.type").exists() and bool((group / "cgroup.procs").read_text())
+
+
+def _marked_delegated(group: Path) -> bool:
+    """Return whether systemd says that this group is its processes' own to arrange (`Delegate=yes`)."""
+    for name in ("trusted.delegate", "user.delegate"):
+        with contextlib.suppress(OSError):
+            if os.getxattr(group, name) == b"1":
+                return True
+    return False
+
+
+def _vacate(group: Path) -> None:
+    """Move all processes of a group into a leaf: this one, its reaper, and the shell or make that started it."""
+    leaf = group / LEAF
+    leaf.mkdir(exist_ok=True)
+    try:
+        for _ in range(100):  # a process may fork while it is being moved
+            pids = (group / "cgroup.procs").read_text().split()
+            if not pids:
+                return
+            if "0" in pids:  # of another process namespace; writing 0 would move this process
+                raise OSError(errno.EBUSY, "processes of another namespace", str(group))
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    (leaf / "cgroup.procs").write_text(pid)
+        raise OSError(errno.EBUSY, "still occupied", str(group))
+    except OSError:
+        with contextlib.suppress(OSError):
+            leaf.rmdir()
+        raise
+
+
+class Cgroup(GroupAccounts):
+    """One environment's control group: its limits, its accounts, and the kill of everything in it.
+
+    A process joins the group by writing its id into `join_files`; `freezes` says whether the group can be frozen.
+    """
+
+    def __init__(self, hierarchy: Hierarchy, name: str, limits: GroupLimits) -> None:
+        super().__init__(
+            hierarchy.version, {controller: parent / name for controller, parent in hierarchy.parents.items()}
+        )
+        self.join_files = [path / "cgroup.procs" for path in sorted(set(self.paths.values()))]
+        self.freezes = self.version == 2 or "freezer" in self.paths
+        try:
+            for path in set(self.paths.values()):
+                path.mkdir()
+            self._apply(limits)
+        except OSError:
+            self.remove()
+            raise
+
+    def _apply(self, limits: GroupLimits) -> None:
+        quota = max(1_000, round(limits.cpu_share * CFS_PERIOD_US))
+        settings: list[tuple[str, str, int | str]]
+        if self.version == 1:
+            settings = [
+                ("memory", "memory.limit_in_bytes", limits.memory_bytes),
+                ("memory", "memory.memsw.limit_in_bytes", limits.memory_bytes),
+                ("cpu", "cpu.cfs_period_us", CFS_PERIOD_US),
+                ("cpu", "cpu.cfs_quota_us", quota),
+            ]
+        else:
+            settings = [
+                ("memory", "memory.max", limits.memory_bytes),
+                ("memory", "memory.swap.max", 0),
+                ("memory", "memory.oom.group", 1),
+                ("cpu", "cpu.max", f"{quota} {CFS_PERIOD_US}"),
+            ]
+        for controller, name, value in (*settings, ("pids", "pids.max", limits.processes)):
+            if controller in self.paths:
+                file = self.paths[controller] / name
+                # Swap accounting is a kernel option; without it there is nothing to limit.
+                if "sw" not in name or file.exists():
+                    file.write_text(str(value))
+
+    def freeze(self) -> None:
+        """Stop every process of the group where it stands; it takes effect within moments."""
+        self._write_freezer("FROZEN", "1")
+
+    def thaw(self) -> None:
+        """Let the processes go on; at once."""
+        self._write_freezer("THAWED", "0")
+
+    def _write_freezer(self, state: str, flag: str) -> None:
+        if self.version == 1:
+            (self.paths["freezer"] / "freezer.state").write_text(state)
+        else:
+            (next(iter(self.paths.values())) / "cgroup.freeze").write_text(flag)
+
+    def kill(self) -> None:
+        """Kill every process of the group."""
+        if self.version == 2:
+            with contextlib.suppress(OSError):  # Linux 5.14: all at once, so that no process can fork meanwhile
+                (next(iter(self.paths.values())) / "cgroup.kill").write_text("1")
+                return
+        for pid in self.pids():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def remove(self, patience_s: float = 5.0) -> None:
+        """Kill what is left and remove the group; OSError if it stays busy longer than `patience_s`."""
+        self.close()
+        deadline = time.monotonic() + patience_s
+        for path in set(self.paths.values()):
+            while path.exists():
+                self.kill()
+                try:
+                    path.rmdir()
+                except OSError:
+                    if time.monotonic() > deadline:
+                        raise
+                    time.sleep(0.002)  # killed processes leave their group once the kernel has reaped them

@@ -1,0 +1,20 @@
+"""Measure for how long a busy host held up threads that were ready to run."""
+
+from slslab.host.procfs import Sample, ThreadTimes
+
+ACTIVE_FRACTION = 0.05
+UNSTARTED = ThreadTimes(0, 0)
+
+
+def host_delay_ns(before: Sample, after: Sample) -> int:
+    """Return the nanoseconds between two samples for which a busy host held up the threads: the mean of active ones."""
+    wall = after.wall_ns - before.wall_ns
+    delays, active = 0, 0
+    for thread, times in after.threads.items():
+        earlier = before.threads.get(thread, UNSTARTED)
+        delay = times.delay_ns - earlier.delay_ns
+        delays += delay
+        active += times.cpu_ns - earlier.cpu_ns + delay > ACTIVE_FRACTION * wall
+    throttled = max(0, after.throttled_ns - before.throttled_ns)
+    waited = max(0, delays - throttled)
+    return min(wall, waited // max(1, active))

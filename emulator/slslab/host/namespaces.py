@@ -1,0 +1,279 @@
+"""Separate execution environments from each other and from the host by namespaces, where the kernel allows it.
+
+As root every environment has its own mount, pid and IPC namespace and its own user id. Without privileges it has the
+same namespaces inside a user namespace, where all environments share one user id. Otherwise it is a process group that
+its init cleans up. The network is the host's, because functions reach the stack on loopback. This keeps functions from
+disturbing each other, as on Lambda; it is not a security boundary.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import site
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from slslab.host.output import Stream
+from slslab.host.procfs import process_tree
+
+SPAWNER = Path(__file__).with_name("spawner.py")
+SYSTEM_PATHS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc")
+# Lambda's own user is 993; environments get ids of their own, from a range that nothing else uses.
+LAMBDA_UID = 993
+SPAWNER_VARIABLES = ("PATH", "LANG", "LC_", "LD_LIBRARY_PATH", "PYTHON", "OMP_", "MKL_", "TMPDIR", "COVERAGE")
+FIRST_UID, UIDS = 1_819_475_968, 65_536
+TASK_ROOT = "/var/task"
+
+
+@dataclass(frozen=True)
+class Isolation:
+    """How environments are separated: `mode` is `root`, `user`, `docker` or empty, `missing` what failed and why.
+
+    `engine` is the name and version of what runs containers.
+    """
+
+    mode: str
+    own_uid: bool
+    missing: tuple[str, ...] = ()
+    engine: str = ""
+
+    @property
+    def description(self) -> str:
+        """One line for `doctor` and for a run's document."""
+        if not self.mode:
+            return "none: environments see the host's files and processes (" + "; ".join(self.missing) + ")"
+        if self.engine:
+            return f"containers of {self.engine}: own namespaces, sized /tmp, read-only root, no capabilities"
+        user = "own user id" if self.own_uid else "one user id for all"
+        how = "" if self.mode == "root" else " in a user namespace"
+        return f"mount, pid and IPC namespaces{how}, sized /tmp, read-only root, {user}"
+
+
+class SpawnError(OSError):
+    """The spawner could not start; the message says why."""
+
+
+class Spawner:
+    """The emulator's end of a spawner process; with `modules` it is a template that has imported them."""
+
+    def __init__(self, isolation: Isolation, modules: tuple[str, ...] = ()) -> None:
+        self.isolation = isolation
+        self._modules = modules
+        self._start()
+
+    def _start(self) -> None:
+        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        # A template needs the packages; the plain spawner starts without looking for them.
+        flags = [] if self._modules else ["-I", "-S"]
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, *flags, SPAWNER, str(theirs.fileno()), self.isolation.mode, ",".join(self._modules)],
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+                cwd="/",
+                # A template's forks can read its environment in /proc, so it has none of the user's secrets.
+                env={name: value for name, value in os.environ.items() if name.startswith(SPAWNER_VARIABLES)},
+            )
+        answer = self._channel.recv(4096).decode()
+        if answer != "ready":
+            self.close()
+            raise SpawnError(answer or "the spawner ended before it was ready")
+
+    def spawn(self, request: Mapping[str, Any], log: int, trace: int, status: int) -> None:
+        """Start an environment's processes, on which the status pipe reports; OSError if the host cannot.
+
+        A spawner that has been killed, and all its environments with it, is started again.
+        """
+        message = json.dumps({"mode": self.isolation.mode, "inner_uid": LAMBDA_UID, **request}).encode()
+        try:
+            socket.send_fds(self._channel, [message], [log, trace, status])
+        except (BrokenPipeError, ConnectionResetError):
+            self.close()
+            self._start()
+            socket.send_fds(self._channel, [message], [log, trace, status])
+
+    def close(self) -> None:
+        """End the spawner, and with it every init that it started."""
+        self._channel.close()
+        self._process.wait()
+
+
+class Processes:
+    """One environment's processes: its init and, below it, the runtime with everything that it starts.
+
+    `exited` becomes the runtime's exit code (negative for a signal); `failure` says why the runtime did not start.
+    """
+
+    def __init__(self, spawner: Spawner, request: Mapping[str, Any], log: int, trace: int) -> None:
+        loop = asyncio.get_running_loop()
+        self.exited: asyncio.Future[int] = loop.create_future()
+        self.failure = ""
+        self._namespaced = bool(spawner.isolation.mode)
+        self._started: asyncio.Future[int] = loop.create_future()
+        self._init: int | None = None
+        self._pidfd = -1
+        self._lines = b""
+        self._status = Stream(self._feed, self._end)
+        status = self._status.open()
+        try:
+            spawner.spawn(request, log, trace, status)
+        except OSError:
+            self._status.close()
+            raise
+        finally:
+            os.close(status)
+
+    def pids(self) -> list[int]:
+        """Return the runtime and its descendants, as the host numbers them."""
+        return process_tree(self._init)[1:] if self._init is not None else []
+
+    async def end(self, pids: Iterable[int]) -> None:
+        """Kill everything; `pids` are its known processes, for where the end of a namespace does not kill them."""
+        await self._started
+        for pid in () if self._namespaced else pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if self._pidfd >= 0:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+            os.close(self._pidfd)
+            self._pidfd = -1
+        await asyncio.shield(self.exited)
+        self._status.close()
+
+    def _feed(self, chunk: bytes) -> None:
+        *lines, self._lines = (self._lines + chunk).split(b"\n")
+        for line in lines:
+            word, _, rest = line.decode(errors="replace").partition(" ")
+            if word == "started" and not self._started.done():
+                self._init = int(rest)
+                with contextlib.suppress(ProcessLookupError):  # it has exited and was reaped
+                    self._pidfd = os.pidfd_open(self._init)
+                self._started.set_result(self._init)
+            elif word == "exited" and not self.exited.done():
+                self.exited.set_result(os.waitstatus_to_exitcode(int(rest)))
+            elif word == "failed":
+                self.failure = rest
+
+    def _end(self) -> None:
+        for future, result in ((self._started, 0), (self.exited, -signal.SIGKILL)):
+            if not future.done():
+                future.set_result(result)
+
+
+@cache
+def visible_paths() -> list[str]:
+    """Return the paths of the host that a function sees: system programs and libraries, the interpreter, its packages.
+
+    Directories that an editable installation adds to `sys.path` are not among them: on Lambda they would not exist.
+    """
+    packages = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
+    user = [site.getusersitepackages()] if site.ENABLE_USER_SITE else []
+    candidates = [*SYSTEM_PATHS, sys.prefix, sys.base_prefix, *packages, *user]
+    visible: list[str] = []
+    for path in sorted({os.path.abspath(path) for path in candidates if os.path.lexists(path)}):
+        if not any(path == known or path.startswith(known + "/") for known in visible if not os.path.islink(known)):
+            visible.append(path)
+    return visible
+
+
+def extra_files() -> list[tuple[str, str]]:
+    """Return files that visible links point to elsewhere: the resolver's configuration, on systemd hosts below /run."""
+    resolver = os.path.realpath("/etc/resolv.conf")
+    inside = not os.path.exists(resolver) or resolver.startswith("/etc/")
+    return [] if inside else [(resolver, resolver)]
+
+
+def detect(enabled: bool = True) -> Isolation:
+    """Find out by trying what this host allows: namespaces as root, in a user namespace, or none."""
+    if not enabled:
+        return Isolation("", False, ("isolation was switched off",))
+    missing: list[str] = []
+    attempts = [Isolation("user", False)]
+    if os.geteuid() == 0:
+        attempts = [Isolation("root", True), Isolation("root", False), *attempts]
+    for attempt in attempts:
+        failure = _try(attempt)
+        if failure is None:
+            return replace(attempt, missing=tuple(missing))
+        missing.append(f"{attempt.description}: {failure}")
+    return Isolation("", False, tuple(missing))
+
+
+def _try(isolation: Isolation) -> str | None:
+    """Start the interpreter in an environment of this kind; return what went wrong, or None."""
+    with tempfile.TemporaryDirectory(prefix="slslab-isolation-") as home, tempfile.TemporaryFile() as output:
+        code = Path(home, "code")
+        code.mkdir()
+        request = environment_request(
+            isolation,
+            Path(home),
+            code,
+            number=0,
+            variables={},
+            arguments=[sys.executable, "-c", "import awslambdaric"],
+            ephemeral_mb=1,
+        )
+        try:
+            with contextlib.closing(Spawner(isolation)) as spawner:
+                read, write = os.pipe()
+                with open(read, "rb") as status:
+                    spawner.spawn(request, output.fileno(), output.fileno(), write)
+                    os.close(write)
+                    lines = status.read().decode().splitlines()
+        except SpawnError as error:
+            return str(error)
+        if "exited 0" in lines:
+            return None
+        output.seek(0)
+        failures = [line.removeprefix("failed ") for line in lines if line.startswith("failed ")]
+        return (failures or output.read().decode().strip().splitlines()[-1:] or ["the interpreter did not start"])[0]
+
+
+def environment_request(
+    isolation: Isolation,
+    home: Path,
+    code: Path,
+    *,
+    number: int,
+    variables: Mapping[str, str],
+    arguments: list[str],
+    ephemeral_mb: int,
+    files: Iterable[tuple[str, str]] = (),
+    join: Iterable[Path] = (),
+    processors: Iterable[int] = (),
+    descriptors: int = 1024,
+    processes: int = 1024,
+) -> dict[str, Any]:
+    """Return the spawner's request to start environment `number`, whose own directory on the host is `home`."""
+    uid = FIRST_UID + number % UIDS if isolation.own_uid else None
+    if isolation.mode:
+        (home / "root").mkdir(exist_ok=True)
+        seen = uid if uid is not None else LAMBDA_UID
+        (home / "passwd").write_text(f"root:x:0:0:root:/:/sbin/nologin\nsbx:x:{seen}:{seen}::/tmp:/sbin/nologin\n")
+        files = [*files, *extra_files(), (str(home / "passwd"), "/etc/passwd")]
+    return {
+        "uid": uid,
+        "root": str(home / "root"),
+        "visible": visible_paths(),
+        "files": list(files),
+        "code": str(code),
+        "directory": TASK_ROOT if isolation.mode else str(code),
+        "ephemeral_mb": ephemeral_mb,
+        "join": [str(path) for path in join],
+        "processors": list(processors),
+        "descriptors": descriptors,
+        "processes": processes,
+        "arguments": arguments,
+        "environment": dict(variables),
+    }

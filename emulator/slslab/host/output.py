@@ -1,0 +1,142 @@
+"""Read what an environment's processes write: the function's log, with Lambda's tail of it, and trace records."""
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+from collections.abc import Callable
+from io import FileIO
+from pathlib import Path
+from typing import Any
+
+from slslab_workers.trace.event import REQUIRED
+
+CHUNK_BYTES = 65_536
+# A function that writes without end must not keep the emulator from its other work.
+CHUNKS_AT_ONCE = 16
+LOG_BYTES = 256 << 20
+FRAME_BYTES = 1 << 20
+LOG = logging.getLogger(__name__)
+
+
+class Stream:
+    """The reading end of a pipe on the event loop: `consume` receives what arrives, then `ended` is called."""
+
+    def __init__(self, consume: Callable[[bytes], object], ended: Callable[[], None] = lambda: None) -> None:
+        self._consume = consume
+        self._ended = ended
+        self._descriptors: list[int] = []
+
+    def open(self) -> int:
+        """Make a pipe and return its writing end, which the caller closes when the processes have it."""
+        read, write = os.pipe()
+        os.set_blocking(read, False)
+        self._attach(read)
+        return write
+
+    def open_named(self, path: Path) -> None:
+        """Open a named pipe, for which its writers have waited; it stays open when one of them closes it."""
+        self._attach(os.open(path, os.O_RDONLY | os.O_NONBLOCK))
+        self._descriptors.append(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
+
+    def _attach(self, descriptor: int) -> None:
+        self._descriptors = [descriptor]
+        asyncio.get_running_loop().add_reader(descriptor, self.drain)
+
+    def close(self) -> None:
+        """Read what is there, and close."""
+        self.drain()
+        if self._descriptors:
+            asyncio.get_running_loop().remove_reader(self._descriptors[0])
+        while self._descriptors:
+            os.close(self._descriptors.pop())
+
+    def drain(self) -> None:
+        """Read what is there now."""
+        with contextlib.suppress(BlockingIOError):
+            for _ in range(CHUNKS_AT_ONCE if self._descriptors else 0):
+                chunk = os.read(self._descriptors[0], CHUNK_BYTES)
+                if chunk:
+                    self._consume(chunk)
+                else:  # every writer has closed it
+                    asyncio.get_running_loop().remove_reader(self._descriptors[0])
+                    self._ended()
+                if len(chunk) < CHUNK_BYTES:
+                    return
+
+
+class FunctionLog:
+    """The log of one environment: a file, and the tail that Invoke returns."""
+
+    def __init__(self, path: Path, tail_bytes: int) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file: FileIO = path.open("ab", buffering=0)
+        self._tail_bytes = tail_bytes
+        self._written = 0
+        self._tail = b""
+
+    def begin(self, request_id: str, version: str) -> None:
+        """Begin an invocation's log with Lambda's START line; the tail starts there."""
+        self._tail = b""
+        self.write(f"START RequestId: {request_id} Version: {version}\n".encode())
+
+    def write(self, chunk: bytes) -> None:
+        """Append to the file, up to its maximum size, and to the tail."""
+        if not self._file.closed and self._written < LOG_BYTES:
+            self._file.write(chunk)
+            self._written += len(chunk)
+            if self._written >= LOG_BYTES:
+                self._file.write(b"\n(slslab keeps no more of this log)\n")
+        self._tail = (self._tail + chunk[-self._tail_bytes :])[-self._tail_bytes :]
+
+    def tail(self) -> bytes:
+        """Return the last bytes of the log of the present or latest invocation."""
+        return self._tail
+
+    def close(self) -> None:
+        """Close the file; later writes reach the tail only."""
+        self._file.close()
+
+
+class TraceFrames:
+    """Parses the frames that workers write (4-byte big-endian length, JSON); `on_event` receives their events."""
+
+    def __init__(self, environment: str, on_event: Callable[[dict[str, Any]], None]) -> None:
+        self._environment = environment
+        self._on_event = on_event
+        self._buffer = bytearray()
+        self._broken = False
+
+    def feed(self, chunk: bytes) -> None:
+        """Parse bytes as they arrive; a record that is too large ends the trace."""
+        if self._broken:
+            return
+        self._buffer += chunk
+        while len(self._buffer) >= 4:
+            size = int.from_bytes(self._buffer[:4], "big")
+            if size > FRAME_BYTES:
+                LOG.error("%s wrote a trace record of %d bytes: its trace ends here", self._environment, size)
+                self._broken = True
+                self._buffer.clear()
+                return
+            if len(self._buffer) < 4 + size:
+                break
+            frame = bytes(self._buffer[4 : 4 + size])
+            del self._buffer[: 4 + size]
+            if (event := _event(frame)) is not None:
+                self._on_event(event)
+            else:
+                LOG.error("%s wrote an invalid trace record: %r", self._environment, frame[:200])
+
+
+def _event(frame: bytes) -> dict[str, Any] | None:
+    """Return the worker's event in a frame; None if there is none, for a function may write anything to its trace."""
+    try:
+        event = json.loads(frame)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(event, dict) or not event.keys() >= REQUIRED.keys():
+        return None
+    start, end = event["start_ns"], event["end_ns"]
+    return event if type(start) is int and type(end) is int and end >= start else None

@@ -1,0 +1,76 @@
+"""Remove what a killed command left behind: a small process that outlives its emulator.
+
+It reads lines on its standard input, `path PATH`, `cgroup PATH` and `containers yes` (or `no`, when they are removed).
+The input closes when the emulator has ended, in whatever way (also `kill -9`). Then it kills every process that carries
+the emulator's mark in its environment, and removes the control groups, containers, files and directories. It runs as a
+script, so that it starts without the package's imports; the engine's client is imported only if there are containers.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+MARK = "SLSLAB_EMULATOR"
+ENGINE = "slslab.host.docker_engine"
+
+
+def marked_processes(emulator_id: str) -> list[int]:
+    """Return the ids of other processes whose environment carries this emulator's mark."""
+    mark = f"{MARK}={emulator_id}".encode()
+    pids = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with suppress(OSError):  # the process has exited, or belongs to another user
+            if mark in Path(f"/proc/{name}/environ").read_bytes().split(b"\0"):
+                pids.append(int(name))
+    return [pid for pid in pids if pid != os.getpid()]
+
+
+def clean(emulator_id: str, cgroups: list[str], paths: list[str], patience_s: float = 10.0) -> bool:
+    """Kill the processes and remove the groups and paths; return True when nothing is left."""
+    deadline = time.monotonic() + patience_s
+    left = True
+    while left and time.monotonic() < deadline:
+        pids = marked_processes(emulator_id)
+        groups = [nested for group in cgroups for nested, _, _ in os.walk(group, topdown=False)]
+        for group in groups:
+            with suppress(OSError):
+                pids += map(int, Path(group, "cgroup.procs").read_text().split())
+            with suppress(OSError):  # cgroup v1 delivers a kill to a frozen process only when it is thawed
+                Path(group, "freezer.state").write_text("THAWED")
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for group in groups:
+            with suppress(OSError):
+                os.rmdir(group)
+        for path in paths:
+            shutil.rmtree(path, ignore_errors=True)
+            if not os.path.isdir(path) and os.path.exists(path):
+                os.unlink(path)
+        left = bool(pids) or any(os.path.exists(path) for path in cgroups + paths)
+        if left:
+            time.sleep(0.005)  # no event says that a killed process has left its group
+    return not left
+
+
+def _main(emulator_id: str, lines: IO[str]) -> int:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    watched: dict[str, list[str]] = {"cgroup": [], "path": [], "containers": []}
+    for line in lines:
+        kind, _, path = line.rstrip("\n").partition(" ")
+        watched[kind].append(path)
+    if watched["containers"][-1:] == ["yes"]:
+        # Before the paths, below which lies what containers share with the emulator.
+        subprocess.run([sys.executable, "-m", ENGINE, emulator_id], check=False)
+    return 0 if clean(emulator_id, watched["cgroup"], watched["path"]) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(_main(sys.argv[1], sys.stdin))

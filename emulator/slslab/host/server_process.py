@@ -1,0 +1,199 @@
+"""Servers as child processes: one way to start them, wait for them, read why they did not start, and stop them."""
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from slslab.errors import HostError
+from slslab.host.output import TraceFrames
+from slslab.host.processes import tied_to_this_process
+
+ATTEMPTS = 3
+END_LIMIT_S = 30.0
+TAIL_CHARACTERS = 500
+CHUNK_BYTES = 65_536
+
+
+class ServerProcess:
+    """A server in a child process that ends with this one; a context manager.
+
+    A subclass sets `title` and `hint` for the error if the server does not start, and starts it in `_start`. If
+    `port_taken` is in the server's output, another process has bound a port between its choice and the server's start,
+    and the start is tried again. Whatever interrupts the start, Ctrl-C too, stops the server.
+    """
+
+    title: str
+    hint: str
+    port_taken = ""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._environment = environment
+        self._process: subprocess.Popen[bytes] | None = None
+        self._reader: threading.Thread | None = None
+
+    @property
+    def pid(self) -> int:
+        """The process's number; an AssertionError where it does not run."""
+        return self._running.pid
+
+    @property
+    def _running(self) -> subprocess.Popen[bytes]:
+        assert self._process is not None
+        return self._process
+
+    def __enter__(self) -> Self:
+        for _ in range(ATTEMPTS):
+            with ExitStack() as undo:
+                self._log = undo.enter_context(tempfile.TemporaryFile())
+                undo.callback(self._stop)
+                if self._start(undo):
+                    self._undo = undo.pop_all()
+                    return self
+                output = self._output()
+            if not self.port_taken or self.port_taken not in output:
+                break
+        raise self._did_not_start(output)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._undo.close()
+
+    def _start(self, undo: ExitStack) -> bool:
+        """Launch the server and wait until it is ready; False if it exited instead, or the limit passed.
+
+        What is registered at `undo` is undone before the server is stopped.
+        """
+        raise NotImplementedError
+
+    def _launch(self, command: Sequence[str], variables: Mapping[str, str], directory: Path) -> None:
+        """Launch a program in a directory, with these environment variables. Its end is a kill: its data goes, too."""
+        self._popen([*tied_to_this_process(), *command], variables, stdin=subprocess.DEVNULL, cwd=directory)
+
+    def _launch_module(
+        self,
+        module: str,
+        arguments: Sequence[str],
+        variables: Mapping[str, str],
+        *,
+        inherited: Sequence[int] = (),
+        on_event: Callable[[dict[str, Any]], None] | None = None,
+    ) -> None:
+        """Launch a module of this package that ends when its standard input closes, and reports on standard output.
+
+        `inherited` are further descriptors for it; `on_event` gets the records that it writes to the descriptor that
+        SLSLAB_TRACE_FD names, on a thread of its own.
+        """
+        trace = None if on_event is None else self._collect(module, on_event)
+        passed = [*inherited, *([] if trace is None else [trace])]
+        # This process may have a descriptor of its own for a trace.
+        variables = {name: value for name, value in variables.items() if name != "SLSLAB_TRACE_FD"}
+        if trace is not None:
+            variables["SLSLAB_TRACE_FD"] = str(trace)
+        try:
+            command = [sys.executable, "-P", "-m", module, *arguments]
+            self._popen(command, variables, stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=passed)
+        finally:
+            if trace is not None:
+                os.close(trace)
+
+    def _popen(self, command: Sequence[str], variables: Mapping[str, str], **options: Any) -> None:
+        # A session of its own, so that Ctrl-C in the terminal reaches this process alone.
+        settings: dict[str, Any] = {
+            "stdout": self._log,
+            "stderr": self._log,
+            "env": {**variables, **self._environment},
+            **options,
+        }
+        self._process = subprocess.Popen(command, start_new_session=True, **settings)
+
+    def _collect(self, name: str, on_event: Callable[[dict[str, Any]], None]) -> int:
+        """Hand on trace records until their writer ends; returns the writing end, which the caller closes."""
+        reading, writing = os.pipe()
+        frames = TraceFrames(name, on_event)
+
+        def read() -> None:
+            with os.fdopen(reading, "rb", buffering=0) as pipe:
+                while chunk := pipe.read(CHUNK_BYTES):
+                    frames.feed(chunk)
+
+        self._reader = threading.Thread(target=read, name=f"trace of {name}", daemon=True)
+        self._reader.start()
+        return writing
+
+    def _wait(
+        self, ready: Callable[[], object], limit_s: float, source: int | None = None, again_s: float = 0.02
+    ) -> bool:
+        """Wait until `ready` returns something true; False if the process exited instead, or the limit passed.
+
+        It is called whenever the descriptor `source` can be read; without one every `again_s` seconds, for a server
+        that can only be asked again.
+        """
+        deadline = time.monotonic() + limit_s
+        exited, poll = os.pidfd_open(self.pid), select.poll()
+        try:
+            for descriptor in (exited, *(() if source is None else (source,))):
+                poll.register(descriptor, select.POLLIN)
+            while (left := deadline - time.monotonic()) > 0:
+                happened = dict(poll.poll(1000 * (again_s if source is None else left)))
+                if (source is None or source in happened) and ready():
+                    return True
+                if exited in happened:
+                    break
+            return False
+        finally:
+            os.close(exited)
+
+    def _report(self, limit_s: float | None = None) -> Any:
+        """Return the JSON that a module of this package prints when it is ready; None if it does not do so."""
+        pipe = self._running.stdout
+        assert pipe is not None
+        line = pipe.readline() if limit_s is None or self._wait(lambda: True, limit_s, pipe.fileno()) else b""
+        return json.loads(line) if line else None
+
+    def _output(self) -> str:
+        """Everything that the server has printed until now, but for reports."""
+        log = self._log.fileno()
+        return os.pread(log, os.fstat(log).st_size, 0).decode(errors="replace")
+
+    def _reason(self, output: str) -> str:
+        """Why the server did not start, out of its output: its tail."""
+        return output.strip()[-TAIL_CHARACTERS:]
+
+    def _did_not_start(self, output: str) -> HostError:
+        return HostError(f"{self.title} did not start: {self._reason(output) or 'it printed nothing'}.", self.hint)
+
+    def _stop(self) -> None:
+        """Stop the server, if it runs, and wait until it and the reader of its trace have ended."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.send_signal(signal.SIGKILL if process.stdin is None else signal.SIGTERM)
+            with process:  # closes its pipes
+                try:
+                    process.wait(END_LIMIT_S)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+        if self._reader is not None:
+            self._reader.join()
+            self._reader = None
+
+
+def free_ports(count: int) -> list[int]:
+    """Choose free loopback ports; all are held while choosing, so that they differ."""
+    with ExitStack() as stack:
+        holders = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for holder in holders:
+            holder.bind(("127.0.0.1", 0))
+        return [holder.getsockname()[1] for holder in holders]

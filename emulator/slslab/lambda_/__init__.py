@@ -1,0 +1,1 @@
+"""AWS Lambda: its API, functions, invocations and execution environments."""

@@ -1,0 +1,383 @@
+"""Serve AWS Lambda's HTTP API to unmodified boto3 and aws CLI.
+
+https://docs.aws.amazon.com/lambda/latest/api/API_Operations.html
+"""
+
+import asyncio
+import base64
+import json
+import secrets
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import cache
+from typing import Any
+
+import botocore.session
+from botocore.validate import ParamValidator
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from slslab.aws.arns import ACCOUNT
+from slslab.aws.errors import ServiceError, constraint, invalid, one_of
+from slslab.aws.limits import Limits
+from slslab.lambda_.functions import Functions, Target
+from slslab.lambda_.invocation import InvocationService
+from slslab.lambda_.packages import Code, Packages
+
+Handler = Callable[[Request], Awaitable[Response]]
+PAGE = 50
+TOTAL_CODE_BYTES = 80_530_636_800
+KINDS = ("Event", "RequestResponse", "DryRun")
+
+
+class LambdaApi:
+    """The operations of the Lambda API over one invocation service."""
+
+    def __init__(self, functions: Functions, packages: Packages, service: InvocationService, limits: Limits) -> None:
+        self._functions = functions
+        self._packages = packages
+        self._service = service
+        self._limits = limits
+
+    def application(self, more: Sequence[BaseRoute]) -> Starlette:
+        """Return the ASGI application, with `more` routes beside Lambda's."""
+        functions = "/2015-03-31/functions"
+        function = functions + "/{name}"
+        events = "/2019-09-25/functions/{name}/event-invoke-config"
+        tags = "/2017-03-31/tags/{arn}"
+        table: list[tuple[str, str, Handler]] = [
+            ("POST", functions, self._create),
+            ("GET", functions, self._list),
+            ("GET", function, self._get),
+            ("DELETE", function, self._delete),
+            ("PUT", function + "/code", self._update_code),
+            ("GET", function + "/configuration", self._get_configuration),
+            ("PUT", function + "/configuration", self._update_configuration),
+            ("POST", function + "/versions", self._publish),
+            ("GET", function + "/versions", self._versions),
+            ("POST", function + "/aliases", self._put_alias),
+            ("GET", function + "/aliases", self._aliases),
+            ("GET", function + "/aliases/{alias}", self._get_alias),
+            ("PUT", function + "/aliases/{alias}", self._put_alias),
+            ("DELETE", function + "/aliases/{alias}", self._delete_alias),
+            ("POST", function + "/invocations", self._invoke),
+            ("PUT", "/2017-10-31/functions/{name}/concurrency", self._put_concurrency),
+            ("DELETE", "/2017-10-31/functions/{name}/concurrency", self._delete_concurrency),
+            ("GET", "/2019-09-30/functions/{name}/concurrency", self._get_concurrency),
+            ("PUT", events, self._put_events),
+            ("POST", events, self._put_events),
+            ("GET", events, self._get_events),
+            ("DELETE", events, self._delete_events),
+            ("GET", events + "/list", self._list_events),
+            ("GET", tags, self._tags),
+            ("POST", tags, self._tag),
+            ("DELETE", tags, self._untag),
+            ("GET", "/2016-08-19/account-settings", self._account),
+        ]
+        # Clients differ in whether they send a trailing slash.
+        table += [(method, path + "/", handler) for method, path, handler in table]
+        routes = [*more, *(Route(path, handler, methods=[method]) for method, path, handler in table)]
+        return Starlette(
+            routes=routes,
+            exception_handlers={
+                ServiceError: _service_error,
+                404: _no_operation,
+                405: _no_operation,
+                ClientDisconnect: _disconnected,
+                Exception: _internal_error,
+            },
+        )
+
+    async def _create(self, request: Request) -> Response:
+        body = await self._package_body(request, "CreateFunction")
+        name, _ = self._functions.check_creation(body)
+        async with self._stored(name, body.get("Code") or {}) as code:
+            return _json(self._functions.create(body, code).document(), 201)
+
+    async def _update_code(self, request: Request) -> Response:
+        body = await self._package_body(request, "UpdateFunctionCode")
+        name = _name(request)
+        async with self._stored(self._functions.entry(name).latest.name, body) as code:
+            target = self._functions.update_code(name, body, code)
+            await self._service.pool.retire_outdated()
+        return _json(target.document())
+
+    async def _package_body(self, request: Request, operation: str) -> dict[str, Any]:
+        """Return the request's members; refuse an archive larger than 50 MB as AWS's front end does."""
+        limit = -(-self._limits.zipped_bytes * 4 // 3)
+        if int(request.headers.get("content-length", 0)) > limit:
+            message = f"Request must be smaller than {limit} bytes for the {operation} operation"
+            raise ServiceError(413, "RequestEntityTooLargeException", message)
+        return await _body(request, operation)
+
+    @asynccontextmanager
+    async def _stored(self, name: str, code: Mapping[str, Any]) -> AsyncIterator[Code]:
+        """Unpack the request's code; the block registers it."""
+        stored = await asyncio.to_thread(self._packages.store, name, code)
+        try:
+            yield stored
+        finally:
+            self._packages.release(stored)
+            await self._service.remove_unused_packages()
+
+    async def _list(self, request: Request) -> Response:
+        every = request.query_params.get("FunctionVersion") == "ALL"
+        documents: dict[str, dict[str, Any]] = {}
+        for entry in self._functions.entries():
+            targets = [Target(f, f.version) for f in entry.all_versions()] if every else [Target(entry.latest, None)]
+            documents |= {f"{entry.latest.name} {_order(t.function.version)}": t.document() for t in targets}
+        return _page(request, "Functions", documents)
+
+    async def _get(self, request: Request) -> Response:
+        target = self._target(request)
+        entry = self._functions.entry(_name(request))
+        document: dict[str, Any] = {"Configuration": target.document(), "Code": _location(target.function.code)}
+        if entry.tags:
+            document["Tags"] = entry.tags
+        if entry.reserved is not None:
+            document["Concurrency"] = {"ReservedConcurrentExecutions": entry.reserved}
+        return _json(document)
+
+    async def _get_configuration(self, request: Request) -> Response:
+        return _json(self._target(request).document())
+
+    async def _update_configuration(self, request: Request) -> Response:
+        target = self._functions.update_configuration(
+            _name(request), await _body(request, "UpdateFunctionConfiguration")
+        )
+        await self._service.pool.retire_outdated()
+        return _json(target.document())
+
+    async def _delete(self, request: Request) -> Response:
+        self._functions.delete(_name(request), _qualifier(request))
+        await self._service.pool.retire_outdated()
+        await self._service.remove_unused_packages()
+        return Response(status_code=204)
+
+    async def _publish(self, request: Request) -> Response:
+        return _json(self._functions.publish(_name(request), await _body(request, "PublishVersion")).document(), 201)
+
+    async def _versions(self, request: Request) -> Response:
+        versions = self._functions.entry(_name(request)).all_versions()
+        return _page(request, "Versions", {_order(v.version): v.document(v.version) for v in versions})
+
+    async def _put_alias(self, request: Request) -> Response:
+        name = request.path_params.get("alias")
+        body = await _body(request, "UpdateAlias" if name else "CreateAlias")
+        return _json(self._functions.put_alias(_name(request), body, name).document(), 200 if name else 201)
+
+    async def _get_alias(self, request: Request) -> Response:
+        return _json(self._functions.alias(_name(request), request.path_params["alias"]).document())
+
+    async def _aliases(self, request: Request) -> Response:
+        version = request.query_params.get("FunctionVersion")
+        aliases = self._functions.entry(_name(request)).aliases.values()
+        documents = {alias.name: alias.document() for alias in aliases if version in (None, alias.version)}
+        return _page(request, "Aliases", documents)
+
+    async def _delete_alias(self, request: Request) -> Response:
+        # An alias that does not exist is deleted already.
+        self._functions.entry(_name(request)).aliases.pop(request.path_params["alias"], None)
+        return Response(status_code=204)
+
+    async def _invoke(self, request: Request) -> Response:
+        target = self._target(request)
+        payload = await request.body()
+        kind = request.headers.get("x-amz-invocation-type", "RequestResponse")
+        trace_id = request.headers.get("x-amzn-trace-id") or _new_trace_id()
+        context = _client_context(request.headers.get("x-amz-client-context"))
+        if kind == "DryRun":
+            return Response(status_code=204)
+        if kind == "Event":
+            request_id = self._service.accept_event(target, payload, trace_id)
+            return Response(status_code=202, headers={"x-amzn-RequestId": request_id, "X-Amzn-Trace-Id": trace_id})
+        one_of(kind, "invocationType", KINDS)
+        result = await self._service.invoke(target, payload, trace_id, context)
+        headers = {
+            "x-amzn-RequestId": result.request_id,
+            "X-Amzn-Trace-Id": trace_id,
+            "X-Amz-Executed-Version": result.version,
+        }
+        if result.function_error is not None:
+            headers["X-Amz-Function-Error"] = result.function_error
+        if request.headers.get("x-amz-log-type") == "Tail":
+            headers["X-Amz-Log-Result"] = base64.b64encode(result.log_tail).decode()
+        return Response(result.payload, 200, headers, media_type="application/json")
+
+    async def _put_concurrency(self, request: Request) -> Response:
+        reserved = self._functions.reserve(_name(request), await _body(request, "PutFunctionConcurrency"))
+        return _json({"ReservedConcurrentExecutions": reserved})
+
+    async def _get_concurrency(self, request: Request) -> Response:
+        reserved = self._functions.entry(_name(request)).reserved
+        return _json({} if reserved is None else {"ReservedConcurrentExecutions": reserved})
+
+    async def _delete_concurrency(self, request: Request) -> Response:
+        self._functions.entry(_name(request)).reserved = None
+        return Response(status_code=204)
+
+    async def _put_events(self, request: Request) -> Response:
+        keep = request.method == "POST"
+        body = await _body(request, "UpdateFunctionEventInvokeConfig" if keep else "PutFunctionEventInvokeConfig")
+        self._functions.put_events(_name(request), _qualifier(request), body, keep)
+        return await self._get_events(request)
+
+    async def _get_events(self, request: Request) -> Response:
+        return _json(self._functions.events(_name(request), _qualifier(request)).document())
+
+    async def _list_events(self, request: Request) -> Response:
+        configs = self._functions.entry(_name(request)).events
+        documents = {qualifier: config.document() for qualifier, config in configs.items()}
+        return _page(request, "FunctionEventInvokeConfigs", documents)
+
+    async def _delete_events(self, request: Request) -> Response:
+        self._functions.delete_events(_name(request), _qualifier(request))
+        return Response(status_code=204)
+
+    async def _tags(self, request: Request) -> Response:
+        return _json({"Tags": self._functions.entry(request.path_params["arn"]).tags})
+
+    async def _tag(self, request: Request) -> Response:
+        self._functions.tag(request.path_params["arn"], await _body(request, "TagResource"))
+        return Response(status_code=204)
+
+    async def _untag(self, request: Request) -> Response:
+        for key in request.query_params.getlist("tagKeys"):
+            self._functions.entry(request.path_params["arn"]).tags.pop(key, None)
+        return Response(status_code=204)
+
+    async def _account(self, _request: Request) -> Response:
+        limits = self._limits
+        return _json(
+            {
+                "AccountLimit": {
+                    "TotalCodeSize": TOTAL_CODE_BYTES,
+                    "CodeSizeUnzipped": limits.unzipped_bytes,
+                    "CodeSizeZipped": limits.zipped_bytes,
+                    "ConcurrentExecutions": limits.account_concurrency,
+                    "UnreservedConcurrentExecutions": limits.account_concurrency - self._functions.reserved_total(),
+                },
+                "AccountUsage": {
+                    "TotalCodeSize": self._functions.code_size(),
+                    "FunctionCount": len(self._functions.entries()),
+                },
+            }
+        )
+
+    def _target(self, request: Request) -> Target:
+        return self._functions.resolve(_name(request), _qualifier(request))
+
+
+def _name(request: Request) -> str:
+    return str(request.path_params["name"])
+
+
+def _qualifier(request: Request) -> str | None:
+    return request.query_params.get("Qualifier") or None
+
+
+def _order(version: str) -> str:
+    """Return a text by which versions sort: $LATEST first, then by number."""
+    return version.rjust(20) if version.isdigit() else ""
+
+
+def _page(request: Request, key: str, documents: Mapping[str, dict[str, Any]]) -> Response:
+    """Return one page of a list in the order of its keys.
+
+    The marker names the last key of the page, so that a deletion between two pages hides nothing.
+    """
+    size, marker = request.query_params.get("MaxItems", str(PAGE)), request.query_params.get("Marker") or ""
+    if not (size.isascii() and size.isdigit() and len(size) < 10 and int(size)):
+        raise constraint(size, "maxItems", "Member must have value greater than or equal to 1")
+    try:
+        last = base64.urlsafe_b64decode(marker.encode()).decode()
+    except ValueError as error:
+        raise invalid(f"Invalid marker: {marker}") from error
+    left = sorted(name for name in documents if not marker or name > last)
+    shown = left[: min(PAGE, int(size))]
+    document: dict[str, Any] = {key: [documents[name] for name in shown]}
+    if len(shown) < len(left):
+        document["NextMarker"] = base64.urlsafe_b64encode(shown[-1].encode()).decode()
+    return _json(document)
+
+
+def _location(code: Code) -> dict[str, str]:
+    """Return the API's FunctionCodeLocation."""
+    if code.directory is not None:
+        return {"RepositoryType": "Local", "Location": code.directory.as_uri()}
+    assert code.image is not None
+    # The repository without its tag; a colon before the last slash is a registry's port. An image that is only here has
+    # no digest of a registry, so the engine's id stands for it.
+    head, slash, tail = code.image.uri.partition("@")[0].rpartition("/")
+    resolved = f"{head}{slash}{tail.partition(':')[0]}@{code.image.id}"
+    return {"RepositoryType": "ECR", "ImageUri": code.image.uri, "ResolvedImageUri": resolved}
+
+
+def _client_context(header: str | None) -> str | None:
+    """Decode the client's context, which is JSON, from its Base64 header."""
+    if header is None:
+        return None
+    try:
+        # Serialised again: it becomes a header of the Runtime API, which must be one line.
+        return json.dumps(json.loads(base64.b64decode(header, validate=True)))
+    except (ValueError, RecursionError) as error:
+        message = "Client context must be a valid Base64-encoded JSON object."
+        raise ServiceError(400, "InvalidRequestContentException", message) from error
+
+
+def _new_trace_id() -> str:
+    digits = secrets.token_hex(24)
+    return f"Root=1-{digits[:8]}-{digits[8:32]};Parent={digits[32:]};Sampled=0"
+
+
+async def _body(request: Request, operation: str) -> dict[str, Any]:
+    """Return the members of a request's body, checked against the types in AWS's own model of the operation."""
+    try:
+        document = json.loads(await request.body() or b"{}")
+    except (ValueError, RecursionError) as error:
+        raise ServiceError(400, "SerializationException", f"The request body is not JSON: {error}") from error
+    if not isinstance(document, dict):
+        raise ServiceError(400, "SerializationException", "The request body must be a JSON object")
+    members = {key: value for key, value in document.items() if value is not None}
+    report = ParamValidator().validate(members, _input_shape(operation)).generate_report()
+    # Ranges and patterns are checked later, with AWS's messages; members of the path are not in the body.
+    wrong = [line for line in report.splitlines() if line.startswith("Invalid type")]
+    if wrong:
+        raise ServiceError(400, "SerializationException", wrong[0])
+    return members
+
+
+@cache
+def _input_shape(operation: str) -> Any:
+    """Return the input of an operation in botocore's model of Lambda."""
+    return botocore.session.Session().get_service_model("lambda").operation_model(operation).input_shape
+
+
+def _json(document: Mapping[str, Any], status: int = 200) -> Response:
+    headers = {"x-amzn-RequestId": str(uuid.uuid4())}
+    return Response(json.dumps(document), status, headers, media_type="application/json")
+
+
+async def _service_error(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, ServiceError)
+    kind = "User" if error.status < 500 else "Service"
+    headers = {"x-amzn-ErrorType": error.error_type, "x-amzn-RequestId": str(uuid.uuid4()), **error.headers}
+    body = json.dumps({"Type": kind, "Message": error.message, "message": error.message, **error.fields})
+    return Response(body, error.status, headers, media_type="application/json")
+
+
+async def _disconnected(_request: Request, _error: Exception) -> Response:
+    return Response(status_code=400)  # the client has closed its connection
+
+
+async def _internal_error(request: Request, error: Exception) -> Response:
+    """Answer a defect of the emulator as AWS answers its own; the server's log has the stack trace."""
+    return await _service_error(request, ServiceError(500, "ServiceException", f"{type(error).__name__}: {error}"))
+
+
+async def _no_operation(request: Request, _error: Exception) -> Response:
+    message = f"slslab does not emulate the operation {request.method} {request.url.path} (account {ACCOUNT})"
+    return await _service_error(request, ServiceError(404, "UnknownOperationException", message))

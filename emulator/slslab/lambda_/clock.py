@@ -1,0 +1,52 @@
+"""The Lambda clock: wall time less the time for which a busy host held up the environment.
+
+It is *measured*: the kernel reports for each thread how long it was runnable without a processor (`schedstat`) and how
+much of that was due to the environment's own CPU quota (`cpu.stat`); the rest is due to the host. One thing must be
+added. An environment that a busy host slows down uses less than its share, so its quota never holds it back as Lambda's
+would. The clock therefore simulates the quota (a bucket of `share × 100 ms` that refills with Lambda time) and adds the
+throttling that the host hid. On an idle host the kernel enforces the same quota and the addition is zero.
+"""
+
+from slslab.aws.limits import QUOTA_PERIOD_NS
+from slslab.host.delay import host_delay_ns
+from slslab.host.procfs import Sample
+
+
+class LambdaClock:
+    """Turns samples of an environment's accounts into time as Lambda would have counted it.
+
+    For an environment with one busy thread the correction is exact up to the sampling. With several, the host's delay
+    is the mean over the threads that were active in the interval: threads that wait in parallel delay the environment
+    once, not twice.
+    """
+
+    def __init__(self, share: float, sample: Sample) -> None:
+        self.share = share
+        self._last = sample
+        self._tokens = share * QUOTA_PERIOD_NS
+        self.elapsed_ns = 0
+        self.host_delay_ns = 0
+
+    @property
+    def cpu_ns(self) -> int:
+        """CPU time of the environment at the latest sample, nanoseconds since it was made."""
+        return self._last.cpu_ns
+
+    def advance(self, sample: Sample, held_ns: int = 0) -> int:
+        """Account for the time since the last sample, and return the Lambda nanoseconds that passed.
+
+        For `held_ns` of it the host held up the emulator while a report of the environment was waiting to be read.
+        """
+        wall = sample.wall_ns - self._last.wall_ns
+        used = max(0, sample.cpu_ns - self._last.cpu_ns)
+        passed = wall - min(wall, host_delay_ns(self._last, sample) + held_ns)
+        self._tokens = min(self.share * QUOTA_PERIOD_NS, self._tokens + self.share * passed) - used
+        if self._tokens < 0:
+            # Throttling that the host hid: at most the host's delay; the rest is added in later intervals.
+            owed = min(round(-self._tokens / self.share), wall - passed)
+            passed += owed
+            self._tokens += owed * self.share
+        self._last = sample
+        self.elapsed_ns += passed
+        self.host_delay_ns += wall - passed
+        return passed

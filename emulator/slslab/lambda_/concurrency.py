@@ -1,0 +1,95 @@
+"""Decide what may run now: account and reserved concurrency, the scaling rate, and the memory of this host.
+
+https://docs.aws.amazon.com/lambda/latest/dg/lambda-concurrency.html and
+https://docs.aws.amazon.com/lambda/latest/dg/scaling-behavior.html
+"""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from slslab.aws.errors import ServiceError, throttled
+from slslab.aws.limits import Limits
+from slslab.lambda_.functions import Functions
+
+
+class Concurrency:
+    """Counts executions under way and checks them against the account's limit and the function's reservation."""
+
+    def __init__(self, functions: Functions, limits: Limits) -> None:
+        self._functions = functions
+        self._limits = limits
+        self._running: Counter[str] = Counter()
+        self._started: dict[str, tuple[float, float]] = {}
+
+    @contextmanager
+    def lease(self, name: str) -> Iterator[None]:
+        """Count one execution of the function for as long as the block; TooManyRequestsException if none is left."""
+        reserved = self._functions.entry(name).reserved
+        if reserved is not None:
+            if self._running[name] >= reserved:
+                raise self._throttled("ReservedFunctionConcurrentInvocationLimitExceeded")
+        elif self._unreserved() >= self._limits.account_concurrency - self._functions.reserved_total():
+            raise self._throttled("ConcurrentInvocationLimitExceeded")
+        self._running[name] += 1
+        try:
+            yield
+        finally:
+            self._running[name] -= 1
+            if not self._running[name]:
+                del self._running[name]
+
+    def take_start(self, name: str) -> None:
+        """Count a new environment against the scaling rate; TooManyRequestsException if it is exceeded."""
+        most, period_s = self._limits.scaling_environments, self._limits.scaling_period_s
+        now = time.monotonic()
+        left, since = self._started.get(name, (float(most), now))
+        left = min(most, left + (now - since) * most / period_s)
+        if left < 1:
+            raise self._throttled("ConcurrentInvocationLimitExceeded")
+        self._started[name] = (left - 1, now)
+
+    def _unreserved(self) -> int:
+        return sum(count for name, count in self._running.items() if self._functions.reservation(name) is None)
+
+    def _throttled(self, reason: str) -> ServiceError:
+        return throttled(reason, self._limits.retry_after_s)
+
+
+class Admission:
+    """The host's memory for environments, MB: one starts as soon as its memory size fits."""
+
+    def __init__(self, budget_mb: int) -> None:
+        self.budget_mb = budget_mb
+        self.used_mb = 0
+        self._changed = asyncio.Event()
+
+    def take(self, memory_mb: int) -> bool:
+        """Reserve memory if it fits now, else return False; ServiceException if it can never fit."""
+        if memory_mb > self.budget_mb:
+            raise ServiceError(
+                500,
+                "ServiceException",
+                f"This host gives environments {self.budget_mb} MB in all, and the function needs {memory_mb} MB. "
+                "Hint: lower MemorySize, or run on a host with more memory.",
+            )
+        if self.used_mb + memory_mb > self.budget_mb:
+            return False
+        self.used_mb += memory_mb
+        return True
+
+    def give_back(self, memory_mb: int) -> None:
+        """Release memory that an environment no longer holds."""
+        self.used_mb -= memory_mb
+        self.notify()
+
+    def notify(self) -> None:
+        """Wake up everything that waits: memory was released, or an environment became idle."""
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def changed(self) -> None:
+        """Wait for the next change."""
+        await self._changed.wait()

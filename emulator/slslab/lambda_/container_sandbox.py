@@ -1,0 +1,178 @@
+"""Confine environments by containers: the same limits as for processes, set through the engine, and the same accounts.
+
+The file system is the image's, read-only except /tmp; all capabilities are dropped, and the user is Lambda's. A
+function's zip archive is unpacked to /var/task of the worker's image; a function's own image is used as it is.
+"""
+
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Mapping
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from docker.errors import ImageNotFound
+
+from slslab.aws.errors import invalid
+from slslab.aws.limits import MB, Limits, cpu_share
+from slslab.host.cgroups import CFS_PERIOD_US, Hierarchy
+from slslab.host.containers import GATE, LAMBDA_GID, SHARED, Container, Containers
+from slslab.host.docker_engine import FUNCTION_LABEL
+from slslab.host.namespaces import LAMBDA_UID, TASK_ROOT, Isolation
+from slslab.host.session import Session
+from slslab.host.spawner import TRACE_DESCRIPTOR
+from slslab.lambda_.configuration import Function
+from slslab.lambda_.packages import Image
+from slslab.lambda_.sandbox import Setting
+
+# The container's own init, which reaps orphans and ends with the runtime.
+OWN_PROCESSES = 1
+
+
+class ContainerSandbox(Container):
+    """A container with a function's runtime; see `Sandbox`."""
+
+    freezes = True
+
+    def files_bytes(self) -> int:
+        """Return what is used of its /tmp, bytes: all that its processes share and that is not on a disk."""
+        return self.accounts.shared_bytes() if self.accounts is not None else 0
+
+
+class ContainerSandboxes(Containers):
+    """Makes containers; see `Sandboxes`. `image` is for functions without an image of their own.
+
+    Entering raises HostError if no engine answers or it has no such image.
+    """
+
+    template = ""
+
+    def __init__(self, session: Session, limits: Limits, *, image: str | None = None) -> None:
+        super().__init__(session, image)
+        self.limits = limits
+
+    def _enter(self, stack: ExitStack) -> None:
+        super()._enter(stack)
+        self.address = self.engine.address()
+        self.hierarchy = self._hierarchy()
+        self.isolation = Isolation("docker", True, engine=f"Docker {self.engine.version}")
+
+    def runtime(self, function: Function) -> str:
+        """Return what the function really runs on."""
+        if function.code.image is not None:
+            return f"image {function.code.image.uri}"
+        return f"image {self.image}, for {function.runtime}"
+
+    def find_image(self, uri: str) -> Image:
+        """Return the engine's image of this name; nothing is pulled."""
+        image = self.engine.image(uri)
+        if image is None:
+            # The first sentences are AWS's.
+            raise invalid(
+                f"Source image {uri} does not exist. Provide a valid source image. "
+                "(The engine must have it: docker pull, or build it.)"
+            )
+        return Image(uri, image["Id"], image["Size"])
+
+    async def start(self, setting: Setting) -> ContainerSandbox:
+        """Start a container; StartFailed if the engine or the host fails."""
+        configure = partial(self._configuration, setting)
+        files = {"clock": setting.clock}
+        sandbox = ContainerSandbox(self, setting.home, files, configure, setting.log, setting.trace)
+        await sandbox.start()
+        return sandbox
+
+    def _configuration(self, setting: Setting, shared: Path) -> Mapping[str, Any]:
+        """Return the container's configuration for the engine."""
+        function, api, limits = setting.function, self.engine.api, self.limits
+        name = self.image if function.code.image is None else function.code.image.id
+        image = self.engine.image(name)
+        if image is None:
+            raise ImageNotFound(name)
+        defaults, chosen = image["Config"], function.image_config  # newer engines omit empty entries
+        if function.code.image is None:
+            command, directory = [function.handler], TASK_ROOT
+        else:
+            command = [*(chosen.command or defaults.get("Cmd") or ())]
+            directory = chosen.working_directory or defaults.get("WorkingDir") or "/"
+        # The kernel counts /tmp's files as memory, Lambda does not; the resident set is held to the limit itself.
+        memory = (function.memory_mb + function.ephemeral_mb) * MB
+        binds = [f"{self.engine.host_path(shared)}:{SHARED}:ro"]
+        if function.code.directory is not None:
+            code = readable(function.code.directory, setting.home)
+            binds.append(f"{self.engine.host_path(code)}:{TASK_ROOT}:ro")
+        host = api.create_host_config(
+            binds=binds,
+            tmpfs={"/tmp": f"size={function.ephemeral_mb}m,mode=1777,nosuid,nodev,exec"},
+            read_only=True,
+            mem_limit=memory,
+            memswap_limit=memory,
+            cpu_period=CFS_PERIOD_US,
+            cpu_quota=max(1_000, round(cpu_share(function.memory_mb) * CFS_PERIOD_US)),
+            cpuset_cpus=",".join(map(str, setting.processors)) or None,
+            pids_limit=limits.processes + OWN_PROCESSES,
+            ulimits=[
+                {"Name": "nofile", "Soft": limits.descriptors, "Hard": limits.descriptors},
+                {"Name": "core", "Soft": 0, "Hard": 0},
+            ],
+            cap_drop=["ALL"],
+            security_opt=["no-new-privileges:true"],
+            # documented: on Lambda there is no /dev/shm (see spawner.py).
+            ipc_mode="none",
+            init=True,
+            network_mode=self.engine.network(),
+            log_config={"Type": "none", "Config": {}},
+        )
+        variables = {
+            "HOME": "/tmp",
+            **setting.variables,
+            "_HANDLER": (command or [""])[0],
+            "LAMBDA_TASK_ROOT": TASK_ROOT,
+            "LAMBDA_RUNTIME_DIR": "/var/runtime",
+            "SLSLAB_TRACE_FD": str(TRACE_DESCRIPTOR),
+            "SLSLAB_CLOCK_FILE": f"{SHARED}/clock",
+        }
+        if function.code.image is None and (path := variables.get("PYTHONPATH")):
+            # The worker's image needs its own PYTHONPATH to find the runtime client; Lambda's runtimes do not.
+            entries = (entry.partition("=") for entry in defaults.get("Env") or ())
+            variables["PYTHONPATH"] = os.pathsep.join(
+                [path, *(value for name, _, value in entries if name == "PYTHONPATH")]
+            )
+        configuration: Mapping[str, Any] = api.create_container_config(
+            name,
+            [*(chosen.entry_point or defaults.get("Entrypoint") or []), *command],
+            entrypoint=[*GATE, "/dev/null"],
+            environment=variables,
+            user=f"{LAMBDA_UID}:{LAMBDA_GID}",
+            working_dir=directory,
+            host_config=host,
+            labels={**self.labels, FUNCTION_LABEL: function.name},
+        )
+        return configuration
+
+    def _hierarchy(self) -> Hierarchy:
+        """Return what the engine reports that it enforces."""
+        about = self.engine.api.info()
+        version = int(about.get("CgroupVersion", "1"))
+        offered = {"memory": "MemoryLimit", "cpu": "CpuCfsQuota", "pids": "PidsLimit"}
+        # The path of a group is known for each container only; what can be limited is known for all.
+        parents = {name: Path("/sys/fs/cgroup") for name, key in offered.items() if about.get(key)}
+        if version == 1:
+            parents["freezer"] = Path("/sys/fs/cgroup/freezer")
+        return Hierarchy(version, parents, tuple(name for name in offered if name not in parents))
+
+
+def readable(directory: Path, home: Path) -> Path:
+    """Return a code directory that Lambda's user can read: itself, or a copy in `home` if only its owner may."""
+    everybody = stat.S_IROTH | stat.S_IXOTH
+    if directory.stat().st_mode & everybody == everybody:
+        return directory
+    copy = Path(shutil.copytree(directory, Path(tempfile.mkdtemp(dir=home)) / "code", symlinks=True))
+    for top, _, files in os.walk(copy):
+        Path(top).chmod(0o755)
+        for path in (Path(top, name) for name in files if not os.path.islink(os.path.join(top, name))):
+            path.chmod(0o755 if path.stat().st_mode & stat.S_IXUSR else 0o644)
+    return copy

@@ -1,0 +1,247 @@
+"""AWS Lambda on this host: its API on a loopback address, and everything that it starts.
+
+    with Emulator() as emulator:
+        client = emulator.client("lambda")
+
+Everything it makes (processes, control groups, sockets, files) is removed when the block ends; if the emulator itself
+is killed, its reaper process removes it.
+"""
+
+import os
+import resource
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import psutil
+from starlette.routing import BaseRoute
+
+from slslab.aws.limits import MB, Limits, lambda_limits
+from slslab.errors import HostError, RequestError
+from slslab.host.managed import Managed
+from slslab.host.session import Session
+from slslab.lambda_.api import LambdaApi
+from slslab.lambda_.environment import EnvironmentHost
+from slslab.lambda_.functions import Functions
+from slslab.lambda_.invocation import InvocationService
+from slslab.lambda_.packages import Packages
+from slslab.lambda_.process_sandbox import ProcessSandboxes
+from slslab.lambda_.sandbox import Sandboxes
+from slslab.lambda_.server import Server
+from slslab.lambda_.stack_client import StackClient
+from slslab.trace.records import InvocationRecord
+
+if TYPE_CHECKING:  # the engine's client is needed only where there are containers
+    from slslab.host.containers import Containers
+
+BUDGET_FRACTION = 0.9
+RECORDS_KEPT = 1_000
+DESCRIPTORS = 65_536
+Result = TypeVar("Result")
+OnEvent = Callable[[dict[str, Any]], None]
+OnRecord = Callable[[InvocationRecord], None]
+
+
+def memory_budget_mb() -> int:
+    """Return the memory that environments may take on this host, MB: nine tenths of what is available now."""
+    return int(psutil.virtual_memory().available * BUDGET_FRACTION) // MB
+
+
+class Emulator(Managed):
+    """AWS Lambda on this host, as a context manager.
+
+    `variables` are given to every function beside Lambda's own (endpoints of the stack). `on_event` receives trace
+    records (events and clock samples) and `on_record` metered invocations, both on the emulator's own thread; `heard`
+    adds more listeners at any time. `logs` is where the functions' logs go, by default the session's temporary home.
+    `limits` are Lambda's unless changed. `template` names modules that one process imports once and of which all
+    environments are forks (faster cold starts, but their memory is not Lambda's: records say so). `isolate=False`
+    leaves environments in the host's namespaces. `environment` is what confines environments: processes of this host,
+    or containers (`docker`) of `image` ($SLSLAB_WORKER_IMAGE) for functions without an image of their own. An emulator
+    without a session makes one of its own. It binds the address `listen`; `advertise` is the URL by which functions
+    reach it, if that is another.
+
+    `id` marks everything that it makes, `mark` is the environment variable by which the reaper knows its processes,
+    `budget_mb` the memory that its environments may take together. Once it is entered, `endpoint` is its URL,
+    `hierarchy` describes the control groups that confine environments, `isolation` what else separates them.
+
+    It raises HostError if the port is taken, a template's module cannot be imported, or no engine answers; RequestError
+    for a template that cannot work.
+    """
+
+    def __init__(
+        self,
+        *,
+        session: Session | None = None,
+        variables: Mapping[str, str] | None = None,
+        logs: Path | None = None,
+        budget_mb: int | None = None,
+        limits: Limits | None = None,
+        environment: str = "process",
+        image: str | None = None,
+        isolate: bool = True,
+        template: Sequence[str] = (),
+        listen: str = "127.0.0.1",
+        port: int = 0,
+        advertise: str | None = None,
+        on_event: OnEvent | None = None,
+        on_record: OnRecord | None = None,
+    ) -> None:
+        self.records: deque[InvocationRecord] = deque(maxlen=RECORDS_KEPT)
+        self.endpoint = ""
+        self.limits = limits or lambda_limits()
+        self._session = session or Session()
+        self._owns_session = session is None
+        self.id, self.mark = self._session.id, self._session.mark
+        self._variables = dict(variables or {})
+        self._logs = logs
+        self.budget_mb = budget_mb if budget_mb is not None else memory_budget_mb()
+        self._sandboxes = self._make_sandboxes(environment, image, isolate, tuple(template))
+        self._address = (listen, port)
+        self._advertise = advertise
+        self._listeners = [(on_event or _ignore, on_record or _ignore)]
+        self._routes: list[BaseRoute] = []
+
+    def _enter(self, stack: ExitStack) -> None:
+        _raise_descriptor_limit()
+        if self._owns_session:
+            stack.enter_context(self._session)
+        stack.enter_context(self._sandboxes)
+        self.hierarchy, self.isolation = self._sandboxes.hierarchy, self._sandboxes.isolation
+        self._server = Server(*self._address)
+        stack.callback(self._server.close)
+        self.endpoint = self._server.endpoint
+        self._stack = StackClient(self.endpoint, self._advertise or self.endpoint, self._variables)
+        host = EnvironmentHost(
+            emulator_id=self.id,
+            home=self.home / "environments",
+            logs=self.logs,
+            limits=self.limits,
+            sandboxes=self._sandboxes,
+            variables=self._stack.variables,
+            record=self._pass_on_event,
+        )
+        functions = Functions(self.limits)
+        self._packages = Packages(self.home / "functions", self.limits, self._stack.fetch, self._sandboxes.find_image)
+        self.service = InvocationService(
+            functions, self._packages, host, self.budget_mb, self._pass_on_record, self._stack.store
+        )
+        api = LambdaApi(functions, self._packages, self.service, self.limits)
+        # Environments end before the server does, so that a caller that waits for an invocation gets its answer.
+        stack.enter_context(self._server.serving(api.application(self._routes), self.service.close))
+
+    @property
+    def containers(self) -> "Containers | None":
+        """What its containers share; None if its environments are processes."""
+        return None if isinstance(self._sandboxes, ProcessSandboxes) else self._sandboxes  # type: ignore[return-value]
+
+    @property
+    def endpoints(self) -> dict[str, str]:
+        """Where AWS's clients find each service: `lambda`, and what `variables` name (`s3`, `states` …)."""
+        return self._stack.endpoints
+
+    @property
+    def home(self) -> Path:
+        """The temporary directory, which is removed with the emulator."""
+        return self._session.home
+
+    def host(self) -> dict[str, Any]:
+        """Return the host's part of a run's document: cores, whether the CPU share is enforced, the confinement."""
+        return {
+            "cores": len(os.sched_getaffinity(0)),
+            "cpu_share_enforced": "cpu" in self.hierarchy.parents,
+            "confinement": f"{self.hierarchy.description}; {self.isolation.description}",
+        }
+
+    @property
+    def logs(self) -> Path:
+        """The directory of the functions' logs, one file for each environment."""
+        return self._logs or self.home / "logs"
+
+    def cpu_seconds(self) -> float:
+        """Return the CPU time that the emulator itself has used: its API, its clocks and its records."""
+        return self._server.cpu_seconds()
+
+    @contextmanager
+    def recording(self) -> Iterator[list[InvocationRecord]]:
+        """Collect the metered records of the invocations that end within the block."""
+        records: list[InvocationRecord] = []
+        with self.heard(on_record=records.append):
+            yield records
+
+    @contextmanager
+    def heard(self, on_event: OnEvent | None = None, on_record: OnRecord | None = None) -> Iterator[None]:
+        """Call these listeners, too, for as long as the block, on the emulator's own thread."""
+        listener = (on_event or _ignore, on_record or _ignore)
+        self._listeners.append(listener)
+        try:
+            yield
+        finally:
+            self._listeners.remove(listener)
+
+    def add_routes(self, routes: Sequence[BaseRoute]) -> None:
+        """Serve these routes beside Lambda's API; call it before the emulator is entered."""
+        self._routes += routes
+
+    def package_size(self) -> dict[str, Any]:
+        """Return the bytes of the largest package so far and of the layer that functions share, and the limit."""
+        return self._packages.sizes()
+
+    def reset_package_size(self) -> None:
+        """Let `package_size` count only packages that arrive from now on."""
+        self._packages.largest_bytes = 0
+
+    def evict(self, function: str | None = None) -> int:
+        """End idle environments, of one function or all, and return how many: the next invocations are cold."""
+        return self.wait_for(self.service.pool.evict(function))
+
+    def wait_for(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
+        """Run a coroutine on the emulator's own thread, such as one of an environment's, and return its result."""
+        return self._server.wait_for(coroutine)
+
+    def add_variables(self, variables: Mapping[str, str]) -> None:
+        """Give these, too, to every environment that starts from now on (endpoints of a stack that started later)."""
+        self._stack.add_variables(variables)
+
+    def client(self, service: str, **settings: Any) -> Any:
+        """Return a boto3 client of the emulator (`lambda`) or of the stack (`s3`, `stepfunctions`).
+
+        Raises RequestError if `variables` name no endpoint for it.
+        """
+        return self._stack.client(service, **settings)
+
+    def _make_sandboxes(
+        self, environment: str, image: str | None, isolate: bool, template: tuple[str, ...]
+    ) -> Sandboxes:
+        if environment == "process":
+            return ProcessSandboxes(self._session, self.limits, isolate=isolate, modules=template)
+        if template:
+            raise RequestError("Containers cannot be forks of a template.", "leave out --template, or the containers.")
+        try:
+            from slslab.lambda_.container_sandbox import ContainerSandboxes  # its client is needed nowhere else
+        except ImportError as error:
+            message = "Containers need the engine's client for Python, which is not installed."
+            raise HostError(message, "run `pip install 'slslab[docker]'`.") from error
+        return ContainerSandboxes(self._session, self.limits, image=image)
+
+    def _pass_on_record(self, record: InvocationRecord) -> None:
+        self.records.append(record)
+        for _, on_record in tuple(self._listeners):
+            on_record(record)
+
+    def _pass_on_event(self, event: dict[str, Any]) -> None:
+        for on_event, _ in tuple(self._listeners):
+            on_event(event)
+
+
+def _raise_descriptor_limit() -> None:
+    """Raise the soft limit of open files: an environment takes a dozen of the emulator's, 1,024 are soon used up."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limit = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < limit:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+
+
+def _ignore(_record: object) -> None:
+    return None

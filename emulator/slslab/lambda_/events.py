@@ -1,0 +1,152 @@
+"""Run asynchronous invocations: queue them, retry after failures and throttles, send records to their destinations.
+
+https://docs.aws.amazon.com/lambda/latest/dg/invocation-async-error-handling.html and
+https://docs.aws.amazon.com/lambda/latest/dg/invocation-async-retain-records.html
+"""
+
+import asyncio
+import json
+import logging
+import time
+import uuid
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from slslab.aws.arns import function_arn
+from slslab.aws.errors import ServiceError
+from slslab.aws.limits import Limits
+from slslab.lambda_.configuration import LATEST
+from slslab.lambda_.functions import Functions, Target
+
+LONGEST_THROTTLE_S = 300.0
+BUCKET = "arn:aws:s3:::"
+LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Event:
+    """An accepted asynchronous invocation of the function `reference`, with the qualifier of the request."""
+
+    reference: str
+    qualifier: str | None
+    payload: bytes
+    request_id: str
+    trace_id: str
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The result of one attempt."""
+
+    payload: bytes
+    function_error: str | None
+    version: str
+
+
+class Asynchronous:
+    """The events of one emulator.
+
+    `invoke` runs one attempt; `store` puts a body into a bucket of the stack, under a key.
+    """
+
+    def __init__(
+        self,
+        functions: Functions,
+        limits: Limits,
+        invoke: Callable[[Target, Event], Awaitable[Answer]],
+        store: Callable[[str, str, bytes], None],
+    ) -> None:
+        self._functions = functions
+        self._limits = limits
+        self._invoke = invoke
+        self._store = store
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closing = False
+
+    def accept(self, target: Target, payload: bytes, trace_id: str) -> str:
+        """Queue an event and return its request id at once."""
+        event = Event(target.function.name, target.qualifier, payload, str(uuid.uuid4()), trace_id)
+        task = asyncio.ensure_future(self._run(event))
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return event.request_id
+
+    def close(self) -> set[asyncio.Task[None]]:
+        """Start no further attempts, and return the tasks of the attempts that still run."""
+        self._closing = True
+        return set(self._tasks)
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        """Log why the emulator could not run an event: no caller waits for it."""
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None and not self._closing:
+            LOG.error("an asynchronous invocation could not be carried out: %s", error)
+
+    async def _run(self, event: Event) -> None:
+        accepted = time.monotonic()
+        attempts, throttles = 0, 0
+        answer: Answer | None = None
+        condition = ""
+        while True:
+            target = self._functions.resolve(event.reference, event.qualifier)
+            config = self._functions.events_of(target)
+            try:
+                answer = await self._invoke(target, event)
+            except ServiceError as error:
+                if error.status not in (429, 500) or self._closing:
+                    raise
+                if self._functions.entry(event.reference).reserved == 0:
+                    condition = "ZeroReservedConcurrency"
+                delay_s = min(LONGEST_THROTTLE_S, self._limits.event_throttle_s * 2**throttles)
+                throttles += 1
+            else:
+                attempts += 1
+                if answer.function_error is None:
+                    condition = "Success"
+                elif attempts > config.maximum_retry_attempts:
+                    condition = "RetriesExhausted"
+                delay_s = self._limits.event_retry_base_s * attempts
+            if not condition and time.monotonic() - accepted + delay_s > config.maximum_event_age_s:
+                condition = "EventAgeExceeded"
+            if condition:
+                break
+            if self._closing:
+                return
+            await asyncio.sleep(delay_s)
+        destination = config.on_success if condition == "Success" else config.on_failure
+        if destination is not None:
+            await self._deliver(destination, event, target, _record(event, target, condition, attempts, answer))
+
+    async def _deliver(self, destination: str, event: Event, target: Target, record: dict[str, Any]) -> None:
+        """Send the record to a function or an S3 bucket."""
+        body = json.dumps(record).encode()
+        if not destination.startswith(BUCKET):
+            self.accept(self._functions.resolve(destination), body, event.trace_id)
+            return
+        now = datetime.fromisoformat(record["timestamp"])
+        key = f"aws/lambda/async/{target.function.name}/{now:%Y/%m/%d}/{now:%Y-%m-%dT%H.%M.%S}-{uuid.uuid4()}"
+        await asyncio.to_thread(self._store, destination.removeprefix(BUCKET), key, body)
+
+
+def _record(event: Event, target: Target, condition: str, attempts: int, answer: Answer | None) -> dict[str, Any]:
+    """Return the invocation record that a destination receives."""
+    record: dict[str, Any] = {
+        "version": "1.0",
+        "timestamp": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "requestContext": {
+            "requestId": event.request_id,
+            "functionArn": function_arn(target.function.name, target.qualifier or LATEST),
+            "condition": condition,
+            "approximateInvokeCount": attempts,
+        },
+        "requestPayload": json.loads(event.payload),
+    }
+    if answer is not None:
+        context = {"statusCode": 200, "executedVersion": answer.version}
+        if answer.function_error is not None:
+            context["functionError"] = answer.function_error
+        record["responseContext"] = context
+        record["responsePayload"] = json.loads(answer.payload or b"null")
+    return record

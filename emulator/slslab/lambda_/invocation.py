@@ -1,0 +1,334 @@
+"""Run invocations: accept → lease an environment → run → answer; meter each one.
+
+Failures have the shapes AWS recorded: status 200 with `FunctionError: Unhandled` and a payload that names the error
+(https://docs.aws.amazon.com/lambda/latest/api/API_Invoke.html and the recordings that the design cites).
+"""
+
+import asyncio
+import json
+import time
+import uuid
+from collections.abc import Callable, Container, Set
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from slslab.aws.errors import ServiceError
+from slslab.aws.limits import MB, cpu_share
+from slslab.errors import StartFailed
+from slslab.lambda_.concurrency import Concurrency
+from slslab.lambda_.configuration import Function
+from slslab.lambda_.environment import Ending, Environment, EnvironmentHost, Outcome, exit_reason, peak_mb
+from slslab.lambda_.events import Answer, Asynchronous, Event
+from slslab.lambda_.functions import Functions, Target
+from slslab.lambda_.packages import Packages
+from slslab.lambda_.pool import Pool
+from slslab.lambda_.report_line import report_line
+from slslab.lambda_.runtime_api import NextInvocation
+from slslab.trace.events import own_event
+from slslab.trace.records import InvocationRecord, billed_ms
+
+CLOSE_LIMIT_S = 5.0
+
+
+@dataclass(frozen=True)
+class Response(Answer):
+    """What the caller of Invoke receives; its status is 200 whatever the function did."""
+
+    request_id: str
+    log_tail: bytes
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The end of an invocation: error type (empty after a success), payload, and the REPORT line's status."""
+
+    error_type: str
+    payload: bytes
+    status: str
+
+
+@dataclass(frozen=True)
+class Request:
+    """One invocation as it was requested."""
+
+    target: Target
+    payload: bytes
+    request_id: str
+    trace_id: str
+    kind: str
+    client_context: str | None = None
+
+    def handed_out(self, deadline_ms: int) -> NextInvocation:
+        """Return what the runtime receives."""
+        return NextInvocation(
+            self.request_id, self.payload, self.target.arn, deadline_ms, self.trace_id, self.client_context
+        )
+
+
+@dataclass
+class Metered:
+    """An invocation under way: when it began, and what its phases took."""
+
+    started: datetime
+    start_ns: int
+    init: Outcome | None
+    duration_ns: int = 0
+
+    @property
+    def init_ms(self) -> float | None:
+        """Init duration as the REPORT line prints it; None when the environment was warm."""
+        return round(self.init.lambda_ns / 1e6, 2) if self.init is not None else None
+
+
+class InvocationService:
+    """Runs invocations of one emulator's functions in environments that are reused while warm.
+
+    `on_record` receives metered records; `store` puts the record of a failed event into a bucket, under a key.
+    """
+
+    def __init__(
+        self,
+        functions: Functions,
+        packages: Packages,
+        host: EnvironmentHost,
+        budget_mb: int,
+        on_record: Callable[[InvocationRecord], None],
+        store: Callable[[str, str, bytes], None],
+    ) -> None:
+        self._functions = functions
+        self._packages = packages
+        self._host = host
+        self._limits = host.limits
+        self._on_record = on_record
+        self._concurrency = Concurrency(functions, host.limits)
+        self.pool = Pool(functions, host, self._concurrency, budget_mb, self.remove_unused_packages)
+        self._asynchronous = Asynchronous(functions, host.limits, self._attempt, store)
+        self._accepted: dict[asyncio.Task[Any], Function] = {}
+        self._closing = False
+
+    async def invoke(
+        self, target: Target, payload: bytes, trace_id: str, client_context: str | None = None
+    ) -> Response:
+        """Run a synchronous invocation to its end, with a new request id."""
+        kind = "RequestResponse"
+        payload = _checked(payload, kind, self._limits.request_bytes)
+        return await self._run(Request(target, payload, str(uuid.uuid4()), trace_id, kind, client_context))
+
+    def accept_event(self, target: Target, payload: bytes, trace_id: str) -> str:
+        """Queue an asynchronous invocation and return its request id at once."""
+        return self._asynchronous.accept(target, _checked(payload, "Event", self._limits.event_bytes), trace_id)
+
+    async def remove_unused_packages(self) -> None:
+        """Remove the packages that no version, environment or accepted invocation needs any more."""
+        running = [*(environment.function for environment in self.pool.environments()), *self._accepted.values()]
+        await self._packages.remove_unused([*self._functions.codes(), *(function.code for function in running)])
+
+    async def end(self, names: Container[str]) -> None:
+        """End what still runs of these functions, which have been deleted, and wait until it is metered."""
+        await self.pool.end(names)
+        await _wait_metered({task for task, function in self._accepted.items() if function.name in names})
+
+    async def close(self) -> None:
+        """End everything: queued events, running and idle environments."""
+        self._closing = True
+        self.pool.close()
+        events = self._asynchronous.close()
+        for task in events - self._accepted.keys():
+            task.cancel()
+        await self.pool.end()
+        await _wait_metered(events | self._accepted.keys())
+
+    async def _attempt(self, target: Target, event: Event) -> Answer:
+        return await self._run(Request(target, event.payload, event.request_id, event.trace_id, "Event"))
+
+    async def _run(self, request: Request) -> Response:
+        if self._closing:
+            raise ServiceError(503, "ServiceException", "The emulator is ending.")
+        task = asyncio.current_task()
+        assert task is not None
+        self._accepted[task] = request.target.function
+        try:
+            return await self._run_leased(request)
+        finally:
+            del self._accepted[task]
+            if not self._functions.is_current(request.target.function):
+                await self.remove_unused_packages()
+
+    async def _run_leased(self, request: Request) -> Response:
+        accepted_ns = time.monotonic_ns()
+        function = request.target.function
+        with self._concurrency.lease(function.name):
+            async with self.pool.lease(function, request.request_id) as (environment, init):
+                response = await self._execute(environment, init, request)
+        self._host.record(
+            own_event("invoke", accepted_ns, request.request_id, resource=function.name, function=function.name)
+            | {"environment": environment.id, "failed": response.function_error is not None}
+        )
+        return response
+
+    async def _execute(self, environment: Environment, init: Outcome | None, request: Request) -> Response:
+        timeout_s = request.target.function.timeout_s
+        metered = Metered(datetime.now(UTC), time.monotonic_ns(), init)
+        if init is not None and init.ending is not Ending.RESPONSE:
+            # documented: an Init phase that fails is reported by INIT_REPORT and repeated in the Invoke phase, under
+            # the function's own time-out; assumed here: one that ended in the handler's own error is not repeated.
+            status = "timeout" if init.ending is Ending.TIMEOUT else "error"
+            suffix = "" if status == "timeout" else f"\tError Type: {self._failure(init, request).error_type}"
+            report = f"INIT_REPORT Init Duration: {metered.init_ms:.2f} ms\tPhase: init\tStatus: {status}{suffix}\n"
+            environment.log.write(report.encode())
+            if init.ending is Ending.TIMEOUT:
+                return await self._initialise_in_invoke(environment, request, metered)
+            environment.log.begin(request.request_id, request.target.function.version)
+            return self._conclude(environment, request, metered, init)
+        deadline_ms = time.time_ns() // 1_000_000 + timeout_s * 1000
+        self._begin(environment, request, metered)
+        outcome = await environment.invoke(request.handed_out(deadline_ms), timeout_s)
+        metered.duration_ns = outcome.lambda_ns
+        return self._conclude(environment, request, metered, outcome)
+
+    async def _initialise_in_invoke(self, environment: Environment, request: Request, metered: Metered) -> Response:
+        """Repeat an Init phase that exceeded 10 s inside the invocation, as part of its duration, as Lambda does."""
+        timeout_s = request.target.function.timeout_s
+        metered.started, metered.start_ns = datetime.now(UTC), time.monotonic_ns()
+        await environment.restart()
+        self._begin(environment, request, metered)
+        try:
+            outcome = await environment.start(timeout_s)
+        except StartFailed as failure:
+            raise ServiceError(500, "ServiceException", f"The environment could not start: {failure}.") from failure
+        metered.duration_ns = outcome.lambda_ns
+        if outcome.ending is Ending.RESPONSE:
+            left_s = timeout_s - outcome.lambda_ns / 1e9
+            deadline_ms = time.time_ns() // 1_000_000 + round(left_s * 1000)
+            outcome = await environment.invoke(request.handed_out(deadline_ms), left_s)
+            metered.duration_ns += outcome.lambda_ns
+        return self._conclude(environment, request, metered, outcome)
+
+    def _begin(self, environment: Environment, request: Request, metered: Metered) -> None:
+        """Begin the log, and record what the invocation is billed by; its metered record follows when it ends."""
+        function = request.target.function
+        environment.log.begin(request.request_id, function.version)
+        self._host.record(
+            {
+                "record": "begin",
+                "of": "invocation",
+                "id": request.request_id,
+                "function": function.name,
+                "environment": environment.id,
+                "memory_mb": function.memory_mb,
+                "architecture": function.architecture,
+                "ephemeral_mb": function.ephemeral_mb,
+                "init_ms": metered.init_ms,
+                "start_ns": metered.start_ns,
+            }
+        )
+
+    def _conclude(self, environment: Environment, request: Request, metered: Metered, outcome: Outcome) -> Response:
+        """Write the log's last lines, pass the metered record on, and build the response."""
+        function, request_id = request.target.function, request.request_id
+        failure = self._failure(outcome, request)
+        duration_ms = round(metered.duration_ns / 1e6, 2)
+        if failure.error_type == "Sandbox.Timedout":
+            # The clock is read a little after the limit; AWS reports the limit itself.
+            duration_ms = float(function.timeout_s * 1000)
+        init, init_ms = metered.init, metered.init_ms
+        memory_mb = peak_mb(outcome, function.memory_mb)
+        report = report_line(
+            request_id, duration_ms, init_ms, function.memory_mb, memory_mb, failure.status, failure.error_type
+        )
+        lines = ""
+        if outcome.ending in (Ending.EXIT, Ending.OUT_OF_MEMORY):
+            lines = f"{json.loads(failure.payload)['errorMessage']}\n{failure.error_type}\n"
+        lines += f"END RequestId: {request_id}\n{report}"
+        if outcome.ending is Ending.TIMEOUT:
+            stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3]
+            lines += f"{stamp}Z {request_id} Task timed out after {function.timeout_s:.2f} seconds\n\n"
+        environment.log.write(lines.encode())
+        cgroup_peak = outcome.cgroup_peak_bytes
+        # A failed initialisation is the outcome itself and must not count twice.
+        phases = [outcome] if init is None or init is outcome else [init, outcome]
+        record = InvocationRecord(
+            request_id=request_id,
+            function=function.name,
+            version=function.version,
+            environment=environment.id,
+            memory_mb=function.memory_mb,
+            cpu_share=cpu_share(function.memory_mb),
+            architecture=function.architecture,
+            ephemeral_mb=function.ephemeral_mb,
+            invocation_type=request.kind,
+            cold_start=init is not None,
+            template=self._host.sandboxes.template,
+            init_ms=init_ms,
+            duration_ms=duration_ms,
+            billed_ms=billed_ms(duration_ms, init_ms),
+            max_memory_mb=memory_mb,
+            cgroup_peak_mb=None if cgroup_peak is None else -(-cgroup_peak // MB),
+            cpu_ms=round(sum(phase.cpu_ns for phase in phases) / 1e6, 3),
+            host_delay_ms=round(sum(phase.host_delay_ns for phase in phases) / 1e6, 3),
+            status=failure.status,
+            error_type=failure.error_type or None,
+            started_at=metered.started.isoformat(timespec="milliseconds"),
+            start_ns=metered.start_ns,
+            end_ns=time.monotonic_ns(),
+            report=report,
+        )
+        self._on_record(record)
+        return Response(
+            payload=failure.payload,
+            request_id=request_id,
+            function_error="Unhandled" if failure.error_type else None,
+            version=function.version,
+            log_tail=environment.log.tail(),
+        )
+
+    def _failure(self, outcome: Outcome, request: Request) -> Failure:
+        """Return the invocation's error type, payload and status as AWS has them."""
+        request_id, timeout_s = request.request_id, request.target.function.timeout_s
+        if outcome.ending is Ending.TIMEOUT:
+            message = f"RequestId: {request_id} Error: Task timed out after {timeout_s:.2f} seconds"
+            return _error("Sandbox.Timedout", message, "timeout")
+        if outcome.ending is Ending.OUT_OF_MEMORY:
+            # assumed: the type is the one in AWS's telemetry; the message is the one in public logs.
+            message = f"RequestId: {request_id} Error: Runtime exited with error: signal: killed"
+            return _error("Runtime.OutOfMemory", message)
+        if outcome.report is None:
+            return _error("Runtime.ExitError", f"RequestId: {request_id} Error: {exit_reason(outcome.exit_status)}")
+        if outcome.report.kind == "response":
+            size, limit = len(outcome.report.body), self._limits.response_bytes
+            if size > limit:
+                message = f"Response payload size ({size} bytes) exceeded maximum allowed payload size ({limit} bytes)."
+                return _error("Function.ResponseSizeTooLarge", message)
+            return Failure("", outcome.report.body, "success")
+        return Failure(outcome.report.error_type, outcome.report.body, "error")
+
+
+async def _wait_metered(tasks: Set[asyncio.Task[Any]]) -> None:
+    """Wait for invocations that are being ended: what ran until now is metered and billed."""
+    if tasks:
+        await asyncio.wait(tasks, timeout=CLOSE_LIMIT_S)
+
+
+def _error(error_type: str, message: str, status: str = "error") -> Failure:
+    payload = json.dumps({"errorType": error_type, "errorMessage": message}, separators=(",", ":"))
+    return Failure(error_type, payload.encode(), status)
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _checked(payload: bytes, kind: str, limit: int) -> bytes:
+    """Return a payload that is JSON within the limit; an empty one becomes an empty object, as on AWS."""
+    if len(payload) > limit:
+        message = f"{len(payload)} byte payload is too large for the {kind} invocation type (limit {limit} bytes)"
+        raise ServiceError(413, "RequestTooLargeException", message)
+    if not payload:
+        return b"{}"
+    try:
+        json.loads(payload.decode(), parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        message = f"Could not parse request body into json: {error}"
+        raise ServiceError(400, "InvalidRequestContentException", message) from error
+    return payload

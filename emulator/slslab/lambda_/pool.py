@@ -1,0 +1,200 @@
+"""Keep execution environments: start one when none is warm, reuse it while warm, freeze it in between, end it."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Container, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any, ClassVar
+
+from slslab.aws.errors import ServiceError
+from slslab.errors import StartFailed
+from slslab.lambda_.concurrency import Admission, Concurrency
+from slslab.lambda_.configuration import Function
+from slslab.lambda_.environment import Environment, EnvironmentHost, Outcome, State
+from slslab.lambda_.functions import Functions
+from slslab.trace.events import own_event
+
+
+class Pool:
+    """The environments of one emulator; `on_outdated` is awaited after the end of one whose version is gone."""
+
+    def __init__(
+        self,
+        functions: Functions,
+        host: EnvironmentHost,
+        concurrency: Concurrency,
+        budget_mb: int,
+        on_outdated: Callable[[], Awaitable[None]],
+    ) -> None:
+        self.admission = Admission(budget_mb)
+        self._functions = functions
+        self._host = host
+        self._concurrency = concurrency
+        self._on_outdated = on_outdated
+        self._idle: dict[Environment, asyncio.TimerHandle] = {}
+        # What admission counts for each environment, MB: its memory size, or what it holds while it rests.
+        self._held_mb: dict[Environment, int] = {}
+        self._all: set[Environment] = set()
+        self._ending: set[asyncio.Task[Any]] = set()
+        self._number = 0
+        self._closing = False
+
+    def environments(self) -> list[Environment]:
+        """Return every environment that exists now."""
+        return list(self._all)
+
+    # Where faults are injected: awaited with the function's name and the request id before every lease; may raise.
+    fault: ClassVar[Callable[[str, str], Awaitable[None]] | None] = None
+
+    @asynccontextmanager
+    async def lease(self, function: Function, request_id: str) -> AsyncIterator[tuple[Environment, Outcome | None]]:
+        """Lease a warm environment of exactly this version, or a new one with the outcome of its initialisation.
+
+        However the block ends, the environment is given back: kept warm if it can be used again, else ended.
+        """
+        if Pool.fault is not None:
+            await Pool.fault(function.name, request_id)
+        environment, init = await self._acquire(function, request_id)
+        try:
+            yield environment, init
+        finally:
+            if environment.state is State.READY and not self._closing:
+                await environment.ready()
+            keep = environment.state is State.READY and self._functions.is_current(environment.function)
+            if keep and not self._closing:
+                self._put_idle(environment)
+            else:
+                await self._discard(environment)
+
+    async def retire_outdated(self) -> None:
+        """End the idle environments of versions that no longer exist; busy ones end after their invocation."""
+        for environment in [e for e in self._idle if not self._functions.is_current(e.function)]:
+            await self._take_and_discard(environment)
+
+    async def evict(self, name: str | None = None) -> int:
+        """End idle environments, of one function or all, and return how many."""
+        chosen = [e for e in self._idle if name in (None, e.function.name)]
+        return sum([await self._take_and_discard(environment) for environment in chosen])
+
+    def close(self) -> None:
+        """Let no environment start or become idle from now on."""
+        self._closing = True
+        self.admission.notify()
+
+    async def end(self, names: Container[str] | None = None) -> None:
+        """End the environments of these functions, or all, also those that run an invocation."""
+        for environment in [e for e in self._all if names is None or e.function.name in names]:
+            if not await self._take_and_discard(environment):
+                await self._discard(environment)
+        while self._ending:
+            await asyncio.wait(self._ending)
+
+    def _put_idle(self, environment: Environment) -> None:
+        loop = asyncio.get_running_loop()
+        self._idle[environment] = loop.call_later(self._host.limits.idle_s, self._expire, environment)
+        environment.rest()
+        held_mb = environment.resting_mb()
+        self.admission.give_back(self._held_mb[environment] - held_mb)
+        self._held_mb[environment] = held_mb
+
+    def _expire(self, environment: Environment) -> None:
+        self._end_in_task(self._take_and_discard(environment))
+
+    def _end_in_task(self, ending: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Start a task that the end of the emulator waits for."""
+        task = asyncio.ensure_future(ending)
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+        return task
+
+    async def _take_and_discard(self, environment: Environment) -> bool:
+        """End an idle environment; return False if it is not idle any more."""
+        timer = self._idle.pop(environment, None)
+        if timer is None:
+            return False
+        timer.cancel()
+        await self._discard(environment)
+        return True
+
+    async def _acquire(self, function: Function, request_id: str) -> tuple[Environment, Outcome | None]:
+        """Take the warm environment used last, or start one as soon as its memory fits, ending idle ones for it."""
+        begin_ns = time.monotonic_ns()
+        waited = False
+        while True:
+            if self._closing:
+                raise ServiceError(503, "ServiceException", "The emulator is ending.")
+            warm = next((e for e in reversed(self._idle) if e.function.revision == function.revision), None)
+            if warm is not None and not warm.running:
+                await self._take_and_discard(warm)
+                continue
+            held_mb = 0 if warm is None else self._held_mb[warm]
+            if self.admission.take(function.memory_mb - held_mb):
+                break
+            if (other := next((e for e in self._idle if e is not warm), None)) is not None:
+                await self._take_and_discard(other)
+                continue
+            waited = True
+            await self.admission.changed()
+            self._functions.entry(function.name)  # raises if it was deleted meanwhile
+        if waited:
+            self._record("host.wait", begin_ns, request_id, function.name, function.name)
+        if warm is not None:
+            self._idle.pop(warm).cancel()
+            self._held_mb[warm] = function.memory_mb
+            return warm, None
+        try:
+            self._concurrency.take_start(function.name)
+        except ServiceError:
+            self.admission.give_back(function.memory_mb)
+            raise
+        return await self._start(function, request_id)
+
+    async def _start(self, function: Function, request_id: str) -> tuple[Environment, Outcome]:
+        """Start an environment whose memory has been reserved."""
+        self._number += 1
+        try:
+            environment = Environment(self._host, function, self._number)
+        except OSError as error:
+            self.admission.give_back(function.memory_mb)
+            raise _start_failed(error) from error
+        self._all.add(environment)
+        self._held_mb[environment] = function.memory_mb
+        start_ns = time.monotonic_ns()
+        runtime = self._host.sandboxes.runtime(function)
+        environment.log.write(f"INIT_START Runtime Version: {runtime}\n".encode())
+        try:
+            init = await environment.start(self._host.limits.init_s)
+        except BaseException as error:
+            await self._discard(environment)
+            if isinstance(error, StartFailed):
+                raise _start_failed(error) from error
+            raise
+        more = {"phase": "init", "environment": environment.id, "cpu_ns": init.cpu_ns}
+        self._record("environment.start", start_ns, request_id, environment.id, function.name, **more)
+        return environment, init
+
+    async def _discard(self, environment: Environment) -> None:
+        if environment not in self._all:
+            return
+        self._all.discard(environment)
+        # In a task of its own: the caller may be cancelled.
+        await asyncio.shield(self._end_in_task(self._stop(environment)))
+
+    async def _stop(self, environment: Environment) -> None:
+        start_ns = time.monotonic_ns()
+        try:
+            await environment.stop()
+        finally:
+            self.admission.give_back(self._held_mb.pop(environment))
+        function = environment.function
+        self._record("environment.kill", start_ns, "", environment.id, function.name, environment=environment.id)
+        if not self._functions.is_current(function):
+            await self._on_outdated()
+
+    def _record(self, op: str, start_ns: int, request_id: str, resource: str, function: str, **more: Any) -> None:
+        self._host.record(own_event(op, start_ns, request_id, resource=resource, function=function) | more)
+
+
+def _start_failed(error: Exception) -> ServiceError:
+    hint = "Hint: `slslab doctor` shows what this host supports."
+    return ServiceError(500, "ServiceException", f"The environment could not start: {error}. {hint}")

@@ -1,0 +1,180 @@
+"""Confine environments as processes of this host: a control group each, and namespaces, where the host allows them."""
+
+import asyncio
+import os
+import platform
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from slslab.aws.errors import invalid
+from slslab.aws.limits import MB, Limits, cpu_share
+from slslab.errors import HostError, RequestError
+from slslab.host.cgroups import Cgroup, GroupLimits, detect
+from slslab.host.managed import Managed
+from slslab.host.namespaces import TASK_ROOT, Processes, Spawner, SpawnError, environment_request
+from slslab.host.namespaces import detect as namespaces
+from slslab.host.output import Stream
+from slslab.host.procfs import files_bytes
+from slslab.host.session import Session
+from slslab.host.spawner import TRACE_DESCRIPTOR
+from slslab.lambda_.configuration import Function
+from slslab.lambda_.packages import Image
+from slslab.lambda_.sandbox import Setting
+
+CLOCK_FILE = "/run/slslab-clock"
+
+
+class ProcessSandbox:
+    """One runtime process (`python -m awslambdaric`) with what it starts; see `Sandbox`."""
+
+    ended_ns: int | None = None
+
+    def __init__(self, sandboxes: "ProcessSandboxes", setting: Setting) -> None:
+        self._isolated = bool(sandboxes.isolation.mode)
+        self.accounts = self._make_group(sandboxes, setting)
+        self.freezes = self.accounts is not None and self.accounts.freezes
+        self._output, self._trace = Stream(setting.log), Stream(setting.trace)
+        log, trace = self._output.open(), self._trace.open()
+        try:
+            self._processes = Processes(sandboxes.spawner, self._request(sandboxes, setting), log, trace)
+        except OSError:
+            self._output.close()
+            self._trace.close()
+            if self.accounts is not None:
+                self.accounts.remove()
+            raise
+        finally:
+            os.close(log)
+            os.close(trace)
+        self.exited = self._processes.exited
+
+    @property
+    def failure(self) -> str:
+        """Why the runtime did not start."""
+        return self._processes.failure
+
+    def pids(self) -> list[int]:
+        """Return its processes."""
+        return self.accounts.pids() if self.accounts is not None else self._processes.pids()
+
+    def files_bytes(self) -> int:
+        """Return what is used of its /tmp, bytes."""
+        return next((files_bytes(pid) for pid in self.pids()), 0) if self._isolated else 0
+
+    def drain(self) -> None:
+        """Read what it has written until now."""
+        self._output.drain()
+        self._trace.drain()
+
+    async def freeze(self) -> None:
+        """Stop its processes where they stand."""
+        assert self.accounts is not None
+        self.accounts.freeze()
+
+    async def thaw(self) -> None:
+        """Let them go on."""
+        assert self.accounts is not None
+        self.accounts.thaw()
+
+    async def end(self) -> None:
+        """Kill its processes, and return when they are gone."""
+        await self._processes.end(self.pids())
+
+    async def close(self) -> None:
+        """Remove the control group, whose accounts are not needed any more, and close the streams."""
+        if self.accounts is not None:
+            await asyncio.to_thread(self.accounts.remove)
+        self._output.close()
+        self._trace.close()
+
+    @staticmethod
+    def _make_group(sandboxes: "ProcessSandboxes", setting: Setting) -> Cgroup | None:
+        if not sandboxes.hierarchy.parents:
+            return None
+        function = setting.function
+        # The kernel counts /tmp's files as memory, Lambda does not; the resident set is held to the limit itself.
+        files_mb = function.ephemeral_mb if sandboxes.isolation.mode else 0
+        memory_bytes = (function.memory_mb + files_mb) * MB
+        limits = GroupLimits(memory_bytes, cpu_share(function.memory_mb), sandboxes.limits.processes)
+        return Cgroup(sandboxes.hierarchy, setting.name, limits)
+
+    def _request(self, sandboxes: "ProcessSandboxes", setting: Setting) -> dict[str, Any]:
+        function, isolated = setting.function, self._isolated
+        assert function.code.directory is not None  # images are refused
+        directory = TASK_ROOT if isolated else str(function.code.directory)
+        variables = {
+            **setting.variables,
+            "PATH": function.variables.get("PATH", os.environ.get("PATH", "/usr/local/bin:/usr/bin:/bin")),
+            "HOME": function.variables.get("HOME", "/tmp" if isolated else str(setting.home)),
+            "LAMBDA_TASK_ROOT": directory,
+            "LAMBDA_RUNTIME_DIR": str(Path(sys.executable).parent),
+            "SLSLAB_TRACE_FD": str(TRACE_DESCRIPTOR),
+            "SLSLAB_CLOCK_FILE": CLOCK_FILE if isolated else str(setting.clock),
+        }
+        if not isolated:
+            (setting.home / "tmp").mkdir(exist_ok=True)
+            variables["TMPDIR"] = str(setting.home / "tmp")
+        return environment_request(
+            sandboxes.isolation,
+            setting.home,
+            function.code.directory,
+            number=setting.number,
+            variables=variables,
+            arguments=[sys.executable, "-m", "awslambdaric", function.handler],
+            ephemeral_mb=function.ephemeral_mb,
+            files=[(str(setting.clock), CLOCK_FILE)],
+            join=self.accounts.join_files if self.accounts is not None else (),
+            processors=setting.processors,
+            descriptors=sandboxes.limits.descriptors,
+            processes=sandboxes.limits.processes,
+        )
+
+
+class ProcessSandboxes(Managed):
+    """Makes sandboxes of this host's processes; see `Sandboxes`.
+
+    `modules` are imported once, by a process of which all runtimes are forks; `isolate=False` leaves runtimes in the
+    host's namespaces. Entering raises HostError if a module cannot be imported, RequestError for a template that cannot
+    work.
+    """
+
+    address = "127.0.0.1"
+
+    def __init__(
+        self, session: Session, limits: Limits, *, isolate: bool = True, modules: tuple[str, ...] = ()
+    ) -> None:
+        self.limits = limits
+        self.template = ",".join(modules)
+        self._session = session
+        self._isolate = isolate
+        self._modules = modules
+
+    def _enter(self, stack: ExitStack) -> None:
+        self.hierarchy = detect().nested(f"slslab-{self._session.id}")
+        for group in sorted(set(self.hierarchy.parents.values())):
+            self._session.watch_cgroup(group)
+            stack.callback(group.rmdir)
+        if any(module.partition(".")[0] == "awslambdaric" for module in self._modules):
+            message = "awslambdaric cannot be in a template: it reads the address of its Runtime API on import."
+            raise RequestError(message, "name what your handlers import, for instance torch.")
+        self.isolation = namespaces(self._isolate)
+        try:
+            self.spawner = Spawner(self.isolation, self._modules)
+        except SpawnError as error:
+            message = f"The environments' spawner could not start: {error}."
+            raise HostError(message, "name modules that can be imported.") from error
+        stack.callback(self.spawner.close)
+
+    def runtime(self, function: Function) -> str:
+        """Return what the function really runs on."""
+        return f"python:{platform.python_version()} of the host, for {function.runtime}"
+
+    def find_image(self, uri: str) -> Image:
+        """Raise InvalidParameterValueException: a process runs the host's packages."""
+        raise invalid(f"The image {uri} can only run in a container; package the function as a zip archive.")
+
+    async def start(self, setting: Setting) -> ProcessSandbox:
+        """Start a runtime; OSError if the host cannot."""
+        return ProcessSandbox(self, setting)

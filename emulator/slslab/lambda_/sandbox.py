@@ -1,0 +1,99 @@
+"""What an execution environment needs from whatever confines it: processes of this host, or a container."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from slslab.host.cgroup_accounts import GroupAccounts
+from slslab.host.cgroups import Hierarchy
+from slslab.host.namespaces import Isolation
+from slslab.lambda_.configuration import Function
+from slslab.lambda_.packages import Image
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What one sandbox is started with.
+
+    `home` is a directory of its own, which holds `clock`; `variables` are the environment variables that do not depend
+    on the kind of sandbox; `log` receives what the function writes, `trace` the frames of its trace.
+    """
+
+    name: str
+    number: int
+    function: Function
+    home: Path
+    clock: Path
+    variables: Mapping[str, str]
+    processors: tuple[int, ...]
+    log: Callable[[bytes], None]
+    trace: Callable[[bytes], None]
+
+
+class Sandbox(Protocol):
+    """One runtime with everything that it starts.
+
+    `exited` becomes the runtime's exit code (negative for a signal); `ended_ns` is when it ended (CLOCK_MONOTONIC), if
+    that is known before its exit code.
+    """
+
+    exited: asyncio.Future[int]
+    ended_ns: int | None
+
+    @property
+    def failure(self) -> str:
+        """Why the runtime did not start; empty if it did."""
+
+    @property
+    def accounts(self) -> GroupAccounts | None:
+        """The accounts of its control group, if it has one."""
+
+    @property
+    def freezes(self) -> bool:
+        """Whether it can be frozen."""
+
+    def pids(self) -> list[int]:
+        """Return its processes, as this host numbers them."""
+
+    def files_bytes(self) -> int:
+        """Return what is used of a /tmp that is memory, bytes."""
+
+    def drain(self) -> None:
+        """Read what it has written until now."""
+
+    async def freeze(self) -> None:
+        """Stop its processes where they stand."""
+
+    async def thaw(self) -> None:
+        """Let them go on."""
+
+    async def end(self) -> None:
+        """Kill its processes, and return when they are gone."""
+
+    async def close(self) -> None:
+        """Read what is left of its output, and remove what confined it, with its accounts."""
+
+
+class Sandboxes(AbstractContextManager["Sandboxes"], Protocol):
+    """Makes sandboxes of one kind; a context manager that removes all of them at its end.
+
+    `address` is where functions reach their Runtime API; `hierarchy` and `isolation` describe what confines them;
+    `template` names the modules that each begins with, if any.
+    """
+
+    address: str
+    hierarchy: Hierarchy
+    isolation: Isolation
+    template: str
+
+    def runtime(self, function: Function) -> str:
+        """Return what the function really runs on, for its log."""
+
+    def find_image(self, uri: str) -> Image:
+        """Return the container image of this name; InvalidParameterValueException if it is missing or cannot run."""
+
+    async def start(self, setting: Setting) -> Sandbox:
+        """Start a runtime. Raises StartFailed, or OSError, if the host cannot."""

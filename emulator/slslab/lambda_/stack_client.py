@@ -1,0 +1,75 @@
+"""What the emulator itself needs of the stack: clients of its services, packages in S3, and buckets for failures."""
+
+import logging
+from collections.abc import Mapping
+from contextlib import closing
+from typing import Any
+
+import botocore.exceptions
+
+from slslab.aws.clients import aws_client
+from slslab.aws.credentials import CREDENTIALS
+from slslab.aws.errors import invalid
+from slslab.errors import RequestError
+
+LOG = logging.getLogger(__name__)
+ENDPOINT = "AWS_ENDPOINT_URL_"
+# Step Functions has three names: AWS's variable has one, boto3's client another, its ARNs the third.
+ENDPOINT_NAMES = {"sfn": "states"}
+SERVICES = {"stepfunctions": "states"}
+
+
+class StackClient:
+    """The services of the stack, each at the address that an environment variable names.
+
+    `variables` are what every function finds them by; functions reach Lambda at the URL `advertised`, this process at
+    `endpoint`.
+    """
+
+    def __init__(self, endpoint: str, advertised: str, variables: Mapping[str, str]) -> None:
+        self._endpoint = endpoint
+        self._named = dict(variables)
+        self.variables = {**CREDENTIALS, "AWS_ENDPOINT_URL_LAMBDA": advertised, **variables}
+
+    @property
+    def endpoints(self) -> dict[str, str]:
+        """Where AWS's clients find each service: `lambda`, and what the variables name (`s3`, `states` …)."""
+        named = {n.removeprefix(ENDPOINT).lower(): url for n, url in self._named.items() if n.startswith(ENDPOINT)}
+        return {"lambda": self._endpoint, **{ENDPOINT_NAMES.get(name, name): url for name, url in named.items()}}
+
+    def add_variables(self, variables: Mapping[str, str]) -> None:
+        """Give these variables, too, to every environment that starts from now on."""
+        self._named |= variables
+        self.variables |= variables
+
+    def client(self, service: str, **settings: Any) -> Any:
+        """Return a boto3 client of a service; RequestError if no variable names its endpoint."""
+        name, endpoints = SERVICES.get(service, service), self.endpoints
+        if name not in endpoints:
+            message = f"This emulator has no endpoint for {service}, only for {', '.join(endpoints)}."
+            raise RequestError(message, "give `variables`.")
+        return aws_client(service, endpoints[name], self.variables, **settings)
+
+    def fetch(self, bucket: str, key: str) -> bytes:
+        """Return the body of a package in S3; InvalidParameterValueException if it cannot be read."""
+        if "s3" not in self.endpoints:
+            raise invalid(f"The bucket {bucket} cannot be read: this emulator has no S3. Send the code as ZipFile.")
+        with closing(self.client("s3")) as client:
+            try:
+                body: bytes = client.get_object(Bucket=bucket, Key=key)["Body"].read()
+            except botocore.exceptions.ClientError as error:
+                detail = error.response["Error"]
+                message = (
+                    "Error occurred while GetObject. S3 Error Code: "
+                    f"{detail['Code']}. S3 Error Message: {detail['Message']}"
+                )
+                raise invalid(message) from error
+            return body
+
+    def store(self, bucket: str, key: str, body: bytes) -> None:
+        """Store the record of a failed event in the bucket that its function names; without S3 it is only logged."""
+        if "s3" not in self.endpoints:
+            LOG.error("the destination bucket %s cannot be written: this emulator has no S3", bucket)
+            return
+        with closing(self.client("s3")) as client:
+            client.put_object(Bucket=bucket, Key=key, Body=body)

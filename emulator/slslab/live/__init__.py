@@ -1,1 +1,0 @@
-"""Runs in a browser while they go on: what their growing traces say so far, and a server of pages on loopback."""

@@ -1,0 +1,1 @@
+"""Published figures, and what can be recomputed from them."""

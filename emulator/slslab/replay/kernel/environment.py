@@ -1,0 +1,161 @@
+"""Execution environments in a replay: their share of processors, and how many of them may exist."""
+
+import math
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from typing import Self
+
+from slslab.replay.kernel.program import Track
+from slslab.replay.profiles.profile import Instances, Profile, to_ns
+from slslab_workers.plan import thread_count
+
+NS = 1_000_000_000
+
+
+class Environment:
+    """An environment or an instance: it has so many CPU nanoseconds in each period.
+
+    `seen` holds the operations that it has requested.
+    """
+
+    __slots__ = ("period", "period_ns", "quota", "seen", "serial", "speed", "threads", "used")
+
+    def __init__(self, share: float, memory_mb: int, profile: Profile, speeds: tuple[float, ...]) -> None:
+        """`speeds` are those of ordinary and of parallel work; an infinite share is that of a machine of its own."""
+        self.period_ns = to_ns(profile.compute.period_ms)
+        self.quota = round(share * self.period_ns) if math.isfinite(share) else 0
+        self.threads = thread_count(memory_mb)
+        self.speed = speeds
+        self.serial = 1.0 - profile.compute.parallel.value
+        self.seen: set[str] = set()
+        self.period = 0
+        self.used = 0
+
+    @classmethod
+    def of_instance(cls, instance: Instances, memory_mb: int, profile: Profile) -> Self:
+        """Return an instance, whose processors are its own."""
+        return cls(math.inf, memory_mb, profile, (instance.host_speed.value, instance.compute_speed.value))
+
+    def compute(self, now: int, cpu_ns: int, parallel: bool) -> int:
+        """Return when work of `cpu_ns`, begun at `now`, is done."""
+        work = round(cpu_ns / self.speed[parallel])
+        if not parallel or self.threads == 1:
+            return self._spend(now, work, 1)
+        serial = round(work * self.serial)
+        return self._spend(self._spend(now, serial, 1), work - serial, self.threads)
+
+    def repeat(self, now: int, cpu_ns: int, pause_ns: int, until: int) -> tuple[int, int]:
+        """Repeat work of `cpu_ns` followed by a pause as long as it begins before `until`; return when the next
+        repetition would begin, and how many there were."""
+        work = round(cpu_ns / self.speed[False])
+        spaced, times = work + pause_ns, 0
+        # After two periods what was used before no longer counts; then all take equally long, if the share allows it.
+        settled = now + 2 * self.period_ns
+        lasts = not self.quota or (self.period_ns // max(1, spaced) + 2) * work <= self.quota
+        while now < until:
+            if lasts and now >= settled and (skipped := (until - 2 * self.period_ns - now) // max(1, spaced)) > 0:
+                # The last ones are played one by one, so that what they use of their periods is known.
+                now += skipped * spaced
+                times += skipped
+                lasts = False
+            now = self.compute(now, cpu_ns, False) + pause_ns
+            times += 1
+        return now, times
+
+    def _spend(self, now: int, work: int, rate: int) -> int:
+        if not self.quota or self.quota >= rate * self.period_ns:
+            return now + -(-work // rate)
+        while work > 0:
+            period = now // self.period_ns
+            if period != self.period:
+                self.period, self.used = period, 0
+                # Whole periods are skipped at once.
+                if whole := (work - 1) // self.quota if now == period * self.period_ns else 0:
+                    now += whole * self.period_ns
+                    work -= whole * self.quota
+                    self.period += whole
+            end = (self.period + 1) * self.period_ns
+            able = min(self.quota - self.used, (end - now) * rate)
+            if work <= able:
+                self.used += work
+                return now + -(-work // rate)
+            self.used += able
+            work -= able
+            now = end
+        return now
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """An environment for one invocation: when its handler begins (ns), and how long init took (ns) if it is new."""
+
+    environment: Environment
+    began: int
+    init_ns: int = 0
+    cold: bool = False
+
+
+class _Idle:
+    """Environments of a function that were given back; the last one given back is taken first."""
+
+    __slots__ = ("busy", "number", "ready")
+
+    def __init__(self) -> None:
+        # It decreases: the last one given back has the smallest.
+        self.number = 0
+        # Heaps: of those that will be idle, by time; of those that are, by number.
+        self.busy: list[tuple[int, int, Environment]] = []
+        self.ready: list[tuple[int, Environment]] = []
+
+    def add(self, when: int, environment: Environment) -> None:
+        self.number -= 1
+        heappush(self.busy, (when, self.number, environment))
+
+    def take(self, now: int) -> Environment | None:
+        while self.busy and self.busy[0][0] <= now:
+            _, number, environment = heappop(self.busy)
+            heappush(self.ready, (number, environment))
+        return heappop(self.ready)[1] if self.ready else None
+
+
+class Pool:
+    """The environments of all functions, within the account's concurrency and each function's scaling rate."""
+
+    def __init__(self, profile: Profile) -> None:
+        self._profile = profile
+        functions = profile.functions
+        self._warm_ns = to_ns(functions.warm_ms)
+        self._free = int(functions.concurrency.value)
+        self._idle: dict[str, _Idle] = {}
+        # The burst is a bucket that the ramp refills: by function a time, which each start moves forward.
+        self._ramp_ns = math.ceil(NS / functions.ramp_per_s.value)
+        self._burst_ns = int(functions.burst.value) * self._ramp_ns
+        self._started: dict[str, int] = {}
+
+    def take(self, track: Track, now: int) -> Lease | int | None:
+        """Return an environment; when a new one may start (ns); or None if no concurrency is left."""
+        if not self._free:
+            return None
+        environment = self._idle.setdefault(track.name, _Idle()).take(now)
+        if environment is not None:
+            self._free -= 1
+            return Lease(environment, now + self._warm_ns)
+        allowed = self._started.get(track.name, -self._burst_ns) + self._ramp_ns
+        if allowed > now:
+            return allowed
+        self._started[track.name] = max(allowed, now - self._burst_ns)
+        self._free -= 1
+        compute, functions = self._profile.compute, self._profile.functions
+        share = track.memory_mb / compute.vcpu_mb.value
+        environment = Environment(share, track.memory_mb, self._profile, (compute.speed.value,) * 2)
+        ready = now + functions.cold_ns(track.package)
+        inited = environment.compute(ready, track.init_cpu_ns, False) + to_ns(functions.init_wait_ms)
+        return Lease(environment, inited + self._warm_ns, inited - ready, True)
+
+    def give_back(self, function: str, when: int, environment: Environment) -> None:
+        """Keep the environment, which is idle from `when` on (ns)."""
+        self._idle[function].add(when, environment)
+
+    def release(self) -> None:
+        """Allow one more invocation."""
+        self._free += 1

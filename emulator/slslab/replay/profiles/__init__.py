@@ -1,0 +1,1 @@
+"""Profiles of platforms: latencies, bandwidths and speeds, each with its source."""

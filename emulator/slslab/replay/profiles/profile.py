@@ -1,0 +1,247 @@
+"""Profiles: what a platform takes for what a program does, as dated TOML with a source for each figure.
+
+A figure is documented (its page is named), measured (by whom and how is named), or assumed. No figure has a default: an
+operation that a profile does not know is an error that names the operation.
+"""
+
+from collections.abc import Iterator, Mapping
+from datetime import date
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tomli_w
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from slslab.errors import RequestError
+from slslab.toml_files import check_schema, read_toml, validate
+
+PROFILES = Path(__file__).parent
+SCHEMA = 1
+Status = Literal["documented", "measured", "assumed"]
+
+
+class ProfileError(RequestError):
+    """A profile that cannot be found or read, or that lacks a figure."""
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Figure(_Entry):
+    """One number and its source."""
+
+    value: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    status: Status
+    source: Annotated[str, Field(min_length=1)]
+
+
+def to_ns(figure: Figure | None) -> int:
+    """Return a figure in milliseconds as whole nanoseconds; 0 for None."""
+    return round(figure.value * 1e6) if figure else 0
+
+
+def _positive(figure: Figure) -> Figure:
+    if figure.value == 0:
+        raise ValueError("it is 0, and must be more")
+    return figure
+
+
+def _countable(figure: Figure) -> Figure:
+    if figure.value < 1 or figure.value != int(figure.value):
+        raise ValueError(f"it is {figure.value:g}, and must be a whole number from 1 on")
+    return figure
+
+
+def _share(figure: Figure) -> Figure:
+    if figure.value > 1:
+        raise ValueError(f"it is {figure.value:g}, and is a share of 1")
+    return figure
+
+
+Positive = Annotated[Figure, AfterValidator(_positive)]
+Count = Annotated[Figure, AfterValidator(_countable)]
+Share = Annotated[Figure, AfterValidator(_share)]
+
+
+class Operation(_Entry):
+    """What one request takes beyond the client's own CPU time.
+
+    `latency_ms` is that of an empty request, and `first_ms` what an environment's first one takes in addition (a
+    connection is made, a script compiled). Bytes come on top, at `bandwidth_mb_s` (10⁶ bytes a second) of one client,
+    while the client's CPU time overlaps with them: latency + max(CPU, bytes ÷ bandwidth).
+    """
+
+    latency_ms: Figure
+    first_ms: Figure | None = None
+    bandwidth_mb_s: Positive | None = None
+
+
+class Server(_Entry):
+    """What many clients share: `servers` requests are served at once, the others wait in order of arrival.
+
+    A request occupies a server for `service_ms` plus its bytes ÷ `bandwidth_mb_s`; that is part of the operation's
+    latency, and only waiting for a server comes on top. Without a server no client waits for others.
+    """
+
+    servers: Count
+    service_ms: Figure
+    bandwidth_mb_s: Positive | None = None
+
+
+class Channel(_Entry):
+    """A store, database or queue: its operations (the part of the trace's `op` after the dot), and its server.
+
+    `per_worker`: each worker has a server of its own (SPIRT's databases), or all share one.
+    """
+
+    description: str
+    operations: dict[str, Operation]
+    server: Server | None = None
+    per_worker: bool = False
+
+
+class Compute(_Entry):
+    """The platform's processors.
+
+    `speed` is their speed as a multiple of the recording host's: CPU seconds are divided by it. `parallel` is the share
+    of a training step that runs on several threads at once (Amdahl's law). The CPU share is enforced by `period_ms`: a
+    function that has used its share of a period waits for the next one. `vcpu_mb` is the memory size of one vCPU.
+    `arm_speed` is the speed of arm64 as a multiple of x86-64's at the same memory size; a profile without it cannot
+    model arm64.
+    """
+
+    speed: Positive
+    parallel: Share
+    period_ms: Positive
+    vcpu_mb: Positive
+    arm_speed: Positive | None = None
+
+
+class Functions(_Entry):
+    """Lambda: what lies around a handler.
+
+    A cold start takes `cold_zip_ms` or `cold_image_ms` before init, which is not billed, and then init's own CPU
+    seconds and `init_wait_ms`, the time that init waits beside them while its code is read from a store (without it:
+    0). `warm_ms` is from acceptance to the handler. `concurrency` environments may be busy at once; of each function
+    `burst` may start at once and `ramp_per_s` more each second.
+    """
+
+    cold_zip_ms: Figure
+    cold_image_ms: Figure
+    init_wait_ms: Figure | None = None
+    warm_ms: Figure
+    concurrency: Count
+    burst: Count
+    ramp_per_s: Positive
+
+    def cold_ns(self, package: Literal["zip", "image"]) -> int:
+        """Return what a cold start takes before init, ns."""
+        return to_ns(self.cold_zip_ms if package == "zip" else self.cold_image_ms)
+
+
+class Instances(_Entry):
+    """Long-running machines: `boot_s` from launch to the program's start; compute steps are `compute_speed` times as
+    fast as on the recording host, everything else `host_speed` times."""
+
+    boot_s: Figure
+    compute_speed: Figure
+    host_speed: Figure
+
+
+class Profile(_Entry):
+    """A platform."""
+
+    schema_version: Annotated[Literal[1], Field(alias="schema")] = 1
+    name: str
+    date: date
+    description: str
+    compute: Compute
+    functions: Functions
+    transition_ms: Figure
+    channels: dict[str, Channel]
+    instances: dict[str, Instances] = {}
+
+    def operation(self, op: str) -> Operation:
+        """Return what an `op` of the trace such as `object.put` takes; ProfileError if the profile does not say."""
+        channel, _, name = op.partition(".")
+        known = self.channels.get(channel)
+        if known is None or name not in known.operations:
+            raise ProfileError(
+                f"The profile {self.name} does not say what {op} takes.",
+                f"add [channels.{channel}.operations.{name}] to it.",
+            )
+        return known.operations[name]
+
+    def instance(self, type_: str) -> Instances:
+        """Return an EC2 instance type; ProfileError if the profile does not know it."""
+        if type_ not in self.instances:
+            raise ProfileError(
+                f"The profile {self.name} does not know the instance type {type_}.",
+                f'add [instances."{type_}"] to it.',
+            )
+        return self.instances[type_]
+
+
+def with_speed(profile: Profile, figure: Figure) -> Profile:
+    """Return the profile with functions on processors of this speed."""
+    return profile.model_copy(update={"compute": profile.compute.model_copy(update={"speed": figure})})
+
+
+def figures(value: Any, entry: str = "") -> Iterator[tuple[str, Figure]]:
+    """Yield every figure of a profile with its entry, such as `channels.object.operations.put.latency_ms`, in the
+    file's order."""
+    if isinstance(value, Figure):
+        yield entry, value
+    elif isinstance(value, BaseModel | Mapping):
+        for name, inner in value.items() if isinstance(value, Mapping) else value:
+            yield from figures(inner, f"{entry}.{name}" if entry else name)
+
+
+def profile_names() -> tuple[str, ...]:
+    """Return the names of the built-in profiles."""
+    return tuple(sorted(path.stem for path in PROFILES.glob("*.toml")))
+
+
+def load_profile(name: str | Path) -> Profile:
+    """Load the built-in profile of this name, or else the TOML file at this path; ProfileError names the entry.
+
+    A file whose `base` names a built-in profile holds only what differs from it.
+    """
+    path = PROFILES / f"{name}.toml" if str(name) in profile_names() else Path(name)
+    return validate(Profile, _read(path), path, "profile", ProfileError)
+
+
+def save_profile(profile: Profile, path: Path) -> None:
+    """Write the profile as a TOML file that `load_profile` reads; RequestError if it cannot be written."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(tomli_w.dumps(profile.model_dump(by_alias=True, exclude_none=True)), encoding="utf-8")
+    except OSError as error:
+        raise RequestError(f"{path} cannot be written: {error.strerror}.", "choose another --out.") from error
+
+
+def _read(path: Path) -> dict[str, Any]:
+    document = read_toml(path, "profile", profile_names(), ProfileError)
+    check_schema(document, SCHEMA, path, "profile", ProfileError)
+    base = document.pop("base", None)
+    if base is None:
+        return document
+    if base not in profile_names():
+        raise ProfileError(
+            f"The profile {path} is wrong at base: there is no built-in profile {base!r}.",
+            f"name one of {', '.join(profile_names())}.",
+        )
+    return _laid_over(_read(PROFILES / f"{base}.toml"), document)
+
+
+def _laid_over(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the base's entries with `changes` in their place; a figure is replaced as a whole, with its source."""
+    merged = dict(base)
+    for name, value in changes.items():
+        below = merged.get(name)
+        if isinstance(value, dict) and isinstance(below, dict) and "source" not in value:
+            merged[name] = _laid_over(below, value)
+        else:
+            merged[name] = value
+    return merged

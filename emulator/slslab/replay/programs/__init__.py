@@ -1,0 +1,1 @@
+"""Programs: what every worker does, from a recording or an architecture's pattern."""

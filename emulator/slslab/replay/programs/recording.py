@@ -1,0 +1,92 @@
+"""Read a recorded run for replay: plan, events and metered records, checked."""
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from slslab.errors import RunError
+from slslab.trace import log, metrics
+from slslab.trace.directory import RunDirectory
+from slslab_workers.architecture import read_plan
+from slslab_workers.plan import Plan
+
+Event = Mapping[str, Any]
+# Operations that the profiles know under another name.
+NAMES = {"ping": "tensor.command", "execute": "states.execute", "invoke": "lambda.invoke"}
+# What happens beside a worker, on its behalf.
+BESIDE = metrics.BESIDE
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What is read of a run directory: its plan, events (rows of the trace's table), and metered records."""
+
+    plan: Plan
+    events: Sequence[Event]
+    invocations: Sequence[Mapping[str, Any]]
+    instances: Sequence[Mapping[str, Any]]
+
+
+def read_recording(directory: Path) -> Recording:
+    """Read a run directory; RunError, naming the record, if the trace is incomplete or contradicts itself."""
+    run = RunDirectory(directory)
+    document = run.document()
+    if document is None or document["status"] != "done":
+        status = "was interrupted" if document is None else "failed"
+        raise RunError(f"{run.id} {status}, so its trace has no end.", "replay a run that is done.")
+    stored = log.load(directory)
+    if stored.torn:
+        raise RunError(f"The trace of {run.id} breaks off in its last line.", "run the plan again.")
+    recording = Recording(
+        read_plan(run.plan()),
+        metrics.rows(stored.events),
+        log.invocations(directory),
+        log.instances(directory),
+    )
+    check(recording)
+    return recording
+
+
+def operation(event: Event) -> str:
+    """Return the name of an event's operation in a profile; a script is stored by the same call that runs it."""
+    if event["op"] == "tensor.script" and event["overhead"]:
+        return "tensor.compile"
+    return str(NAMES.get(event["op"], event["op"]))
+
+
+def find_calls(events: Sequence[Event]) -> dict[int, str]:
+    """Return which invocation each worker's `invoke` made, by the event: that of the function accepted meanwhile."""
+    accepted: dict[str, list[tuple[int, str]]] = defaultdict(list)
+    for event in events:
+        if event["op"] == "invoke" and event["worker"] < 0:
+            accepted[event["function"]].append((event["start_ns"], event["invocation"]))
+    calls = {}
+    for event in events:
+        if event["op"] == "invoke" and event["worker"] >= 0:
+            invocations = accepted[event["resource"].rpartition(":")[2]]
+            place = bisect_left(invocations, (event["start_ns"], ""))
+            if place < len(invocations) and invocations[place][0] <= event["end_ns"]:
+                calls[event["event"]] = invocations.pop(place)[1]
+    return calls
+
+
+def check(recording: Recording) -> None:
+    """Raise RunError, naming the event, if a recording is incomplete or contradicts itself."""
+    run = recording.plan.run
+    hint = "the trace was changed, or recorded by a defect; run the plan again."
+    known = {record["request_id"] for record in recording.invocations}
+    known |= {instance["id"] for instance in recording.instances}
+    for event in recording.events:
+        name = f"Event {event['event']} ({event['op']}) of {run}"
+        if event["worker"] >= 0 and event["op"] not in BESIDE and event["invocation"] not in known:
+            raise RunError(f"{name} belongs to invocation {event['invocation']!r}, which was never metered.", hint)
+        if event["end_ns"] < event["start_ns"]:
+            raise RunError(f"{name} ends before it starts.", hint)
+        for cause in event["causes"]:
+            if not 0 <= cause < len(recording.events):
+                raise RunError(f"{name} has cause {cause}, which the trace does not hold.", hint)
+        if min(event["cpu_ns"], event["cpu_before_ns"], event["bytes"], event["requests"]) < 0:
+            raise RunError(f"{name} has negative CPU time, bytes or requests.", hint)

@@ -1,0 +1,382 @@
+"""The document of a run, which `--json` prints: its shape, how it is made from the trace, and how it is read again."""
+
+from collections.abc import Mapping
+from importlib.metadata import version
+from typing import Any, NotRequired, TypedDict, cast
+
+from slslab.billing.bill import DEFAULT_BOOK, Book, Usage, compute_bill, load_book
+from slslab.errors import RequestError
+from slslab.replay.modelled import model, not_modelled
+from slslab.replay.programs.recording import Recording
+from slslab.trace import metrics
+from slslab.trace.directory import list_runs, resolve
+from slslab.trace.log import instances, invocations, load
+from slslab.trace.records import notes, seconds_used
+from slslab.trace.table import Trace
+from slslab_workers.architecture import Outcome, RunFailed, read_plan
+from slslab_workers.plan import Plan
+from slslab_workers.training.models import spec
+
+SCHEMA = 1
+
+METRICS = ("loss", "accuracy", "counts", "bytes", "overheads", "phases", "per_worker")
+
+# Bytes of bodies that were put into stores, and that were got from them.
+Moved = TypedDict("Moved", {"in": int, "out": int})
+
+
+class Failure(TypedDict):
+    """Why a run failed; worker, epoch and step where they are known."""
+
+    type: str
+    message: str
+    hint: str
+    worker: int | None
+    epoch: int | None
+    step: int | None
+
+
+class Host(TypedDict):
+    """The host that made the run; None for what is not known of a run whose command was killed."""
+
+    cores: int | None
+    cpu_share_enforced: bool | None
+    delay_seconds: float
+    oversubscribed: bool
+    own_cpu_seconds: dict[str, float] | None
+
+
+class Package(TypedDict):
+    """The functions' code and the layer that they share, against Lambda's limit."""
+
+    unzipped_bytes: int
+    layer: str | None
+    layer_bytes: int
+    limit_bytes: int
+    needs_container_image: bool
+
+
+class Seconds(TypedDict):
+    """Wall time of the run, and of its functions from the first to the last; the latter modelled."""
+
+    measured: float
+    span: float
+    modelled: float | None
+
+
+class Traffic(TypedDict):
+    """Requests by operation, and the bytes that they moved."""
+
+    counts: dict[str, int]
+    bytes: Moved
+
+
+class Worker(TypedDict):
+    """What one worker did; rank -1 for what belongs to none."""
+
+    worker: int
+    phases: dict[str, float]
+    bytes: Moved
+    billed_seconds: float
+    invocations: int
+    peak_memory_mb: int
+    host_delay_seconds: float
+
+
+class Spread(TypedDict):
+    """Least, median and greatest of a figure of the REPORT lines."""
+
+    min: float
+    median: float
+    max: float
+
+
+class Reports(TypedDict):
+    """The REPORT lines in short; None for a figure that no line has."""
+
+    endings: dict[str, int]
+    duration_ms: Spread | None
+    init_ms: Spread | None
+    billed_ms: Spread | None
+    max_memory_mb: Spread | None
+
+
+class BillLine(TypedDict):
+    """What one meter costs; decimals are texts.
+
+    `status` says how well the price is known, documented or assumed; `assumed` is there, and true, where no paper names
+    the type of a database's or queue's host.
+    """
+
+    item: str
+    quantity: str
+    unit: str
+    price: str
+    amount: str
+    status: str
+    assumed: NotRequired[bool]
+
+
+class NotBilled(TypedDict):
+    """What was used and has no price in the book."""
+
+    item: str
+    quantity: str
+    unit: str
+
+
+class BookName(TypedDict):
+    """A price book's name and date."""
+
+    name: str
+    date: str
+
+
+class Cost(TypedDict):
+    """A bill; `notes` must be known by whoever reads it (the modelled one has none)."""
+
+    book: BookName
+    currency: str
+    total: str
+    lines: list[BillLine]
+    not_billed: list[NotBilled]
+    notes: NotRequired[list[str]]
+
+
+class Page(TypedDict):
+    """The run's page: its file, or why there is none."""
+
+    file: str | None
+    error: str | None
+
+
+class Totals(TypedDict):
+    """The figures that trace, invocations and instances decide."""
+
+    billed_seconds: float
+    gb_seconds: str
+    invocations: int
+    cold_starts: int
+    peak_memory_mb: int
+    instances: list[dict[str, Any]]
+    device: str | None
+    phases: dict[str, float]
+    counts: dict[str, int]
+    bytes: Moved
+    overheads: Traffic
+    orchestration_seconds: float | None
+    per_worker: list[Worker]
+    reports: Reports
+
+
+class RunDocument(Totals):
+    """Everything that is known of a run that does not go on any more.
+
+    `plan` is the plan's own document; what only a driver or a running system can tell is None for a run whose command
+    was killed. `modelled` has a `status`, and either a `reason` or figures (`slslab.replay.modelled`).
+    """
+
+    schema: int
+    run: str
+    status: str
+    error: Failure | None
+    architecture: str
+    model: str
+    dataset: str
+    workers: int
+    batch_size: int
+    batches: int
+    epochs: int
+    memory_mb: int
+    seed: int
+    plan: dict[str, Any]
+    parameters: int | None
+    gradient_bytes: int | None
+    parameters_sha256: str | None
+    replicas_equal: bool | None
+    epochs_trained: int | None
+    updates: int | None
+    threads: int | None
+    details: dict[str, Any]
+    torch: str
+    loss: list[float]
+    accuracy: list[float]
+    host: Host
+    stack: dict[str, str]
+    environment: str
+    confinement: str | None
+    package: Package | None
+    seconds: Seconds
+    modelled: dict[str, Any]
+    cost: Cost
+    trace_torn: bool
+
+
+class EndedDocument(RunDocument):
+    """The document of a run that came to its end, done or failed, and so has a page."""
+
+    report: Page
+
+
+def make_document(
+    plan: Plan,
+    trace: Trace,
+    records: list[dict[str, Any]],
+    launched: list[dict[str, Any]],
+    host: Mapping[str, Any],
+    outcome: Outcome | None,
+    failure: RunFailed | None,
+    seconds: float,
+    book: Book,
+) -> RunDocument:
+    """Return the document of a run by its trace, what its driver computed, and the system that it ran on."""
+    events = metrics.rows(trace.events)
+    totals = metrics.totals(events, records, launched)
+    delay, oversubscribed = totals.pop("host_delay_seconds"), totals.pop("oversubscribed")
+    if failure is not None or trace.torn:
+        modelled = not_modelled("The run did not come to its end, and so its trace has none.")
+    else:
+        modelled = model(Recording(plan, events, records, launched), book)
+    parameters = outcome.parameters if outcome else spec(plan.model).parameters
+    return {
+        "schema": SCHEMA,
+        "run": plan.run,
+        "status": "failed" if failure else "done",
+        "error": _error(failure, plan, events) if failure else None,
+        "architecture": plan.architecture,
+        "model": plan.model,
+        "dataset": plan.dataset,
+        "workers": plan.workers,
+        "batch_size": plan.batch_size,
+        "batches": plan.batches,
+        "epochs": plan.epochs,
+        "memory_mb": plan.memory_mb,
+        "seed": plan.seed,
+        "plan": plan.to_document(),
+        "parameters": parameters,
+        "gradient_bytes": None if parameters is None else 4 * parameters,
+        "parameters_sha256": outcome.parameters_sha256 if outcome else None,
+        "replicas_equal": outcome.replicas_equal if outcome else None,
+        "epochs_trained": outcome.epochs if outcome else None,
+        "updates": outcome.updates if outcome else None,
+        "threads": outcome.threads if outcome else None,
+        "details": dict(outcome.details) if outcome else {},
+        "torch": version("torch"),
+        "loss": list(outcome.loss) if outcome else [],
+        "accuracy": list(outcome.accuracy) if outcome else [],
+        "host": {
+            "cores": host["cores"],
+            "cpu_share_enforced": host["cpu_share_enforced"],
+            "delay_seconds": delay,
+            "oversubscribed": oversubscribed,
+            "own_cpu_seconds": host["own_cpu_seconds"],
+        },
+        "stack": host["stack"],
+        "environment": plan.environment,
+        "confinement": host["confinement"],
+        "package": host["package"],
+        "seconds": {
+            "measured": round(seconds, 3),
+            "span": round(metrics.span_seconds(events, launched), 3),
+            "modelled": modelled.get("seconds"),
+        },
+        **cast(Totals, totals),
+        "modelled": modelled,
+        "cost": make_bill(events, records, launched, book),
+        "trace_torn": trace.torn,
+    }
+
+
+def make_bill(events: metrics.Rows, records: list[dict[str, Any]], launched: list[dict[str, Any]], book: Book) -> Cost:
+    """Return the bill of these events, metered invocations and metered instances, as the run's document has it."""
+    usage = Usage(
+        records,
+        metrics.object_requests(events),
+        metrics.transitions(events),
+        hosts=tuple((instance["type"], seconds_used(instance)) for instance in launched),
+        service_hosts=tuple(metrics.hosts(events)),
+    )
+    return cast(Cost, {**compute_bill(usage, book).as_document(), "notes": notes(launched)})
+
+
+def _error(failure: RunFailed, plan: Plan, events: metrics.Rows) -> Failure:
+    position = metrics.last_position(events, failure.worker)
+    return {
+        "type": failure.type,
+        "message": failure.message,
+        "hint": _hint(failure, plan),
+        "worker": failure.worker,
+        "epoch": position[0] if position else None,
+        "step": position[1] if position else None,
+    }
+
+
+def _hint(failure: RunFailed, plan: Plan) -> str:
+    if failure.type == "Runtime.OutOfMemory":
+        peak = _finished_peak_mb(plan)
+        killed = f"killed at its limit of {plan.memory_mb:,} MB; "
+        if peak is None:
+            return killed + "measure it with --memory 10240."
+        return killed + f"the last run of this plan that finished peaked at {peak:,} MB."
+    if failure.type == "Sandbox.Timedout":
+        return f"a step and its waits did not fit into {plan.timeout} s: give more --timeout, or more --memory (CPU)."
+    if failure.type == "Interrupted":
+        return "run it again; `slslab show` has what was measured."
+    return "the logs are in the run's directory, logs/."
+
+
+def _finished_peak_mb(plan: Plan) -> int | None:
+    """Return the peak memory, MB, of the latest finished run of this plan with any memory size, seed and length."""
+    same = ("architecture", "model", "dataset", "workers", "batch_size")
+    for directory in list_runs():
+        document = directory.document()
+        if document is None or document["status"] != "done":
+            continue
+        # Runs of before there were memory formats had the default one.
+        formatted = document["plan"].get("memory_format", "default") == plan.memory_format
+        if formatted and all(document[name] == getattr(plan, name) for name in same):
+            return int(document["peak_memory_mb"])
+    return None
+
+
+def read_document(run: str) -> RunDocument:
+    """Return the document of a run; that of one that was killed is made from its trace, as far as that goes."""
+    directory = resolve(run)
+    document = directory.document()
+    if document is not None:
+        return cast(RunDocument, document)
+    if directory.status() == "running":
+        raise RequestError(f"The run {directory.id} is still going on.", "wait for its end.")
+    plan = read_plan(directory.plan())
+    records = invocations(directory.path)
+    trace = load(directory.path)
+    if records:
+        directory.write_invocations(records)
+    unknown: dict[str, Any] = {
+        "cores": None,
+        "cpu_share_enforced": None,
+        "confinement": None,
+        "package": None,
+        "stack": {},
+        "own_cpu_seconds": None,
+    }
+    failure = RunFailed("Killed", "The command was killed before the run ended; this is what its trace holds.")
+    last = metrics.rows(trace.events)
+    seconds = (max(e["end_ns"] for e in last) - min(e["start_ns"] for e in last)) / 1e9 if last else 0.0
+    launched = instances(directory.path)
+    killed = make_document(plan, trace, records, launched, unknown, None, failure, seconds, load_book(DEFAULT_BOOK))
+    assert killed["error"] is not None
+    killed["error"]["hint"] = (
+        "invocations and instances that were running when it was killed are in the trace and not in the bill."
+    )
+    return killed
+
+
+def bill_of(run: str, book: str) -> Cost:
+    """Return the bill of a run by another book, from its trace and its invocations."""
+    directory = resolve(run)
+    if directory.document() is None:
+        read_document(run)
+    trace = load(directory.path)
+    launched = instances(directory.path)
+    return make_bill(metrics.rows(trace.events), invocations(directory.path), launched, load_book(book))

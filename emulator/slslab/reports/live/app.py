@@ -1,0 +1,148 @@
+"""The server's pages over HTTP, only for a browser on this host, which must call it by a name of this host."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from urllib.parse import quote
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from slslab.errors import SlslabError
+from slslab.reports.html.parts import Live
+from slslab.reports.live.changes import Changes
+from slslab.reports.live.views import RUNNING, Views, static
+from slslab.trace.directory import RunDirectory
+
+# Names of this host; with any other name, a request may come from a foreign page (DNS rebinding).
+HOSTS = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d{1,5})?", re.IGNORECASE)
+# Some figures of a running run change with time; writing also detects a browser that has gone away.
+PULSE_S = 15.0
+RETRY_MS = 2000
+NO_OTHERS = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+OWN_FILES = f"{NO_OTHERS}; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:"
+# A run's page has a policy of its own with the hashes of its scripts; browsers accept frame-ancestors in a header only.
+OWN_POLICY = "frame-ancestors 'none'"
+HEADERS = {
+    "cache-control": "no-store",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+}
+TYPES = {"js": "text/javascript", "css": "text/css"}
+
+
+class Pages:
+    """The application over a folder of runs."""
+
+    def __init__(self, views: Views, changes: Changes) -> None:
+        self._views = views
+        self._changes = changes
+
+    def application(self) -> ASGIApp:
+        """Return the application, which answers only requests to names of this host."""
+        routes = [
+            Route("/", self._runs),
+            Route("/list", self._list),
+            Route("/events", self._events),
+            Route("/runs/{id}", self._run),
+            Route("/runs/{id}/content", self._content),
+            Route("/runs/{id}/events", self._run_events),
+            Route("/static/{name}", self._static),
+        ]
+        return own_host(Starlette(routes=routes, exception_handlers={404: self._not_found}))
+
+    async def _runs(self, _: Request) -> Response:
+        return await self._html(self._views.runs, OWN_FILES)
+
+    async def _list(self, _: Request) -> Response:
+        return await self._html(self._views.table, NO_OTHERS)
+
+    async def _events(self, _: Request) -> Response:
+        return _stream(self._changes_of("", lambda: ""))
+
+    async def _run(self, request: Request) -> Response:
+        run = await self._find(request)
+        path = f"/runs/{quote(request.path_params['id'], safe='')}"
+        live = Live(f"{path}/content", f"{path}/events")
+        return await self._html(lambda: self._views.page(run, live), OWN_POLICY)
+
+    async def _content(self, request: Request) -> Response:
+        run = await self._find(request)
+        return await self._html(lambda: self._views.content(run), NO_OTHERS)
+
+    async def _run_events(self, request: Request) -> Response:
+        run = await self._find(request)
+        return _stream(self._changes_of(run.path.name, run.status))
+
+    async def _static(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        if (text := static(name)) is None:
+            raise HTTPException(404)
+        return Response(text, media_type=TYPES[name.rpartition(".")[2]], headers=HEADERS)
+
+    async def _not_found(self, _: Request, error: Exception) -> Response:
+        # Starlette's own errors have the status's phrase.
+        message = str(getattr(error, "detail", "")).replace("Not Found", "There is no such page.")
+        return self._refused(404, message, "The list of runs has links to all pages.")
+
+    async def _find(self, request: Request) -> RunDirectory:
+        """Return the run that the address names; HTTPException if there is none."""
+        id_ = request.path_params["id"]
+        run = await run_in_threadpool(self._views.find, id_)
+        if run is None:
+            raise HTTPException(404, f"There is no run {id_}.")
+        return run
+
+    async def _html(self, make: Callable[[], str], policy: str) -> Response:
+        """Return a page, made in a thread; one sentence if it cannot be made."""
+        try:
+            text = await run_in_threadpool(make)
+        except SlslabError as error:
+            return self._refused(500, error.message, error.hint)
+        except FileNotFoundError:
+            return self._refused(404, "The run is gone.", "Its files were removed.")
+        return HTMLResponse(text, headers={**HEADERS, "content-security-policy": policy})
+
+    def _refused(self, status: int, message: str, hint: str) -> Response:
+        headers = {**HEADERS, "content-security-policy": OWN_FILES}
+        return HTMLResponse(self._views.trouble(message, hint), status, headers)
+
+    async def _changes_of(self, name: str, status: Callable[[], str]) -> AsyncIterator[str]:
+        """Yield server-sent events until the run ends: `changed` with its status, at once, after every change, and from
+        time to time."""
+        with self._changes.subscribe(name) as changed:
+            yield f"retry: {RETRY_MS}\n\n"
+            while not self._changes.over:
+                current = await run_in_threadpool(status)
+                yield f"event: changed\ndata: {current}\n\n"
+                if current not in ("", RUNNING):
+                    return
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(changed.wait(), PULSE_S)
+                changed.clear()
+
+
+def _stream(lines: AsyncIterator[str]) -> Response:
+    return StreamingResponse(lines, media_type="text/event-stream", headers=HEADERS)
+
+
+def own_host(application: ASGIApp) -> ASGIApp:
+    """Return the application, restricted to requests that call this host by a name of its own."""
+
+    async def guard(scope: Scope, receive: Receive, send: Send) -> None:
+        host = dict(scope.get("headers", ())).get(b"host", b"").decode("latin-1")
+        if scope["type"] == "http" and not HOSTS.fullmatch(host):
+            message = "This server answers to 127.0.0.1, localhost and [::1] only."
+            await Response(message, 421, HEADERS, "text/plain")(scope, receive, send)
+            return
+        await application(scope, receive, send)
+
+    return guard

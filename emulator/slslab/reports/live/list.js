@@ -1,0 +1,26 @@
+"use strict";
+// Keeps the list of runs up to date: the server reports when any of them has changed.
+(() => {
+  const place = document.getElementById("runs");
+  const source = new EventSource("/events");
+  let stale = false;
+  let busy = false;
+  source.addEventListener("changed", async () => {
+    stale = true;
+    if (busy) return;
+    busy = true;
+    while (stale) {
+      stale = false;
+      try {
+        const answer = await fetch("/list", { cache: "no-store" });
+        if (answer.ok) {
+          const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+          place.replaceChildren(...fresh.body.childNodes);
+        }
+      } catch {
+        // The server has exited, or cannot be reached at the moment: what is shown stays.
+      }
+    }
+    busy = false;
+  });
+})();

@@ -1,0 +1,203 @@
+"""The document of a running run: the figures of a finished run, as far as its trace log has them.
+
+Whatever is running counts as if it ended now: an invocation with its Lambda time up to the latest sample of its
+environment's clock, an instance or a host with its wall time.
+"""
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from slslab.aws.limits import MB, cpu_share
+from slslab.billing.bill import Book
+from slslab.reports.document import make_bill
+from slslab.reports.live.log import Log, Record
+from slslab.trace import metrics
+from slslab.trace.events import own_event
+from slslab.trace.records import billed_ms, billed_seconds
+from slslab.trace.table import tabulate
+
+NAMES = ("architecture", "model", "dataset", "workers", "batch_size", "batches", "epochs", "memory_mb", "seed")
+# What the emulator reports of the host at a run's end.
+UNREPORTED = {"cores": None, "cpu_share_enforced": None, "own_cpu_seconds": None}
+
+
+@dataclass(frozen=True)
+class Now:
+    """An instant: wall time, and nanoseconds of the trace's clock."""
+
+    time: datetime
+    monotonic_ns: int
+
+
+@dataclass(frozen=True)
+class Underway:
+    """A running run as it is now: its document so far, the rows of its trace, and its invocations' records."""
+
+    document: dict[str, Any]
+    events: metrics.Rows
+    invocations: list[Record]
+
+
+def describe(run: str, plan: Mapping[str, Any], log: Log, book: Book, now: Now) -> Underway:
+    """Return what is known of the run now; before its trace has begun, only its plan."""
+    document: dict[str, Any] = {
+        "run": run,
+        "status": "running",
+        **{name: plan[name] for name in NAMES if name in plan},
+        "plan": dict(plan),
+    }
+    if not log.records:
+        return Underway(document, [], [])
+    samples = _samples(log)
+    ended = log.metered("invocation")
+    open_ = [_invocation(begun, samples[begun["environment"]], now) for begun in log.invocations.values()]
+    events = metrics.rows(tabulate(log.records))
+    launched = [*log.metered("instance"), *(_instance(begun, now) for begun in log.instances.values())]
+    events += [_host(begun, now) for begun in log.hosts.values()]
+    records = [*ended, *open_]
+    totals = metrics.totals(events, records, launched)
+    delay, oversubscribed = totals.pop("host_delay_seconds"), totals.pop("oversubscribed")
+    bill = make_bill(events, records, launched, book)
+    started = datetime.fromisoformat(log.records[0]["started"])
+    document |= {
+        **totals,
+        "loss": losses(log.records),
+        "host": {**UNREPORTED, "delay_seconds": delay, "oversubscribed": oversubscribed},
+        "seconds": {
+            "measured": round((now.time - started).total_seconds(), 3),
+            "span": round(metrics.span_seconds(events, [*launched, *open_]), 3),
+            "modelled": None,
+        },
+        "cost": {**bill, "notes": [_so_far(log), *bill["notes"]]},
+        "now": present(log, samples, now),
+    }
+    return Underway(document, events, records)
+
+
+def present(log: Log, samples: Mapping[str, Sequence[Record]], now: Now) -> dict[str, Any]:
+    """Return what happens at the moment: running invocations with their memory, and each worker's latest event."""
+    latest: dict[int, Record] = {}
+    for record in log.records:
+        if record["record"] == "event" and record["worker"] >= 0 and record["op"] not in metrics.BESIDE:
+            known = latest.get(record["worker"])
+            if known is None or record["end_ns"] >= known["end_ns"]:
+                latest[record["worker"]] = record
+    owners = {event["invocation"]: worker for worker, event in latest.items()}
+    return {
+        "invocations": [
+            {
+                "worker": owners.get(id_, -1),
+                "function": begun["function"],
+                "memory_mb": begun["memory_mb"],
+                "peak_memory_mb": _peak_mb(begun, samples[begun["environment"]]),
+                "seconds": _seconds_since(begun["start_ns"], now),
+            }
+            for id_, begun in log.invocations.items()
+        ],
+        "workers": [
+            {
+                "worker": worker,
+                "under_way": event["invocation"] in log.invocations or event["invocation"] in log.instances,
+                "epoch": event["epoch"],
+                "step": event["step"],
+                "op": event["op"],
+                "phase": event["phase"],
+                "seconds_ago": _seconds_since(event["end_ns"], now),
+            }
+            for worker, event in sorted(latest.items())
+        ],
+    }
+
+
+def losses(records: Iterable[Record]) -> list[float]:
+    """Return the mean training loss of each epoch, over the minibatches computed so far."""
+    known: dict[int, dict[tuple[int, int], float]] = defaultdict(dict)
+    for record in records:
+        if record["record"] == "event" and "loss" in record and record["epoch"] >= 0:
+            # A minibatch that was computed again counts once.
+            known[record["epoch"]][record["worker"], record["step"]] = record["loss"]
+    means: list[float] = []
+    while (epoch := len(means)) in known:
+        means.append(statistics.fmean(known[epoch].values()))
+    return means
+
+
+def _samples(log: Log) -> dict[str, list[Record]]:
+    """Return the samples of each environment's clock, in their order."""
+    samples: dict[str, list[Record]] = defaultdict(list)
+    for record in log.records:
+        if record["record"] == "clock":
+            samples[record["environment"]].append(record)
+    return samples
+
+
+def _own(begun: Record, samples: Sequence[Record]) -> list[Record]:
+    """Return the samples that were taken since then."""
+    return [sample for sample in samples if sample["wall_ns"] >= begun["start_ns"]]
+
+
+def _peak_mb(begun: Record, samples: Sequence[Record]) -> int:
+    return math.ceil(max((sample.get("peak_bytes", 0) for sample in _own(begun, samples)), default=0) / MB)
+
+
+def _invocation(begun: Record, samples: Sequence[Record], now: Now) -> Record:
+    """Return the metered record of an invocation as if it ended with the latest sample of its environment's clock."""
+    taken = _own(begun, samples)
+    wall = delay = 0
+    if taken:
+        wall = taken[-1]["wall_ns"] - taken[0]["wall_ns"]
+        delay = taken[-1]["host_delay_ns"] - taken[0]["host_delay_ns"]
+    duration_ms = round((wall - delay) / 1e6, 2)
+    started = now.time.timestamp() - _seconds_since(begun["start_ns"], now)
+    return {
+        "request_id": begun["id"],
+        **{name: begun[name] for name in ("function", "environment", "memory_mb", "architecture", "ephemeral_mb")},
+        "cpu_share": cpu_share(begun["memory_mb"]),
+        "cold_start": begun["init_ms"] is not None,
+        "init_ms": begun["init_ms"],
+        "duration_ms": duration_ms,
+        "billed_ms": billed_ms(duration_ms, begun["init_ms"]),
+        "max_memory_mb": _peak_mb(begun, samples),
+        "host_delay_ms": round(delay / 1e6, 3),
+        "status": "running",
+        "error_type": None,
+        "started_at": datetime.fromtimestamp(started, UTC).isoformat(timespec="milliseconds"),
+        "start_ns": begun["start_ns"],
+        "end_ns": max(now.monotonic_ns, begun["start_ns"]),
+    }
+
+
+def _instance(begun: Record, now: Now) -> Record:
+    """Return the metered record of an instance as if it ended now; its memory is known at its end."""
+    end_ns = max(now.monotonic_ns, begun["start_ns"])
+    return {
+        **{name: begun[name] for name in ("id", "type", "worker", "device", "start_ns")},
+        "end_ns": end_ns,
+        "billed_seconds": billed_seconds(end_ns - begun["start_ns"]),
+        "peak_memory_mb": 0,
+        "host_delay_ms": 0.0,
+        "status": "running",
+    }
+
+
+def _host(begun: Record, now: Now) -> Record:
+    """Return the event of a database's or queue's host as if it ended now."""
+    event = own_event("host.run", begun["start_ns"], "", resource=begun["type"], function="stack")
+    return {**event, "end_ns": max(now.monotonic_ns, begun["start_ns"]), "host_delay_ns": 0}
+
+
+def _so_far(log: Log) -> str:
+    """Return what a reader must know of the bill of a running run."""
+    begun = (("invocation", log.invocations), ("instance", log.instances), ("host", log.hosts))
+    several = [f"{len(records)} {name}{'s' * (len(records) != 1)}" for name, records in begun if records]
+    counted = f": what is running ({', '.join(several)}) counts as if it ended now" if several else ""
+    return f"the bill is the one so far{counted}"
+
+
+def _seconds_since(instant_ns: int, now: Now) -> float:
+    return max(0, now.monotonic_ns - instant_ns) / 1e9

@@ -1,0 +1,125 @@
+"""What the server shows: the list of runs, and each run's page, finished or so far."""
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from slslab.billing.bill import Book
+from slslab.errors import SlslabError
+from slslab.reports.document import read_document
+from slslab.reports.html import formats
+from slslab.reports.html.files import page_of, read_events
+from slslab.reports.html.pages import run_content, run_page, templates
+from slslab.reports.html.parts import Live
+from slslab.reports.live.log import Log
+from slslab.reports.live.underway import Now, Underway, describe
+from slslab.trace.directory import PLAN, RunDirectory, list_runs
+from slslab.trace.log import invocations
+
+RUNNING = "running"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of the list of runs; texts, empty where nothing is known."""
+
+    id: str
+    status: str
+    architecture: str = ""
+    model: str = ""
+    seconds: str = ""
+    cost: str = ""
+    trouble: str = ""
+
+
+class Views:
+    """Pages of the runs in a folder; what was read of a growing trace is kept until its run ends.
+
+    All methods may be called by several threads.
+    """
+
+    def __init__(self, folder: Path, book: Book) -> None:
+        self._folder = folder
+        self._book = book
+        self._logs: dict[Path, Log] = {}
+        self._lock = threading.Lock()
+
+    def find(self, id_: str) -> RunDirectory | None:
+        """Return the run of this id, which is looked up among all runs and never taken as a path."""
+        return next((run for run in list_runs(self._folder) if _id(run) == id_), None)
+
+    def runs(self) -> str:
+        """Return the page with the list of runs."""
+        return templates(__package__).get_template("runs.html.j2").render(rows=self._rows(), folder=self._folder)
+
+    def table(self) -> str:
+        """Return only the list of runs."""
+        return templates(__package__).get_template("table.html.j2").render(rows=self._rows())
+
+    def page(self, run: RunDirectory, live: Live) -> str:
+        """Return the page of a run; of a running one, a page that follows it."""
+        if (underway := self._underway(run)) is not None:
+            return run_page(underway.document, underway.events, underway.invocations, live)
+        return page_of(read_document(str(run.path)), run.path)
+
+    def content(self, run: RunDirectory) -> str:
+        """Return what of a run's page changes during the run; at its end, everything."""
+        if (underway := self._underway(run)) is not None:
+            return run_content(underway.document, underway.events, underway.invocations)
+        document = read_document(str(run.path))
+        return run_content(document, read_events(run.path), invocations(run.path))
+
+    def trouble(self, message: str, hint: str) -> str:
+        """Return a page of one sentence."""
+        return templates(__package__).get_template("trouble.html.j2").render(message=message, hint=hint)
+
+    def _underway(self, run: RunDirectory) -> Underway | None:
+        if run.status() != RUNNING:
+            with self._lock:
+                self._logs.pop(run.path, None)
+            return None
+        with self._lock:
+            log = self._logs.setdefault(run.path, Log(run.trace_log))
+            log.read()
+            plan = run.plan() if (run.path / PLAN).exists() else {}
+            return describe(run.id, plan, log, self._book, Now(datetime.now(UTC), time.monotonic_ns()))
+
+    def _rows(self) -> Sequence[Row]:
+        return [self._row(run) for run in list_runs(self._folder)]
+
+    def _row(self, run: RunDirectory) -> Row:
+        try:
+            underway = self._underway(run)
+            document: dict[str, Any] = underway.document if underway is not None else run.summary()
+        except SlslabError as error:
+            return Row(_id(run), "unreadable", trouble=f"{error.message} {error.hint}")
+        except FileNotFoundError:
+            return Row(_id(run), "gone")
+        cost, spent = document.get("cost"), document.get("seconds")
+        return Row(
+            _id(run),
+            str(document["status"]),
+            str(document.get("architecture", "")),
+            str(document.get("model", "")),
+            formats.seconds(spent["measured"]) if spent else "",
+            f"{formats.money(cost['total'])} {cost['currency']}" if cost else "",
+        )
+
+
+def static(name: str) -> str | None:
+    """Return a file that the list's page needs; None for any other name."""
+    folder = files("slslab.reports.live") if name == "list.js" else files("slslab.reports.html")
+    return folder.joinpath(name).read_text(encoding="utf-8") if name in ("list.js", "page.css") else None
+
+
+def _id(run: RunDirectory) -> str:
+    """Return the run's id, or its directory's name if its plan cannot be read."""
+    try:
+        return run.id
+    except SlslabError:
+        return run.path.name

@@ -1,0 +1,1 @@
+"""Pictures that commands save."""

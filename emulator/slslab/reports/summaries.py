@@ -1,0 +1,53 @@
+"""Rows that the terminal and the pages both show of a run's document."""
+
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from typing import Any
+
+Document = Mapping[str, Any]
+MISSING = "–"
+# As a REPORT line names its figures, and as the document does.
+REPORTED = (
+    ("Duration, ms", "duration_ms"),
+    ("Init Duration, ms", "init_ms"),
+    ("Billed Duration, ms", "billed_ms"),
+    ("Max Memory Used, MB", "max_memory_mb"),
+)
+
+
+def report_rows(reports: Document) -> Iterator[tuple[str, ...]]:
+    """Yield each figure of the REPORT lines that any invocation has: its name, minimum, median and maximum."""
+    for label, name in REPORTED:
+        if reports[name] is not None:
+            yield label, *(f"{reports[name][key]:,.2f}" for key in ("min", "median", "max"))
+
+
+def count_rows(document: Document) -> list[tuple[str, str, str]]:
+    """Return each operation with its requests in the training protocol and its overheads."""
+    counts, overheads = document["counts"], document["overheads"]["counts"]
+    names = sorted({*counts, *overheads})
+    return [(name, f"{counts.get(name, 0):,}", f"{overheads.get(name, 0):,}") for name in names]
+
+
+def byte_rows(document: Document) -> list[tuple[str, str, str]]:
+    """Return bytes to and from stores, in the training protocol and its overheads."""
+    return [
+        (label, f"{document['bytes'][key]:,}", f"{document['overheads']['bytes'][key]:,}")
+        for key, label in (("in", "bytes to stores"), ("out", "bytes from stores"))
+    ]
+
+
+def handler_seconds(worker: Document) -> float:
+    """Return the seconds of a worker's handlers: all phases but init, which comes before them."""
+    return float(sum(worker["phases"].values()) - worker["phases"]["init"])
+
+
+def seconds(value: float | None) -> str:
+    """Return seconds with three decimals."""
+    return MISSING if value is None else f"{value:,.3f}"
+
+
+def quantity(text: str) -> str:
+    """Return a quantity of a bill, with six decimals unless it is a whole number."""
+    number = Decimal(text)
+    return f"{number:,}" if number == number.to_integral_value() else f"{number:,.6f}"

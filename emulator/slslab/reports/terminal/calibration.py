@@ -1,0 +1,62 @@
+"""What `slslab calibrate` prints, made from its documents."""
+
+from collections.abc import Mapping
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from slslab.reports.summaries import Document
+from slslab.reports.terminal.tables import plain_table
+
+BUSY = "This host was busy: parallel work of threads was not measured, and requests took longer than on an idle host."
+
+
+def calibration(document: Document) -> RenderableType:
+    """Return the measured figures, what they rest on, and where the profile is."""
+    parts: list[RenderableType] = []
+    if "lines" in document:
+        parts += [_comparison(document), Text(_lines(document))]
+    elif "step" in document:
+        parts.append(_steps(document["step"]))
+    if document.get("busy"):
+        parts.append(Text(BUSY, "yellow"))
+    sources = (figure["source"].partition(": ") for figure in document["figures"])
+    rows = (
+        (figure["entry"], f"{figure['value']:g}", Text(how or where))
+        for figure, (where, _, how) in zip(document["figures"], sources, strict=True)
+    )
+    figures = plain_table(("measured", "value", "how"), rows)
+    figures.columns[-1].justify = "left"
+    return Group(*parts, figures, Text(f"The profile {document['name']} is in {document['path']}."))
+
+
+def _comparison(document: Document) -> Table:
+    return plain_table(
+        ("ms", "REPORT lines", f"modelled by {document['base']}", "modelled after the fit"),
+        (
+            (name, *(_milliseconds(document[key][column]) for column in ("real", "before", "after")))
+            for name, key in (("duration", "duration_ms"), ("init", "init_ms"))
+        ),
+        title=f"{document['function']} at {document['memory_mb']} MB, medians",
+    )
+
+
+def _milliseconds(value: float | None) -> str:
+    return "" if value is None else f"{value:,.2f}"
+
+
+def _lines(document: Document) -> str:
+    lines = document["lines"]
+    return (
+        f"{lines['read']} REPORT lines, {lines['failed']} of them of failed invocations; {lines['unread']} more could "
+        f"not be read. Fitted to {lines['fitted']}, {lines['cold']} of them cold starts; {lines['billed_as_here']} are "
+        f"billed as the emulator bills. Memory used: {document['max_memory_mb']:,.0f} MB."
+    )
+
+
+def _steps(step: Mapping[str, Mapping[str, float]]) -> Table:
+    return plain_table(
+        ("threads of a training step", "CPU s", "s"),
+        ((threads, f"{times['cpu_seconds']:.3f}", f"{times['seconds']:.3f}") for threads, times in step.items()),
+    )

@@ -1,0 +1,203 @@
+"""Tables and bars of replays, made from their documents.
+
+A sign precedes what was not measured: ≈ modelled, = exact."""
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import Any
+
+from rich.bar import Bar
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from slslab.reports.summaries import MISSING, Document
+from slslab.reports.terminal.tables import Cells, plain_table
+
+SIGNS = {"measured": "", "modelled": "≈", "exact": "="}
+BAR_WIDTH = 40
+NOT_IN_TIME = "No memory size is done within the functions' time-out."
+
+
+def _amount(value: float | Decimal) -> str:
+    """Return a number with two decimals, as long as these matter."""
+    return f"{value:,.2f}" if value < 10_000 else f"{value:,.0f}"
+
+
+COLUMNS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
+    ("seconds", "seconds", _amount),
+    ("billed s", "billed_seconds", _amount),
+    ("GB-s", "gb_seconds", lambda value: _amount(Decimal(value))),
+    ("USD", "cost", lambda value: f"{Decimal(value):.6f}"),
+    ("waiting", "waiting_share", lambda value: f"{value:.0%}"),
+    ("invocations", "invocations", lambda value: f"{value:,}"),
+    ("cold", "cold_starts", lambda value: f"{value:,}"),
+    ("over time-out", "over_timeout", lambda value: f"{value:,}"),
+)
+
+
+def replay(document: Document) -> RenderableType:
+    """Return what `slslab replay` prints: a row per variant, bars of time and cost, and notes."""
+    late = [row for row in document["rows"] if row.get("late")]
+    return Group(*_variants(document), *([_late(late, document["timeout_s"])] if late else []))
+
+
+def _variants(document: Document) -> tuple[RenderableType, ...]:
+    """Return a row per variant, of which a refused one says why in the note, and bars."""
+    headings = ("variant", *(heading for heading, _, _ in COLUMNS))
+    rows: list[Cells] = []
+    for row in document["rows"]:
+        if row["trouble"]:
+            rows.append((Text(row["label"], "dim"), Text(MISSING, "dim")))
+        else:
+            rows.append((row["label"], *(_signed(row[key], show) for _, key, show in COLUMNS)))
+    table = plain_table(headings, rows, title=f"Replay of {document['run']}")
+    return table, _bars(document["rows"]), _footnote(document)
+
+
+def _signed(figure: Document, show: Callable[[Any], str]) -> str:
+    """Return a figure with the sign of its basis."""
+    return SIGNS[figure["basis"]] + show(figure["value"])
+
+
+def _bars(rows: Sequence[Document]) -> Table:
+    """Return time and cost of each row as bars, each relative to the longest."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for heading in ("", "seconds", "USD"):
+        table.add_column(heading, no_wrap=True)
+    shown = [row for row in rows if not row["trouble"]]
+    longest = {name: max((float(row[name]["value"]) for row in shown), default=0.0) for name in ("seconds", "cost")}
+    for row in shown:
+        lengths = (Bar(longest[name] or 1.0, 0, float(row[name]["value"]), width=BAR_WIDTH) for name in longest)
+        table.add_row(row["label"], *lengths)
+    return table
+
+
+def cheapest(document: Document) -> RenderableType:
+    """Return the answer to `slslab ask cheapest`, and the sizes among which it was found."""
+    deadline, answer = document["deadline_s"], NOT_IN_TIME
+    if (size := document["cheapest"]) is not None:
+        answer = f"{size:,} MB is the cheapest size that is done in {deadline:g} s: {_briefly(document, size)}."
+    elif (size := document["fastest"]) is not None:
+        answer = f"No size is done in {deadline:g} s; the fastest is {size:,} MB: {_briefly(document, size)}."
+    return Group(Text(answer, "bold"), *_variants(document))
+
+
+def sweep(document: Document) -> RenderableType:
+    """Return the answer to `slslab ask memory`."""
+    answer = NOT_IN_TIME
+    if document["cheapest"] is not None:
+        answer = (
+            f"Cheapest {document['cheapest']:,} MB, fastest {document['fastest']:,} MB, least cost × time "
+            f"{document['balanced']:,} MB."
+        )
+    return Group(Text(answer, "bold"), *_variants(document))
+
+
+def _briefly(document: Document, memory_mb: int) -> str:
+    row = next(row for row in document["rows"] if row["variant"].get("memory_mb") == memory_mb)
+    return f"≈{row['seconds']['value']:,.2f} s, ≈{Decimal(row['cost']['value']):.6f} USD"
+
+
+def patterns(document: Document) -> RenderableType:
+    """Return the answer to `slslab ask patterns`."""
+    names = list(document["rows"][0]["step_seconds"])
+    table = plain_table(
+        ("workers", *(f"{name} s/step" for name in names), "faster", "here", "latency × bandwidth ÷ size"),
+        (
+            (
+                str(row["workers"]),
+                *(_signed(row["step_seconds"][name], lambda value: f"{value:,.4f}") for name in names),
+                row["winner"] or "tie",
+                f"≈{row['latency_bandwidth_size']['value']:.3g}",
+                "\n".join(f"{i['begin']:.3g} to {i['end']:.3g}: {i['winner'] or 'tie'}" for i in row["intervals"]),
+            )
+            for row in document["rows"]
+        ),
+        title=f"Patterns, gradients of {document['gradient_bytes']:,} bytes",
+    )
+    return Group(table, _footnote(document))
+
+
+def gpu(document: Document) -> RenderableType:
+    """Return the answer to `slslab ask gpu`."""
+    headings = ("functions s", "instances s", "faster", "functions USD", "instances USD", "cheaper")
+    rows = []
+    for row in document["rows"]:
+        cells = [str(row["workers"]), f"{row['epochs']:,}"]
+        for name, form in (("seconds", ",.1f"), ("cost", ".6f")):
+            values = [Decimal(str(row[way][name]["value"])) for way in ("functions", "instances")]
+            cells += [f"≈{value:{form}}" for value in values]
+            cells.append("functions" if values[0] <= values[1] else "instances")
+        rows.append(cells)
+    table = plain_table(("workers", "epochs", *headings), rows, title="Functions and GPU instances")
+    answers = []
+    for crossing in document["crossings"]:
+        for figure, word in (("seconds", "faster"), ("cost", "cheaper")):
+            epochs = crossing[figure]
+            where = "never changes" if epochs is None else f"changes at {epochs:,} epochs"
+            answers.append(f"{crossing['workers']} workers: which is {word} {where}.")
+    return Group(table, Text("\n".join(answers), "bold"), _footnote(document))
+
+
+def waiting(document: Document) -> RenderableType:
+    """Return the answer to `slslab ask waiting`."""
+    share, cost = document["waiting_share"]["value"], document["waiting_cost"]["value"]
+    answer = (
+        f"Of ≈{document['billed_seconds']['value']:,.2f} billed s ≈{document['waiting_seconds']['value']:,.2f} s "
+        f"({share:.0%}) are waiting, ≈{Decimal(cost):.6f} of ≈{Decimal(document['cost']['value']):.6f} USD. "
+        f"Measured, the pauses of waiting were {document['measured_share']['value']:.0%}."
+    )
+    table = plain_table(
+        ("worker", "phase", "waiting s", "of its billed time", "USD"),
+        (
+            (
+                "none" if row["worker"] < 0 else str(row["worker"]),
+                row["phase"],
+                f"≈{row['seconds']:,.3f}",
+                f"≈{row['share']:.1%}",
+                f"≈{row['cost']:.8f}",
+            )
+            for row in document["rows"]
+        ),
+        title="Waiting",
+    )
+    return Group(Text(answer, "bold"), table, _footnote(document))
+
+
+def _footnote(document: Document) -> Text:
+    """Return what the signs mean, where the figures come from, and what was refused."""
+    profile, prices = document["profile"], document["prices"]
+    network = f", the network of {document['network']}" if document["network"] else ""
+    lines = [
+        f"≈ modelled on {profile['name']} of {profile['date']}{network}; = exact; without a sign measured on the run's "
+        f"host. Prices: {_books(document['rows']) or prices['name'] + ' of ' + prices['date']}."
+    ]
+    if document["oversubscribed"]:
+        lines.append("The host was oversubscribed: measured times are longer than they would be on an idle host.")
+    refused: dict[str, list[str]] = defaultdict(list)
+    for row in document["rows"]:
+        if row.get("trouble"):
+            refused[row["trouble"]].append(row["label"])
+    return Text("\n".join([*lines, *(f"{'; '.join(labels)}: {trouble}" for trouble, labels in refused.items())]), "dim")
+
+
+def _books(rows: Sequence[Document]) -> str:
+    """Return the price books of the rows that have bills."""
+    books = (row["bill"]["book"] for row in rows if "bill" in row)
+    return ", ".join(dict.fromkeys(f"{book['name']} of {book['date']}" for book in books))
+
+
+def _late(rows: Sequence[Document], timeout_s: float) -> Table:
+    late: dict[tuple[str, str, str], list[Document]] = defaultdict(list)
+    for row in rows:
+        for call in row["late"]:
+            late[row["label"], call["function"], SIGNS[row["over_timeout"]["basis"]]].append(call)
+    lines = []
+    for (label, function, sign), calls in late.items():
+        workers = sorted({call["worker"] for call in calls})
+        named = ", ".join(map(str, workers[:8])) + (" …" if len(workers) > 8 else "")
+        lines.append((label, function, named, f"{sign}{max(call['seconds'] for call in calls):,.1f}"))
+    headings = ("variant", "function", "workers", "longest s")
+    return plain_table(headings, lines, title=f"Over the time-out of {timeout_s:g} s")

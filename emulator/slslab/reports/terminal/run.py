@@ -1,0 +1,320 @@
+"""Tables of runs for a terminal, made from their documents."""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from slslab.reports.summaries import (
+    MISSING,
+    Document,
+    byte_rows,
+    count_rows,
+    handler_seconds,
+    quantity,
+    report_rows,
+    seconds,
+)
+from slslab.reports.terminal.tables import money, plain_table
+
+PHASES = ("init", "fetch", "compute", "synchronise", "wait", "update", "other")
+
+
+def summary(document: Document) -> RenderableType:
+    """Return everything that `show` prints of one run."""
+    details = document.get("details", {})
+    sections: tuple[tuple[Any, Callable[[Any], RenderableType], Any], ...] = (
+        (document["status"] == "failed", _failure, document),
+        (document.get("modelled"), modelled, document),
+        (document["per_worker"], phases, document),
+        (document["invocations"], reports, document),
+        (document["counts"], traffic, document),
+        (document["loss"], learning, document),
+        (details.get("joins"), _joins, details.get("joins")),
+        (details.get("deaths"), _deaths, details.get("deaths")),
+        (details.get("scale_in"), _scale_in, details.get("scale_in")),
+    )
+    return Group(
+        _headline(document),
+        _figures([document]),
+        *(show(content) for present, show, content in sections if present),
+        bill(document["cost"]),
+        host_note(document),
+    )
+
+
+def comparison(documents: Sequence[Document]) -> RenderableType:
+    """Return runs side by side, with their bills line by line."""
+    return Group(_figures(documents), _bills(documents), *map(host_note, documents))
+
+
+def runs(documents: Sequence[Document]) -> Table:
+    """Return one line per run."""
+    named = ("architecture", "model", "dataset", "workers", "epochs")
+    return plain_table(
+        ("run", "status", *named, "billed s", "USD", "accuracy"),
+        (
+            (
+                document["run"],
+                document["status"],
+                *(str(document.get(name, "")) for name in named),
+                f"{document['billed_seconds']:,.1f}" if "billed_seconds" in document else "",
+                money(document["cost"]["total"]) if "cost" in document else "",
+                f"{document['accuracy'][-1]:.1%}" if document.get("accuracy") else "",
+            )
+            for document in documents
+        ),
+    )
+
+
+def phases(document: Document) -> Table:
+    """Return seconds per worker and phase, on the Lambda clock (of instances: wall time), and what each worker used."""
+
+    def row(name: str, figures: Document) -> tuple[str, ...]:
+        return (
+            name,
+            *(f"{figures['phases'][phase]:,.2f}" for phase in PHASES),
+            f"{figures['billed_seconds']:,.2f}",
+            str(figures["invocations"]),
+            f"{figures['peak_memory_mb']:,}",
+        )
+
+    return plain_table(
+        ("worker", *(f"{phase} s" for phase in PHASES), "billed s", "invocations", "peak MB"),
+        (row(_rank(worker), worker) for worker in document["per_worker"]),
+        [row("all", document)],
+        title="Phases",
+    )
+
+
+def modelled(document: Document) -> RenderableType:
+    """Return what was measured on this host beside what the replayed trace takes on Lambda, per worker."""
+    replayed = document["modelled"]
+    if replayed["status"] != "modelled":
+        return Text(f"Not modelled. {replayed['reason']}", style="yellow")
+    workers, profile = document["per_worker"], replayed["profile"]
+    replayed_workers = {worker["worker"]: worker for worker in replayed["per_worker"]}
+    rows = []
+    for worker in workers:
+        other = replayed_workers.get(worker["worker"], {"seconds": None, "billed_seconds": None})
+        figures = handler_seconds(worker), other["seconds"], worker["billed_seconds"], other["billed_seconds"]
+        rows.append((_rank(worker), *map(seconds, figures)))
+    sums = sum(map(handler_seconds, workers)), sum(worker["seconds"] for worker in replayed["per_worker"])
+    bills = (money(cost["total"]) for cost in (document["cost"], replayed["cost"]))
+    totals = [
+        ("all", *map(seconds, (*sums, document["billed_seconds"], replayed["billed_seconds"]))),
+        ("from first to last", *map(seconds, (document["seconds"]["span"], replayed["seconds"])), "", ""),
+        (f"bill {document['cost']['currency']}", "", "", *bills),
+    ]
+    table = plain_table(
+        ("worker", *(f"{basis} {unit}" for unit in ("s", "billed s") for basis in ("measured", "modelled"))),
+        rows,
+        totals,
+        title=f"Measured here, and modelled on {profile['name']} of {profile['date']}",
+    )
+    note = Text(
+        f"{replayed['critical_path']} Of the billed time {replayed['waiting_share']:.0%} is waiting (modelled)."
+    )
+    if document["host"]["oversubscribed"]:
+        note.append("\nThe host was oversubscribed: measured waits are this host's, not Lambda's.", style="yellow")
+    return Group(table, note)
+
+
+def reports(document: Document) -> Table:
+    """Return a summary of the invocations' REPORT lines."""
+    lines = document["reports"]
+    endings = ", ".join(f"{number} {ending}" for ending, number in lines["endings"].items())
+    return plain_table(("", "min", "median", "max"), report_rows(lines), title=f"REPORT lines: {endings}")
+
+
+def traffic(document: Document) -> Table:
+    """Return messages and bytes of the training protocol, and of its overheads."""
+    headings = ("operation", "protocol", "overheads")
+    return plain_table(headings, count_rows(document), byte_rows(document), title="Messages and bytes")
+
+
+def learning(document: Document) -> Table:
+    """Return training loss and test accuracy of up to ten epochs, spread over the run, the last among them."""
+    epochs, accuracy = len(document["loss"]), dict(enumerate(document["accuracy"]))
+    shown = sorted({round(i * (epochs - 1) / 9) for i in range(10)}) if epochs > 10 else range(epochs)
+    rows = (
+        (
+            str(epoch + 1),
+            f"{document['loss'][epoch]:.4f}",
+            MISSING if accuracy.get(epoch) is None else f"{accuracy[epoch]:.2%}",
+        )
+        for epoch in shown
+    )
+    return plain_table(("epoch", "loss", "test accuracy"), rows, title="Learning")
+
+
+def bill(cost: Document) -> Table:
+    """Return the bill line by line, whose lines add up to the total exactly, with its notes below."""
+    table = plain_table(
+        ("item", "quantity", "unit", f"price {cost['currency']}", f"amount {cost['currency']}"),
+        (
+            (_item(line), quantity(line["quantity"]), line["unit"], line["price"], f"{Decimal(line['amount']):.8f}")
+            for line in cost["lines"]
+        ),
+        [
+            ("total", "", "", "", f"{Decimal(cost['total']):.8f}"),
+            *(
+                (
+                    Text(f"{line['item']} (no price in {cost['book']['name']})", "dim"),
+                    quantity(line["quantity"]),
+                    line["unit"],
+                )
+                for line in cost["not_billed"]
+            ),
+        ],
+        title="Bill",
+    )
+    table.caption, table.caption_justify = "\n".join(cost.get("notes", ())), "left"
+    return table
+
+
+def _item(line: Document) -> str:
+    return f"{line['item']} (assumed)" if line.get("assumed") else str(line["item"])
+
+
+def host_note(document: Document) -> Text:
+    """Return what a reader must know of the host before believing a duration."""
+    host, launched = document["host"], document.get("instances")
+    if host["cores"] is None:
+        return Text(f"{document['run']}: host delay {host['delay_seconds']:,.2f} s; its host was not recorded.")
+    share = "CPU share enforced" if host["cpu_share_enforced"] else "CPU share NOT enforced on this host"
+    share = "which do not confine instances" if launched else share
+    note = Text(f"{document['run']}: {host['cores']} cores, {share}, host delay {host['delay_seconds']:,.2f} s. ")
+    if host["oversubscribed"]:
+        note.append(
+            "OVERSUBSCRIBED: the host delayed the instances for more than 2 % of their time, which is wall time and in "
+            "their bill."
+            if launched
+            else "OVERSUBSCRIBED: the host delayed the functions for more than 2 % of their time; durations are on the "
+            "Lambda clock, which leaves this out, but waits for delayed peers are not corrected.",
+            style="yellow",
+        )
+    if launched:
+        note.append(f"\n{len(launched)} × {launched[0]['type']}, whose vCPUs and memory are not enforced; ")
+        note.append("; ".join(document["cost"]["notes"]), style="yellow")
+    package = document.get("package")
+    if package and package["needs_container_image"] and not launched:
+        note.append(
+            f"\nOn AWS these functions need a container image: {package['unzipped_bytes'] / 2**20:,.1f} MB of code and "
+            f"the layer {package['layer']} of {package['layer_bytes'] / 2**20:,.0f} MB are more than the "
+            f"{package['limit_bytes'] / 2**20:.0f} MB of a zip package."
+        )
+    return note
+
+
+def _rank(worker: Document) -> str:
+    return "?" if worker["worker"] < 0 else str(worker["worker"])
+
+
+def _headline(document: Document) -> Text:
+    launched = document.get("instances")
+    machines = f"on {launched[0]['type']}" if launched else f"at {document['memory_mb']:,} MB"
+    line = (
+        f"{document['run']}: {document['architecture']}, {document['model']} on {document['dataset']}, "
+        f"{document['workers']} workers × {document['batches']} batches of {document['batch_size']} × "
+        f"{document['epochs']} epochs {machines} — {document['status']}"
+    )
+    return Text(line, style="bold" if document["status"] == "done" else "bold red")
+
+
+def _failure(document: Document) -> Text:
+    error = document["error"]
+    where = f" (worker {error['worker']}, step {error['step']})" if error.get("worker") is not None else ""
+    text = Text(f"{error['type']}: {error['message']}{where}", style="red")
+    if error.get("hint"):
+        text.append(f"\nHint: {error['hint']}", style="default")
+    return text
+
+
+def _figures(documents: Sequence[Document]) -> Table:
+    headings = [f"{d['architecture']} ({d['run']})" if len(documents) > 1 else "measured" for d in documents]
+    rows: tuple[tuple[str, Callable[[Document], str]], ...] = (
+        ("time, wall s", lambda d: f"{d['seconds']['measured']:,.1f}"),
+        ("billed s", lambda d: f"{d['billed_seconds']:,.3f}"),
+        ("peak memory MB", _peak_memory),
+        ("GB-seconds", lambda d: f"{Decimal(d['gb_seconds']):,.3f}"),
+        ("cost USD", lambda d: money(d["cost"]["total"])),
+        ("invocations (cold)", lambda d: f"{d['invocations']} ({d['cold_starts']})"),
+        ("instances", lambda d: f"{len(d['instances'])} on {d['device']}" if d.get("instances") else MISSING),
+        ("bytes to stores", lambda d: f"{d['bytes']['in']:,}"),
+        ("bytes from stores", lambda d: f"{d['bytes']['out']:,}"),
+        ("updates per worker", lambda d: MISSING if d.get("updates") is None else f"{d['updates']:,}"),
+        ("replicas equal", lambda d: {True: "yes", False: "no", None: MISSING}[d["replicas_equal"]]),
+        ("training loss", lambda d: f"{d['loss'][-1]:.4f}" if d["loss"] else MISSING),
+        ("test accuracy", lambda d: f"{d['accuracy'][-1]:.2%}" if d["accuracy"] else MISSING),
+    )
+    if len(documents) > 1:
+        rows += (
+            ("modelled time, s", lambda d: seconds(d["seconds"]["modelled"])),
+            ("modelled cost USD", _modelled_cost),
+        )
+    if any(document.get("orchestration_seconds") is not None for document in documents):
+        rows += (("orchestration s", lambda d: seconds(d.get("orchestration_seconds"))),)
+    return plain_table(("", *headings), ((label, *map(value, documents)) for label, value in rows), title="Run")
+
+
+def _modelled_cost(document: Document) -> str:
+    replayed = document.get("modelled") or {}
+    return money(replayed["cost"]["total"]) if "cost" in replayed else MISSING
+
+
+def _joins(joins: Sequence[Mapping[str, Any]]) -> Table:
+    """Return the peers that were not there at the beginning."""
+    rows = ((str(join["worker"]), "never" if join["epoch"] is None else str(join["epoch"] + 1)) for join in joins)
+    return plain_table(("peer that joined", "first epoch"), rows, title="Joins")
+
+
+def _deaths(deaths: Sequence[Mapping[str, Any]]) -> Table:
+    """Return the peers that failed while the others continued."""
+    rows = (
+        (
+            str(death["worker"]),
+            str(death["epoch"] + 1),
+            datetime.fromtimestamp(death["time"], UTC).isoformat(timespec="milliseconds"),
+            death["found_by"] if isinstance(death["found_by"], str) else f"peer {death['found_by']}",
+        )
+        for death in deaths
+    )
+    return plain_table(("failed peer", "epoch", "detected at", "detected by"), rows, title="Failed peers", words=True)
+
+
+def _scale_in(decisions: Sequence[Mapping[str, Any]]) -> Table:
+    """Return what MLLess's auto-tuner decided; the losses are those it projected for ten seconds later."""
+    headings = ("after step", "workers", "removed", "r %", "loss with all", "loss with these")
+    rows = []
+    for decision in decisions:
+        removed = MISSING if decision["removed"] is None else f"worker {decision['removed']}"
+        figures = [f"knee at step {decision['knee']}", "", ""]
+        if decision["r"] is not None:
+            figures = [f"{decision[name]:.4g}" for name in ("r", "loss_base", "loss_now")]
+        rows.append((str(decision["step"]), str(decision["workers"]), removed, *figures))
+    return plain_table(headings, rows, title="Scale-in")
+
+
+def _peak_memory(document: Document) -> str:
+    peak = f"{document['peak_memory_mb']:,}"
+    return peak if document.get("instances") else f"{peak} of {document['memory_mb']:,}"
+
+
+def _bills(documents: Sequence[Document]) -> Table:
+    items = dict.fromkeys(line["item"] for document in documents for line in document["cost"]["lines"])
+
+    def amount(document: Document, item: str) -> str:
+        amounts = (Decimal(line["amount"]) for line in document["cost"]["lines"] if line["item"] == item)
+        return f"{sum(amounts, Decimal(0)):.8f}"
+
+    return plain_table(
+        ("cost by line, USD", *(document["architecture"] for document in documents)),
+        ((item, *(amount(document, item) for document in documents)) for item in items),
+        [("total", *(f"{Decimal(document['cost']['total']):.8f}" for document in documents))],
+        title="Bill",
+    )

@@ -1,0 +1,27 @@
+"""Markdown of built pages: paragraphs of the documentation's width, and tables."""
+
+import re
+import textwrap
+from collections.abc import Sequence
+
+WIDTH = 120
+_CODE = re.compile(r"`[^`]+`")
+_SPACE = "\0"
+
+
+def paragraph(text: str) -> str:
+    """Return the text in lines of the documentation's width; code is not divided."""
+    kept = _CODE.sub(lambda match: match[0].replace(" ", _SPACE), text)
+    return textwrap.fill(kept, WIDTH, break_long_words=False, break_on_hyphens=False).replace(_SPACE, " ")
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[int] = ()) -> str:
+    """Return a table; columns of these numbers are aligned to the right. A bar in a cell is escaped."""
+    rules = ["---:" if number in numbers else "---" for number in range(len(headings))]
+    lines = [headings, rules, *rows]
+    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
+
+
+def code(text: str) -> str:
+    """Return the text as code; nothing if it is empty."""
+    return f"`{text}`" if text else ""

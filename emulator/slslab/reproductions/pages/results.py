@@ -1,0 +1,89 @@
+"""docs/results.md: what the project's own recordings and curves say of the papers. Built from `results/` and `papers/`
+alone: recordings are played, nothing is run."""
+
+from collections.abc import Iterator, Sequence
+
+from slslab.billing.bill import load_book
+from slslab.papers.paper import load_paper
+from slslab.replay.profiles.profile import load_profile
+from slslab.reports.grids import Document, grids, notes, reasons
+from slslab.reproductions import MODELS, communication, filtering, table2, table3
+from slslab.reproductions.accuracy_by_time import play_epochs
+from slslab.reproductions.curves import committed as committed_curves
+from slslab.reproductions.curves import read_curves, select
+from slslab.reproductions.experiments import committed as recorded
+from slslab.reproductions.experiments import experiments, read_all
+from slslab.reproductions.in_database import measurements
+from slslab.reproductions.in_database.table import build as build_in_database
+from slslab.reproductions.measured_rounds import read_exchanges
+from slslab.reproductions.pages.markdown import paragraph, table
+from slslab.reproductions.patterns import compare_rounds, free_costs
+
+TITLE = "# Results"
+INTRODUCTION = """
+What this project's own recordings say of the papers. The page is built by `python docs/build.py` from the recordings
+and curves in `results/` and the published numbers in `papers/`, as the commands beside each part print it.
+ **Published** stands as printed, **recomputed** is arithmetic on the paper's own figures, **measured**
+was measured on the host that is named, **modelled** (≈) is what a recording's replay says of AWS.
+"""
+PAPER, CURVES_OF, DATASET = "barrak-2025", "mobilenet", "cifar10"
+
+
+def build() -> str:
+    """Return the whole page, with what the committed recordings and curves give of each reproduction."""
+    paper, platform, book = load_paper(PAPER), load_profile("aws-us-east-1"), load_book("aws-us-east-1")
+    runs = read_all(recorded(), experiments(MODELS))
+    measured = measurements.read(measurements.committed())
+    parts = [TITLE, paragraph(INTRODUCTION.strip())]
+    parts += _section(
+        "table2 --fidelity replayed", table2.build(paper, runs, platform, book, "replayed", _ignore_progress)
+    )
+    curves = select(read_curves(committed_curves()), CURVES_OF, DATASET)
+    recordings, progressions = play_epochs(paper, CURVES_OF, curves, runs.done, platform, book, _ignore_progress)
+    parts += _section("table3", table3.build(paper, progressions, recordings, None))
+    parts += _section(
+        "mlless-filter", filtering.build(paper, curves, recordings, CURVES_OF, None), ": the filter of MLLess"
+    )
+    in_database = build_in_database(paper, measured, tuple(measured.models), platform, "replayed")
+    parts += _section("in-database --fidelity replayed", in_database, ": the databases of SPIRT")
+    for name, source in communication.SOURCES.items():
+        parts += _section(name, _patterns(name, source))
+    return "\n\n".join(parts) + "\n"
+
+
+def _section(command: str, document: Document, part: str = "") -> Iterator[str]:
+    """Yield a reproduction, and the command that prints it; `part` is which of the paper's table it is."""
+    title, paper = document["table"]["title"], document["paper"]
+    yield f"## {title}{part}"
+    yield paragraph(f"{document['table']['source']} of {paper['title']} ({paper['published']}).")
+    yield f"```\n$ slslab reproduce {command}\n```"
+    yield from reproduction(document)
+
+
+def _patterns(name: str, source: communication.Source) -> Document:
+    """Return a table of AllReduce and ScatterReduce."""
+    paper, platform = load_paper(source.paper), load_profile(source.profile)
+    here = paper.table(source.table)
+    compare = compare_rounds(here, platform, free_costs(), exchanges=read_exchanges())
+    return communication.build(name, paper, source.table, [compare(row) for row in here.rows], platform)
+
+
+def _ignore_progress(stage: str, done: int, total: int) -> None:
+    """Ignore progress."""
+
+
+def reproduction(document: Document) -> Iterator[str]:
+    """Yield a reproduction's document as Markdown."""
+    yield _list(notes(document))
+    for grid in grids(document):
+        yield f"### {grid.title}"
+        yield table(grid.headings, grid.rows, () if grid.words else range(grid.names, len(grid.headings)))
+        if grid.caption:
+            yield paragraph(f"{grid.caption}.")
+    if why := reasons(document):
+        yield "### Why figures differ"
+        yield _list(why)
+
+
+def _list(sentences: Sequence[str]) -> str:
+    return "\n".join(f"- {sentence}" for sentence in sentences)

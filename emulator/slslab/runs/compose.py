@@ -1,0 +1,298 @@
+"""Run a plan on a compose stack that is up."""
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import botocore.exceptions
+import localstack_client.session
+import redis
+
+from slslab.aws.clients import aws_client, settings
+from slslab.compose.client import OWNER, WORK_S, RemoteEmulator, RemoteRecording, emulator_url
+from slslab.compose.instances import RemoteLauncher
+from slslab.compose.services import server_information
+from slslab.errors import HostError, RequestError
+from slslab.runs.system import Recorder, Running, host_meter
+from slslab.stack import Stack
+from slslab.statemachines.execution_history import read_transitions
+from slslab.statemachines.history import Transition, labels, transition_event
+from slslab.trace.events import clock_domain
+from slslab.trace.records import InstanceRecord, InvocationRecord
+from slslab.version import __version__
+from slslab_workers.architecture import Cloud, Requirements
+from slslab_workers.plan import Plan
+
+# The operations by which something is made, and the parameter that names it.
+MAKING = {
+    "lambda": ("CreateFunction", "FunctionName", "function"),
+    "s3": ("CreateBucket", "Bucket", "bucket"),
+    "sfn": ("CreateStateMachine", "name", "machine"),
+}
+
+# A history's times are exact to the millisecond.
+TOLERANCE_NS = 2_000_000
+
+
+class ComposeSystem:
+    """A running compose stack, if a plan can run on it; HostError or RequestError with the reason if not."""
+
+    def __init__(self, plan: Plan, requirements: Requirements) -> None:
+        self._emulator = RemoteEmulator(emulator_url())
+        self._plan = plan
+        self._requirements = requirements
+        self._about = self._emulator.about()
+        self._services = {service["part"]: service for service in self._about["services"]}
+        self.budget_mb = int(self._about["memory_budget_mb"])
+        # On which devices instances compute is known when they have been launched; their records tell.
+        self.automatic: Mapping[str, str] = {"queue": self._queue_kind()}
+        self._check()
+
+    @contextmanager
+    def running(self, recorder: Recorder, logs: Path) -> Iterator[Running]:
+        """Record what the stack does for the run within the block."""
+        requirements, about = self._requirements, self._about
+        began = time.process_time()
+        with self._emulator.record(self._plan.run, requirements.tensor_databases) as recording:
+            _check_replicas(requirements.tensor_databases, len(recording.tensors))
+            launcher: RemoteLauncher | None = None
+            if requirements.instances is not None:
+                ask = partial(self._emulator.ask, limit_s=WORK_S)
+                launcher = RemoteLauncher(requirements.instances, ask, recording.path)
+            received = _Received(recorder, launcher)
+            recording.listen(received.record, launcher.broken if launcher is not None else lambda: None)
+            clients = _Clients(self._services, about["credentials"], recording)
+            record_hosts = host_meter(requirements, recorder)
+
+            def finish() -> dict[str, Any]:
+                clients.read_executions()
+                end = recording.finish()
+                record_hosts()
+                for execution in clients.executions:
+                    for event in received.transitions(*execution):
+                        recorder.event(event)
+                received.fetch_logs(self._emulator, logs)
+                driver = time.process_time() - began
+                seconds = {"emulator": end["cpu_seconds"], "driver": round(driver, 3)}
+                return {"package": end["package"], "own_cpu_seconds": seconds}
+
+            tensors = _host_addresses(recording.tensors, self._services["tensors"], requirements.tensor_databases)
+            queue = self._services["queue"]["host"] if requirements.queue else None
+            stack = Stack(self._services["s3"]["host"], about["credentials"], {}, tensors, queue)
+            host = {name: about[name] for name in ("cores", "cpu_share_enforced", "confinement")}
+            host["stack"] = {part: self._services[part]["name"] for part in self._parts()}
+            if launcher is not None:
+                host["stack"]["instances"] = f"containers of {self._about['image']}"
+            cloud = Cloud(clients.client, recorder.driver_event, stack.worker_environment(), launcher)
+            yield Running(cloud, host, finish)
+
+    def _parts(self) -> list[str]:
+        """Return the services that the plan needs."""
+        required = self._requirements
+        needed = {"tensors": required.tensor_databases, "queue": required.queue, "states": required.state_machines}
+        return ["lambda", "s3", *(part for part, need in needed.items() if need)]
+
+    def _check(self) -> None:
+        about, required = self._about, self._requirements
+        if required.instances is not None and about["environment"] != "docker":
+            message = f"The emulator at {self._emulator.url} runs no containers, and so launches no instances."
+            raise HostError(message, "--stack embedded launches them as processes of this host.")
+        if about["environment"] != self._plan.environment:
+            message = f"The emulator at {self._emulator.url} runs functions as {about['environment']}"
+            raise RequestError(
+                f"{message}, and the plan wants {self._plan.environment}.", f"--environment {about['environment']}"
+            )
+        if about["version"] != __version__:
+            message = f"The emulator at {self._emulator.url} is slslab {about['version']}, and this is {__version__}."
+            raise RequestError(message, "build the stack's images anew, or use that version.")
+        if about["clock"] != clock_domain():
+            message = f"The emulator at {self._emulator.url} runs on another host, whose clock is not this one's."
+            raise HostError(message, "run the command on that host.")
+        if required.tensor_databases:
+            # Also where there is none: a service that is scaled to nothing is not an unhealthy one.
+            _check_replicas(required.tensor_databases, len(self._services["tensors"]["inside"].split()))
+        for part in self._parts():
+            if not self._services[part]["healthy"]:
+                message = f"The stack's {part} at {self._services[part]['inside']} does not answer"
+                raise HostError(f"{message}: {self._services[part]['trouble']}.", "`docker compose ps` and `logs`.")
+        if required.queue not in ("", "auto", self._queue_kind()):
+            message = f"The stack's queue is {self._services['queue']['name']}, and the plan wants {required.queue}."
+            raise RequestError(message, "--queue auto takes the stack's.")
+
+    def _queue_kind(self) -> str:
+        return "rabbitmq" if self._services["queue"]["inside"].startswith("amqp") else "embedded"
+
+
+class _Clients:
+    """The driver's boto3 clients, observed: the recording is given the name of what they make before it is made, and
+    the histories of state machines' executions are read before they are deleted."""
+
+    def __init__(self, services: Mapping[str, Any], credentials: Mapping[str, str], recording: RemoteRecording) -> None:
+        self._services = services
+        self._credentials = credentials
+        self._recording = recording
+        self._machines: dict[str, Any] = {}
+        # Name, input and transitions.
+        self.executions: list[tuple[str, Any, list[Transition]]] = []
+
+    def client(self, service: str) -> Any:
+        """Return a client of `lambda`, `s3` or `stepfunctions`."""
+        if service == "stepfunctions":
+            client = self._localstack_client()
+            client.meta.events.register("provide-client-params.sfn.DeleteStateMachine", self._deleting(client))
+            client.meta.events.register("after-call.sfn.CreateStateMachine", self._created(client))
+        else:
+            client = aws_client(service, self._services[service]["host"], self._credentials)
+        identifier = client.meta.service_model.service_id.hyphenize()
+        operation, parameter, kind = MAKING[identifier]
+
+        def name(params: Mapping[str, Any], **_: Any) -> None:
+            self._recording.name(kind, params[parameter])
+
+        client.meta.events.register(f"provide-client-params.{identifier}.{operation}", name)
+        return client
+
+    def read_executions(self) -> None:
+        """Read the executions of the machines that were not deleted."""
+        try:
+            for arn, client in list(self._machines.items()):
+                self._read(client, arn)
+        except (botocore.exceptions.ClientError, botocore.exceptions.BotoCoreError) as error:
+            message = f"Step Functions at {self._services['states']['host']} cannot be read: {error}."
+            raise HostError(message, "`docker compose ps` and `logs` tell more.") from error
+
+    def _localstack_client(self) -> Any:
+        address = self._services["states"]["host"]
+        session = localstack_client.session.Session(
+            aws_access_key_id=self._credentials["AWS_ACCESS_KEY_ID"],
+            aws_secret_access_key=self._credentials["AWS_SECRET_ACCESS_KEY"],
+            localstack_host=urlsplit(address).netloc,
+        )
+        client = session.client("stepfunctions", **settings("stepfunctions"))
+        if client.meta.endpoint_url != address:
+            # The package prefers AWS's variable to its own arguments.
+            message = f"AWS_ENDPOINT_URL leads to {client.meta.endpoint_url}, and the stack's LocalStack is {address}."
+            raise RequestError(message, "unset AWS_ENDPOINT_URL.")
+        return client
+
+    def _created(self, client: Any) -> Callable[..., None]:
+        def created(parsed: Mapping[str, Any], **_: Any) -> None:
+            if "stateMachineArn" in parsed:
+                self._machines[parsed["stateMachineArn"]] = client
+
+        return created
+
+    def _deleting(self, client: Any) -> Callable[..., None]:
+        def deleting(params: Mapping[str, Any], **_: Any) -> None:
+            if params["stateMachineArn"] in self._machines:
+                self._read(client, params["stateMachineArn"])
+
+        return deleting
+
+    def _read(self, client: Any, machine: str) -> None:
+        del self._machines[machine]
+        pages = client.get_paginator("list_executions").paginate(stateMachineArn=machine)
+        for execution in [execution for page in pages for execution in page["executions"]]:
+            arn = execution["executionArn"]
+            input_ = json.loads(client.describe_execution(executionArn=arn)["input"])
+            history = client.get_paginator("get_execution_history").paginate(executionArn=arn)
+            transitions = read_transitions((event for page in history for event in page["events"]), _monotonic_ns)
+            self.executions.append((execution["name"], input_, transitions))
+
+
+class _Received:
+    """Hands records to the run's recorder, and keeps those by which a transition's invocation is found."""
+
+    def __init__(self, recorder: Recorder, launcher: RemoteLauncher | None) -> None:
+        self._recorder = recorder
+        self._launcher = launcher
+        self._environments: dict[str, None] = {}
+        self._workers: dict[str, int] = {}
+        self._invocations: list[dict[str, Any]] = []
+
+    def record(self, record: dict[str, Any]) -> None:
+        """Hand on a record of the recording."""
+        if record["record"] == "invocation":
+            self._environments[record["environment"]] = None
+            self._recorder.invocation(InvocationRecord(**{k: v for k, v in record.items() if k != "record"}))
+            return
+        if record["record"] == "instance":
+            assert self._launcher is not None
+            instance = InstanceRecord(**{k: v for k, v in record.items() if k != "record"})
+            self._environments[instance.id] = None
+            self._recorder.instance(instance)
+            self._launcher.heard(instance)
+            return
+        self._recorder.event(record)
+        if record["record"] != "event":
+            return
+        if record["op"] == "environment.start":
+            self._environments[record["environment"]] = None
+        if record["worker"] >= 0:
+            self._workers.setdefault(record["invocation"], record["worker"])
+        elif record["op"] == "invoke":
+            self._invocations.append(record)
+
+    def transitions(self, name: str, input_: Any, transitions: list[Transition]) -> Iterator[dict[str, Any]]:
+        """Yield the trace's events of an execution.
+
+        A history does not name invocations. A Task's is the one of its function and worker that lies within it, and of
+        those the first that is left: branches run one function for one worker at once, and which of them had which
+        invocation is not known. The execution's own time, for which they are added up, does not depend on it.
+        """
+        worker, _ = labels(input_)
+        left = [event for event in self._invocations if self._workers.get(event["invocation"]) == worker]
+        left.sort(key=lambda event: event["start_ns"])
+        for entry in sorted(transitions, key=lambda entry: entry.end_ns):
+            first, last = entry.start_ns - TOLERANCE_NS, entry.end_ns + TOLERANCE_NS
+            for invoked in left:
+                if invoked["function"] == entry.function and first <= invoked["start_ns"] <= invoked["end_ns"] <= last:
+                    entry.invocation = invoked["invocation"]
+                    left.remove(invoked)
+                    break
+            yield {**transition_event(name, input_, entry), **OWNER}
+
+    def fetch_logs(self, emulator: RemoteEmulator, logs: Path) -> None:
+        """Keep the logs of all environments of the run."""
+        logs.mkdir(parents=True, exist_ok=True)
+        for environment in self._environments:
+            status, body = emulator.ask("GET", f"/slslab/logs/{quote(environment)}")
+            if status == 200:
+                (logs / f"{environment}.log").write_bytes(body)
+
+
+def _check_replicas(needed: int, there: int) -> None:
+    """Raise HostError if there are fewer tensor databases than the plan needs."""
+    if there < needed:
+        raise HostError(
+            f"The plan needs {needed} tensor databases, and the stack has {there}: {needed - there} are missing.",
+            f"docker compose up -d --scale tensors={needed}",
+        )
+
+
+def _host_addresses(tensors: Mapping[str, str], service: Mapping[str, Any], needed: int) -> tuple[str, ...]:
+    """Return the first databases' addresses on the host, in the order of those inside the network.
+
+    The engine publishes replicas at the host's ports in any order; a server's id tells at which port it is.
+    """
+    if not needed:
+        return ()
+    addresses: dict[str, str] = {}
+    for address in service["host"].split():
+        with suppress(redis.RedisError):  # nothing is there, or something else
+            addresses[server_information(address)["run_id"]] = address
+    reached = [addresses[run] for run in tensors.values() if run in addresses]
+    if len(reached) < len(tensors):
+        message = f"Only {len(reached)} of the stack's {len(tensors)} tensor databases are at the host's ports"
+        raise HostError(f"{message} {service['host']}.", "publish enough ports: SLSLAB_TENSORS_PORTS=6379-6410.")
+    return tuple(reached[:needed])
+
+
+def _monotonic_ns(stamp: datetime) -> int:
+    return round(stamp.timestamp() * 1e9) - time.time_ns() + time.monotonic_ns()

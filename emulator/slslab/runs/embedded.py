@@ -1,0 +1,116 @@
+"""Run a plan on an embedded stack and an emulator of its own; `slslab.runs.compose` has the other system."""
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from slslab.aws.arns import REGION
+from slslab.ec2.devices import choose_devices
+from slslab.ec2.processes import ProcessLauncher
+from slslab.errors import RequestError
+from slslab.host.session import Session
+from slslab.lambda_.emulator import Emulator, memory_budget_mb
+from slslab.runs.system import Recorder, Running, host_meter
+from slslab.stack.assembly import start_stack
+from slslab.stack.queues import queue_kind
+from slslab.stack.state_machines import EmbeddedStateMachines
+from slslab_workers.architecture import Cloud, Requirements
+from slslab_workers.plan import Plan
+
+
+class EmbeddedSystem:
+    """The embedded stack and an emulator of the run's own."""
+
+    def __init__(self, plan: Plan, requirements: Requirements) -> None:
+        self._environment = plan.environment
+        self._requirements = requirements
+        automatic = {"queue": queue_kind(requirements.queue)} if requirements.queue else {}
+        if requirements.instances is not None:
+            if plan.environment != "process":
+                message = "Instances are processes of this host with the embedded stack."
+                raise RequestError(message, "--stack compose launches them as containers.")
+            automatic["device"] = choose_devices(requirements.instances.device)[0].partition(":")[0]
+        self.automatic: Mapping[str, str] = automatic
+        # Taken once: what is admitted must also fit when the stack itself has taken its memory.
+        self.budget_mb = memory_budget_mb()
+
+    @contextmanager
+    def running(self, recorder: Recorder, logs: Path) -> Iterator[Running]:
+        """Start the parts that the plan requires and the emulator; they are stopped after the block."""
+        requirements = self._requirements
+        began = time.process_time()
+        with ExitStack() as parts:
+            session = parts.enter_context(Session())
+            stack, processes = start_stack(parts, session, requirements, on_event=recorder.event)
+            emulator = Emulator(
+                session=session,
+                variables=stack.client_environment(),
+                logs=logs,
+                environment=self._environment,
+                budget_mb=self.budget_mb,
+                on_event=recorder.event,
+                on_record=recorder.invocation,
+            )
+            parts.enter_context(emulator)
+            states: EmbeddedStateMachines | None = None
+            versions = dict(stack.versions)
+            if requirements.state_machines:
+                states = EmbeddedStateMachines(
+                    emulator.endpoint, session.mark, limits=emulator.limits, on_event=recorder.event
+                )
+                parts.enter_context(states)
+                emulator.add_variables(states.client_environment())
+                versions["states"] = states.name
+
+            launcher: ProcessLauncher | None = None
+            if requirements.instances is not None:
+                launcher = ProcessLauncher(
+                    requirements.instances,
+                    session=session,
+                    variables={**stack.client_environment(), "AWS_REGION": REGION},
+                    logs=logs,
+                    on_event=recorder.event,
+                    on_record=recorder.instance,
+                )
+                versions["instances"] = launcher.name
+
+            def client(service: str) -> Any:
+                if service == "stepfunctions" and states is not None:
+                    states.ready()  # it has started in the background
+                return emulator.client(service)
+
+            record_hosts = host_meter(requirements, recorder)
+
+            def finish() -> dict[str, Any]:
+                record_hosts()
+                seconds = {name: _cpu_seconds(pid) for name, pid in processes.items()}
+                if states is not None and states.pid is not None:
+                    seconds["state_machines"] = _cpu_seconds(states.pid)
+                emulating = emulator.cpu_seconds()
+                driving = time.process_time() - began - emulating
+                seconds |= {"emulator": round(emulating, 3), "driver": round(driving, 3)}
+                return {"package": emulator.package_size(), "own_cpu_seconds": seconds}
+
+            host = {
+                **emulator.host(),
+                "stack": {
+                    "lambda": f"slslab {version('slslab')} with awslambdaric {version('awslambdaric')}",
+                    **versions,
+                },
+            }
+            cloud = Cloud(client, recorder.driver_event, stack.worker_environment(), launcher)
+            yield Running(cloud, host, finish)
+
+
+def _cpu_seconds(pid: int) -> float:
+    """Return the CPU time of a process so far, s; 0 for one that has ended."""
+    try:
+        times = psutil.Process(pid).cpu_times()
+    except psutil.NoSuchProcess:
+        return 0.0
+    return round(times.user + times.system, 3)

@@ -1,0 +1,132 @@
+"""Executes a plan: stack and emulator up, the architecture's driver, then the run's document from its trace.
+
+Data flows one way: plan → invocations and events → trace → bill and metrics → document.
+"""
+
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+from slslab.billing.bill import Book, load_book
+from slslab.ec2.fleet import check_fleet
+from slslab.errors import HostError, RequestError
+from slslab.reports.document import METRICS, EndedDocument, Page, make_document
+from slslab.reports.html.files import PAGE, leave_page
+from slslab.runs.admission import admit
+from slslab.runs.embedded import EmbeddedSystem
+from slslab.runs.planning import architectures, find_book, load_plan, make_plan, settle
+from slslab.runs.recorder import TraceRecorder
+from slslab.runs.system import System
+from slslab.trace import metrics
+from slslab.trace.directory import DOCUMENT, RunDirectory, root
+from slslab.trace.log import TraceWriter, instances, load
+from slslab_workers.architecture import Architecture, Fleet, Outcome, Progress, Requirements, RunFailed
+from slslab_workers.plan import Plan, PlanError
+
+
+def run_plan(
+    name: str, values: Mapping[str, Any], options: Mapping[str, Any], *, out: Path | None, book: str, progress: Progress
+) -> EndedDocument:
+    """Run an architecture, as `slslab run ARCH` does, and return the run's document, of status `failed` if it failed.
+
+    RequestError or HostError if it cannot begin.
+    """
+    with _refused_plans():
+        return _start(make_plan(architectures()[name], {**values, "prices": book}, options), out, progress)
+
+
+def run_again(path: Path, *, out: Path | None, book: str | None, progress: Progress) -> EndedDocument:
+    """Run the plan in a file again, billed by another price book if one is given; see `run_plan`."""
+    with _refused_plans():
+        plan = load_plan(path)
+        return _start(plan if book is None else replace(plan, prices=find_book(book)), out, progress)
+
+
+@contextmanager
+def _refused_plans() -> Iterator[None]:
+    try:
+        yield
+    except PlanError as error:
+        raise RequestError(error.message, error.hint) from error
+
+
+def _start(plan: Plan, out: Path | None, progress: Progress) -> EndedDocument:
+    architecture, prices = architectures()[plan.architecture], load_book(plan.prices)
+    check_hosts(architecture.requirements(plan), prices)
+    system = find_system(plan, architecture)
+    admit(plan, architecture, system.budget_mb)
+    directory = RunDirectory.create(out if out is not None else root() / plan.run)
+    return execute(settle(plan, system.automatic), architecture, directory, progress, prices, system)
+
+
+def check_hosts(requirements: Requirements, book: Book) -> None:
+    """Raise RequestError for an instance type that the book cannot bill.
+
+    A book may lack the hosts that are assumed by default: its bill names them as not billed.
+    """
+    if requirements.instances is not None:
+        check_fleet(requirements.instances, book)
+    for instance_type in set(requirements.hosts) - {Requirements.tensor_host, Requirements.queue_host}:
+        check_fleet(Fleet(instance_type), book)
+
+
+def find_system(plan: Plan, architecture: Architecture) -> System:
+    """Return what the plan runs on; HostError or RequestError if it cannot."""
+    requirements = architecture.requirements(plan)
+    if plan.stack == "embedded":
+        return EmbeddedSystem(plan, requirements)
+    from slslab.runs.compose import ComposeSystem
+
+    return ComposeSystem(plan, requirements)
+
+
+def execute(
+    plan: Plan,
+    architecture: Architecture,
+    directory: RunDirectory,
+    progress: Progress,
+    book: Book,
+    system: System,
+) -> EndedDocument:
+    """Run the plan to its end and return the run's document (status `done` or `failed`)."""
+    lock = directory.lock()
+    began = False
+    try:
+        directory.write_plan(plan.to_document())
+        started = time.monotonic()
+        outcome: Outcome | None = None
+        failure: RunFailed | None = None
+        with TraceWriter(directory.trace_log, plan.run) as writer:
+            recorder = TraceRecorder(writer, plan, progress)
+            with system.running(recorder, directory.logs) as running:
+                began, host = True, running.host
+                try:
+                    outcome = architecture.drive(plan, running.cloud, progress)
+                except RunFailed as error:
+                    failure = error
+                except KeyboardInterrupt:
+                    failure = RunFailed("Interrupted", "The run was interrupted; its trace up to then is kept.")
+                host |= running.finish()
+        seconds = time.monotonic() - started
+        records = [record.as_document() for record in recorder.records]
+        directory.write_invocations(records)
+        trace, launched = load(directory.path), instances(directory.path)
+        made = make_document(plan, trace, records, launched, host, outcome, failure, seconds, book)
+        directory.write("bill.json", made["cost"])
+        figures: Mapping[str, Any] = made
+        directory.write("metrics.json", {key: figures[key] for key in METRICS})
+        page = leave_page(directory.path / PAGE, made, metrics.rows(trace.events), records)
+        document: EndedDocument = {**made, "report": cast(Page, page)}
+        directory.write(DOCUMENT, document)
+        return document
+    except (PlanError, HostError) as error:
+        # A plan that turned out wrong, or a system that did not start, leaves no run behind.
+        if isinstance(error, PlanError) or not began:
+            shutil.rmtree(directory.path, ignore_errors=True)
+        raise
+    finally:
+        directory.unlock(lock)

@@ -1,0 +1,119 @@
+"""Make a complete plan from the command line's values, or from the file of a plan that was run before."""
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from slslab.billing.bill import book_names
+from slslab.errors import RequestError
+from slslab.toml_files import read_toml
+from slslab.trace.directory import PLAN, new_id
+from slslab_workers.architecture import Architecture, architectures
+from slslab_workers.plan import SCHEMA, Plan, PlanError, Value
+from slslab_workers.training.models import spec
+
+__all__ = ["architectures", "find_book", "load_plan", "make_plan", "settle"]
+
+BATCHES = {"digits": (64, 5)}
+
+USUAL_BATCHES = (512, 24)
+
+# What functions run in, by the stack, unless it is chosen.
+ENVIRONMENTS = {"embedded": "process", "compose": "docker"}
+
+
+def make_plan(architecture: Architecture, values: Mapping[str, Any], options: Mapping[str, Value]) -> Plan:
+    """Return a complete plan: what the command line gave, and the defaults of the model, data set and architecture.
+
+    PlanError for a value or an option that cannot be.
+    """
+    filled = {name: value for name, value in values.items() if value is not None}
+    dataset = filled["dataset"]
+    model = filled.setdefault("model", "lenet" if dataset == "digits" else "mobilenet")
+    batch_size, batches = BATCHES.get(dataset, USUAL_BATCHES)
+    filled.setdefault("batch_size", batch_size)
+    filled.setdefault("batches", batches)
+    filled.setdefault("environment", ENVIRONMENTS[filled.get("stack", Plan.stack)])
+    if "prices" in filled:
+        filled["prices"] = find_book(filled["prices"])
+    memory = filled.pop("memory", None)
+    check_options(architecture, options)
+    released: dict[str, Value] = {}
+    if filled.get("as_released"):
+        released = {option.name: option.released for option in architecture.options if option.released is not None}
+    return Plan(
+        run=new_id(architecture.name, model),
+        architecture=architecture.name,
+        memory_mb=memory_of(memory, model, architecture.name),
+        options=architecture.complete({**released, **options}),
+        **filled,
+    )
+
+
+def load_plan(path: Path) -> Plan:
+    """Return the plan in a file, or in a run's directory, as a run of its own: with a new id.
+
+    RequestError or PlanError for a file that is not a plan, or that leaves out anything that a run needs: what its
+    version took by default may not be what this one takes.
+    """
+    path = path / PLAN if path.is_dir() else path
+    document = read_toml(path, "plan", (), RequestError)
+    known, name = architectures(), str(document.get("architecture", ""))
+    if name not in known:
+        raise RequestError(
+            f"The plan {path} is of architecture {name!r}, which is not installed.",
+            f"those that are installed are {', '.join(known)}.",
+        )
+    options = document.get("options", {})
+    needed = ["schema", *(entry.name for entry in fields(Plan) if entry.default is not None)]
+    missing = [entry for entry in needed if entry not in document]
+    missing += [f"options.{option.name}" for option in known[name].options if option.name not in options]
+    if missing:
+        raise RequestError(
+            f"The plan {path} cannot be run again, because it has no {', '.join(missing)}.",
+            f"add them, with schema = {SCHEMA}, or run the architecture: slslab run {name} --help",
+        )
+    plan = Plan.from_document(document)
+    check_options(known[name], plan.options)
+    return replace(plan, run=new_id(plan.architecture, plan.model))
+
+
+def find_book(name: str) -> str:
+    """Return the name of a built-in price book, or the absolute path of another, by which a later run finds it."""
+    return str(Path(name).absolute()) if name not in book_names() and Path(name).exists() else name
+
+
+def settle(plan: Plan, automatic: Mapping[str, str]) -> Plan:
+    """Return the plan with what each option `auto` becomes on the system that runs it."""
+    became = {name: value for name, value in automatic.items() if plan.options.get(name) == "auto"}
+    return replace(plan, options={**plan.options, **became})
+
+
+def check_options(architecture: Architecture, options: Mapping[str, Value]) -> None:
+    """Raise PlanError for an option that the architecture does not have, or that cannot have its value."""
+    known = {option.name: option for option in architecture.options}
+    for name, value in options.items():
+        if name not in known:
+            raise PlanError(
+                f"The architecture {architecture.name} has no option {name!r}.",
+                f"its options are {', '.join(known)}." if known else "it has none.",
+            )
+        known[name].check(value)
+
+
+def memory_of(memory: str | None, model: str, architecture: str) -> int:
+    """Return the memory size that `--memory` names, MB; PlanError if it is not a size."""
+    known = spec(model)
+    if memory is None:
+        return known.memory_mb
+    if memory == "paper":
+        if architecture not in known.paper_memory_mb:
+            raise PlanError(
+                f"The paper gives no memory size for {architecture} with {model}.",
+                "Table 2 has mobilenet and resnet18; else give --memory in MB.",
+            )
+        return known.paper_memory_mb[architecture]
+    if not memory.isdecimal():
+        raise PlanError(f"--memory {memory} is not a size.", "give MB, such as --memory 3008, or `paper`.")
+    return int(memory)

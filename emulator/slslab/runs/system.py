@@ -1,0 +1,69 @@
+"""What a plan runs on, whichever stack that is: the protocol, and the hosts that AWS would bill beside Lambda."""
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from slslab.trace.events import own_event
+from slslab.trace.records import InstanceRecord, InvocationRecord, launch_record
+from slslab_workers.architecture import Cloud, Requirements
+
+
+class Recorder(Protocol):
+    """Receives what happens while a run goes on."""
+
+    def event(self, record: dict[str, Any]) -> None:
+        """Receive a trace record of a function or of a part of the stack."""
+
+    def driver_event(self, record: dict[str, Any]) -> None:
+        """Receive a trace event of the driver."""
+
+    def invocation(self, record: InvocationRecord) -> None:
+        """Receive a metered invocation."""
+
+    def instance(self, record: InstanceRecord) -> None:
+        """Receive a metered instance."""
+
+
+@dataclass(frozen=True)
+class Running:
+    """A system that runs: the driver's view of it, what it is, and its end.
+
+    `finish` waits for all records of the finished invocations, and returns what the system itself has taken: `package`
+    and `own_cpu_seconds`.
+    """
+
+    cloud: Cloud
+    host: dict[str, Any]
+    finish: Callable[[], dict[str, Any]]
+
+
+class System(Protocol):
+    """What a plan can run on.
+
+    `budget_mb` is the memory that all its environments may take together; `automatic` has what an option that is `auto`
+    becomes here.
+    """
+
+    budget_mb: int
+    automatic: Mapping[str, str]
+
+    def running(self, recorder: Recorder, logs: Path) -> AbstractContextManager[Running]:
+        """Return a context in which the system is ready for the plan; afterwards nothing of the run is left in it."""
+
+
+def host_meter(requirements: Requirements, recorder: Recorder) -> Callable[[], None]:
+    """Return a function that records, from now until it is called, the hosts that AWS would bill beside Lambda, S3 and
+    Step Functions."""
+    began_ns = time.monotonic_ns()
+    for number, instance_type in enumerate(requirements.hosts):
+        recorder.event(launch_record("host", str(number), instance_type, began_ns))
+
+    def record() -> None:
+        for instance_type in requirements.hosts:
+            recorder.event(own_event("host.run", began_ns, "", resource=instance_type, function="stack"))
+
+    return record

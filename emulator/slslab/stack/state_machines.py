@@ -1,0 +1,125 @@
+"""The embedded Step Functions: our API over moto's interpreter, in a process of its own, which ends with this one.
+
+The process takes about two seconds to import its interpreter. Its address exists at once all the same: the socket is
+bound here and handed over, and a client that comes early waits in the socket's queue.
+"""
+
+import json
+import os
+import select
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from importlib.metadata import version
+from typing import Any
+
+from slslab.aws.limits import Limits, lambda_limits
+from slslab.errors import HostError
+from slslab.host.server_process import ServerProcess
+
+OWNER = "states"
+PASSED_LIMITS = ("definition_bytes", "state_payload_bytes", "history_events", "map_concurrency")
+
+
+class EmbeddedStateMachines(ServerProcess):
+    """Step Functions on a loopback port of its own, as a context manager.
+
+    `lambda_endpoint` is where Tasks invoke their functions; `environment` is added to the process's own (the
+    emulator's mark, by which its reaper finds it); `limits` are AWS's unless changed; `on_event` receives a trace
+    record for every state transition, on a thread of its own. The process starts on entering and gets ready in the
+    background; with `on_demand` it starts with the first request. Either way it ends with this process, in whatever
+    way. Raises HostError if the port is taken.
+
+        with EmbeddedStateMachines(emulator.endpoint, emulator.mark) as states:
+            boto3.client("stepfunctions", endpoint_url=states.endpoint)
+    """
+
+    title = "The embedded Step Functions"
+    hint = "run `pip install 'moto[stepfunctions]'`, or `slslab doctor`."
+
+    def __init__(
+        self,
+        lambda_endpoint: str,
+        environment: Mapping[str, str],
+        *,
+        limits: Limits | None = None,
+        on_event: Callable[[dict[str, Any]], None] | None = None,
+        on_demand: bool = False,
+        port: int = 0,
+    ) -> None:
+        super().__init__(environment)
+        self._lambda_endpoint = lambda_endpoint
+        self._limits = limits if limits is not None else lambda_limits()
+        self._on_event = on_event
+        self._on_demand = on_demand
+        self._port = port
+        self._asking = threading.Lock()
+        self._answered = False
+
+    @property
+    def name(self) -> str:
+        """Name and version of the interpreter."""
+        return f"moto {version('moto')}"
+
+    @property
+    def pid(self) -> int | None:  # type: ignore[override]
+        """The process; None before it has started."""
+        return None if self._process is None else self._process.pid
+
+    def client_environment(self) -> dict[str, str]:
+        """Return the variable by which AWS's clients find it."""
+        return {"AWS_ENDPOINT_URL_SFN": self.endpoint}
+
+    def ready(self) -> None:
+        """Wait until it answers, unless it is still to start on demand. Raises HostError if it exited instead."""
+        if self._process is None:
+            return
+        with self._asking:
+            self._answered = self._answered or self._report() is not None
+        if not self._answered:
+            raise self._did_not_start(self._output())
+
+    def _start(self, undo: ExitStack) -> bool:
+        try:
+            listener = undo.enter_context(socket.create_server(("127.0.0.1", self._port), backlog=1024))
+        except OSError as error:
+            message = f"The port {self._port} cannot be bound: {os.strerror(error.errno or 0)}."
+            raise HostError(message, "choose another, or 0 for any free one.") from error
+        # Accepted connections inherit it.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.endpoint = "http://{}:{}".format(*listener.getsockname())
+        if not self._on_demand:
+            self._hand_over(listener)
+            return True
+        ending = os.eventfd(0)
+        undo.callback(os.close, ending)
+        waiting = threading.Thread(target=self._wait_for_request, args=(listener, ending), daemon=True)
+        waiting.start()
+        undo.callback(waiting.join)
+        undo.callback(os.eventfd_write, ending, 1)
+        return True
+
+    def _wait_for_request(self, listener: socket.socket, ending: int) -> None:
+        """Start the process when a client connects, unless the end comes first."""
+        poll = select.poll()
+        for descriptor in (listener.fileno(), ending):
+            poll.register(descriptor, select.POLLIN)
+        if ending not in dict(poll.poll()):
+            self._hand_over(listener)
+
+    def _hand_over(self, listener: socket.socket) -> None:
+        """Start the process with the listening socket."""
+        limits = json.dumps({name: getattr(self._limits, name) for name in PASSED_LIMITS})
+        owner = {"record": "event", "function": OWNER, "environment": OWNER}
+        on_event = self._on_event
+        arguments = ["--tied", f"--lambda-endpoint={self._lambda_endpoint}"]
+        self._launch_module(
+            "slslab.statemachines",
+            [*arguments, f"--listener={listener.fileno()}", f"--limits={limits}"],
+            os.environ,
+            inherited=[listener.fileno()],
+            on_event=None if on_event is None else lambda event: on_event({**event, **owner}),
+        )
+        # If the process exits, its clients' connections break; with the socket open here they would wait for ever.
+        listener.close()

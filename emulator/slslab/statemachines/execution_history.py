@@ -1,0 +1,68 @@
+"""Transitions read from an execution's history as GetExecutionHistory returns it, for services without a trace of ours.
+
+There are as many as `slslab.statemachines.transitions` counts, and as our own API records. Times are exact to the
+history's milliseconds.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from slslab.statemachines import ATTEMPTS, ENTERED
+from slslab.statemachines.history import EXITED, STATUSES, Transition
+
+FAILED = ("Failed", "TimedOut")
+SCHEDULED = "lambdaFunctionScheduledEventDetails"
+
+
+def read_transitions(history: Iterable[Mapping[str, Any]], clock: Callable[[datetime], int]) -> list[Transition]:
+    """Return every transition of a whole history; `clock` turns a timestamp into nanoseconds of CLOCK_MONOTONIC."""
+    events = {int(event["id"]): event for event in history}
+    # By the number of an event, that of the event by which its state was entered.
+    entries: dict[int, int] = {}
+    latest: dict[int, Transition] = {}
+    attempted: set[int] = set()
+    transitions: list[Transition] = []
+    ended = 0
+
+    def begin(entry: int, state: str, now: int) -> None:
+        latest[entry] = Transition(state, now)
+        transitions.append(latest[entry])
+
+    for number, event in sorted(events.items()):
+        kind, now = event["type"], clock(event["timestamp"])
+        ended = max(ended, now)
+        if kind.endswith(ENTERED):
+            entries[number] = number
+            begin(number, event["stateEnteredEventDetails"]["name"], now)
+            continue
+        entry = entries.get(int(event["previousEventId"]))
+        if kind.endswith(EXITED):
+            entry = _entry_of(event["stateExitedEventDetails"]["name"], entry, events, entries)
+        if entry is None:
+            continue  # the execution's own
+        entries[number] = entry
+        if kind in STATUSES:
+            continue
+        if kind in ATTEMPTS:
+            if entry in attempted:
+                begin(entry, latest[entry].state, now)
+            attempted.add(entry)
+            arn = event.get(SCHEDULED, {}).get("resource", "")
+            latest[entry].function = arn.partition(":function:")[2].partition(":")[0]
+        if kind.endswith(FAILED):
+            latest[entry].failed, latest[entry].end_ns = True, now
+        elif kind.endswith(EXITED):
+            latest[entry].end_ns = now
+    for transition in transitions:
+        if not transition.end_ns:
+            # A state that was at work ends with the execution.
+            transition.failed, transition.end_ns = True, ended
+    return transitions
+
+
+def _entry_of(state: str, entry: int | None, events: Mapping[int, Any], entries: Mapping[int, int]) -> int | None:
+    """Return where the exited state was entered: an exit may follow an event of a state inside it, or of one before."""
+    while entry is not None and events[entry]["stateEnteredEventDetails"]["name"] != state:
+        entry = entries.get(int(events[entry]["previousEventId"]))
+    return entry

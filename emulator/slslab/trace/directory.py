@@ -1,0 +1,211 @@
+"""Run directories: where a run's plan, trace, records, bill and document live. A finished run is never modified."""
+
+import fcntl
+import json
+import os
+import re
+import secrets
+import tomllib
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from slslab.errors import RequestError, RunError
+from slslab.trace.log import LOG, TABLE, replacing, write_invocations
+
+DOCUMENT = "run.json"
+PLAN = "plan.toml"
+LOCK = ".lock"
+
+
+def root() -> Path:
+    """Return where runs live: $SLSLAB_RUNS or ./runs."""
+    return Path(os.environ.get("SLSLAB_RUNS", "runs"))
+
+
+def new_id(architecture: str, model: str) -> str:
+    """Return a sortable, readable, unique id such as 20261121-071530-scatterreduce-mobilenet-3f2a."""
+    now = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    name = re.sub(r"[^a-z0-9]+", "-", f"{architecture}-{model}".lower())[:32].strip("-")
+    return f"{now}-{name}-{secrets.token_hex(2)}"
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    """One run's directory."""
+
+    path: Path
+
+    @classmethod
+    def create(cls, path: Path) -> "RunDirectory":
+        """Make the directory; RequestError if something is there already."""
+        taken = RequestError(f"{path} is not empty, and a run never overwrites another.", "choose another --out.")
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            if any(path.iterdir()):
+                raise taken
+        except OSError as error:
+            raise RequestError(f"{path} cannot be made: {error.strerror}.", "choose another --out.") from error
+        try:
+            (path / "logs").mkdir()
+        except FileExistsError:
+            # Another command was given the same directory at the same time.
+            raise taken from None
+        except OSError as error:
+            raise RequestError(f"{path} cannot be written: {error.strerror}.", "choose another --out.") from error
+        return cls(path)
+
+    @property
+    def id(self) -> str:
+        """Return the run's id, as its plan says; the directory's name if there is no plan."""
+        return str(self.plan().get("run", self.path.name)) if (self.path / PLAN).exists() else self.path.name
+
+    @property
+    def logs(self) -> Path:
+        """Return where the functions' logs are."""
+        return self.path / "logs"
+
+    @property
+    def trace_log(self) -> Path:
+        """Return where the trace is appended."""
+        return self.path / LOG
+
+    def lock(self) -> int:
+        """Mark the run as going on until this process exits; return the descriptor to close at the run's end."""
+        descriptor = os.open(self.path / LOCK, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        os.write(descriptor, str(os.getpid()).encode())
+        return descriptor
+
+    def process(self) -> int | None:
+        """Return a descriptor of the process that runs it (a pidfd, to be closed); None if the run does not go on or
+        its process cannot be seen from here."""
+        try:
+            descriptor = os.pidfd_open(int((self.path / LOCK).read_text()))
+        except (OSError, ValueError):
+            return None
+        # Only now is it certain that the number is still that process's.
+        if self._locked():
+            return descriptor
+        os.close(descriptor)
+        return None
+
+    def unlock(self, descriptor: int) -> None:
+        """Mark the run as over."""
+        os.close(descriptor)
+        (self.path / LOCK).unlink(missing_ok=True)
+
+    def write_plan(self, plan: dict[str, Any]) -> None:
+        """Write plan.toml, complete and re-runnable."""
+        self._replace(PLAN, tomli_w.dumps(plan))
+
+    def plan(self) -> dict[str, Any]:
+        """Read plan.toml; RunError if it is not TOML."""
+        try:
+            return tomllib.loads((self.path / PLAN).read_text())
+        except ValueError as error:
+            raise RunError(
+                f"{self.path / PLAN} is not a plan: {error}.", "correct the file, or remove the run."
+            ) from error
+
+    def write(self, name: str, document: Any) -> None:
+        """Write a JSON file at once or not at all; the document, written last, finishes the run."""
+        self._replace(name, json.dumps(document, indent=2) + "\n")
+
+    def write_invocations(self, records: list[dict[str, Any]]) -> None:
+        """Write invocations.jsonl: a metered record with its REPORT line per invocation."""
+        self._check_unfinished()
+        write_invocations(self.path, records)
+
+    def document(self) -> dict[str, Any] | None:
+        """Return the run's document, or None while it has not come to its end."""
+        path = self.path / DOCUMENT
+        if not path.exists():
+            return None
+        try:
+            return dict(json.loads(path.read_text()))
+        except (ValueError, TypeError) as error:
+            raise RunError(
+                f"{path} is not a run's document: {error}.", "correct the file, or remove the run."
+            ) from error
+
+    def status(self) -> str:
+        """Return done, failed, running, or interrupted (its command was killed)."""
+        # In this order, a run that ends in between is not taken for an interrupted one.
+        locked, document = self._locked(), self.document()
+        if document is not None:
+            return str(document["status"])
+        return "running" if locked else "interrupted"
+
+    def summary(self) -> dict[str, Any]:
+        """Return what `runs` lists: the document, or what is known of a run without one."""
+        document = self.document()
+        if document is not None:
+            return document
+        plan = self.plan() if (self.path / PLAN).exists() else {}
+        return {"run": self.id, "status": self.status()} | {k: v for k, v in plan.items() if k != "run"}
+
+    def _replace(self, name: str, text: str) -> None:
+        self._check_unfinished()
+        with replacing(self.path / name) as file:
+            file.write(text.encode())
+
+    def _check_unfinished(self) -> None:
+        if (self.path / DOCUMENT).exists():
+            raise RunError(f"{self.path} is a finished run, which is never modified.", "make a new run.")
+
+    def _locked(self) -> bool:
+        try:
+            descriptor = os.open(self.path / LOCK, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            # Shared, so that two commands that ask do not take each other for the run.
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        else:
+            return False
+        finally:
+            os.close(descriptor)
+
+
+def list_runs(folder: Path | None = None) -> list[RunDirectory]:
+    """Return all runs in a folder, or where runs live, newest first."""
+    folder = folder or root()
+    if not folder.is_dir():
+        return []
+    paths = filter(_is_run, folder.iterdir())
+    return [RunDirectory(path) for path in sorted(paths, key=_begun, reverse=True)]
+
+
+def resolve(run: str) -> RunDirectory:
+    """Return the run by id, unambiguous beginning, path, `last` or `last~N`; RequestError if none or several match."""
+    known = list_runs()
+    if match := re.fullmatch(r"last(?:~(\d+))?", run):
+        back = int(match[1] or 0)
+        if back >= len(known):
+            raise RequestError(f"There are {len(known)} runs in {root()}, and {run} is not one of them.", "slslab runs")
+        return known[back]
+    if _is_run(Path(run)):
+        return RunDirectory(Path(run))
+    exact = [directory for directory in known if run in (directory.id, directory.path.name)]
+    matching = exact or [directory for directory in known if directory.id.startswith(run)]
+    if len(matching) == 1:
+        return matching[0]
+    if matching:
+        names = ", ".join(directory.id for directory in matching[:4])
+        raise RequestError(f"{run!r} may mean {len(matching)} runs: {names}.", "give more of the id.")
+    raise RequestError(f"There is no run {run!r} in {root()}.", "list them with `slslab runs`.")
+
+
+def _is_run(path: Path) -> bool:
+    return path.is_dir() and any((path / name).exists() for name in (PLAN, DOCUMENT, LOG, TABLE))
+
+
+def _begun(path: Path) -> tuple[float, str]:
+    plan = path / PLAN
+    return (plan.stat().st_mtime if plan.exists() else path.stat().st_mtime, path.name)

@@ -1,0 +1,166 @@
+"""The trace of a run: appended to while it goes on, compacted into Parquet at its end or after a crash.
+
+Schema 2 is documented in docs/trace.md. Times are nanoseconds of CLOCK_MONOTONIC, one clock domain per host and boot.
+"""
+
+import fcntl
+import json
+import os
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, BinaryIO, Self
+
+import pyarrow.parquet as pq
+
+from slslab.errors import HostError, RunError
+from slslab.trace.events import clock_domain
+from slslab.trace.records import check_record
+from slslab.trace.table import SCHEMA, Trace, read_table, tabulate
+
+LOG = "trace.jsonl"
+TABLE = "trace.parquet"
+INVOCATIONS = "invocations.jsonl"
+INSTANCES = "instances.jsonl"
+
+
+class TraceWriter:
+    """Appends records to a run's trace log, each with one write, so that a killed run keeps what was written."""
+
+    def __init__(self, path: Path, run: str) -> None:
+        self._lock = threading.Lock()
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        started = datetime.now(UTC).isoformat(timespec="milliseconds")
+        self.write({"record": "header", "schema": SCHEMA, "run": run, "clock": clock_domain(), "started": started})
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def write(self, record: Mapping[str, Any]) -> None:
+        """Append one record, whole or, with a HostError, not at all; after the end of the trace it is dropped."""
+        line = json.dumps(record, separators=(",", ":")).encode() + b"\n"
+        with self._lock:
+            if self._descriptor < 0:
+                return
+            written = 0
+            try:
+                while written < len(line):
+                    written += os.write(self._descriptor, line[written:])
+            except OSError as error:
+                # The next record must not follow half a line.
+                os.ftruncate(self._descriptor, os.fstat(self._descriptor).st_size - written)
+                raise HostError(f"The trace cannot be written: {error.strerror}.", "make room for runs.") from error
+
+
+def read_log(path: Path) -> tuple[list[dict[str, Any]], bool]:
+    """Return the records of a trace log, and whether its last line is torn; RunError if another line is broken."""
+    lines = path.read_bytes().split(b"\n")
+    torn = lines.pop() != b""
+    records = []
+    for number, line in enumerate(lines, 1):
+        try:
+            record = json.loads(line)
+            check_record(record)
+        except ValueError as error:
+            raise RunError(
+                f"Line {number} of {path} is not a trace record: {error}.", "the file was changed; run the plan again."
+            ) from error
+        records.append(record)
+    if not records or records[0]["record"] != "header":
+        raise RunError(f"{path} has no header.", "the run ended before its trace began; run the plan again.")
+    if records[0]["schema"] != SCHEMA:
+        raise RunError(
+            f"{path} has trace schema {records[0]['schema']}, and this version reads {SCHEMA}.",
+            "use the version of slslab that recorded it.",
+        )
+    return records, torn
+
+
+def compact(directory: Path) -> Trace:
+    """Replace the log of a run that has ended by its Parquet table, invocations.jsonl and, if any, instances.jsonl.
+
+    The same log gives the same files; the log is removed when they are on disk. Two commands may do it at once.
+    """
+    with _alone(directory):
+        if (directory / LOG).exists():
+            records, torn = read_log(directory / LOG)
+            metadata = {b"slslab.schema": str(SCHEMA).encode(), b"slslab.torn": str(int(torn)).encode()}
+            with replacing(directory / TABLE) as file:
+                pq.write_table(tabulate(records).replace_schema_metadata(metadata), file, compression="zstd")
+            write_invocations(directory, _metered(records, "invocation"))
+            if instance_records := _metered(records, "instance"):
+                _write_records(directory / INSTANCES, instance_records)
+            (directory / LOG).unlink()
+        return read_table(directory / TABLE)
+
+
+def load(directory: Path) -> Trace:
+    """Return the trace of a run that has ended; after a crash, compact its log first. RunError if there is none."""
+    if (directory / LOG).exists():
+        return compact(directory)
+    if not (directory / TABLE).exists():
+        raise RunError(f"{directory} has no trace.", "the run ended before it began; run the plan again.")
+    return read_table(directory / TABLE)
+
+
+def invocations(directory: Path) -> list[dict[str, Any]]:
+    """Return the metered records of a run's invocations, from its trace log or the file that replaced it."""
+    return _read_records(directory, "invocation", INVOCATIONS)
+
+
+def instances(directory: Path) -> list[dict[str, Any]]:
+    """Return the metered records of a run's instances, likewise."""
+    return _read_records(directory, "instance", INSTANCES)
+
+
+def write_invocations(directory: Path, records: Sequence[Mapping[str, Any]]) -> None:
+    """Write invocations.jsonl: a metered record with its REPORT line on each line, in order of their ends."""
+    _write_records(directory / INVOCATIONS, records)
+
+
+def _read_records(directory: Path, kind: str, name: str) -> list[dict[str, Any]]:
+    if (directory / LOG).exists():
+        return _metered(read_log(directory / LOG)[0], kind)
+    path = directory / name
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def _write_records(path: Path, records: Sequence[Mapping[str, Any]]) -> None:
+    with replacing(path) as file:
+        file.writelines(json.dumps(record).encode() + b"\n" for record in records)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """Open a file that replaces `path` once it is complete and on disk; an exception leaves `path` as it was."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:
+        temporary.unlink()
+        raise
+    temporary.replace(path)
+
+
+@contextmanager
+def _alone(directory: Path) -> Iterator[None]:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _metered(records: Sequence[Mapping[str, Any]], kind: str) -> list[dict[str, Any]]:
+    return [{k: v for k, v in r.items() if k != "record"} for r in records if r["record"] == kind]

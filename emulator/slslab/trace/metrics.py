@@ -1,0 +1,206 @@
+"""What a run's trace and metered invocations add up to; nothing here talks to a running system."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from statistics import median
+from typing import Any
+
+import pyarrow as pa
+
+from slslab_workers.trace.operations import BESIDE as BESIDE
+from slslab_workers.trace.operations import MOVES, PROTOCOL
+
+PHASES = ("init", "fetch", "compute", "synchronise", "update", "wait", "other")
+OVERSUBSCRIBED = 0.02
+Records = Sequence[Mapping[str, Any]]
+Rows = list[dict[str, Any]]
+
+
+def rows(events: pa.Table) -> Rows:
+    """Return the events as dictionaries."""
+    return list(events.to_pylist())
+
+
+def protocol(events: Rows) -> dict[str, Any]:
+    """Return counts and bytes of the training protocol, and of everything else, the overheads, under the same keys."""
+
+    def part(overhead: bool) -> dict[str, Any]:
+        chosen = [event for event in events if event["op"] in PROTOCOL and event["overhead"] is overhead]
+        return {"counts": _requests(chosen), "bytes": _moved(chosen)}
+
+    return {**part(False), "overheads": part(True)}
+
+
+def _requests(events: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    requests: Counter[str] = Counter()
+    for event in events:
+        requests[event["op"]] += event["requests"]
+    return dict(sorted(requests.items()))
+
+
+def _moved(events: Rows) -> dict[str, int]:
+    """Return the bytes that went in to stores and out of them."""
+    return {way: sum(e["bytes"] for e in events if MOVES.get(e["op"]) == way) for way in ("in", "out")}
+
+
+def object_requests(events: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """Return the requests to the object store by operation, which S3 bills: failed ones and polls, too."""
+    return _requests(event for event in events if event["op"].startswith("object."))
+
+
+def driver_requests(events: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """Return the driver's requests to the object store, which are billed and belong to no worker."""
+    return object_requests(event for event in events if event["worker"] < 0)
+
+
+def workers(events: Rows, records: Records, instances: Records = ()) -> list[dict[str, Any]]:
+    """Return for each worker the seconds of each phase on the Lambda clock, bytes, billed seconds and peak memory.
+
+    The phases of a worker add up to its invocations' init and duration. `other` is therefore also what is in no event:
+    the runtime between events, and what was going on when an invocation was killed. The host delay of an event is
+    interpolated between samples of the clock, so that `other` may be some ms below zero. An instance has no Lambda
+    clock: its phases are wall time, and add up to the time from its launch to its end. Events whose invocation was
+    never metered (the command was killed) count without init and `other`. An invocation whose worker is not known (it
+    ended before its first event) is of worker -1.
+    """
+    owner = {e["invocation"]: e["worker"] for e in events if e["worker"] >= 0}
+    owner |= {instance["id"]: instance["worker"] for instance in instances}
+    invoked = Counter(owner.get(record["request_id"], -1) for record in records)
+    seconds: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    events_of: dict[int, Rows] = defaultdict(list)
+    traced_s: dict[str, float] = defaultdict(float)
+    for event in events:
+        if event["worker"] >= 0 and event["op"] not in BESIDE:
+            lambda_s = (event["end_ns"] - event["start_ns"] - event["host_delay_ns"]) / 1e9
+            phase = event["phase"] if event["phase"] in PHASES else "other"
+            seconds[event["worker"]][phase] += lambda_s
+            traced_s[event["invocation"]] += lambda_s
+            events_of[event["worker"]].append(event)
+    by_worker: dict[int, list[Mapping[str, Any]]] = {worker: [] for worker in seconds}
+    for record in (*records, *map(_as_invocation, instances)):
+        worker = owner.get(record["request_id"], -1)
+        by_worker.setdefault(worker, []).append(record)
+        seconds[worker]["init"] += (record["init_ms"] or 0.0) / 1000
+        # Retries of an asynchronous invocation share its request id: what was traced is subtracted once.
+        seconds[worker]["other"] += record["duration_ms"] / 1000 - traced_s.pop(record["request_id"], 0.0)
+    return [
+        {
+            "worker": worker,
+            "phases": {phase: round(seconds[worker][phase], 6) for phase in PHASES},
+            "bytes": _moved(events_of[worker]),
+            "billed_seconds": sum(record["billed_ms"] for record in metered) / 1000,
+            "invocations": invoked[worker],
+            "peak_memory_mb": max((record["max_memory_mb"] for record in metered), default=0),
+            "host_delay_seconds": sum(record["host_delay_ms"] for record in metered) / 1000,
+        }
+        for worker, metered in sorted(by_worker.items())
+    ]
+
+
+def _as_invocation(instance: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys of an instance's record that are added up, under the names that an invocation's has."""
+    return {
+        "request_id": instance["id"],
+        "init_ms": None,
+        "duration_ms": (instance["end_ns"] - instance["start_ns"]) / 1e6,
+        "billed_ms": instance["billed_seconds"] * 1000,
+        "max_memory_mb": instance["peak_memory_mb"],
+        **{name: instance[name] for name in ("host_delay_ms", "start_ns", "end_ns")},
+    }
+
+
+def totals(events: Rows, records: Records, instances: Records = ()) -> dict[str, Any]:
+    """Return the figures of a run's document that follow from its trace, invocations and instances."""
+    per_worker = workers(events, records, instances)
+    ran = (*records, *map(_as_invocation, instances))
+    delay_ms = sum(record["host_delay_ms"] for record in ran)
+    wall_ms = sum((record["end_ns"] - record["start_ns"]) / 1e6 + (record["init_ms"] or 0.0) for record in ran)
+    return {
+        "billed_seconds": sum(record["billed_ms"] for record in ran) / 1000,
+        "gb_seconds": format(gb_seconds(records), "f"),
+        "invocations": len(records),
+        "cold_starts": sum(record["cold_start"] for record in records),
+        "peak_memory_mb": max((record["max_memory_mb"] for record in ran), default=0),
+        "instances": list(instances),
+        "device": ", ".join(dict.fromkeys(instance["device"] for instance in instances)) or None,
+        "phases": {phase: round(sum(w["phases"][phase] for w in per_worker), 6) for phase in PHASES},
+        **protocol(events),
+        "orchestration_seconds": orchestration_seconds(events),
+        "per_worker": per_worker,
+        "reports": report_summary(records),
+        "host_delay_seconds": round(delay_ms / 1000, 6),
+        "oversubscribed": delay_ms > OVERSUBSCRIBED * wall_ms,
+    }
+
+
+def span_seconds(events: Iterable[Mapping[str, Any]], instances: Records = ()) -> float:
+    """Return the wall seconds from the first invocation's acceptance or instance's launch to the end of the last one.
+
+    What the emulator and the driver did before and after is not in them.
+    """
+    # The emulator's own `invoke` spans an invocation from its acceptance on.
+    accepted = [e for e in events if e["op"] == "transition" or (e["op"] == "invoke" and e["worker"] < 0)]
+    spans = [(e["start_ns"], e["end_ns"]) for e in (*accepted, *instances)]
+    return (max(end for _, end in spans) - min(start for start, _ in spans)) / 1e9 if spans else 0.0
+
+
+def orchestration_seconds(events: Rows) -> float | None:
+    """Return the seconds of state machines' executions in which none of their own invocations was under way.
+
+    An execution lasts from its first transition's start to its last one's end; the seconds of all executions are added
+    up, even if they ran at once. Waits (Wait states, and between retries) are orchestration, and so is the time of an
+    invocation that a Task's TimeoutSeconds gave up, because its transition cannot name it. None without state machines.
+    """
+    spans = {e["invocation"]: (e["start_ns"], e["end_ns"]) for e in events if e["op"] == "invoke" and e["worker"] < 0}
+    executions: dict[str, Rows] = defaultdict(list)
+    for event in events:
+        if event["op"] == "transition":
+            executions[event["resource"].partition("/")[0]].append(event)
+    if not executions:
+        return None
+    total = 0
+    for attempts in executions.values():
+        first, last = min(e["start_ns"] for e in attempts), max(e["end_ns"] for e in attempts)
+        covered = first
+        for start, end in sorted(spans[e["invocation"]] for e in attempts if e["invocation"] in spans):
+            # Each instant of overlapping invocations counts once, and none beyond the execution.
+            total += max(0, min(start, last) - covered)
+            covered = max(covered, min(end, last))
+        total += last - covered
+    return round(total / 1e9, 6)
+
+
+def hosts(events: Iterable[Mapping[str, Any]]) -> list[tuple[str, Decimal]]:
+    """Return instance type and seconds, in whole ms, of each host of a database or queue: wall time of the run."""
+    runs = [event for event in events if event["op"] == "host.run"]
+    return [(run["resource"], Decimal(round((run["end_ns"] - run["start_ns"]) / 1e6)) / 1000) for run in runs]
+
+
+def transitions(events: Iterable[Mapping[str, Any]]) -> int:
+    """Return the number of state transitions that Step Functions bills, retries among them."""
+    return sum(event["requests"] for event in events if event["op"] == "transition")
+
+
+def report_summary(records: Records) -> dict[str, Any]:
+    """Summarise the REPORT lines: how many invocations ended how, and least, median and greatest of their figures."""
+
+    def spread(key: str) -> dict[str, float] | None:
+        values = [record[key] for record in records if record[key] is not None]
+        return {"min": min(values), "median": median(values), "max": max(values)} if values else None
+
+    figures = ("duration_ms", "init_ms", "billed_ms", "max_memory_mb")
+    endings = Counter(record["error_type"] or record["status"] for record in records)
+    return {"endings": dict(sorted(endings.items())), **{figure: spread(figure) for figure in figures}}
+
+
+def gb_seconds(records: Records) -> Decimal:
+    """Return the billed GB-seconds, exact (1 GB = 1,024 MB)."""
+    total = sum(record["memory_mb"] * record["billed_ms"] for record in records)
+    return Decimal(total) / (1024 * 1000)
+
+
+def last_position(events: Rows, worker: int | None) -> tuple[int, int] | None:
+    """Return the last epoch and step that a worker, or any worker, reached; None if there is no event of a step."""
+    positions = ((e["epoch"], e["step"]) for e in events if e["step"] >= 0 and worker in (None, e["worker"]))
+    return max(positions, default=None)

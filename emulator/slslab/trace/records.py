@@ -1,0 +1,148 @@
+"""The metered records of invocations and instances, and the check of every record of a trace log."""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from decimal import Decimal
+from typing import Any
+
+from slslab_workers.trace.event import REQUIRED
+
+
+@dataclass(frozen=True)
+class _Record:
+    def as_document(self) -> dict[str, Any]:
+        """Return the record as a JSON-safe mapping."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class InvocationRecord(_Record):
+    """The metered record of one invocation; durations in milliseconds, memory in MB as Lambda counts (MiB).
+
+    `template` names the modules of the template that the environment was forked from, empty for one started afresh. A
+    fork shares memory with its template, so that peaks and limits of such an invocation are not Lambda's.
+    """
+
+    request_id: str
+    function: str
+    version: str
+    environment: str
+    memory_mb: int
+    cpu_share: float
+    architecture: str
+    ephemeral_mb: int
+    invocation_type: str
+    cold_start: bool
+    template: str
+    init_ms: float | None
+    duration_ms: float
+    billed_ms: int
+    max_memory_mb: int
+    cgroup_peak_mb: int | None
+    cpu_ms: float
+    host_delay_ms: float
+    status: str
+    error_type: str | None
+    started_at: str
+    start_ns: int
+    end_ns: int
+    report: str
+
+
+def billed_ms(duration_ms: float, init_ms: float | None) -> int:
+    """Return the billed duration in ms: the sum of init and duration, rounded up once.
+
+    Init is billed for every package kind since 2025-08-01 (AWS Compute blog, "AWS Lambda standardizes billing for
+    INIT phase"); a REPORT line of 2026 with 31000.00 + 3439.00 ms billed 34440 (documented by observation).
+    """
+    # The printed durations have two decimals; rounding first keeps the line's own arithmetic consistent.
+    return math.ceil(round(duration_ms + (init_ms or 0.0), 2))
+
+
+BILLED_MINIMUM_S = 60  # documented: AWS What's New, 2 October 2017, "Per-second billing for Amazon EC2"
+
+
+@dataclass(frozen=True)
+class InstanceRecord(_Record):
+    """The metered record of one instance; times in ns of CLOCK_MONOTONIC, memory in MiB.
+
+    `billed_seconds` are EC2's: whole seconds, at least 60. `device` is `cpu`, or a GPU by torch's number and its name.
+    `host_delay_ms` is how long its threads waited for a processor of this host; nothing is corrected by it. `status` is
+    success, error (it failed), or ended (another one failed, or the run was interrupted).
+    """
+
+    id: str
+    function: str
+    type: str
+    worker: int
+    device: str
+    started_at: str
+    start_ns: int
+    end_ns: int
+    billed_seconds: int
+    peak_memory_mb: int
+    cpu_seconds: float
+    host_delay_ms: float
+    status: str
+    exit_code: int
+
+
+def billed_seconds(nanoseconds: int) -> int:
+    """Return the seconds that EC2 bills for a launch: begun seconds count whole, and at least 60 are billed."""
+    return max(BILLED_MINIMUM_S, -(-nanoseconds // 1_000_000_000))
+
+
+def seconds_used(record: Mapping[str, Any]) -> Decimal:
+    """Return the seconds from an instance's launch to its end, priced by a book; a begun millisecond counts whole."""
+    return Decimal(-((record["start_ns"] - record["end_ns"]) // 1_000_000)) / 1000
+
+
+def notes(instances: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return what a reader of these records' times and prices must know, one sentence for each device."""
+    sentences = []
+    for device, count in Counter(record["device"] for record in instances).items():
+        kind = next(record["type"] for record in instances if record["device"] == device)
+        if device == "cpu":
+            sentences.append(f"computed on CPU: times are no GPU's, and seconds are billed as if of {kind}")
+        else:
+            shared = f", which {count} instances shared" if count > 1 else ""
+            sentences.append(f"computed on {device}{shared}: times are that GPU's, and seconds are billed as of {kind}")
+    return sentences
+
+
+def launch_record(
+    of: str, id_: str, instance_type: str, start_ns: int, worker: int = -1, device: str = ""
+) -> dict[str, Any]:
+    """Return a trace record: an instance, or a host of a database or queue (`of`), is billed by its time from now."""
+    kind = {"record": "begin", "of": of, "id": id_, "type": instance_type}
+    return {**kind, "worker": worker, "device": device, "start_ns": start_ns}
+
+
+# What a record must have to be read; more keys are allowed.
+EVENT_FIELDS = {**REQUIRED, "function": str, "environment": str}
+RECORD_FIELDS: Mapping[str, Mapping[str, Any]] = {
+    "header": {"schema": int, "run": str, "clock": str},
+    "event": EVENT_FIELDS,
+    "clock": {"environment": str, "wall_ns": int, "host_delay_ns": int},
+    "begin": {"of": str, "id": str, "start_ns": int},
+    "invocation": {"request_id": str},
+    "instance": {
+        **dict.fromkeys(("id", "type", "device"), str),
+        **dict.fromkeys(("worker", "start_ns", "end_ns", "billed_seconds", "peak_memory_mb"), int),
+        "host_delay_ms": int | float,
+    },
+}
+
+
+def check_record(record: Any) -> None:
+    """Raise ValueError if the record is not of the schema."""
+    kind = record.get("record") if isinstance(record, dict) else None
+    if not isinstance(kind, str) or kind not in RECORD_FIELDS:
+        raise ValueError("it is not a header, event, clock, begin, invocation or instance")
+    for name, type_ in RECORD_FIELDS[kind].items():
+        if not isinstance(record.get(name, record), type_):
+            raise ValueError(f"{kind} has no valid {name!r}")
+    if kind == "event" and record["end_ns"] < record["start_ns"]:
+        raise ValueError("the event ends before it starts")

@@ -1,0 +1,1 @@
+"""The stack as a service for users' own functions (`slslab up`), and `slslab doctor`."""

@@ -1,0 +1,155 @@
+"""`slslab up --stack compose` and its end: docker-compose.yml through `docker compose`, until all services answer.
+
+The command that started the stack is kept in `compose.json` in the state directory, for `slslab down`.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import redis
+
+from slslab.compose.client import RemoteEmulator, emulator_url
+from slslab.compose.services import server_information
+from slslab.errors import HostError, RequestError
+from slslab.up.embedded import state_directory
+
+HEALTHY_LIMIT_S = 180.0
+ASK_S = 0.5
+FILE = "docker-compose.yml"
+OFFLINE = Path("compose", "offline.yml")
+STATE = "compose.json"
+INSTALL = "install Docker with its Compose plugin (or docker-compose 1.29), or use the embedded stack: slslab up."
+
+
+def compose_command() -> list[str]:
+    """Return `docker compose`, or the older `docker-compose`. Raises HostError if neither is installed."""
+    if shutil.which("docker") and _succeeds("docker", "compose", "version"):
+        return ["docker", "compose"]
+    if shutil.which("docker-compose"):
+        return ["docker-compose"]
+    raise HostError("Neither `docker compose` nor `docker-compose` is installed.", INSTALL)
+
+
+def compose_files(files: Sequence[Path], *, offline: bool) -> list[Path]:
+    """Return these files, or else those of $COMPOSE_FILE, which is Compose's own variable, or else the checkout's.
+
+    `offline` adds the file with the images that are built here. Raises RequestError if one does not exist.
+    """
+    separator = os.environ.get("COMPOSE_PATH_SEPARATOR", os.pathsep)
+    variable = [Path(name) for name in os.environ.get("COMPOSE_FILE", "").split(separator) if name]
+    # emulator/slslab/up/compose.py of a checkout; an installed package has no compose file.
+    paths = list(files) or variable or [Path(__file__).resolve().parents[3] / FILE]
+    if offline and paths[0].parent / OFFLINE not in paths:
+        paths.append(paths[0].parent / OFFLINE)
+    for path in paths:
+        if not path.is_file():
+            raise RequestError(f"There is no file {path}.", f"run it in a checkout, or name one: --file {FILE}.")
+    return [path.absolute() for path in paths]
+
+
+def start(
+    files: Sequence[Path], tensor_databases: int | None, say: Callable[[str], None], limit_s: float = HEALTHY_LIMIT_S
+) -> dict[str, Any]:
+    """Start the stack, or scale a running one to this number of tensor databases; returns its description when healthy.
+
+    `say` is called for each service when it answers. Raises HostError if Compose fails or a service does not answer.
+    """
+    command = [*compose_command(), *(word for file in files for word in ("-f", str(file)))]
+    directory = state_directory()
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    (directory / STATE).write_text(json.dumps(command))
+    scale = [] if tensor_databases is None else ["--scale", f"tensors={tensor_databases}"]
+    # Its progress goes to standard error, as ours does.
+    code = subprocess.run([*command, "up", "-d", *scale], stdout=sys.stderr, check=False).returncode
+    if code != 0:
+        message = f"`{command[0]} … up` ended with exit code {code}."
+        raise HostError(message, "see its output above; `slslab down` removes what it has started.")
+    return _wait_healthy(say, limit_s)
+
+
+def stop() -> bool:
+    """Stop the stack that `start` started, with its volumes; False if there is none. Raises HostError if that fails."""
+    state = state_directory() / STATE
+    if not state.exists():
+        return False
+    command = json.loads(state.read_text())
+    done = subprocess.run([*command, "down", "--volumes", "--remove-orphans"], stdout=sys.stderr, check=False)
+    if done.returncode != 0:
+        message = f"`{command[0]} … down` ended with exit code {done.returncode}."
+        raise HostError(message, "see its output above; then call `slslab down` again.")
+    state.unlink()
+    with suppress(OSError):
+        state.parent.rmdir()
+    return True
+
+
+def status() -> dict[str, Any] | None:
+    """Return the description of the compose stack by its emulator; None if none answers."""
+    try:
+        return describe(RemoteEmulator(emulator_url()).about())
+    except HostError:
+        return None
+
+
+def describe(about: dict[str, Any]) -> dict[str, Any]:
+    """Return the document that `up` and `status` print, with the keys of the embedded stack's."""
+    services = {service["part"]: dict(service) for service in about["services"]}
+    several = {"tensors": _answering(services["tensors"]["host"].split())}
+    services["tensors"]["host"] = " ".join(several["tensors"])
+    return {
+        "kind": "compose",
+        "version": about["version"],
+        "endpoints": {part: service["host"] for part, service in services.items()} | several,
+        "credentials": about["credentials"],
+        "stack": {part: service["name"] for part, service in services.items()},
+        "environment": about["environment"],
+        "confinement": about["confinement"],
+        "services": list(services.values()),
+        "recording": about["recording"],
+    }
+
+
+def _wait_healthy(say: Callable[[str], None], limit_s: float) -> dict[str, Any]:
+    emulator = RemoteEmulator(emulator_url())
+    deadline = time.monotonic() + limit_s
+    answering: set[str] = set()
+    problem = f"no emulator answers at {emulator.url}"
+    while time.monotonic() < deadline:
+        with suppress(HostError):
+            about = emulator.about()
+            for service in about["services"]:
+                if service["healthy"] and service["part"] not in answering:
+                    answering.add(service["part"])
+                    say(f"{service['part']}: {service['name']} answers")
+            problem = ", ".join(
+                f"{service['part']} does not answer ({service['trouble']})"
+                for service in about["services"]
+                if service["trouble"]
+            )
+            if not problem:
+                return describe(about)
+        time.sleep(ASK_S)  # a service that does not run yet can only be asked again
+    message = f"The stack is not healthy after {limit_s:.0f} s: {problem}."
+    raise HostError(message, "see `docker compose ps` and `docker compose logs`; `slslab down` ends it.")
+
+
+def _answering(addresses: Sequence[str]) -> list[str]:
+    """Return the addresses where a tensor database answers: more ports are reserved, for a larger stack."""
+    answering = []
+    for address in addresses:
+        with suppress(redis.RedisError):
+            server_information(address)
+            answering.append(address)
+    return answering
+
+
+def _succeeds(*command: str) -> bool:
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0

@@ -1,0 +1,187 @@
+"""Pages in a real browser: on a phone and on a wide screen, light and dark.
+
+Screenshots are left in $SLSLAB_ARTEFACTS, or else where pytest keeps temporary files (`-s` tells). Without Chromium
+(tests/machines/browser/install) they are skipped.
+"""
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.slslab.replay.recordings import TRACES
+from tests.slslab.reports.html.reproduced import reproduction
+
+from slslab.reports.html.files import page_of, read_events
+from slslab.reports.html.pages import comparison_page, reproduction_page, run_page
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install playwright")
+CHROMIUM = shutil.which("chromium")
+WIDTHS = (400, 1600)
+SCHEMES = ("light", "dark")
+UNIT = re.compile(r",\s(s|MB|USD|%|min|nats)$")
+# Of what is counted or named, and has no unit.
+UNITLESS = {"epoch", "place", "to worker", "from worker"}
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium: tests/machines/browser/install installs it")
+
+# What each chart shows: how many marks have an extent, its axes' titles, labels of one axis that overlap, and texts
+# that are not all within.
+CHARTS = """() => [...document.querySelectorAll(".chart")].map((chart) => {
+  const marks = [...chart.querySelectorAll(".role-mark path, .role-mark line, .role-mark text")];
+  const overlaps = [];
+  for (const axis of chart.querySelectorAll(".role-axis-label")) {
+    const boxes = [...axis.querySelectorAll("text")]
+      .filter((one) => one.getAttribute("opacity") !== "0" && one.textContent)
+      .map((one) => [one.textContent, one.getBoundingClientRect()]);
+    boxes.forEach(([text, a], place) => boxes.slice(place + 1).forEach(([other, b]) => {
+      if (a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 3 && b.top < a.bottom - 3)
+        overlaps.push(`${text} / ${other}`);
+    }));
+  }
+  return {
+    id: chart.id,
+    marks: marks.map((one) => one.getBoundingClientRect()).filter((box) => box.width + box.height > 0).length,
+    titles: [...chart.querySelectorAll(".role-axis-title text")].map((one) =>
+      [...(one.children.length ? one.children : [one])].map((line) => line.textContent).join(" ")),
+    width: chart.querySelector("svg").getBoundingClientRect().width,
+    room: chart.clientWidth,
+    overlaps,
+    cut: [...chart.querySelectorAll("text")].filter((one) => {
+      const box = one.getBoundingClientRect(), room = chart.querySelector("svg").getBoundingClientRect();
+      return box.left < room.left - 1 || box.right > room.right + 1 || box.bottom > room.bottom + 1;
+    }).map((one) => one.textContent),
+  };
+})"""
+
+
+@dataclass
+class Visit:
+    """A page that is open, with all that went wrong in it and all that it asked for."""
+
+    page: Any
+    troubles: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+
+    @classmethod
+    def begin(cls, browser: Any, file: Path, width: int, scheme: str = "light") -> "Visit":
+        """Open the file and wait until its charts are drawn."""
+        visit = cls(browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme))
+        visit.page.on("pageerror", lambda error: visit.troubles.append(str(error)))
+        visit.page.on("console", lambda message: visit.troubles.append(f"{message.type}: {message.text}"))
+        visit.page.on("request", lambda request: visit.requests.append(request.url))
+        visit.page.goto(file.as_uri())
+        visit.page.wait_for_function("document.documentElement.dataset.drawn", timeout=30_000)
+        return visit
+
+    def resize(self, width: int) -> None:
+        """Make the window so wide, and wait until each chart is."""
+        self.page.set_viewport_size({"width": width, "height": 900})
+        self.page.wait_for_function(
+            """() => [...document.querySelectorAll(".chart")].every(
+                 (one) => Math.abs(one.querySelector("svg").getBoundingClientRect().width - one.clientWidth) < 6)"""
+        )
+
+    def overflow(self) -> int:
+        """Pixels by which the page is wider than its window."""
+        return int(self.page.evaluate("document.scrollingElement.scrollWidth - innerWidth"))
+
+    def colours(self) -> tuple[str, str]:
+        """Of the background, and of a chart's text."""
+        found = self.page.evaluate(
+            """() => [getComputedStyle(document.body).backgroundColor,
+                      getComputedStyle(document.querySelector(".role-axis-title text")).fill]"""
+        )
+        return found[0], found[1]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    # Chromium has no sandbox for root.
+    arguments = ["--no-sandbox"] if os.getuid() == 0 else []
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
+        yield browser
+        browser.close()
+
+
+def document(name: str) -> dict[str, Any]:
+    return dict(json.loads((TRACES / name / "run.json").read_text()))
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A page of each kind, as files."""
+    names = ("allreduce", "scatterreduce")
+    texts = {
+        "run": page_of(document("mobilenet-busy"), TRACES / "mobilenet-busy"),
+        "spirt": page_of(document("spirt"), TRACES / "spirt"),
+        "compare": comparison_page([document(name) for name in names], [read_events(TRACES / name) for name in names]),
+        "reproduction": reproduction_page(reproduction()),
+    }
+    folder = tmp_path_factory.mktemp("pages")
+    for name, text in texts.items():
+        (folder / f"{name}.html").write_text(text)
+    return {name: folder / f"{name}.html" for name in texts}
+
+
+@pytest.fixture(scope="module")
+def artefacts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where screenshots go."""
+    chosen = os.environ.get("SLSLAB_ARTEFACTS")
+    folder = Path(chosen) if chosen else tmp_path_factory.mktemp("screenshots")
+    folder.mkdir(parents=True, exist_ok=True)
+    print(f"screenshots: {folder}")
+    return folder
+
+
+@pytest.mark.parametrize("name", ["run", "spirt", "compare", "reproduction"])
+def test_a_page_fits_and_draws_at_both_widths_in_both_colour_schemes(
+    name: str, browser: Any, pages: dict[str, Path], artefacts: Path
+) -> None:
+    visit = Visit.begin(browser, pages[name], WIDTHS[0])
+    for width in WIDTHS:
+        visit.resize(width)
+        found = {}
+        for scheme in SCHEMES:
+            visit.page.emulate_media(color_scheme=scheme)
+            found[scheme] = visit.colours()
+            visit.page.screenshot(path=artefacts / f"{name}-{width}-{scheme}.png", full_page=True)
+        assert all(light != dark for light, dark in zip(*(found[scheme] for scheme in SCHEMES), strict=True))
+        charts = visit.page.evaluate(CHARTS)
+        assert len(charts) >= 5
+        for chart in charts:
+            assert chart["marks"] > 0, chart
+            assert chart["titles"], chart
+            assert all(UNIT.search(title) or title in UNITLESS for title in chart["titles"]), chart
+            assert chart["overlaps"] == [], chart
+            assert chart["cut"] == [], chart
+            assert chart["width"] == pytest.approx(chart["room"], abs=6), "charts fill what they are given"
+        assert visit.overflow() <= 0
+    assert visit.troubles == []
+    assert visit.requests == [pages[name].as_uri()]
+    visit.page.close()
+
+
+def test_names_are_shown_and_never_run(browser: Any, tmp_path: Path) -> None:
+    evil = '<img src=x onerror="document.title=1"><script>document.title=2</script>'
+    events = read_events(TRACES / "allreduce")
+    assert events is not None
+    for event in events:
+        event["function"] = evil
+    file = tmp_path / "evil.html"
+    file.write_text(run_page({**document("allreduce"), "dataset": evil, "confinement": evil}, events))
+    visit = Visit.begin(browser, file, 1600)
+    assert visit.page.title().startswith(f"AllReduce, LeNet-5 on {evil}")
+    visit.page.hover("#timeline .role-mark path >> nth=0")
+    tooltip = visit.page.wait_for_selector("#vg-tooltip-element.visible")
+    assert evil in tooltip.inner_text()
+    assert visit.page.query_selector("img") is None
+    assert visit.overflow() <= 0
+    assert visit.troubles == []
+    visit.page.close()

@@ -1,0 +1,121 @@
+"""A whole stack of the offline images, in a project and at ports of its own, started and ended by `slslab`."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.containers import need_containers
+
+ROOT = Path(__file__).resolve().parents[3]
+SERVICE_PORTS = ("EMULATOR", "LOCALSTACK", "S3", "QUEUE", "QUEUE_UI")
+REPLICAS = 8
+
+
+@dataclass
+class StackCommands:
+    """`slslab` and `docker`, for one stack; `seconds` is how long it took from nothing to healthy."""
+
+    project: str
+    variables: Mapping[str, str]
+    seconds: float = 0.0
+    described: dict[str, Any] = field(default_factory=dict)
+
+    def slslab(self, *arguments: str, check: bool = True, limit_s: float = 600) -> "subprocess.CompletedProcess[str]":
+        """A command of slslab's."""
+        command = [sys.executable, "-m", "slslab", *arguments]
+        done = subprocess.run(command, env=self.variables, cwd=ROOT, capture_output=True, text=True, timeout=limit_s)
+        assert not check or done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+        return done
+
+    def docker(self, *arguments: str) -> list[str]:
+        """A command of Docker's; its lines."""
+        done = subprocess.run(["docker", *arguments], capture_output=True, text=True, check=True)
+        return done.stdout.split()
+
+    def compose(self, *arguments: str) -> None:
+        """A command of Compose's on this stack."""
+        files = ["-f", str(ROOT / "docker-compose.yml"), "-f", str(ROOT / "compose" / "offline.yml")]
+        subprocess.run(["docker", "compose", *files, *arguments], env=self.variables, check=True, capture_output=True)
+
+    def emulator(self) -> str:
+        """The emulator's container."""
+        (found,) = self.containers("--filter", "label=com.docker.compose.service=emulator")
+        return found
+
+    def containers(self, *filters: str) -> list[str]:
+        """The stack's own containers."""
+        project = f"label=com.docker.compose.project={self.project}"
+        return self.docker("ps", "--all", "--quiet", "--filter", project, *filters)
+
+    def siblings(self, status: str = "") -> list[str]:
+        """Containers that an emulator started beside those of compose, in the stack's network."""
+        network = f"{self.project}_default"
+        filters = ["--filter", "label=slslab.emulator", "--filter", f"network={network}"]
+        return self.docker("ps", "--all", "--quiet", *filters, *(["--filter", f"status={status}"] if status else []))
+
+    def up(self) -> None:
+        """From nothing to healthy."""
+        began = time.monotonic()
+        done = self.slslab("up", "--stack", "compose", "--offline", "--workers", "2", "--detach", "--json")
+        self.seconds = time.monotonic() - began
+        self.described = json.loads(done.stdout)
+
+    def left(self) -> list[str]:
+        """What of the stack the engine still has."""
+        project = f"label=com.docker.compose.project={self.project}"
+        found = self.containers() + self.docker("network", "ls", "--quiet", "--filter", project)
+        # A container whose network is gone is found by its name for it, too.
+        return found + self.docker("volume", "ls", "--quiet", "--filter", project) + self.siblings()
+
+
+def make_stack(project: str, state: Path) -> StackCommands:
+    """A stack that is not up yet. Skips where none can be; brings stale images up to date."""
+    need_containers(compose=True)
+    subprocess.run([sys.executable, ROOT / "images" / "build"], check=True, capture_output=True)
+    first = free_ports(len(SERVICE_PORTS) + REPLICAS)
+    ports = {f"SLSLAB_{name}_PORT": str(first + number) for number, name in enumerate(SERVICE_PORTS)}
+    tensors = first + len(SERVICE_PORTS)
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("SLSLAB_", "AWS_"))}
+    kept = {name: os.environ[name] for name in ("SLSLAB_CIFAR10",) if name in os.environ}
+    own = {
+        "COMPOSE_PROJECT_NAME": project,
+        "SLSLAB_STATE": str(state / "state"),
+        "SLSLAB_RUNS": str(state / "runs"),
+        "SLSLAB_TENSORS_PORTS": f"{tensors}-{tensors + REPLICAS - 1}",
+    }
+    return StackCommands(project, inherited | kept | ports | own)
+
+
+def free_ports(count: int) -> int:
+    """The first of so many ports in a row that are free, below those that the kernel gives to clients."""
+    for first in range(20_000, 32_000, count):
+        held = []
+        try:
+            for port in range(first, first + count):
+                held.append(socket.create_server(("127.0.0.1", port)))
+            return first
+        except OSError:
+            continue
+        finally:
+            for holder in held:
+                holder.close()
+    raise AssertionError("no ports are free")
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackCommands]:
+    """A stack that is up; it is gone after the module, whatever happened."""
+    made = make_stack(f"slslab-test-{os.getpid()}", tmp_path_factory.mktemp("stack"))
+    try:
+        made.up()
+        yield made
+    finally:
+        made.compose("down", "--volumes", "--remove-orphans")

@@ -1,0 +1,220 @@
+"""Instances through the control API: what is asked wrongly, and launches whose recording ends meanwhile."""
+
+import base64
+import io
+import json
+import socket
+import threading
+import time
+import zipfile
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from slslab.aws.credentials import CREDENTIALS
+from slslab.compose import client
+from slslab.compose import control as control_module
+from slslab.compose.client import RemoteEmulator, RemoteRecording
+from slslab.compose.control import Control
+from slslab.compose.instances import RemoteInstances
+from slslab.compose.network import Network
+from slslab.errors import HostError
+from slslab.host.docker_engine import MARK_LABEL
+from slslab.lambda_.emulator import Emulator
+
+MODULE = "import time\ntime.sleep(600)\n"
+NETWORK = {
+    **CREDENTIALS,
+    "SLSLAB_LISTEN": "127.0.0.1:0",
+    "SLSLAB_WORKER_IMAGE": "slslab/worker:local",
+    "AWS_ENDPOINT_URL_S3": "http://127.0.0.1:9",
+    "AWS_ENDPOINT_URL_SFN": "http://127.0.0.1:9",
+    "SLSLAB_QUEUE_URL": "redis://127.0.0.1:9",
+    "SLSLAB_TENSORS": "redis://nowhere.invalid:9",
+}
+
+
+@pytest.fixture(scope="module")
+def control(emulator_settings: dict[str, Any]) -> Iterator[Control]:
+    """The control API of an emulator; nothing else of the stack is there."""
+    emulator = Emulator(**emulator_settings)
+    control = Control(emulator, Network.from_variables(NETWORK))
+    emulator.add_routes(control.routes())
+    with emulator:
+        yield control
+
+
+@pytest.fixture
+def composed(control: Control) -> Emulator:
+    return control._emulator
+
+
+@pytest.fixture
+def recording(composed: Emulator) -> Iterator[RemoteRecording]:
+    with RemoteEmulator(composed.endpoint).record("run", 0) as begun:
+        begun.listen(lambda _record: None)
+        yield begun
+
+
+def archive(name: str = "trainer.py") -> str:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as package:
+        package.writestr(name, MODULE)
+    return base64.b64encode(buffer.getvalue()).decode()
+
+
+def wanted(**changed: Any) -> dict[str, Any]:
+    fleet = {"instance_type": "g4dn.xlarge", "device": "cpu"}
+    return {"module": "trainer", "code": archive(), "events": [{}], "variables": {}, "fleet": fleet} | changed
+
+
+def launch(composed: Emulator, recording: RemoteRecording, body: Any) -> tuple[int, dict[str, Any]]:
+    status, answer = RemoteEmulator(composed.endpoint).ask("POST", f"{recording.path}/instances", body)
+    return status, json.loads(answer)
+
+
+def end(composed: Emulator, recording: RemoteRecording) -> None:
+    assert RemoteEmulator(composed.endpoint).ask("DELETE", f"{recording.path}/instances")[0] == 204
+
+
+def containers(composed: Emulator) -> list[Any]:
+    assert composed.containers is not None
+    filters = {"label": f"{MARK_LABEL}={composed.id}"}
+    found: list[Any] = composed.containers.engine.api.containers(all=True, filters=filters)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ([], "A launch needs"),
+        ({}, "A launch needs"),
+        (wanted(module=None), "A launch needs"),
+        (wanted(events={}), "A launch needs"),
+        (wanted(events=[1]), "A launch needs"),
+        (wanted(variables={"A": 1}), "A launch needs"),
+        (wanted(fleet={"instance_type": "g4dn.xlarge"}), "A launch needs"),
+        (wanted(fleet={"instance_type": "g4dn.xlarge", "device": "cpu", "more": "x"}), "A launch needs"),
+        (wanted(code=1), "A launch needs"),
+        (wanted(code="~"), "not a zip archive"),
+        (wanted(code=base64.b64encode(b"text").decode()), "not a zip archive"),
+    ],
+)
+def test_what_is_no_launch_is_refused(body: Any, message: str, composed: Emulator, recording: RemoteRecording) -> None:
+    status, answer = launch(composed, recording, body)
+    assert (status, message in answer["message"]) == (400, True), answer
+    assert list((composed.home / "instances").glob("*")) == []
+
+
+def test_a_recording_may_launch_again_when_its_instances_have_ended(
+    composed: Emulator, recording: RemoteRecording
+) -> None:
+    for _ in range(2):
+        # Whatever an archive calls its files, they lie in the directory of this launch.
+        status, answer = launch(composed, recording, wanted(code=archive("../../trainer.py")))
+        assert (status, answer) == (200, {"devices": ["cpu"]})
+        assert not (composed.home / "trainer.py").exists()
+        assert launch(composed, recording, wanted())[0] == 409
+        end(composed, recording)
+        assert containers(composed) == []
+        assert list((composed.home / "instances").iterdir()) == []
+
+
+def test_a_launch_that_fails_half_way_leaves_nothing_and_may_be_repeated(
+    composed: Emulator, recording: RemoteRecording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert composed.containers is not None
+    api = composed.containers.engine.api
+    start, started = api.start, []
+
+    def starting(container: str) -> None:
+        started.append(container)
+        if len(started) == 2:
+            raise ConnectionError("the engine is away")
+        start(container)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(api, "start", starting)
+        status, answer = launch(composed, recording, wanted(events=[{}, {}]))
+    assert (status, "the engine is away" in answer["message"]) == (409, True)
+    assert containers(composed) == []
+    assert list((composed.home / "instances").iterdir()) == []
+    assert launch(composed, recording, wanted())[0] == 200
+    end(composed, recording)
+
+
+def test_a_recording_whose_client_dies_during_a_launch_ends_all_of_it(
+    control: Control, composed: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert composed.containers is not None
+    api = composed.containers.engine.api
+    start, starting, goes_on = api.start, threading.Event(), threading.Event()
+
+    def slow(container: str) -> None:
+        starting.set()
+        goes_on.wait(30)
+        start(container)
+
+    monkeypatch.setattr(api, "start", slow)
+    answers: list[Any] = []
+    with RemoteEmulator(composed.endpoint).record("run", 0) as recording:
+        recording.listen(lambda _record: None)
+        body = wanted(events=[{}, {}, {}])
+        asking = threading.Thread(target=lambda: answers.append(launch(composed, recording, body)))
+        asking.start()
+        assert starting.wait(30)
+    deadline = time.monotonic() + 30
+    while control._recording is not None and control._recording.ending is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    goes_on.set()
+    asking.join(60)
+    assert answers[0][0] == 409
+    with RemoteEmulator(composed.endpoint).record("next", 0) as following:
+        assert containers(composed) == []
+        following.listen(lambda _record: None)
+        following.finish()
+
+
+def test_an_end_may_take_longer_than_an_answer(composed: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert composed.containers is not None
+    api = composed.containers.engine.api
+    remove_container = api.remove_container
+
+    def slow(*arguments: Any, **more: Any) -> None:
+        time.sleep(1.5)
+        remove_container(*arguments, **more)
+
+    with RemoteEmulator(composed.endpoint).record("run", 0) as recording:
+        recording.listen(lambda _record: None)
+        assert launch(composed, recording, wanted())[0] == 200
+        monkeypatch.setattr(api, "remove_container", slow)
+        monkeypatch.setattr(client, "ANSWER_S", 1.0)
+        recording.finish()
+
+
+def test_a_service_that_hangs_does_not_hold_the_stack(
+    control: Control, composed: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control_module, "REMOVAL_ANSWER_S", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        monkeypatch.setitem(composed._variables, "AWS_ENDPOINT_URL_SFN", url)
+        with RemoteEmulator(composed.endpoint).record("run", 0) as recording:
+            recording.listen(lambda _record: None)
+            recording.name("machine", "m")
+            monkeypatch.setattr(client, "WORK_S", 20.0)
+            recording.finish()
+    assert control._recording is None
+
+
+def test_instances_of_an_emulator_that_died_are_waited_for_no_longer() -> None:
+    instances = RemoteInstances(1, lambda *_: (404, b"{}"))
+    waiting = threading.Thread(target=instances.wait)
+    waiting.start()
+    instances.broken()
+    waiting.join(10)
+    assert not waiting.is_alive()
+    with pytest.raises(HostError, match="ended before its instances did"):
+        instances.join()

@@ -1,0 +1,234 @@
+"""`slslab serve` over HTTP: pages of runs that begin, grow, end and die while somebody looks at them."""
+
+import asyncio
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+import uvicorn
+from tests.slslab.replay.recordings import TRACES
+from tests.slslab.reports.live.client import WAIT_S, Server, serving
+from tests.slslab.reports.live.growing import PLAN, TOTAL, Growing, half
+
+from slslab.billing.bill import load_book
+from slslab.cli.main import root
+from slslab.errors import RequestError
+from slslab.reports.live.app import Pages
+from slslab.reports.live.changes import Changes
+from slslab.reports.live.server import listening, prepare
+from slslab.reports.live.views import Views
+from slslab.trace.directory import DOCUMENT
+
+pytestmark = pytest.mark.server
+
+RUN = f"/runs/{PLAN.run}"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with serving(tmp_path_factory.mktemp("serving") / "runs") as found:
+        yield found
+
+
+@pytest.fixture
+def growing(server: Server) -> Iterator[Growing]:
+    """A run that goes on, in the server's folder."""
+    run = Growing(server.folder)
+    try:
+        yield run
+    finally:
+        run.end()
+        shutil.rmtree(run.directory.path)
+
+
+def test_a_run_is_followed_from_its_beginning_to_its_end(server: Server) -> None:
+    with server.events("/events") as listed:
+        assert next(listed) == ""
+        assert "There are no runs yet" in server.get("/list").text
+        run = Growing(server.folder)
+        next(listed)
+        assert f'<a href="{RUN}">{PLAN.run}</a>' in server.get("/list").text
+    with server.events(f"{RUN}/events") as told:
+        assert next(told) == "running"
+        page = server.get(RUN)
+        assert f'data-live="{RUN}/content" data-events="{RUN}/events"' in page.text
+        run.append(*half())
+        assert next(told) == "running"
+        content = server.get(f"{RUN}/content").text
+        # 950 MB of a limit of 1,024 MB, and the bill by hand.
+        for text in (TOTAL, "The bill is the one so far", "950 MB", "Running invocations", "worker 1"):
+            assert text in content, text
+        listed_now = server.get("/list").text
+        assert "0.00007542 USD so far" in listed_now
+        # The end, as a command makes it.
+        document = {**json.loads((TRACES / "scatterreduce" / "run.json").read_text()), "run": PLAN.run}
+        run.directory.write(DOCUMENT, document)
+        while (said := next(told)) == "running":
+            pass
+        assert said == "done"
+        assert list(told) == []
+    run.end()
+    page = server.get(RUN)
+    assert ("data-live" not in page.text, "s-done" in page.text) == (True, True)
+    assert "so far" not in server.get("/list").text
+    shutil.rmtree(run.directory.path)
+
+
+def test_a_run_whose_command_is_killed_is_told_to_be_interrupted(server: Server) -> None:
+    path = server.folder / "killed"
+    command = f"""
+import sys, time
+from pathlib import Path
+from tests.slslab.reports.live.client import WAIT_S, Server, serving
+from tests.slslab.reports.live.growing import PLAN, half
+from slslab.trace.directory import RunDirectory
+from slslab.trace.log import TraceWriter
+directory = RunDirectory.create(Path({str(path)!r}))
+directory.lock()
+directory.write_plan(PLAN.to_document() | {{"run": "killed"}})
+writer = TraceWriter(directory.trace_log, "killed")
+for record in half():
+    writer.write(record)
+print("up", flush=True)
+time.sleep(600)
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", command], stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3]
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "up\n"
+            with server.events("/runs/killed/events") as told:
+                assert next(told) == "running"
+                process.kill()
+                said = [status for status in told if status != "running"]
+                assert said == ["interrupted"]
+        finally:
+            process.kill()
+    page = server.get("/runs/killed").text
+    assert "The command was killed before the run ended" in page
+    assert ">killed</a>" in server.get("/").text
+    shutil.rmtree(path)
+
+
+def test_what_there_is_not_gets_one_sentence(server: Server) -> None:
+    for path in ("/runs/nothing", "/runs/nothing/content", "/runs/nothing/events"):
+        answer = server.get(path)
+        assert (answer.status, "<h1>There is no run nothing.</h1>" in answer.text) == (404, True)
+    (server.folder.parent / "secret").mkdir(exist_ok=True)
+    shutil.copytree(TRACES / "scatterreduce", server.folder.parent / "outside", dirs_exist_ok=True)
+    for path in (
+        "/nothing",
+        "/runs/",
+        "/runs/..",
+        "/runs/../outside",
+        "/runs/..%2Foutside",
+        "/runs/%2e%2e%2foutside",
+        f"/runs/{server.folder.parent}/outside",
+        "/runs/last",
+        "/static/views.py",
+        "/static/..%2f..%2fruns.py",
+    ):
+        answer = server.get(path)
+        assert answer.status == 404, path
+        assert "Traceback" not in answer.text
+    assert server.get("/", method="POST").status == 405
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:8765", "127.0.0.1.evil.example", "", "localhost@evil"])
+def test_another_hosts_name_is_refused(server: Server, host: str) -> None:
+    answer = server.get("/", host=host)
+    assert (answer.status, "Runs" in answer.text) == (421, False)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost:1", "LOCALHOST", "[::1]:8765"])
+def test_this_hosts_names_are_answered(server: Server, host: str) -> None:
+    assert server.get("/", host=host).status == 200
+
+
+def test_pages_run_nothing_but_their_own_scripts(server: Server, growing: Growing) -> None:
+    growing.directory.write_plan(PLAN.to_document() | {"model": "<script>alert(1)</script>"})
+    odd = server.folder / "<img src=x onerror=alert(1)>&'\""
+    odd.mkdir()
+    (odd / "plan.toml").write_text("run = 5 = 6")
+    for path in ("/", "/list", RUN):
+        answer = server.get(path)
+        assert answer.status == 200
+        assert "<script>alert(1)" not in answer.text
+        assert "<img src=x" not in answer.text
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
+        assert "unsafe" not in answer.headers["content-security-policy"] + answer.text.partition("<body>")[0]
+    listed = server.get("/")
+    assert "script-src 'self'" in listed.headers["content-security-policy"]
+    assert "unreadable" in listed.text
+    assert "plan.toml is not a plan" in listed.text
+    own = listed.text[listed.text.index("/runs/%3Cimg") :].split('"')[0]
+    assert "is not a plan" in server.get(own).text
+    for name, kind in (("list.js", "text/javascript"), ("page.css", "text/css")):
+        assert server.get(f"/static/{name}").headers["content-type"].startswith(kind)
+    shutil.rmtree(odd)
+
+
+def test_ctrl_c_ends_it_with_all_who_listen(tmp_path: Path) -> None:
+    run = Growing(tmp_path)
+    try:
+        with serving(tmp_path) as server, server.events("/events") as listed, server.events(f"{RUN}/events") as told:
+            assert (next(listed), next(told)) == ("", "running")
+            children = psutil.Process(server.process.pid).children(recursive=True)
+            server.process.send_signal(signal.SIGINT)
+            assert (list(listed), list(told)) == ([], [])
+            assert server.process.wait(WAIT_S) == 0
+            assert server.process.stderr is not None
+            assert server.process.stderr.read() == ""
+            assert not any(child.is_running() for child in children)
+    finally:
+        run.end()
+
+
+def test_whoever_leaves_leaves_nothing_behind(tmp_path: Path) -> None:
+    """In this process: streams of events end with their clients, and watching ends with its block."""
+
+    async def look() -> None:
+        changes = Changes(tmp_path)
+        application = Pages(Views(tmp_path, load_book("aws-us-east-1")), changes).application()
+        with listening(0) as listener:
+            config = uvicorn.Config(application, log_config=None, lifespan="off")
+            server = uvicorn.Server(config)
+            async with asyncio.timeout(WAIT_S), changes.watching():
+                serving = asyncio.create_task(server._serve([listener]))
+                reader, writer = await asyncio.open_connection(*listener.getsockname())
+                before = asyncio.all_tasks()
+                writer.write(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                await reader.readuntil(b"event: changed")
+                assert changes.subscribers == 1
+                writer.close()
+                while changes.subscribers or asyncio.all_tasks() - before:
+                    await asyncio.sleep(0.01)
+                server.should_exit = True
+                await serving
+            assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(look())
+
+
+def test_a_port_that_is_taken_and_a_folder_that_cannot_be(tmp_path: Path) -> None:
+    with listening(0) as listener:
+        port = listener.getsockname()[1]
+        with pytest.raises(RequestError, match=f"Port {port} of 127.0.0.1 cannot be served"):
+            listening(port)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RequestError, match="cannot be made"):
+        prepare(tmp_path / "file" / "runs")
+
+
+def test_a_folder_that_is_not_there_is_refused_and_not_made(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match="There is no folder"):
+        root.main(["serve", "--port", "0", "--runs", str(tmp_path / "nowhere")], standalone_mode=False)
+    assert not (tmp_path / "nowhere").exists()

@@ -1,0 +1,573 @@
+"""Runs on a compose stack: its emulator as a process of this host, with the embedded stack's parts as its services."""
+
+import http.server
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import tomllib
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pyarrow.parquet as pq
+import pytest
+import redis
+
+from slslab.aws.clients import aws_client
+from slslab.aws.credentials import CREDENTIALS
+from slslab.cli.main import main
+from slslab.compose.client import RemoteEmulator
+from slslab.compose.network import Network
+from slslab.compose.services import examine
+from slslab.errors import HostError, RequestError
+from slslab.host.reaper import marked_processes
+from slslab.host.session import Session
+from slslab.lambda_.emulator import Emulator
+from slslab.stack.object_store import EmbeddedObjectStore
+from slslab.stack.state_machines import EmbeddedStateMachines
+from slslab.stack.tensors import EmbeddedTensorDatabases
+from slslab.statemachines import transitions
+from slslab.statemachines.execution_history import read_transitions
+from slslab.testing import create_function
+from slslab_workers.plan import Plan
+
+pytestmark = pytest.mark.server
+
+COMPOSE = ("--stack", "compose", "--environment", "process")
+# A whole vCPU for each function: with less, every cold start takes seconds.
+SMALL = ("--workers", "2", "--batches", "2", "--memory", "1769", "--json")
+# What makes messages depend on what is learnt, or on which is faster.
+OPTIONS = {"allreduce": (), "mlless": ("--filter", "none"), "spirt": ("--batches", "1", "--light-memory", "1769")}
+
+
+@dataclass
+class Composed:
+    """The stack: its emulator's address, process, log, and the variables that it was started with."""
+
+    url: str
+    process: "subprocess.Popen[str]"
+    log: Path
+    variables: dict[str, str]
+    home: Path
+
+    @property
+    def emulator(self) -> RemoteEmulator:
+        return RemoteEmulator(self.url)
+
+    def client(self, service: str) -> Any:
+        found = {one["part"]: one["host"] for one in self.emulator.about()["services"]}
+        return aws_client(service, found[service], CREDENTIALS)
+
+    def left(self) -> list[str]:
+        """Functions, buckets and state machines that are there."""
+        with_names = (
+            ("lambda", "list_functions", "Functions", "FunctionName"),
+            ("s3", "list_buckets", "Buckets", "Name"),
+        )
+        found: list[str] = []
+        for service, operation, key, name in with_names:
+            client = self.client(service)
+            found += [entry[name] for entry in getattr(client, operation)()[key]]
+            client.close()
+        return found
+
+
+def free_port() -> int:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        return int(holder.getsockname()[1])
+
+
+def start(variables: dict[str, str], log: Path) -> "subprocess.Popen[str]":
+    """The service as a process of its own, once it answers."""
+    with log.open("w") as errors:
+        command = [sys.executable, "-m", "slslab.compose"]
+        process = subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=errors, text=True)
+    assert process.stdout is not None
+    with process.stdout:
+        assert json.loads(process.stdout.readline())["endpoint"].startswith("http://127.0.0.1:")
+    return process
+
+
+@pytest.fixture(scope="module")
+def composed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Composed]:
+    """A stack with two tensor databases, which its host ports have the other way round, and a queue of lists."""
+    port = free_port()
+    directory = tmp_path_factory.mktemp("composed")
+    with Session() as session, ExitStack() as parts:
+        store = parts.enter_context(EmbeddedObjectStore(session.home / "s3", CREDENTIALS, session.mark))
+        tensors = parts.enter_context(EmbeddedTensorDatabases(3, password="p@ss", environment=session.mark))
+        states = parts.enter_context(EmbeddedStateMachines(f"http://127.0.0.1:{port}", session.mark))
+        states.ready()
+        variables = {
+            **os.environ,
+            **CREDENTIALS,
+            "SLSLAB_LISTEN": f"127.0.0.1:{port}",
+            "SLSLAB_ENVIRONMENT": "process",
+            "SLSLAB_HOME": str(directory / "home"),
+            "AWS_ENDPOINT_URL_S3": store.endpoint,
+            "AWS_ENDPOINT_URL_SFN": states.endpoint,
+            "SLSLAB_QUEUE_URL": tensors.endpoints[2],
+            "SLSLAB_TENSORS": " ".join(tensors.endpoints[:2]),
+            "SLSLAB_S3_PORT": port_of(store.endpoint),
+            "SLSLAB_LOCALSTACK_PORT": port_of(states.endpoint),
+            "SLSLAB_QUEUE_PORT": port_of(tensors.endpoints[2]),
+            # One more than there are databases.
+            "SLSLAB_TENSORS_PORTS": ",".join(
+                [*(port_of(url) for url in reversed(tensors.endpoints[:2])), str(free_port())]
+            ),
+        }
+        process = start(variables, directory / "log")
+        stack = Composed(f"http://127.0.0.1:{port}", process, directory / "log", variables, directory / "home")
+        mark = stack.emulator.about()["emulator"]
+        yield stack
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0, stack.log.read_text()[-2000:]
+        assert marked_processes(mark) == []
+        assert [path.name for path in stack.home.iterdir()] == [".lock"]
+
+
+def port_of(url: str) -> str:
+    return str(urlsplit(url).port)
+
+
+Command = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def slslab(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Iterator[Command]:
+    """The command in this process, which is spared its imports: exit code, stdout and stderr."""
+    before = signal.getsignal(signal.SIGTERM)
+
+    def call(url: str, *arguments: str, **more: str) -> tuple[int, str, str]:
+        monkeypatch.setenv("SLSLAB_RUNS", str(tmp_path / "runs"))
+        monkeypatch.setenv("SLSLAB_STATE", str(tmp_path / "state"))
+        for name, value in {"SLSLAB_EMULATOR_URL": url, **more}.items():
+            monkeypatch.setenv(name, value)
+        with pytest.raises(SystemExit) as ending:
+            main(arguments)
+        return int(str(ending.value.code)), *capfd.readouterr()
+
+    yield call
+    signal.signal(signal.SIGTERM, before)
+
+
+def run(slslab: Command, url: str, runs: Path, name: str, *options: str) -> tuple[dict[str, Any], Path]:
+    """The document of a run, and its directory."""
+    code, out, errors = slslab(url, "run", name, *SMALL, *OPTIONS[name], *options)
+    assert code == 0, errors[-2000:]
+    document = json.loads(out)
+    return document, runs / "runs" / document["run"]
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_a_run_is_the_embedded_ones_equal(name: str, composed: Composed, slslab: Command, tmp_path: Path) -> None:
+    """Counts, bytes and bits are; nothing of it is missing, and nothing is left."""
+    document, directory = run(slslab, composed.url, tmp_path, name, *COMPOSE)
+    embedded, other = run(slslab, composed.url, tmp_path, name)
+    for key in ("parameters_sha256", "counts", "bytes", "invocations", "loss", "accuracy", "replicas_equal"):
+        assert document[key] == embedded[key], key
+    assert document["parameters_sha256"] is not None
+    # The service metered what the run has, no more and no less.
+    function = f"slslab-{document['run']}"[:44]
+    reports = [line for line in composed.log.read_text().splitlines() if line.startswith(function)]
+    billed = [int(found[1]) for line in reports if (found := re.search(r"Billed Duration: (\d+) ms", line))]
+    assert sum(billed) == round(document["billed_seconds"] * 1000) > 0
+    assert len(billed) == document["invocations"]
+    # Every record of the emulator's arrived, and every environment of the run has ended, with its log.
+    events = pq.read_table(directory / "trace.parquet").to_pylist()
+    records = [json.loads(line) for line in (directory / "invocations.jsonl").read_text().splitlines()]
+    by_operation = {op: [event for event in events if event["op"] == op] for op in {event["op"] for event in events}}
+    assert {event["invocation"] for event in by_operation["invoke"]} >= {record["request_id"] for record in records}
+    assert len(by_operation["environment.start"]) == document["cold_starts"]
+    started = {event["environment"] for event in by_operation["environment.start"]}
+    assert {event["environment"] for event in by_operation["environment.kill"]} == started
+    logs = {path.stem: path.read_text() for path in (directory / "logs").iterdir()}
+    assert set(logs) == started
+    assert all(record["report"] in logs[record["environment"]] for record in records)
+    assert {event["host_delay_ns"] > 0 for event in by_operation["compute"]} <= {True, False}
+    # What it was is said, and its plan can be run again.
+    assert set(document["stack"]) == set(embedded["stack"])
+    assert document["stack"]["s3"] == embedded["stack"]["s3"]
+    assert document["host"]["own_cpu_seconds"].keys() == {"emulator", "driver"}
+    assert document["package"] == embedded["package"]
+    plan = Plan.from_document(tomllib.loads((directory / "plan.toml").read_text()))
+    assert (plan.stack, plan.environment) == ("compose", "process")
+    hosts = {line["item"] for line in document["cost"]["lines"] if line["item"].startswith("Host")}
+    assert hosts == {line["item"] for line in embedded["cost"]["lines"] if line["item"].startswith("Host")}
+    assert composed.left() == []
+    if name == "spirt":
+        both = [directory, other]
+        told, own = (
+            [e for e in pq.read_table(one / "trace.parquet").to_pylist() if e["op"] == "transition"] for one in both
+        )
+        assert sorted(map(labelled, told)) == sorted(map(labelled, own))
+        invoked = [event["invocation"] for event in told if event["invocation"]]
+        # All but the Parallel states are Tasks, and each has an invocation of its own.
+        assert len(set(invoked)) == len(invoked) == len([event for event in own if event["invocation"]])
+        assert document["orchestration_seconds"] < document["seconds"]["measured"]
+
+
+def labelled(transition: dict[str, Any]) -> tuple[Any, ...]:
+    state = transition["resource"].partition("/")[2]
+    return state, transition["worker"], transition["epoch"], transition["failed"], transition["function"]
+
+
+def test_one_run_at_a_time_has_the_stack_and_its_databases_empty(composed: Composed) -> None:
+    databases = composed.variables["SLSLAB_TENSORS"].split()
+    clients = [redis.Redis.from_url(url) for url in databases]
+    for client in clients:
+        client.set("left", "over")
+    with composed.emulator.record("first", 1) as recording:
+        # The second is not for a run of one peer.
+        assert [client.exists("left") for client in clients] == [0, 1]
+        assert list(recording.tensors) == databases
+        with pytest.raises(HostError, match=r"The run first of .*process .* uses this stack") as error:
+            composed.emulator.record("second", 0)
+        assert error.value.hint.startswith("wait for its end")
+        recording.listen(lambda _record: None)
+        assert recording.finish()["package"]["unzipped_bytes"] == 0
+        # It is over although its client is still there.
+        with composed.emulator.record("second", 2):
+            assert [client.exists("left") for client in clients] == [0, 0]
+    for client in clients:
+        client.close()
+
+
+def test_a_recording_tells_of_its_own_functions_alone_and_ends_what_they_do(composed: Composed) -> None:
+    client = composed.client("lambda")
+    sleeper = "import time\n\ndef handler(event, context):\n    print('begun', flush=True)\n    time.sleep(event)\n"
+    create_function(client, "foreign", sleeper)
+    heard: list[dict[str, Any]] = []
+    with composed.emulator.record("mine", 0) as recording:
+        recording.listen(heard.append)
+        recording.name("function", "own")
+        create_function(client, "own", sleeper, Timeout=300)
+        client.invoke(FunctionName="foreign", Payload=b"0")
+        client.invoke(FunctionName="own", Payload=b"0")
+        client.invoke(FunctionName="own", InvocationType="Event", Payload=b"250")
+        began = time.monotonic()
+        end = recording.finish()
+        assert time.monotonic() - began < 60
+    metered = [record for record in heard if record["record"] == "invocation"]
+    assert [record["function"] for record in metered] == ["own"] * len(metered)
+    # The one that slept is metered as one whose environment died; if it had not begun yet, not at all.
+    assert metered[0]["status"] == "success"
+    assert [record["error_type"] for record in metered[1:]] in (["Runtime.ExitError"], [])
+    environments = {record["environment"] for record in heard if record["record"] == "clock"}
+    assert environments
+    assert all(environment.startswith("own-") for environment in environments)
+    assert end["cpu_seconds"] >= 0
+    assert end["package"]["unzipped_bytes"] == len(sleeper)
+    assert composed.left() == ["foreign"]
+    client.delete_function(FunctionName="foreign")
+    client.close()
+
+
+def test_a_killed_run_leaves_nothing_and_the_next_one_works(composed: Composed, tmp_path: Path) -> None:
+    settings = {"SLSLAB_EMULATOR_URL": composed.url, "SLSLAB_RUNS": str(tmp_path)}
+    command = [sys.executable, "-m", "slslab", "run", "allreduce", *SMALL, *COMPOSE, "--epochs", "50"]
+    with subprocess.Popen(
+        command,
+        env=os.environ | settings,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        # Its functions are invoked when it has uploaded what they are to learn from.
+        assert any(line.startswith("uploading") for line in process.stderr)
+        assert composed.left()
+        process.kill()
+    # The emulator waits with the next recording until all of the last is gone.
+    with composed.emulator.record("next", 0) as recording:
+        assert composed.left() == []
+        recording.listen(lambda _record: None)
+        recording.finish()
+
+
+def test_an_emulator_that_ends_is_told(composed: Composed, tmp_path: Path) -> None:
+    port = free_port()
+    own = {"SLSLAB_LISTEN": f"127.0.0.1:{port}", "SLSLAB_HOME": str(tmp_path / "home")}
+    process = start(composed.variables | own, tmp_path / "log")
+    with RemoteEmulator(f"http://127.0.0.1:{port}").record("run", 0) as recording:
+        recording.listen(lambda _record: None)
+        process.kill()
+        process.wait()
+        with pytest.raises(HostError, match="No emulator answers"):
+            recording.finish()
+    # What it left goes with the next one's start.
+    again = start(composed.variables | own, tmp_path / "log")
+    about = RemoteEmulator(f"http://127.0.0.1:{port}").about()
+    assert [path.name for path in (tmp_path / "home").glob("slslab-*")] == [
+        path.name for path in (tmp_path / "home").glob(f"slslab-{about['emulator']}-*")
+    ]
+    again.terminate()
+    assert again.wait(60) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message", "hint"),
+    [
+        (("spirt", "--workers", "3", *COMPOSE), 3, "needs 3 tensor databases, and the stack has 2: 1 are missing",
+         "docker compose up -d --scale tensors=3"),
+        (("gpu", *COMPOSE), 3, "runs no containers, and so launches no instances", "--stack embedded"),
+        (("allreduce", "--stack", "compose"), 2, "runs functions as process, and the plan wants docker",
+         "--environment process"),
+        (("mlless", "--queue", "rabbitmq", *COMPOSE), 2, "the plan wants rabbitmq", "--queue auto"),
+        (("allreduce", "--memory", "10240", "--workers", "50", *COMPOSE), 3, "50 × 10,240 MB", "smaller --memory"),
+    ],
+)  # fmt: skip
+def test_what_the_stack_cannot_do_is_refused(
+    arguments: tuple[str, ...], code: int, message: str, hint: str, composed: Composed, slslab: Command, tmp_path: Path
+) -> None:
+    ended, _, errors = slslab(composed.url, "run", *arguments)
+    assert ended == code, errors
+    error, told = errors.strip().splitlines()
+    assert error.startswith("Error: ")
+    assert message in error
+    assert told.startswith("Hint: ")
+    assert hint in told
+    assert not (tmp_path / "runs").exists()
+
+
+def test_without_a_stack_there_is_one_sentence_and_a_hint(composed: Composed, slslab: Command) -> None:
+    nobody = f"http://127.0.0.1:{free_port()}"
+    for url, code, message in (
+        (nobody, 3, f"No emulator answers at {nobody}"),
+        (composed.variables["AWS_ENDPOINT_URL_S3"], 3, "is not an emulator of a compose stack"),
+        ("localhost:9001", 2, "is not an address of an emulator"),
+    ):
+        ended, _, errors = slslab(url, "run", "allreduce", *COMPOSE)
+        assert ended == code, errors
+        assert message in errors
+        assert len(errors.strip().splitlines()) == 2
+        assert "\nHint: " in errors
+
+
+@pytest.mark.parametrize(
+    ("changed", "code", "message"),
+    [
+        ({"SLSLAB_TENSORS": ""}, 2, "SLSLAB_TENSORS is not set"),
+        ({"SLSLAB_ENVIRONMENT": ""}, 2, "SLSLAB_WORKER_IMAGE is not set"),
+        ({"SLSLAB_ENVIRONMENT": "jail"}, 2, "SLSLAB_ENVIRONMENT is 'jail'"),
+        ({"SLSLAB_LISTEN": "everywhere"}, 2, "SLSLAB_LISTEN is 'everywhere'"),
+        ({"SLSLAB_QUEUE_URL": "kafka://rabbitmq:5672"}, 2, "SLSLAB_QUEUE_URL is 'kafka://rabbitmq:5672'"),
+        ({"AWS_ENDPOINT_URL_S3": "http://s3:port"}, 2, "AWS_ENDPOINT_URL_S3 is 'http://s3:port'"),
+        ({"SLSLAB_TENSORS_PORTS": "6380-6379"}, 2, "SLSLAB_TENSORS_PORTS is '6380-6379'"),
+        ({"SLSLAB_HOME": "/proc/nowhere"}, 2, "SLSLAB_HOME is '/proc/nowhere'"),
+        ({}, 3, "Another emulator uses the directory"),
+        ({"SLSLAB_HOME": ""}, 3, "cannot be bound"),
+    ],
+)
+def test_the_service_says_what_is_wrong_with_its_variables(
+    changed: dict[str, str], code: int, message: str, composed: Composed
+) -> None:
+    command = [sys.executable, "-m", "slslab.compose"]
+    variables = composed.variables | changed
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == code, done.stderr
+    assert message in done.stderr.splitlines()[0]
+    assert done.stderr.splitlines()[1].startswith("Hint: ")
+
+
+def test_a_services_name_stands_for_all_its_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
+    variables = {
+        **CREDENTIALS,
+        "SLSLAB_LISTEN": "0.0.0.0:9001",
+        "SLSLAB_WORKER_IMAGE": "slslab/worker:local",
+        "AWS_ENDPOINT_URL_S3": "http://s3:9000",
+        "AWS_ENDPOINT_URL_SFN": "http://localstack:4566",
+        "SLSLAB_QUEUE_URL": "amqp://user:password@rabbitmq:5672/%2F",
+        "SLSLAB_TENSORS": "redis://:p%40ss@tensors:6379",
+        "SLSLAB_TENSORS_PORTS": "7000-7001,7005",
+    }
+    network = Network.from_variables(variables)
+    there = ["172.20.0.10", "172.20.0.9"]
+
+    def resolve(host: str, port: int, *_: Any) -> list[Any]:
+        if host != "tensors" or not there:
+            raise socket.gaierror
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in there]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    assert network.advertise == "http://emulator:9001"
+    assert network.environment == "docker"
+    assert network.tensor_urls() == ("redis://:p%40ss@172.20.0.9:6379", "redis://:p%40ss@172.20.0.10:6379")
+    assert network.client_environment()["SLSLAB_TENSOR_URLS"].split() == list(network.tensor_urls())
+    outside = network.outside()
+    assert outside["s3"] == ("http://127.0.0.1:9000",)
+    assert outside["queue"] == ("amqp://user:password@127.0.0.1:5672/%2F",)
+    assert outside["tensors"] == tuple(f"redis://:p%40ss@127.0.0.1:{port}" for port in (7000, 7001, 7005))
+    assert Network.from_variables({**variables, "AWS_ENDPOINT_URL_S3": "http://localstack:4566"}).outside()["s3"] == (
+        "http://127.0.0.1:4566",
+    )
+    there.append("172.20.0.1")
+    assert len(network.tensor_urls()) == 3
+    there.clear()
+    assert network.tensor_urls() == ()
+    assert "SLSLAB_TENSOR_URLS" not in network.client_environment()
+
+
+def test_transitions_told_by_a_history_are_those_that_our_own_front_records() -> None:
+    """With branches, iterations, a retry that is caught, and a state at work when the execution ends."""
+    function = "arn:aws:lambda:us-east-1:000000000000:function:fails"
+    task = {
+        "Type": "Task",
+        "Resource": function,
+        "Retry": [{"ErrorEquals": ["ValueError"], "IntervalSeconds": 1, "MaxAttempts": 1}],
+        "Catch": [{"ErrorEquals": ["States.ALL"], "ResultPath": None, "Next": "Each"}],
+        "Next": "Each",
+    }
+    once = {"StartAt": "One", "States": {"One": {"Type": "Pass", "End": True}}}
+    each = {"StartAt": "Item", "States": {"Item": {"Type": "Pass", "End": True}}}
+    both = {
+        "StartAt": "First",
+        "States": {"First": {"Type": "Pass", "Next": "Other"}, "Other": {"Type": "Pass", "End": True}},
+    }
+    machine = {
+        "StartAt": "Both",
+        "States": {
+            "Both": {"Type": "Parallel", "Branches": [once, both], "ResultPath": None, "Next": "Task"},
+            "Task": task,
+            "Each": {"Type": "Map", "ItemsPath": "$.items", "Iterator": each, "ResultPath": None, "Next": "Last"},
+            "Last": {"Type": "Fail", "Error": "Enough"},
+        },
+    }
+    recorded: list[dict[str, Any]] = []
+    with (
+        Emulator() as emulator,
+        EmbeddedStateMachines(emulator.endpoint, emulator.mark, on_event=recorded.append) as states,
+    ):
+        emulator.add_variables(states.client_environment())
+        lambda_client, client = emulator.client("lambda"), emulator.client("stepfunctions")
+        create_function(lambda_client, "fails", "def handler(event, context):\n    raise ValueError('no')\n")
+        role = "arn:aws:iam::000000000000:role/states"
+        arn = client.create_state_machine(name="machine", definition=json.dumps(machine), roleArn=role)[
+            "stateMachineArn"
+        ]
+        started = client.start_execution(stateMachineArn=arn, name="run", input=json.dumps({"items": [1, 2]}))
+        execution = started["executionArn"]
+        while client.describe_execution(executionArn=execution)["status"] == "RUNNING":
+            time.sleep(0.05)
+        history = client.get_execution_history(executionArn=execution)["events"]
+        lambda_client.close()
+        client.close()
+    offset = time.time_ns() - time.monotonic_ns()
+
+    def clock(stamp: datetime) -> int:
+        return round(stamp.timestamp() * 1e9) - offset
+
+    told = read_transitions(history, clock)
+    assert len(told) == len(recorded) == transitions(history) == 10
+    own = sorted((event["resource"].partition("/")[2], event["failed"]) for event in recorded)
+    assert sorted((one.state, one.failed) for one in told) == own
+    assert [one.function for one in told if one.state == "Task"] == ["fails", "fails"]
+    spans = sorted((event["start_ns"], event["end_ns"]) for event in recorded)
+    for (start_ns, end_ns), one in zip(spans, sorted(told, key=lambda one: one.start_ns), strict=True):
+        assert abs(one.start_ns - start_ns) < 500e6
+        assert one.end_ns >= one.start_ns
+        assert end_ns >= start_ns
+
+
+DOCKER = """#!/bin/sh
+echo "$@" >> {calls}
+case "$*" in *" up "*) echo starting; exit {code};; esac
+"""
+
+
+def engine(directory: Path, name: str, code: int = 0) -> Path:
+    """A directory with a program of this name that notes how it is called, and starts nothing."""
+    directory.mkdir()
+    program = directory / name
+    program.write_text(DOCKER.format(calls=directory / "calls", code=code))
+    program.chmod(0o755)
+    return directory
+
+
+def test_up_status_and_down_of_a_compose_stack(composed: Composed, slslab: Command, tmp_path: Path) -> None:
+    """Compose is called as it is to be; the stack that answers is there already."""
+    programs = engine(tmp_path / "bin", "docker")
+    (tmp_path / "docker-compose.yml").touch()
+    (tmp_path / "compose").mkdir()
+    (tmp_path / "compose" / "offline.yml").touch()
+    path = f"{programs}:/usr/bin:/bin"
+    options = ("--stack", "compose", "--detach", "--offline", "--workers", "2", "--file")
+    file = str(tmp_path / "docker-compose.yml")
+    code, out, errors = slslab(composed.url, "up", *options, file, "--json", PATH=path)
+    assert code == 0, errors
+    assert "starting\n" in errors
+    assert "tensors: tensordb" in errors
+    described = json.loads(out)
+    assert described["endpoints"]["lambda"] == composed.url
+    assert sorted(described["endpoints"]["tensors"]) == sorted(composed.variables["SLSLAB_TENSORS"].split())
+    status = json.loads(slslab(composed.url, "status", "--json")[1])
+    assert status == {"up": True, **described}
+    healthy = {one["part"] for one in status["services"] if one["healthy"]}
+    assert healthy == {"lambda", "s3", "states", "tensors", "queue"}
+    _, table, _ = slslab(composed.url, "status", "--stack", "compose")
+    assert table.count("healthy") == 5
+    assert "SeaweedFS" in table
+    assert slslab(composed.url, "status", "--stack", "embedded")[0] == 1
+    assert slslab(composed.url, "down", PATH=path)[2].endswith("slslab is down.\n")
+    assert slslab(composed.url, "down", PATH=path)[2] == "slslab was not up.\n"
+    files = f"-f {file} -f {tmp_path}/compose/offline.yml"
+    calls = [
+        "compose version",
+        f"compose {files} up -d --scale tensors=2",
+        f"compose {files} down --volumes --remove-orphans",
+    ]
+    assert (programs / "calls").read_text().splitlines() == calls
+    # Compose's own variable says the same, the offline images already among its files or not.
+    named = f"{file}:{tmp_path}/compose/offline.yml"
+    assert slslab(composed.url, "up", *options[:-1], COMPOSE_FILE=named, PATH=path)[0] == 0
+    assert slslab(composed.url, "down", PATH=path)[0] == 0
+    assert (programs / "calls").read_text().splitlines() == [*calls, *calls]
+
+
+def test_up_without_compose_or_with_one_that_fails(composed: Composed, slslab: Command, tmp_path: Path) -> None:
+    (tmp_path / "docker-compose.yml").touch()
+    options = ("up", "--stack", "compose", "--file")
+    file = str(tmp_path / "docker-compose.yml")
+    (tmp_path / "empty").mkdir()
+    code, _, errors = slslab(composed.url, *options, file, PATH=str(tmp_path / "empty"))
+    assert (code, "Neither `docker compose` nor `docker-compose` is installed" in errors) == (3, True)
+    path = f"{engine(tmp_path / 'bin', 'docker-compose', code=14)}:{tmp_path / 'empty'}"
+    code, _, errors = slslab(composed.url, *options, file, PATH=path)
+    assert (code, "ended with exit code 14" in errors) == (3, True)
+    code, _, errors = slslab(composed.url, *options, f"{tmp_path}/none.yml")
+    assert (code, f"There is no file {tmp_path}/none.yml" in errors) == (2, True)
+    for wrong, option in ((("--stack", "compose", "--port", "1"), "--port"), (("--offline",), "--offline")):
+        code, _, errors = slslab(composed.url, "up", *wrong)
+        assert (code, f"{option} does not apply to --stack" in errors) == (2, True)
+
+
+def test_addresses_that_are_none_are_refused() -> None:
+    with pytest.raises(RequestError, match="is not an address of an emulator"):
+        RemoteEmulator("http://127.0.0.1:port")
+
+
+def test_a_server_that_is_something_else_is_in_trouble_and_no_error() -> None:
+    class Other(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b'{"services": {}}')
+
+        def log_message(self, *_: Any) -> None:
+            return
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Other) as server:
+        threading.Thread(target=server.handle_request, daemon=True).start()
+        (found,) = examine({"s3": [f"http://127.0.0.1:{server.server_port}"]}, {})
+    assert not found.healthy

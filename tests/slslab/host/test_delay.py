@@ -1,0 +1,92 @@
+"""The Lambda clock on a busy host: what is billed is what Lambda would have taken."""
+
+import os
+import re
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from slslab.lambda_.emulator import Emulator
+from slslab.trace.records import InvocationRecord
+
+# These tests set how busy the host is, and leave little of it to others.
+pytestmark = [pytest.mark.server, pytest.mark.alone]
+
+BURN = """
+    import time
+
+    def handler(event, context):
+        start = time.process_time()
+        while time.process_time() - start < event["cpu"]:
+            pass
+        time.sleep(event.get("sleep", 0))
+        return context.get_remaining_time_in_millis()
+"""
+
+
+@pytest.fixture
+def busy_host() -> Iterator[None]:
+    """Four busy loops for every core: a control group competes with each of them as if it were one more."""
+    loops = [subprocess.Popen(["sh", "-c", "while :; do :; done"]) for _ in range(4 * (os.cpu_count() or 2))]
+    yield
+    for loop in loops:
+        loop.kill()
+        loop.wait()
+
+
+@pytest.mark.usefixtures("busy_host")
+@pytest.mark.parametrize("memory_mb", [884, 1769])
+def test_billed_duration_is_cpu_time_over_share(
+    memory_mb: int, emulator: Emulator, deploy: Callable[..., str], invoke: Callable[..., Any]
+) -> None:
+    name = deploy(BURN, MemorySize=memory_mb)
+    invoke(name, {"cpu": 0})
+    # The least of three: a hypervisor may take processors away from this whole machine, which no account of it shows.
+    records = []
+    for _ in range(3):
+        assert invoke(name, {"cpu": 1.0}).error is None
+        records.append(emulator.records[-1])
+    assert min(record.duration_ms for record in records) == pytest.approx(1000 * 1769 / memory_mb, rel=0.08)
+    if memory_mb == 1769:
+        assert max(record.host_delay_ms for record in records) > 10, "the host was busy indeed"
+
+
+@pytest.mark.usefixtures("busy_host")
+def test_a_busy_host_causes_no_timeout_that_lambda_would_not(
+    deploy: Callable[..., str], invoke: Callable[..., Any]
+) -> None:
+    """1.6 s of CPU time take more than 2 s of wall time here, and fit into 2 s of Lambda time."""
+    name = deploy(BURN, Timeout=2)
+    invoke(name, {"cpu": 0})
+    answer = invoke(name, {"cpu": 1.6})
+    assert answer.error is None, answer.payload
+    assert invoke(name, {"cpu": 2.3}).payload["errorType"] == "Sandbox.Timedout"
+
+
+@pytest.mark.usefixtures("busy_host")
+def test_sleeping_is_billed_as_it_is(deploy: Callable[..., str], invoke: Callable[..., Any]) -> None:
+    name = deploy(BURN)
+    invoke(name, {"cpu": 0})
+    duration = re.search(r"Duration: (\d+\.\d+) ms", invoke(name, {"cpu": 0, "sleep": 0.5}).log)
+    assert duration is not None
+    assert 500 <= float(duration[1]) < 560
+
+
+def test_an_emulator_held_up_by_its_host_invents_no_time_out(
+    deploy: Callable[..., str],
+    invoke: Callable[..., Any],
+    emulator: Emulator,
+    invocations: Sequence[InvocationRecord],
+) -> None:
+    name = deploy("import time\n\ndef handler(event, context):\n    time.sleep(event)\n", Timeout=1)
+    invoke(name, 0)
+    held = threading.Timer(0.3, emulator._server.loop.call_soon_threadsafe, (time.sleep, 2))
+    held.start()
+    assert invoke(name, 0.5).error is None
+    assert 300 < invocations[-1].duration_ms < 900
+    assert invocations[-1].host_delay_ms > 1000
+    held.join()

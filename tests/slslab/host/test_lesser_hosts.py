@@ -1,0 +1,97 @@
+"""Hosts that give less than this one: no control groups, no privileges, no namespaces at all.
+
+They are made out of this host by unshare(1), so that nothing of slslab is told to pretend: it finds out by trying what
+it can use, and Lambda's limits must hold by the means that are left.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.server
+
+# Control groups disappear behind an empty file system, in a mount namespace of the command's own.
+HIDE = "mount -t tmpfs -o ro none /sys/fs/cgroup"
+# Without this capability the kernel refuses mount, pid and IPC namespaces, unless inside a user namespace …
+DROP = "setpriv --bounding-set=-sys_admin --inh-caps=-sys_admin"
+# … which a limit of none at all forbids, for this user namespace and those below it.
+FORBID = "echo 0 >/proc/sys/user/max_user_namespaces"
+MOUNTS = ("unshare", "--mount", "--propagation", "private", "sh", "-c")
+USERS = ("unshare", "--user", "--map-root-user", *MOUNTS[1:])
+HOSTS = {
+    "no-groups": (*MOUNTS, f'{HIDE} && exec "$@"', "sh"),
+    "no-privileges": (*MOUNTS, f'{HIDE} && exec {DROP} "$@"', "sh"),
+    "no-namespaces": (*USERS, f'{HIDE} && {FORBID} && exec {DROP} "$@"', "sh"),
+}
+ISOLATION = {
+    "no-groups": "mount, pid and IPC namespaces, ",
+    "no-privileges": "mount, pid and IPC namespaces in a user namespace, ",
+    "no-namespaces": "none: environments see the host's files and processes (",
+}
+LIMITS = "tests/slslab/lambda_/test_api.py"
+# One test for each way in which an invocation can end, and one for each thing that is measured of it.
+TESTS = (
+    f"{LIMITS}::test_invocation_returns_payload_and_log_and_reuses_the_environment",
+    f"{LIMITS}::test_handler_exception",
+    f"{LIMITS}::test_import_error_is_an_init_error",
+    f"{LIMITS}::test_exit",
+    f"{LIMITS}::test_timeout",
+    f"{LIMITS}::test_out_of_memory",
+    f"{LIMITS}::test_max_memory_used_is_what_the_handler_touched",
+)
+Command = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(params=HOSTS)
+def host(request: pytest.FixtureRequest) -> str:
+    """The name of a lesser host; skips where it cannot be made."""
+    name: str = request.param
+    if not all(shutil.which(program) for program in ("unshare", "setpriv")):
+        pytest.skip("util-linux, which makes lesser hosts, is not installed")
+    tried = subprocess.run([*HOSTS[name], "true"], capture_output=True, text=True, check=False)
+    if tried.returncode != 0:
+        pytest.skip(f"this host cannot be made here: {tried.stderr.strip()}")
+    return name
+
+
+@pytest.fixture
+def on(host: str) -> Command:
+    """Run Python on that host, in the checkout."""
+
+    def call(*arguments: str) -> "subprocess.CompletedProcess[str]":
+        command = [*HOSTS[host], sys.executable, *arguments]
+        return subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=300, cwd=Path(__file__).parents[3]
+        )
+
+    return call
+
+
+def test_doctor_tells_what_is_missing_and_what_follows(host: str, on: Command) -> None:
+    done = on("-m", "slslab", "doctor", "--json")
+    assert done.returncode == 0, "nothing of it is needed for a run"
+    found: dict[str, dict[str, Any]] = {finding["subject"]: finding for finding in json.loads(done.stdout)}
+    for subject in ("memory limit", "CPU share (memory/1769)", "1,024 processes", "freezing between invocations"):
+        assert (found[subject]["state"], bool(found[subject]["hint"])) == ("missing", True), subject
+    assert "a resident-set watchdog looks every 10 ms instead" in found["memory limit"]["hint"]
+    assert found["a group can be made and removed"]["state"] == "missing"
+    isolation = found["isolation"]
+    assert isolation["found"].startswith(ISOLATION[host])
+    assert isolation["state"] == {"no-groups": "ok", "no-privileges": "partly", "no-namespaces": "missing"}[host]
+    assert "not a security boundary" in isolation["hint"]
+    assert found["Lambda clock"]["state"] == "ok"
+
+
+def test_lambdas_limits_hold_by_the_means_that_are_left(on: Command, tmp_path: Path) -> None:
+    options = ("-q", "-p", "no:cacheprovider", f"--basetemp={tmp_path / 'pytest'}", f"--rootdir={os.getcwd()}")
+    done = on("-m", "pytest", *options, *TESTS)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " passed" in done.stdout
+    assert "skipped" not in done.stdout

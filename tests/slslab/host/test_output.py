@@ -1,0 +1,94 @@
+"""Logs and traces as processes write them; invalid trace records have a test in test_runtime_api.py."""
+
+import asyncio
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slslab.host import output
+from slslab.host.output import FunctionLog, Stream, TraceFrames
+from slslab_workers.trace.event import REQUIRED
+
+
+def test_a_stream_passes_on_what_arrives_and_then_its_end() -> None:
+    async def write() -> tuple[list[bytes], list[str]]:
+        chunks: list[bytes] = []
+        ends: list[str] = []
+        stream = Stream(chunks.append, lambda: ends.append("end"))
+        writing = stream.open()
+        os.write(writing, b"one")
+        stream.drain()
+        stream.drain()
+        assert (chunks, ends) == ([b"one"], [])
+        os.write(writing, b"two")
+        os.close(writing)
+        await asyncio.sleep(0.05)
+        stream.close()
+        stream.close()
+        return chunks, ends
+
+    chunks, ends = asyncio.run(write())
+    assert b"".join(chunks) == b"onetwo"
+    assert ends[:1] == ["end"]
+
+
+def test_a_named_pipe_outlives_its_writers(tmp_path: Path) -> None:
+    async def write() -> list[bytes]:
+        chunks: list[bytes] = []
+        os.mkfifo(tmp_path / "log")
+        stream = Stream(chunks.append, lambda: pytest.fail("it ended"))
+        stream.open_named(tmp_path / "log")
+        for text in (b"one", b"two"):
+            (tmp_path / "log").write_bytes(text)
+            stream.drain()
+        stream.close()
+        return chunks
+
+    assert asyncio.run(write()) == [b"one", b"two"]
+
+
+def test_the_tail_is_the_end_of_the_latest_invocation(tmp_path: Path) -> None:
+    log = FunctionLog(tmp_path / "logs" / "f.log", 10)
+    log.write(b"before")
+    log.begin("id", "1")
+    assert log.tail() == b"ersion: 1\n"
+    for chunk in (b"abc", b"d" * 8, b"e"):
+        log.write(chunk)
+    assert log.tail() == b"c" + b"d" * 8 + b"e"
+    log.close()
+    assert (tmp_path / "logs" / "f.log").read_bytes().startswith(b"beforeSTART RequestId: id Version: 1\nabc")
+
+
+def test_a_log_has_a_maximum_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output, "LOG_BYTES", 4)
+    log = FunctionLog(tmp_path / "f.log", 10)
+    for _ in range(3):
+        log.write(b"abc")
+    log.close()
+    assert (tmp_path / "f.log").read_bytes() == b"abcabc\n(slslab keeps no more of this log)\n"
+
+
+def frame(event: dict[str, Any]) -> bytes:
+    body = json.dumps(event).encode()
+    return len(body).to_bytes(4, "big") + body
+
+
+def test_frames_are_events_wherever_they_are_cut() -> None:
+    events: list[dict[str, Any]] = []
+    frames = TraceFrames("f-0001", events.append)
+    sent = [{**dict.fromkeys(REQUIRED, 0), "start_ns": n, "end_ns": n + 1} for n in range(3)]
+    for byte in b"".join(map(frame, sent)):
+        frames.feed(bytes([byte]))
+    assert events == sent
+
+
+def test_a_frame_that_is_too_large_ends_the_trace(caplog: pytest.LogCaptureFixture) -> None:
+    events: list[dict[str, Any]] = []
+    frames = TraceFrames("f-0001", events.append)
+    frames.feed((output.FRAME_BYTES + 1).to_bytes(4, "big"))
+    frames.feed(frame({**dict.fromkeys(REQUIRED, 0)}))
+    assert events == []
+    assert "its trace ends here" in caplog.text

@@ -1,0 +1,82 @@
+"""Server processes: how they are waited for, tried again and stopped."""
+
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import psutil
+import pytest
+
+from slslab.errors import HostError
+from slslab.host.server_process import ATTEMPTS, ServerProcess, free_ports
+
+
+class Server(ServerProcess):
+    """A Python program as a server, ready when the file that it writes exists."""
+
+    title = "The server"
+    hint = "look at it."
+    port_taken = "port taken"
+    starts = 0
+
+    def __init__(self, program: str, directory: Path, limit_s: float = 20.0) -> None:
+        super().__init__({"MARK": "here"})
+        self._program = program
+        self._directory = directory
+        self._limit_s = limit_s
+
+    def _start(self, undo: ExitStack) -> bool:
+        self.starts += 1
+        undo.callback(lambda: (self._directory / "undone").write_text(str(self.pid)))
+        self._launch([sys.executable, "-c", self._program], {}, self._directory)
+        return self._wait((self._directory / "ready").exists, self._limit_s)
+
+
+READY = "import os, pathlib, time; pathlib.Path('ready').write_text(os.environ['MARK']); time.sleep(600)"
+
+
+def test_a_server_runs_until_its_context_ends(tmp_path: Path) -> None:
+    with Server(READY, tmp_path) as server:
+        process = psutil.Process(server.pid)
+        assert (tmp_path / "ready").read_text() == "here"
+    # What the start registered was undone while the server still ran.
+    assert (tmp_path / "undone").read_text() == str(process.pid)
+    assert not process.is_running()
+    with pytest.raises(AssertionError):
+        _ = server.pid
+
+
+@pytest.mark.parametrize(("words", "starts"), [("disk full", 1), ("port taken", ATTEMPTS)])
+def test_one_that_exits_is_an_error_at_once_and_tried_again_only_for_a_port(
+    tmp_path: Path, words: str, starts: int
+) -> None:
+    server = Server(f"print('x' * 1000, {words!r}); raise SystemExit(1)", tmp_path)
+    begun = time.monotonic()
+    with pytest.raises(HostError, match=rf"^The server did not start: x+ {words}\.$") as raised:
+        server.__enter__()
+    assert time.monotonic() - begun < 20
+    assert len(raised.value.message) < 600
+    assert server.starts == starts
+
+
+def test_one_that_is_not_ready_in_time_is_stopped(tmp_path: Path) -> None:
+    with pytest.raises(HostError, match="did not start: it printed nothing"):
+        Server("import time; time.sleep(600)", tmp_path, limit_s=0.1).__enter__()
+    assert not psutil.pid_exists(int((tmp_path / "undone").read_text()))
+
+
+def test_an_interrupted_start_leaves_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Server(READY, tmp_path)
+
+    def interrupt(*_: object) -> bool:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(server, "_wait", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        server.__enter__()
+    assert not psutil.pid_exists(int((tmp_path / "undone").read_text()))
+
+
+def test_free_ports_differ() -> None:
+    assert len(set(free_ports(8))) == 8

@@ -1,0 +1,134 @@
+"""Concurrency of the account and of functions, the scaling rate, and the host's memory, without an emulator."""
+
+import asyncio
+from contextlib import ExitStack
+from types import SimpleNamespace
+
+import pytest
+from tests.slslab.lambda_.registry import make_functions
+
+from slslab.aws.errors import ServiceError
+from slslab.aws.limits import lambda_limits
+from slslab.lambda_ import concurrency
+from slslab.lambda_.concurrency import Admission, Concurrency
+
+RESERVED = "ReservedFunctionConcurrentInvocationLimitExceeded"
+ACCOUNT = "ConcurrentInvocationLimitExceeded"
+LIMITS = lambda_limits().changed(account_concurrency=4, unreserved_concurrency=1)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """A clock of the module under test that stands at `now` seconds."""
+    fake = SimpleNamespace(now=100.0)
+    monkeypatch.setattr(concurrency, "time", SimpleNamespace(monotonic=lambda: fake.now))
+    return fake
+
+
+def throttle_reason(error: pytest.ExceptionInfo[ServiceError]) -> str:
+    assert (error.value.status, error.value.error_type) == (429, "TooManyRequestsException")
+    assert error.value.headers["Retry-After"] == "1"
+    return str(error.value.fields["Reason"])
+
+
+def test_functions_share_what_the_account_has() -> None:
+    leases = Concurrency(make_functions("one", "two", limits=LIMITS), LIMITS)
+    with ExitStack() as stack:
+        for name in ("one", "two", "one", "two"):
+            stack.enter_context(leases.lease(name))
+        with pytest.raises(ServiceError) as error, leases.lease("one"):
+            pytest.fail("it has a lease")
+        assert throttle_reason(error) == ACCOUNT
+    with leases.lease("one"):
+        pass  # what has ended is free again
+
+
+def test_a_reservation_is_a_limit_of_its_function_and_not_for_others() -> None:
+    functions = make_functions("one", "two", limits=LIMITS)
+    functions.reserve("one", {"ReservedConcurrentExecutions": 2})
+    leases = Concurrency(functions, LIMITS)
+    with ExitStack() as stack:
+        for name in ("two", "two"):
+            stack.enter_context(leases.lease(name))
+        with pytest.raises(ServiceError) as error, leases.lease("two"):
+            pytest.fail("it has what is reserved for another")
+        assert throttle_reason(error) == ACCOUNT
+        for name in ("one", "one"):
+            stack.enter_context(leases.lease(name))
+        with pytest.raises(ServiceError) as error, leases.lease("one"):
+            pytest.fail("it has more than is reserved for it")
+        assert throttle_reason(error) == RESERVED
+
+
+def test_a_reservation_of_none_admits_none() -> None:
+    functions = make_functions("one", limits=LIMITS)
+    functions.reserve("one", {"ReservedConcurrentExecutions": 0})
+    with pytest.raises(ServiceError) as error, Concurrency(functions, LIMITS).lease("one"):
+        pytest.fail("it has a lease")
+    assert throttle_reason(error) == RESERVED
+
+
+def test_a_lease_ends_with_its_block_also_after_an_error_and_a_deletion() -> None:
+    functions = make_functions("one", "two", limits=LIMITS)
+    leases = Concurrency(functions, LIMITS)
+    for _ in range(5):
+        with pytest.raises(RuntimeError), leases.lease("one"):
+            raise RuntimeError
+    with ExitStack() as stack:
+        for _ in range(3):
+            stack.enter_context(leases.lease("one"))
+        functions.delete("one", None)
+        with leases.lease("two"), pytest.raises(ServiceError), leases.lease("two"):
+            pytest.fail("executions of a deleted function do not count")
+
+
+def test_environments_start_at_once_up_to_the_limit_and_then_at_the_rate(clock: SimpleNamespace) -> None:
+    limits = lambda_limits().changed(scaling_environments=10, scaling_period_s=5)
+    leases = Concurrency(make_functions("one", "two"), limits)
+    for _ in range(10):
+        leases.take_start("one")
+    with pytest.raises(ServiceError) as error:
+        leases.take_start("one")
+    assert throttle_reason(error) == ACCOUNT
+    leases.take_start("two")  # each function has a rate of its own
+    clock.now += 1.0  # two more
+    leases.take_start("one")
+    leases.take_start("one")
+    with pytest.raises(ServiceError):
+        leases.take_start("one")
+    clock.now += 3600.0  # no more than the limit is saved up
+    for _ in range(10):
+        leases.take_start("one")
+    with pytest.raises(ServiceError):
+        leases.take_start("one")
+
+
+def test_memory_is_reserved_while_it_fits() -> None:
+    admission = Admission(1000)
+    assert [admission.take(400), admission.take(600), admission.take(1)] == [True, True, False]
+    admission.give_back(400)
+    assert (admission.used_mb, admission.take(401), admission.take(400)) == (600, False, True)
+
+
+def test_memory_that_can_never_fit_is_an_error_with_a_hint() -> None:
+    with pytest.raises(ServiceError, match=r"1000 MB in all, and the function needs 1001 MB.*Hint: lower") as error:
+        Admission(1000).take(1001)
+    assert (error.value.status, error.value.error_type) == (500, "ServiceException")
+
+
+def test_all_that_wait_for_memory_wake_up_when_some_is_released() -> None:
+    async def wait_for_memory() -> tuple[list[bool], list[bool]]:
+        admission = Admission(1000)
+        admission.take(1000)
+        waiting = [asyncio.ensure_future(admission.changed()) for _ in range(2)]
+        await asyncio.sleep(0)
+        before = [task.done() for task in waiting]
+        admission.give_back(100)
+        await asyncio.wait(waiting, timeout=5)
+        later = asyncio.ensure_future(admission.changed())
+        await asyncio.sleep(0)
+        after = [task.done() for task in (*waiting, later)]
+        later.cancel()
+        return before, after
+
+    assert asyncio.run(wait_for_memory()) == ([False, False], [True, True, False])

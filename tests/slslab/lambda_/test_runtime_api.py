@@ -1,0 +1,188 @@
+"""The edges of the protocols: what no client of AWS's own would send, and a function may still do."""
+
+import http.client
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from slslab.lambda_.emulator import Emulator
+
+Deploy = Callable[..., str]
+Invoke = Callable[..., Any]
+
+CLIENT = """
+    import http.client, os
+
+    RUNTIME = "/2018-06-01/runtime"
+
+    def handler(event, context):
+        answers = []
+        for method, path, body, headers in event:
+            connection = http.client.HTTPConnection(os.environ["AWS_LAMBDA_RUNTIME_API"], timeout=20)
+            try:
+                connection.request(method, path.replace("ID", context.aws_request_id), body, headers)
+                answer = connection.getresponse()
+                answers.append([answer.status, answer.read().decode()])
+            except OSError as error:
+                answers.append([0, type(error).__name__])
+            finally:
+                connection.close()
+        return answers
+"""
+
+
+def call(emulator: Emulator, method: str, path: str, body: str = "", **headers: str) -> tuple[int, str, str]:
+    """Status, type and message of an answer to a request of one's own making."""
+    connection = http.client.HTTPConnection(urlsplit(emulator.endpoint).netloc, timeout=20)
+    try:
+        connection.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
+        answer = connection.getresponse()
+        document = json.loads(answer.read() or b"{}")
+        return answer.status, answer.headers.get("x-amzn-ErrorType", ""), str(document.get("Message", document))
+    finally:
+        connection.close()
+
+
+def test_a_function_that_talks_to_its_runtime_api_gets_the_answers_of_lambdas(deploy: Deploy, invoke: Invoke) -> None:
+    """Wrong paths, wrong ids, a body announced by `Expect`, and none of it disturbs the invocation itself."""
+    base = "/2018-06-01/runtime"
+    requests = [
+        ("GET", "/2020-01-01/extension/register", "", {}),
+        ("POST", f"{base}/invocation/ID/forward", "{}", {}),
+        ("POST", f"{base}/invocation/00000000-0000-0000-0000-000000000000/response", "{}", {}),
+        ("DELETE", f"{base}/invocation/next", "", {}),
+        ("POST", f"{base}/nothing", "x" * 300_000, {"Expect": "100-continue"}),
+    ]
+    answers = invoke(deploy(CLIENT), requests).payload
+    assert [status for status, _ in answers] == [404, 404, 400, 404, 404]
+    assert json.loads(answers[2][1]) == {"errorType": "InvalidRequest", "errorMessage": "InvalidRequestID"}
+
+
+def test_a_request_beyond_all_limits_ends_its_connection_and_nothing_else(deploy: Deploy, invoke: Invoke) -> None:
+    source = CLIENT.replace("path.replace", "(body := body * 2**20) and path.replace")
+    answer = invoke(deploy(source), [("POST", "/2018-06-01/runtime/invocation/ID/response", "x" * 65, {})])
+    [(status, why)] = answer.payload
+    assert status == 0
+    assert why in ("ConnectionResetError", "BrokenPipeError", "RemoteDisconnected")
+
+
+def test_what_is_no_http_is_hung_up_on(deploy: Deploy, invoke: Invoke) -> None:
+    name = deploy(
+        """
+        import os, socket
+
+        def handler(event, context):
+            host, port = os.environ["AWS_LAMBDA_RUNTIME_API"].split(":")
+            answers = []
+            for said in (b"Good morning.\\r\\n\\r\\n", b"GET / HTTP/1.1\\r\\n"):
+                with socket.create_connection((host, int(port)), timeout=20) as connection:
+                    connection.sendall(said)
+                    connection.shutdown(socket.SHUT_WR)
+                    answers.append(connection.recv(100).decode())
+            return answers
+        """
+    )
+    assert invoke(name).payload == ["", ""]
+
+
+@pytest.mark.parametrize(
+    ("body", "error_type"),
+    [('{"errorType": "Mine"}', "Mine"), ('"text"', "Theirs"), ("[1]", "Theirs"), ("{}", "Theirs")],
+)
+def test_an_error_is_named_by_its_body_or_else_by_its_header(
+    body: str, error_type: str, deploy: Deploy, invoke: Invoke, emulator: Emulator
+) -> None:
+    """A runtime of one's own may say as little as it likes."""
+    name = deploy(CLIENT)
+    headers = {"Lambda-Runtime-Function-Error-Type": "Theirs"}
+    answer = invoke(name, [("POST", "/2018-06-01/runtime/invocation/ID/error", body, headers)])
+    assert answer.error == "Unhandled"
+    assert emulator.records[-1].error_type == error_type
+    assert f"Error Type: {error_type}" in answer.log
+
+
+def test_what_a_function_writes_to_its_trace_is_checked(
+    deploy: Deploy, invoke: Invoke, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Frames that are no events are told in the emulator's log; half a frame waits for the other half."""
+    name = deploy(
+        """
+        import os, time
+
+        def handler(event, context):
+            descriptor = int(os.environ["SLSLAB_TRACE_FD"])
+            for frame in event:
+                data = len(frame).to_bytes(4, "big") + frame.encode()
+                os.write(descriptor, data[:6])
+                time.sleep(0.05)
+                os.write(descriptor, data[6:])
+            os.write(descriptor, b"\\0")
+            os.close(descriptor)
+            return len(event)
+        """
+    )
+    frames = ["no JSON", "[1, 2]", '{"op": "compute"}']
+    with caplog.at_level(logging.ERROR, "slslab.host.output"):
+        assert invoke(name, frames).payload == 3
+    told = [record.getMessage() for record in caplog.records]
+    assert [message.partition("an invalid trace record: ")[2] for message in told] == [
+        repr(frame.encode()) for frame in frames
+    ]
+
+
+@pytest.mark.parametrize("body", ["{", "[]", '"text"'])
+def test_a_body_that_is_no_json_object_is_refused(body: str, emulator: Emulator) -> None:
+    status, error_type, message = call(emulator, "POST", "/2015-03-31/functions", body)
+    assert (status, error_type) == (400, "SerializationException")
+    assert message.startswith("The request body ")
+
+
+@pytest.mark.parametrize(
+    ("query", "says"),
+    [
+        ("MaxItems=0", "Member must have value greater than or equal to 1"),
+        ("MaxItems=many", "Member must have value greater than or equal to 1"),
+        ("Marker=somewhere", "Invalid marker: somewhere"),
+    ],
+)
+def test_pages_that_cannot_be_are_refused(query: str, says: str, emulator: Emulator) -> None:
+    status, _, message = call(emulator, "GET", f"/2015-03-31/functions?{query}")
+    assert status == 400
+    assert says in message
+
+
+def test_a_client_context_that_is_not_base64_is_refused(emulator: Emulator, deploy: Deploy) -> None:
+    name = deploy("def handler(event, context):\n    return 1\n")
+    path = f"/2015-03-31/functions/{name}/invocations"
+    status, error_type, message = call(emulator, "POST", path, "{}", X_Amz_Client_Context="not base64!")
+    assert (status, error_type) == (400, "InvalidRequestContentException")
+    assert message == "Client context must be a valid Base64-encoded JSON object."
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ({"ImageUri": "image"}, "Please do not provide ImageUri when creating a function with packageType Zip."),
+        ({}, "Code needs ZipFile, S3Bucket and S3Key"),
+        ({"ZipFile": "not base64!"}, "Could not unzip uploaded file"),
+        ({"S3Bucket": "hot-reload", "S3Key": "relative/path"}, "is not an absolute path of an existing directory"),
+        ({"S3Bucket": "hot-reload", "S3Key": "large"}, "Unzipped size must be smaller than 262144000 bytes"),
+    ],
+)
+def test_code_that_cannot_be_is_refused(code: dict[str, str], says: str, emulator: Emulator, tmp_path: Path) -> None:
+    if code.get("S3Key") == "large":
+        code = code | {"S3Key": str(tmp_path)}
+        with (tmp_path / "app.py").open("wb") as file:
+            file.truncate(262_144_001)
+    request = {
+        "FunctionName": "f", "Runtime": "python3.11", "Handler": "app.handler", "Code": code,
+        "Role": "arn:aws:iam::000000000000:role/r",
+    }  # fmt: skip
+    status, error_type, message = call(emulator, "POST", "/2015-03-31/functions", json.dumps(request))
+    assert (status, error_type) == (400, "InvalidParameterValueException")
+    assert says in message

@@ -1,0 +1,104 @@
+"""The CPU share in periods, and how many environments there may be, against hand calculation."""
+
+import pytest
+from tests.slslab.replay.platform import platform
+from tests.slslab.replay.small_programs import MS
+
+from slslab.replay.kernel.environment import Environment, Lease, Pool
+from slslab.replay.kernel.program import Track
+from slslab_workers.plan import VCPU_MB
+
+
+def environment(share: float, parallel: float = 1.0) -> Environment:
+    profile = platform()
+    figure = profile.compute.parallel.model_copy(update={"value": parallel})
+    compute = profile.compute.model_copy(update={"parallel": figure})
+    return Environment(share, round(share * VCPU_MB), profile.model_copy(update={"compute": compute}), (1.0, 1.0))
+
+
+@pytest.mark.parametrize(
+    ("share", "begin_ms", "cpu_ms", "end_ms"),
+    [
+        (1.0, 30, 100, 130),
+        (0.25, 0, 25, 25),
+        # 25 ms in each of two periods, and 10 ms of the third.
+        (0.25, 0, 60, 210),
+        # What is left of a period counts, not what is left of its share.
+        (0.25, 90, 20, 110),
+        (0.25, 50, 30, 105),
+        (0.25, 0, 1_000, 3_925),
+        (0.5, 1_000, 500, 1_950),
+    ],
+)
+def test_a_share_of_one_processor(share: float, begin_ms: int, cpu_ms: int, end_ms: int) -> None:
+    assert environment(share).compute(begin_ms * MS, cpu_ms * MS, False) == end_ms * MS
+
+
+def test_a_period_s_share_is_used_up_by_whoever_comes_first() -> None:
+    one = environment(0.25)
+    assert one.compute(0, 20 * MS, False) == 20 * MS
+    assert one.compute(40 * MS, 10 * MS, False) == 105 * MS
+    assert one.compute(300 * MS, 10 * MS, False) == 310 * MS
+
+
+@pytest.mark.parametrize(
+    ("share", "parallel", "cpu_ms", "end_ms"),
+    [
+        (2.0, 1.0, 100, 50),
+        # Half of it runs on one thread.
+        (2.0, 0.5, 100, 75),
+        # 150 ms in 75 ms of each period, and the last 100 ms in 50 ms.
+        (1.5, 1.0, 400, 250),
+    ],
+)
+def test_several_threads_share_what_runs_in_parallel(share: float, parallel: float, cpu_ms: int, end_ms: int) -> None:
+    assert environment(share, parallel).compute(0, cpu_ms * MS, True) == end_ms * MS
+    if share == 2.0:
+        assert environment(share, parallel).compute(0, cpu_ms * MS, False) == cpu_ms * MS
+
+
+def test_speed_divides_cpu_seconds() -> None:
+    fast = Environment(1.0, VCPU_MB, platform(), (2.0, 4.0))
+    assert fast.compute(0, 100 * MS, False) == 50 * MS
+    assert fast.compute(0, 100 * MS, True) == 25 * MS
+
+
+def test_environments_are_taken_warm_cold_or_not_at_all() -> None:
+    pool = Pool(platform(concurrency=1, warm_ms=3))
+    track = Track("train", "invocation", 0, (), VCPU_MB, init_cpu_ns=50 * MS)
+    first = pool.take(track, 0)
+    assert isinstance(first, Lease)
+    assert (first.began, first.init_ns, first.cold) == (153 * MS, 50 * MS, True)
+    assert pool.take(track, 200 * MS) is None
+    pool.give_back("train", 300 * MS, first.environment)
+    pool.release()
+    second = pool.take(track, 300 * MS)
+    assert isinstance(second, Lease)
+    assert (second.environment, second.began, second.cold) == (first.environment, 303 * MS, False)
+
+
+def test_what_is_given_back_later_is_still_busy() -> None:
+    pool = Pool(platform())
+    track = Track("train", "invocation", 0, (), VCPU_MB)
+    first = pool.take(track, 0)
+    assert isinstance(first, Lease)
+    pool.give_back("train", 500 * MS, first.environment)
+    second = pool.take(track, 499 * MS)
+    assert isinstance(second, Lease)
+    assert second.cold
+
+
+def test_new_environments_start_in_a_burst_and_then_at_a_rate() -> None:
+    profile = platform()
+    figures = {name: profile.functions.burst.model_copy(update={"value": value}) for name, value in
+               {"burst": 2.0, "ramp_per_s": 100.0}.items()}  # fmt: skip
+    pool = Pool(profile.model_copy(update={"functions": profile.functions.model_copy(update=figures)}))
+    track = Track("train", "invocation", 0, (), VCPU_MB)
+    leases = [pool.take(track, 0) for _ in range(3)]
+    assert [isinstance(lease, Lease) for lease in leases] == [True, True, False]
+    assert leases[2] == 10 * MS
+    assert isinstance(pool.take(track, 10 * MS), Lease)
+    # Another function scales by itself.
+    assert isinstance(pool.take(Track("other", "invocation", 0, (), VCPU_MB), 10 * MS), Lease)
+    # Its burst comes back with time.
+    assert all(isinstance(pool.take(track, 1_000 * MS), Lease) for _ in range(2))

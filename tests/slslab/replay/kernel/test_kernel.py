@@ -1,0 +1,209 @@
+"""The kernel against timelines calculated by hand, and what holds for any program."""
+
+import hashlib
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.slslab.replay.platform import figure, operation, platform
+from tests.slslab.replay.small_programs import MS, handing_over, programs
+
+from slslab.replay.kernel.kernel import ReplayError, play
+from slslab.replay.kernel.program import Gathering, Program, Step, Track
+from slslab.replay.kernel.timeline import Timeline
+from slslab.replay.profiles.profile import Channel, Server
+
+# A cold start of the round platform: 100 ms before init, which takes none in these programs.
+COLD = 100
+MEMORY_MB = 1769
+
+
+def worker(rank: int, *steps: Step | Gathering, awaits: tuple[int, ...] = (), opens: tuple[int, ...] = ()) -> Track:
+    return Track("train", "invocation", rank, steps, MEMORY_MB, awaits=awaits, opens=opens)
+
+
+def program(tracks: Sequence[Track], *gates: int) -> Program:
+    return Program("any", len(tracks), tuple(tracks), gates)
+
+
+def compute(ms: int) -> Step:
+    return Step("compute", "compute", ms * MS)
+
+
+def put(gate: int, size: int = 0, requests: int = 1) -> Step:
+    return Step("object.put", "synchronise", requests=requests, bytes=size, opens=(gate,))
+
+
+def spans(timeline: Timeline, rank: int) -> list[tuple[str, float, float, float]]:
+    """Operation, begin, start and end (ms) of a worker's steps."""
+    return [
+        (timeline.steps[i].op, timeline.begin[i] / MS, timeline.start[i] / MS, timeline.end[i] / MS)
+        for i in range(len(timeline.steps))
+        if timeline.program.tracks[timeline.track[i]].worker == rank
+    ]
+
+
+def test_a_get_is_polled_until_the_put_has_taken_effect() -> None:
+    timeline = play(handing_over(), platform())
+    # 100 ms and an init of 50 ms, then 100 ms of computing; 1 MB takes 10 ms beside the latency of 10 ms.
+    assert spans(timeline, 0) == [("compute", 150, 150, 250), ("object.put", 250, 250, 270)]
+    # The put takes effect at 265 ms. Polls of 5 ms begin at 180, 195, 215, 242.5 and 281.25 ms.
+    assert spans(timeline, 1) == [("compute", 150, 150, 180), ("object.get", 180, 281.25, 296.25)]
+    assert list(timeline.polls) == [0, 0, 0, 4]
+    assert timeline.after[3] == 1
+    assert timeline.end_ns == 296_250_000
+
+
+def test_polls_cost_the_client_cpu_time() -> None:
+    costly = handing_over()
+    costly = Program(
+        "any", 2, costly.tracks, costly.gates, costly.polls, {"get": 10 * MS}
+    )  # fmt: skip
+    # Polls of 15 ms begin at 180, 205, 235 ms; the one at 272.5 ms finds it.
+    assert spans(play(costly, platform()), 1)[1] == ("object.get", 180, 272.5, 287.5)
+
+
+def test_what_is_gathered_comes_in_any_order() -> None:
+    def get(gate: int) -> tuple[Step, ...]:
+        return (
+            Step("object.get", "synchronise", requests=1, awaits=(gate,), polling="list"),
+            Step("object.delete", "synchronise", requests=1),
+        )
+
+    late, early = worker(1, compute(200), put(0)), worker(2, compute(50), put(1))
+    timeline = play(program([worker(0, Gathering((get(0), get(1)))), late, early], 1, 1), platform())
+    # The puts take effect at 305 and 155 ms. Lists of 20 ms, seen half-way, begin at 100, 130 (after 10 ms) and 165 ms.
+    first, deleted, second, _ = spans(timeline, 0)
+    assert first == ("object.get", 100, 185, 190)
+    assert deleted[0] == "object.delete"
+    # Pauses go on growing: then at 195, 237.5 (after 22.5 ms), 291.25 ms, where half-way is too early, and 361.875 ms.
+    assert second == ("object.get", 195, 381.875, 386.875)
+    got = [timeline.steps[i].awaits for i in range(len(timeline.steps)) if timeline.steps[i].op == "object.get"]
+    assert got == [(1,), (0,)]
+
+
+def test_messages_are_taken_as_they_come_without_polls() -> None:
+    def deliver(gate: int) -> tuple[Step, ...]:
+        return (Step("queue.deliver", "synchronise", awaits=(gate,)),)
+
+    def publish(rank: int, ms: int) -> Track:
+        return worker(rank, compute(ms), Step("queue.publish", "synchronise", requests=1, opens=(rank - 1,)))
+
+    tracks = [worker(0, Gathering((deliver(0), deliver(1)))), publish(1, 90), publish(2, 30)]
+    timeline = play(program(tracks, 1, 1), platform())
+    # Published in 1 ms, there after half of it.
+    assert spans(timeline, 0) == [("queue.deliver", 100, 130.5, 131.5), ("queue.deliver", 131.5, 190.5, 191.5)]
+
+
+def test_of_many_requests_only_the_last_waits_for_all() -> None:
+    many = Step("object.get", "synchronise", requests=4, bytes=4_000_000, awaits=(0,))
+    tracks = [worker(0, many), worker(1, compute(20), put(0)), worker(2, compute(40), put(0))]
+    # 15 ms each: all four are done at 160 ms if the last one (there at 145 ms) needs no waiting.
+    assert spans(play(program(tracks, 2), platform()), 0) == [("object.get", 100, 145, 160)]
+    tracks[2] = worker(2, compute(200), put(0))
+    assert spans(play(program(tracks, 2), platform()), 0) == [("object.get", 100, 305, 320)]
+
+
+def test_a_shared_server_serves_in_the_order_of_arrival() -> None:
+    profile = platform()
+    server = Server(servers=figure(1), service_ms=figure(6), bandwidth_mb_s=figure(1_000))  # type: ignore[arg-type]
+    shared = Channel(description="one", operations={"set": operation(10)}, server=server)  # type: ignore[dict-item]
+    profile = profile.model_copy(update={"channels": {**profile.channels, "tensor": shared}})
+    setting = Step("tensor.set", "synchronise", requests=1, bytes=4_000_000, at=0)
+    timeline = play(program([worker(0, setting), worker(1, compute(3), setting), worker(2, setting)]), profile)
+    # Each occupies the server for 6 + 4 ms: from 100, 120 (behind worker 2) and 110 ms.
+    assert [spans(timeline, rank)[-1][3] for rank in range(3)] == [110, 130, 120]
+    own = shared.model_copy(update={"per_worker": True})
+    profile = profile.model_copy(update={"channels": {**profile.channels, "tensor": own}})
+    timeline = play(program([worker(rank, Step("tensor.set", "synchronise", requests=1)) for rank in (0, 1)]), profile)
+    assert [spans(timeline, rank)[-1][3] for rank in (0, 1)] == [110, 110]
+
+
+def test_invocations_wait_for_concurrency_and_take_warm_environments() -> None:
+    timeline = play(program([worker(0, compute(50)), worker(1, compute(70))]), platform(concurrency=1, warm_ms=2))
+    assert [(call.began / MS, call.ended / MS, call.cold) for call in timeline.calls] == [
+        (102, 152, True),
+        (154, 224, False),
+    ]
+
+
+def test_tracks_begin_when_what_they_wait_for_has_ended() -> None:
+    timeline = play(program([worker(0, compute(50), opens=(0,)), worker(1, compute(10), awaits=(0,))], 1), platform())
+    assert (timeline.calls[1].accepted / MS, timeline.calls[1].began / MS) == (150, 150)
+    assert not timeline.calls[1].cold
+
+
+def test_a_state_machine_s_transitions_begin_its_invocations() -> None:
+    steps = (
+        Step("transition", "other", requests=1),
+        Step("transition", "other", requests=2, opens=(0, 1)),
+        Step("join", "wait", awaits=(2, 3)),
+    )
+    execution = Track("peer", "execution", 0, steps)
+    branches = [worker(0, compute(ms), awaits=(gate,), opens=(gate + 2,)) for gate, ms in enumerate((20, 80))]
+    timeline = play(program([execution, *branches], 1, 1, 1, 1), platform())
+    # Two transitions of 30 ms each, however many branches; the longer one ends at 60 + 100 + 80 ms.
+    assert timeline.calls[0].ended / MS == 240
+
+
+def test_an_instance_boots_and_computes_at_its_own_speed() -> None:
+    steps = (Step("compute", "compute", 1_000 * MS, parallel=True), Step("update", "update", 10 * MS))
+    timeline = play(program([Track("g4dn.xlarge", "instance", 0, steps, MEMORY_MB)]), platform())
+    assert (timeline.calls[0].began / MS, timeline.calls[0].ended / MS) == (30_000, 30_110)
+
+
+def test_a_program_that_waits_for_what_never_comes_is_refused() -> None:
+    with pytest.raises(ReplayError, match="1 of 2 tracks never end, the first being train of worker 0"):
+        play(program([worker(0, Step("join", "wait", awaits=(0,))), worker(1, compute(1))], 1), platform())
+
+
+@given(programs())
+def test_nothing_happens_before_its_cause_and_the_same_again(made: Program) -> None:
+    timeline, again = play(made, platform()), play(made, platform())
+    assert (timeline.end, timeline.polls, timeline.calls) == (again.end, again.polls, again.calls)
+    last: dict[int, int] = {}
+    for i, step in enumerate(timeline.steps):
+        track = timeline.track[i]
+        assert timeline.begin[i] <= timeline.start[i] <= timeline.end[i]
+        assert timeline.begin[i] >= last.get(track, timeline.calls[track].began)
+        last[track] = timeline.end[i]
+        for gate in step.awaits:
+            openers = [n for n, other in enumerate(timeline.steps) if gate in other.opens]
+            assert timeline.end[i] >= max(timeline.start[n] for n in openers)
+    assert all(call.ended == last.get(track, call.began) for track, call in enumerate(timeline.calls))
+
+
+@given(programs(), st.sampled_from([512, 1769, 3538]))
+def test_more_memory_never_takes_longer_without_waits(made: Program, memory_mb: int) -> None:
+    alone = [
+        Track(
+            "train", "invocation", track.worker, tuple(s for s in track.steps if isinstance(s, Step) and not s.awaits)
+        )
+        for track in made.tracks
+    ]
+
+    def ends(size: int) -> list[int]:
+        tracks = [Track(one.name, one.kind, one.worker, one.steps, size) for one in alone]
+        return [call.ended for call in play(Program("any", len(tracks), tuple(tracks), made.gates), platform()).calls]
+
+    assert all(more <= less for more, less in zip(ends(2 * memory_mb), ends(memory_mb), strict=True))
+
+
+def test_the_same_bits_on_every_machine() -> None:
+    """The digest of a timeline with shares, threads, polls, gathering and bytes that do not divide evenly."""
+    tracks = []
+    for rank in range(5):
+        get = tuple(
+            (Step("object.get", "synchronise", 1_234_567, requests=1, bytes=98_765, awaits=(gate,), polling="list"),)
+            for gate in range(5)
+        )
+        steps = (
+            Step("compute", "compute", 77_777_777 * (rank + 1), parallel=True),
+            Step("object.put", "synchronise", 2_222_221, requests=1, bytes=333_333, opens=(rank,)),
+            Gathering(get),
+        )
+        tracks.append(Track("train", "invocation", rank, steps, 700 + 611 * rank, init_cpu_ns=123_456_789))
+    timeline = play(Program("any", 5, tuple(tracks), (1,) * 5, poll_cpu_ns={"list": 1_111_111}), platform())
+    text = repr([list(column) for column in (timeline.track, timeline.begin, timeline.start, timeline.end)])
+    assert hashlib.sha256(text.encode()).hexdigest()[:16] == "7592797dd57c61d1"

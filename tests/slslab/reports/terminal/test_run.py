@@ -1,0 +1,307 @@
+"""Tables as a terminal shows them, made from documents of made-up runs."""
+
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from rich.console import Console, RenderableType
+
+from slslab.aws.limits import bases, lambda_limits
+from slslab.billing.bill import Usage, compute_bill, load_book
+from slslab.reports.terminal import doctor, run
+from slslab.reports.terminal.doctor import MISSING, OK, PARTLY, Finding
+
+RECORD = {
+    "request_id": "a", "memory_mb": 1769, "billed_ms": 10_500, "architecture": "x86_64", "ephemeral_mb": 512,
+}  # fmt: skip
+PHASES = {
+    "init": 0.5, "fetch": 1.0, "compute": 6.25, "synchronise": 1.5, "wait": 1.0, "update": 0.25, "other": -0.001,
+}  # fmt: skip
+
+
+def cost(book: str = "aws-us-east-1", puts: int = 12) -> dict[str, Any]:
+    return compute_bill(Usage([RECORD], {"object.put": puts}), load_book(book)).as_document()
+
+
+def document(**more: Any) -> dict[str, Any]:
+    """A run's document as far as the tables read it."""
+    spread = {"min": 9_000.0, "median": 9_500.0, "max": 12_345.5}
+    base = {
+        "run": "20261121-one",
+        "status": "done",
+        "error": None,
+        "architecture": "allreduce",
+        "model": "lenet",
+        "dataset": "digits",
+        "workers": 2,
+        "batches": 5,
+        "batch_size": 64,
+        "epochs": 2,
+        "memory_mb": 1769,
+        "seconds": {"measured": 12.5, "modelled": None},
+        "billed_seconds": 10.5,
+        "gb_seconds": "18.139",
+        "peak_memory_mb": 1300,
+        "invocations": 2,
+        "cold_starts": 1,
+        "phases": PHASES,
+        "per_worker": [
+            {"worker": 0, "phases": PHASES, "billed_seconds": 10.5, "invocations": 1, "peak_memory_mb": 1300},
+            {"worker": -1, "phases": PHASES, "billed_seconds": 0.0, "invocations": 1, "peak_memory_mb": 40},
+        ],
+        "reports": {
+            "endings": {"Sandbox.Timedout": 1, "success": 1},
+            "duration_ms": spread,
+            "init_ms": None,
+            "billed_ms": spread,
+            "max_memory_mb": {"min": 40, "median": 670, "max": 1300},
+        },
+        "counts": {"object.put": 12, "object.get": 1_024},
+        "bytes": {"in": 1_000_000, "out": 2_000_000},
+        "overheads": {"counts": {"object.list": 7}, "bytes": {"in": 10, "out": 20}},
+        "replicas_equal": True,
+        "loss": [2.3, 1.25],
+        "accuracy": [0.1, 0.5],
+        "cost": cost(),
+        "host": {"cores": 2, "cpu_share_enforced": True, "delay_seconds": 0.04, "oversubscribed": False},
+    }
+    return base | more
+
+
+def shown(renderable: RenderableType, width: int = 200) -> str:
+    console = Console(width=width, color_system=None)
+    with console.capture() as capture:
+        console.print(renderable)
+    return capture.get()
+
+
+def row(text: str, first: str) -> list[str]:
+    """The cells of the one line that begins with these words."""
+    (line,) = [line.strip() for line in text.splitlines() if line.strip().startswith(first)]
+    return line.removeprefix(first).split()
+
+
+def test_a_finished_run() -> None:
+    text = shown(run.summary(document()))
+    assert "20261121-one: allreduce, lenet on digits, 2 workers × 5 batches of 64 × 2 epochs at 1,769 MB — done" in text
+    assert row(text, "time, wall s") == ["12.5"]
+    assert row(text, "peak memory MB") == ["1,300", "of", "1,769"]
+    assert row(text, "invocations (cold)") == ["2", "(1)"]
+    assert row(text, "replicas equal") == ["yes"]
+    assert row(text, "test accuracy") == ["50.00%"]
+    assert "2 cores, CPU share enforced, host delay 0.04 s." in text
+    assert "OVERSUBSCRIBED" not in text
+    assert "Hint" not in text
+
+
+def test_phases_stand_in_their_columns_and_an_unknown_worker_is_a_question_mark() -> None:
+    text = shown(run.phases(document()))
+    seconds = ["0.50", "1.00", "6.25", "1.50", "1.00", "0.25", "-0.00"]
+    assert row(text, "worker") == [
+        *" s ".join(("init", "fetch", "compute", "synchronise", "wait", "update", "other", "billed")).split(),
+        "s", "invocations", "peak", "MB",
+    ]  # fmt: skip
+    assert row(text, "0 ") == [*seconds, "10.50", "1", "1,300"]
+    assert row(text, "? ") == [*seconds, "0.00", "1", "40"]
+    assert row(text, "all") == [*seconds, "10.50", "2", "1,300"]
+
+
+def modelled(**more: Any) -> dict[str, Any]:
+    worker = {"worker": 0, "seconds": 8.25, "billed_seconds": 9.125}
+    return {
+        "status": "modelled",
+        "profile": {"name": "aws-us-east-1", "date": "2026-11-21"},
+        "seconds": 11.5,
+        "billed_seconds": 9.125,
+        "waiting_share": 0.254,
+        "critical_path": "The run's 11.500 s are 61% compute of worker 0.",
+        "per_worker": [worker],
+        "cost": cost(puts=20),
+    } | more
+
+
+def test_measured_and_modelled_stand_side_by_side() -> None:
+    seconds = {"measured": 12.5, "span": 11.0, "modelled": 11.5}
+    text = shown(run.summary(document(seconds=seconds, modelled=modelled())))
+    assert "Measured here, and modelled on aws-us-east-1 of 2026-11-21" in text
+    own = text[text.index("Measured here") : text.index("Phases")]
+    # Phases add up to 10.499 s, of which init is no duration.
+    assert row(own, "0 ") == ["9.999", "8.250", "10.500", "9.125"]
+    assert row(own, "? ") == ["9.999", "–", "0.000", "–"]
+    assert row(own, "all") == ["19.998", "8.250", "10.500", "9.125"]
+    assert row(own, "from first to last") == ["11.000", "11.500"]
+    assert row(own, "bill USD") == ["0.000363", "0.000403"]
+    assert "61% compute of worker 0. Of the billed time 25% is waiting (modelled)." in text
+    assert "oversubscribed" not in text
+
+
+def test_waits_of_an_oversubscribed_host_are_not_lambdas() -> None:
+    host = {"cores": 2, "cpu_share_enforced": True, "delay_seconds": 3.0, "oversubscribed": True}
+    seconds = {"measured": 12.5, "span": 11.0, "modelled": 11.5}
+    text = shown(run.summary(document(seconds=seconds, modelled=modelled(), host=host)))
+    assert "The host was oversubscribed: measured waits are this host's, not Lambda's." in text
+
+
+def test_a_run_that_was_not_modelled_says_why() -> None:
+    text = shown(run.summary(document(modelled={"status": "not modelled", "reason": "It has no end."})))
+    assert "Not modelled. It has no end." in text
+    assert "Measured here" not in text
+    assert "modelled" not in shown(run.summary(document())), "as in runs of before"
+
+
+def test_runs_are_compared_as_modelled_too() -> None:
+    with_model = document(seconds={"measured": 12.5, "span": 11.0, "modelled": 11.5}, modelled=modelled())
+    text = shown(run.comparison([with_model, document()]))
+    assert row(text, "modelled time, s") == ["11.500", "–"]
+    assert row(text, "modelled cost USD") == ["0.000403", "–"]
+
+
+def test_report_lines_name_every_ending_and_leave_out_what_no_invocation_had() -> None:
+    text = shown(run.reports(document()))
+    assert "REPORT lines: 1 Sandbox.Timedout, 1 success" in text
+    assert row(text, "Duration, ms") == ["9,000.00", "9,500.00", "12,345.50"]
+    assert "Init Duration" not in text
+
+
+def test_traffic_lists_protocol_and_overheads_side_by_side() -> None:
+    text = shown(run.traffic(document()))
+    assert row(text, "object.get") == ["1,024", "0"]
+    assert row(text, "object.list") == ["0", "7"]
+    assert row(text, "bytes to stores") == ["1,000,000", "10"]
+    assert row(text, "bytes from stores") == ["2,000,000", "20"]
+
+
+def test_learning_shows_ten_epochs_at_most_with_the_first_and_the_last() -> None:
+    losses = [100.0 - number for number in range(61)]
+    text = shown(run.learning(document(loss=losses, accuracy=[0.5] * 60)))
+    epochs = [int(line.split()[0]) for line in text.splitlines() if line.split() and line.split()[0].isdigit()]
+    assert epochs == [1, 8, 14, 21, 28, 34, 41, 48, 54, 61]
+    assert row(text, "8 ") == ["93.0000", "50.00%"]
+    assert row(text, "61") == ["40.0000", "–"], "an epoch that was never evaluated has no accuracy"
+    few = shown(run.learning(document(loss=[3.0, 2.0], accuracy=[None, 0.25])))
+    assert row(few, "1 ") == ["3.0000", "–"]
+    assert row(few, "2 ") == ["2.0000", "25.00%"]
+
+
+def test_who_joined_is_told_with_its_first_epoch() -> None:
+    joins = [{"worker": 2, "epoch": 1}, {"worker": 3, "epoch": None}]
+    text = shown(run.summary(document(details={"joins": joins})))
+    assert "peer that joined   first epoch" in text
+    assert row(text[text.index("Joins") :], "2 ") == ["2"], "as in all tables, the first is 1"
+    assert row(text[text.index("Joins") :], "3 ") == ["never"]
+    assert "Joins" not in shown(run.summary(document(details={"joins": []})))
+
+
+def test_a_failed_run_says_where_why_and_what_to_do() -> None:
+    error = {"type": "Runtime.OutOfMemory", "message": "killed", "hint": "use --memory", "worker": 1, "step": 7}
+    text = shown(run.summary(document(status="failed", error=error)))
+    assert "1,769 MB — failed" in text
+    assert "Runtime.OutOfMemory: killed (worker 1, step 7)\n" in text
+    assert "Hint: use --memory\n" in text
+    unplaced = {"type": "Interrupted", "message": "by the user", "hint": None, "worker": None, "step": None}
+    text = shown(run.summary(document(status="failed", error=unplaced)))
+    assert "Interrupted: by the user\n" in text
+    assert "worker 1" not in text
+    assert "Hint" not in text
+
+
+def test_a_run_that_was_killed_at_once_has_no_empty_tables() -> None:
+    nothing = document(per_worker=[], invocations=0, counts={}, accuracy=[], loss=[], replicas_equal=None)
+    nothing["host"] = {"cores": None, "delay_seconds": 1.5}
+    text = shown(run.summary(nothing))
+    for title in ("Phases", "REPORT lines", "Messages and bytes", "Learning"):
+        assert title not in text
+    for label in ("replicas equal", "training loss", "test accuracy"):
+        assert row(text, label) == ["–"]
+    assert "host delay 1.50 s; its host was not recorded." in text
+
+
+def test_a_host_that_was_busy_or_could_not_enforce_is_told() -> None:
+    host = {"cores": 2, "cpu_share_enforced": False, "delay_seconds": 1_234.5, "oversubscribed": True}
+    text = shown(run.host_note(document(host=host)), width=400)
+    assert "CPU share NOT enforced on this host, host delay 1,234.50 s. OVERSUBSCRIBED: " in text
+
+
+def test_a_bill_adds_up_on_the_screen_and_names_what_its_book_leaves_out() -> None:
+    text = shown(run.bill(cost()))
+    amounts = [Decimal(row(text, item)[-1]) for item in ("Lambda duration", "Lambda requests", "S3 PUT requests")]
+    total = Decimal(row(text, "total")[-1])
+    assert abs(sum(amounts, Decimal(0)) - total) <= Decimal("0.00000002")
+    assert row(text, "S3 PUT requests") == ["12", "request", "0.000005", "0.00006000"]
+    assert row(text, "Lambda duration, x86_64")[0] == "18.139160"
+    paper = shown(run.bill(cost("paper-2025")))
+    assert row(paper, "S3 PUT requests (no price in paper-2025)") == ["12", "request"]
+
+
+def test_runs_of_every_kind_have_a_line() -> None:
+    interrupted: Mapping[str, Any] = {"run": "begun", "status": "interrupted", "architecture": "allreduce"}
+    bare: Mapping[str, Any] = {"run": "bare", "status": "interrupted"}
+    text = shown(run.runs([document(), interrupted, bare]))
+    dollars = f"{Decimal(cost()['total']):.6f}"
+    assert row(text, "20261121-one") == ["done", "allreduce", "lenet", "digits", "2", "2", "10.5", dollars, "50.0%"]
+    assert row(text, "begun") == ["interrupted", "allreduce"]
+    assert row(text, "bare") == ["interrupted"]
+
+
+def test_runs_side_by_side_have_all_their_bills_items() -> None:
+    other = document(run="20261121-two", architecture="scatterreduce", replicas_equal=False, cost=cost(puts=0))
+    text = shown(run.comparison([document(), other]))
+    assert "allreduce (20261121-one)" in text
+    assert row(text, "replicas equal") == ["yes", "no"]
+    assert row(text, "S3 PUT requests") == ["0.00006000", "0.00000000"]
+    assert [f"{Decimal(d['cost']['total']):.8f}" for d in (document(), other)] == row(text, "total")
+    assert "20261121-two: 2 cores" in text
+
+
+def test_limits_with_their_sources() -> None:
+    limits = lambda_limits()
+    rows = {
+        name: {
+            "value": {"minimum": 128, "maximum": 10_240, "default": 128}
+            if name == "memory_mb"
+            else getattr(limits, name),
+            "basis": basis.basis,
+            "source": basis.source,
+            "note": basis.note,
+        }
+        for name, basis in bases().items()
+        if name in ("memory_mb", "processors", "vcpu_mb", "descriptors")
+    }
+    text = shown(doctor.limits(limits.version, rows), width=400)
+    assert f"version {limits.version}" in text
+    assert row(text, "memory_mb")[:8] == [
+        "128",
+        "to",
+        "10,240,",
+        "by",
+        "default",
+        "128",
+        "documented",
+        "configuration-memory.html:",
+    ]
+    assert "2 up to 3,008 MB, 3 up to 5,307 MB" in text
+    assert row(text, "vcpu_mb")[:2] == ["1,769", "documented"]
+    assert row(text, "descriptors") == ["1,024", "documented", "gettingstarted-limits.html"]
+
+
+def test_a_service_shows_what_a_client_must_set() -> None:
+    described = {
+        "endpoints": {"lambda": "http://127.0.0.1:1", "s3": "http://127.0.0.1:2"},
+        "credentials": {"AWS_ACCESS_KEY_ID": "key"},
+        "confinement": "cgroup v2", "isolation": "none", "logs": "/logs", "pid": 7,
+    }  # fmt: skip
+    text = shown(doctor.service(described))
+    assert row(text, "AWS_ENDPOINT_URL_LAMBDA") == ["http://127.0.0.1:1"]
+    assert row(text, "AWS_ENDPOINT_URL_S3") == ["http://127.0.0.1:2"]
+    assert row(text, "AWS_ACCESS_KEY_ID") == ["key"]
+    assert row(text, "pid") == ["7"]
+
+
+@pytest.mark.parametrize(("state", "colour"), [(OK, "32"), (PARTLY, "33"), (MISSING, "31")])
+def test_findings_carry_the_colour_of_their_state(state: str, colour: str) -> None:
+    console = Console(width=100, force_terminal=True, color_system="standard")
+    with console.capture() as capture:
+        console.print(doctor.findings([Finding("memory", state, "8 GB", "buy more")]))
+    assert f"\x1b[{colour}m{state}" in capture.get()
+    assert "buy more" in capture.get()

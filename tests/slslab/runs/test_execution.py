@@ -1,0 +1,64 @@
+"""What is refused before a run begins, and the hosts of databases and queues that are billed."""
+
+from typing import Any
+
+import pytest
+
+from slslab.billing.bill import load_book
+from slslab.errors import RequestError
+from slslab.runs.execution import check_hosts
+from slslab.runs.planning import architectures, make_plan
+from slslab.runs.system import host_meter
+from slslab.trace.records import InstanceRecord, InvocationRecord
+from slslab_workers.architecture import Requirements
+
+
+def requirements(name: str, **options: Any) -> Requirements:
+    architecture = architectures()[name]
+    plan = make_plan(architecture, {"dataset": "digits", "workers": 3}, options)
+    return architecture.requirements(plan)
+
+
+class Records:
+    """Keeps what is recorded."""
+
+    def __init__(self) -> None:
+        self.events: list[dict[str, Any]] = []
+
+    def event(self, record: dict[str, Any]) -> None:
+        self.events.append(record)
+
+    def driver_event(self, record: dict[str, Any]) -> None:
+        raise AssertionError(record)
+
+    def invocation(self, record: InvocationRecord) -> None:
+        raise AssertionError(record)
+
+    def instance(self, record: InstanceRecord) -> None:
+        raise AssertionError(record)
+
+
+def test_databases_and_queues_are_billed_by_the_hosts_that_the_options_name() -> None:
+    assert requirements("allreduce").hosts == ()
+    assert requirements("mlless").hosts == ("m5.large", "mq.t3.micro")
+    assert requirements("mlless", store="s3").hosts == ("mq.t3.micro",)
+    assert requirements("spirt").hosts == ("m5.large", "m5.large", "m5.large", "mq.t3.micro")
+    chosen = requirements("mlless", **{"tensor-host": "t4g.medium", "queue-host": "mq.m5.large"})
+    assert chosen.hosts == ("t4g.medium", "mq.m5.large")
+    records = Records()
+    host_meter(chosen, records)()
+    assert [one["type"] for one in records.events if one["record"] == "begin"] == ["t4g.medium", "mq.m5.large"]
+    assert [one["resource"] for one in records.events if one.get("op") == "host.run"] == ["t4g.medium", "mq.m5.large"]
+
+
+@pytest.mark.parametrize("option", ["tensor-host", "queue-host"])
+def test_a_host_that_the_book_cannot_bill_is_refused_unless_it_is_the_default(option: str) -> None:
+    aws, paper = load_book("aws-us-east-1"), load_book("paper-2025")
+    for book in (aws, paper):
+        check_hosts(requirements("spirt"), book)
+        check_hosts(requirements("gpu"), book)
+    check_hosts(requirements("spirt", **{option: "t4g.medium"}), aws)
+    with pytest.raises(RequestError, match=r"The price book aws-us-east-1 has no instance type 'm5\.tiny'\."):
+        check_hosts(requirements("spirt", **{option: "m5.tiny"}), aws)
+    with pytest.raises(RequestError, match="has no instance type"):
+        check_hosts(requirements("gpu", **{"instance-type": "g9.huge"}), aws)

@@ -1,0 +1,204 @@
+"""Figures of a run out of made-up events and records."""
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slslab.trace import metrics
+
+
+def event(op: str, phase: str, seconds: float, **more: Any) -> dict[str, Any]:
+    base = {
+        "op": op, "phase": phase, "start_ns": 0, "end_ns": round(seconds * 1e9), "host_delay_ns": 0, "bytes": 0,
+        "requests": 1, "overhead": True, "failed": False, "worker": 0, "epoch": 0, "step": 0, "invocation": "a",
+    }  # fmt: skip
+    return base | more
+
+
+def record(request_id: str, **more: Any) -> dict[str, Any]:
+    base = {
+        "request_id": request_id, "memory_mb": 1769, "duration_ms": 10_000.0, "init_ms": 500.0, "billed_ms": 10_500,
+        "max_memory_mb": 300, "cold_start": True, "host_delay_ms": 0.0, "start_ns": 0, "end_ns": 10_000_000_000,
+        "status": "success", "error_type": None,
+    }  # fmt: skip
+    return base | more
+
+
+def test_protocol_and_overheads_stand_apart() -> None:
+    found = metrics.protocol(
+        [
+            event("object.put", "synchronise", 0, bytes=100, overhead=False),
+            event("object.get", "synchronise", 0, bytes=70, overhead=False),
+            event("object.get", "synchronise", 0, failed=True, requests=1),
+            event("object.put", "other", 0, bytes=11, requests=2),
+            event("compute", "compute", 1, bytes=0),
+        ]
+    )
+    assert found == {
+        "counts": {"object.get": 1, "object.put": 1},
+        "bytes": {"in": 100, "out": 70},
+        "overheads": {"counts": {"object.get": 1, "object.put": 2}, "bytes": {"in": 11, "out": 0}},
+    }
+
+
+def test_every_request_is_billed_polls_and_failures_too() -> None:
+    events = [event("object.list", "synchronise", 0, worker=-1), event("object.get", "fetch", 0, failed=True)]
+    assert metrics.object_requests(events) == {"object.get": 1, "object.list": 1}
+    assert metrics.driver_requests(events) == {"object.list": 1}
+
+
+def test_phases_are_lambda_time_and_other_is_the_rest() -> None:
+    events = [
+        event("compute", "compute", 6, host_delay_ns=2_000_000_000),
+        event("wait", "wait", 1.5),
+        event("compute", "compute", 3, worker=1, invocation="b"),
+    ]
+    zero, one = metrics.workers(events, [record("a"), record("b", init_ms=None, duration_ms=3000.0)])
+    assert zero["phases"] == {
+        "init": 0.5, "fetch": 0.0, "compute": 4.0, "synchronise": 0.0, "update": 0.0, "wait": 1.5, "other": 4.5,
+    }  # fmt: skip
+    assert one["phases"]["compute"] == 3.0
+    assert one["phases"]["other"] == 0.0
+
+
+def test_an_invocation_killed_before_its_first_event_belongs_to_nobody() -> None:
+    totals = metrics.totals([], [record("a", duration_ms=2000.0)])
+    [lost] = totals["per_worker"]
+    assert lost["worker"] == -1
+    assert lost["phases"]["other"] == 2.0
+    assert totals["invocations"] == 1
+
+
+def test_events_of_an_invocation_that_was_never_metered_count() -> None:
+    totals = metrics.totals([event("compute", "compute", 2), event("object.put", "other", 0.5, bytes=7)], [])
+    [worker] = totals["per_worker"]
+    assert (worker["worker"], worker["invocations"], worker["bytes"]) == (0, 0, {"in": 7, "out": 0})
+    assert totals["phases"]["compute"] == 2.0
+    assert totals["phases"]["other"] == 0.5
+    assert totals["gb_seconds"] == "0"
+
+
+def test_retries_share_a_request_id() -> None:
+    attempts = [event("compute", "compute", 0.9), event("compute", "compute", 0.9)]
+    [worker] = metrics.workers(attempts, [record("a", duration_ms=1000.0), record("a", duration_ms=1000.0)])
+    assert worker["phases"]["compute"] == 1.8
+    assert worker["phases"]["other"] == 0.2
+
+
+def test_a_phase_of_somebody_elses_is_other() -> None:
+    [worker] = metrics.workers([event("shuffle", "shuffle", 4)], [record("a")])
+    assert worker["phases"]["other"] == 10.0
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.sampled_from([*metrics.PHASES, "shuffle"]), st.integers(0, 10**7))),
+    st.lists(st.tuples(st.integers(0, 10**7), st.none() | st.integers(0, 10**7)), min_size=4, max_size=4),
+)
+def test_phases_add_up_to_init_and_duration(
+    spans: list[tuple[int, str, int]], durations: list[tuple[int, int | None]]
+) -> None:
+    events = [event("x", phase, us / 1e6, worker=worker, invocation=str(worker)) for worker, phase, us in spans]
+    records = [
+        record(str(number), duration_ms=duration / 1000, init_ms=None if init is None else init / 1000)
+        for number, (duration, init) in enumerate(durations)
+    ]
+    total = sum(metrics.totals(events, records)["phases"].values())
+    assert total == pytest.approx(sum(duration + (init or 0) for duration, init in durations) / 1e6, abs=1e-4)
+
+
+def test_bytes_are_those_of_stores_and_small_figures_are_plain() -> None:
+    moved = [
+        event("tensor.set", "synchronise", 0, bytes=1, overhead=False),
+        event("tensor.get", "synchronise", 0, bytes=2, overhead=False),
+        event("queue.publish", "synchronise", 0, bytes=4, overhead=False),
+        event("object.delete", "synchronise", 0, bytes=0, overhead=False),
+    ]
+    found = metrics.protocol(moved)
+    assert found["bytes"] == {"in": 1, "out": 2}
+    assert found["counts"] == {"object.delete": 1, "queue.publish": 1, "tensor.get": 1, "tensor.set": 1}
+    assert metrics.totals([], [record("a", memory_mb=1, billed_ms=1)])["gb_seconds"] == "0.0000009765625"
+
+
+def test_totals() -> None:
+    records = [record("a"), record("b", max_memory_mb=400, cold_start=False, host_delay_ms=300.0)]
+    totals = metrics.totals([event("compute", "compute", 1)], records)
+    assert totals["billed_seconds"] == 21.0
+    assert Decimal(totals["gb_seconds"]) == Decimal(1769 * 21_000) / 1024 / 1000
+    assert (totals["invocations"], totals["cold_starts"], totals["peak_memory_mb"]) == (2, 1, 400)
+    assert totals["host_delay_seconds"] == 0.3
+    assert totals["oversubscribed"] is False, "0.3 of 21 s is under 2 %"
+    slowed = [record("a", host_delay_ms=1000.0)]
+    assert metrics.totals([], slowed)["oversubscribed"] is True
+
+
+def test_the_span_is_from_the_first_acceptance_to_the_last_end() -> None:
+    second = 1_000_000_000
+    events = [
+        event("object.put", "other", 100, worker=-1, invocation=""),
+        event("invoke", "other", 3, worker=-1, start_ns=2 * second, end_ns=5 * second),
+        event("invoke", "other", 3, worker=-1, start_ns=3 * second, end_ns=6 * second),
+        event("invoke", "wait", 20, worker=0),
+    ]
+    assert metrics.span_seconds(events) == 4.0, "what a worker or the driver does beside is no acceptance"
+    transition = event("transition", "other", 1, start_ns=1 * second, end_ns=2 * second)
+    assert metrics.span_seconds([*events, transition]) == 5.0
+    assert metrics.span_seconds([], [{"start_ns": 0, "end_ns": 7 * second}]) == 7.0
+    assert metrics.span_seconds([]) == 0.0
+
+
+def test_orchestration_is_what_no_invocation_of_the_execution_covers() -> None:
+    def span(op: str, start: float, end: float, **more: Any) -> dict[str, Any]:
+        return event(op, "other", end, start_ns=round(start * 1e9), **more)
+
+    def transition(state: str, start: float, end: float, invocation: str = "") -> dict[str, Any]:
+        return span("transition", start, end, resource=state, invocation=invocation, overhead=False)
+
+    assert metrics.orchestration_seconds([event("compute", "compute", 1)]) is None
+    events = [
+        transition("one/Parallel", 10, 20),
+        transition("one/A", 10, 15, "a"),
+        transition("one/B", 10, 18, "b"),
+        transition("one/Waits", 20, 22),
+        # Overlapping, and one of them not over when its execution ended.
+        span("invoke", 11, 14, worker=-1, invocation="a"),
+        span("invoke", 12, 17, worker=-1, invocation="b"),
+        # At the same time, and another execution's.
+        transition("two/A", 12, 13, "c"),
+        span("invoke", 12.25, 14, worker=-1, invocation="c"),
+        # What the function itself invoked is no part of the state machine.
+        span("invoke", 12, 13, worker=0, invocation="a"),
+    ]
+    assert metrics.orchestration_seconds(events) == (11 - 10) + (22 - 17) + 0.25
+    assert metrics.transitions(events) == 5
+
+
+def test_a_transition_is_no_work_of_the_workers() -> None:
+    waiting = event("transition", "other", 9, invocation="a", resource="one/A", overhead=False)
+    with_it, without = (
+        metrics.workers([event("compute", "compute", 6), *more], [record("a")]) for more in ([waiting], [])
+    )
+    assert with_it == without
+
+
+def test_report_lines_in_short() -> None:
+    records = [
+        record("a", status="success", error_type=None),
+        record("b", status="error", error_type="Runtime.OutOfMemory", init_ms=None, max_memory_mb=1769),
+        record("c", status="success", error_type=None, duration_ms=40_000.0),
+    ]
+    found = metrics.report_summary(records)
+    assert found["endings"] == {"Runtime.OutOfMemory": 1, "success": 2}
+    assert found["duration_ms"] == {"min": 10_000.0, "median": 10_000.0, "max": 40_000.0}
+    assert found["init_ms"] == {"min": 500.0, "median": 500.0, "max": 500.0}
+    assert found["max_memory_mb"] == {"min": 300, "median": 300, "max": 1769}
+    assert metrics.report_summary([])["duration_ms"] is None
+
+
+def test_last_position() -> None:
+    events = [event("compute", "compute", 1, epoch=1, step=4), event("update", "update", 1, worker=1, epoch=2, step=0)]
+    assert metrics.last_position(events, 0) == (1, 4)
+    assert metrics.last_position(events, None) == (2, 0)
+    assert metrics.last_position(events, 7) is None

@@ -1,0 +1,103 @@
+"""Records of invocations and instances: what is billed of them, what is said of them, and which are refused."""
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from slslab.trace.records import (
+    EVENT_FIELDS,
+    InstanceRecord,
+    billed_ms,
+    billed_seconds,
+    check_record,
+    launch_record,
+    notes,
+    seconds_used,
+)
+
+SECOND = 1_000_000_000
+EVENT: dict[str, Any] = {
+    "record": "event",
+    "etag": None,
+    **{name: kind() for name, kind in EVENT_FIELDS.items() if isinstance(kind, type)},
+}
+
+
+def instance(**changed: Any) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "id": "i-1", "function": "slslab_workers.gpu.instance", "type": "g4dn.xlarge", "worker": 0, "device": "cpu",
+        "started_at": "2026-11-22T10:00:00.000+00:00", "start_ns": 5, "end_ns": 5 + SECOND, "billed_seconds": 60,
+        "peak_memory_mb": 400, "cpu_seconds": 0.5, "host_delay_ms": 0.0, "status": "success", "exit_code": 0,
+    }  # fmt: skip
+    return fields | changed
+
+
+def test_an_instance_record_is_a_document_with_every_field() -> None:
+    assert InstanceRecord(**instance()).as_document() == instance()
+
+
+def test_an_init_that_was_not_there_bills_nothing() -> None:
+    assert billed_ms(1.0, None) == 1
+    assert billed_ms(1.0, 0.0) == 1
+    assert billed_ms(1.0, 0.01) == 2
+
+
+@pytest.mark.parametrize(
+    ("nanoseconds", "seconds"), [(1, 60), (60 * SECOND, 60), (60 * SECOND + 1, 61), (61 * SECOND, 61)]
+)
+def test_begun_seconds_of_an_instance_count_whole_and_sixty_at_least(nanoseconds: int, seconds: int) -> None:
+    assert billed_seconds(nanoseconds) == seconds
+
+
+@pytest.mark.parametrize(("nanoseconds", "seconds"), [(1, "0.001"), (1_000_000, "0.001"), (1_000_001, "0.002")])
+def test_a_begun_millisecond_of_an_instance_counts_whole(nanoseconds: int, seconds: str) -> None:
+    assert seconds_used({"start_ns": 7, "end_ns": 7 + nanoseconds}) == Decimal(seconds)
+
+
+def test_notes_tell_each_device_once_and_who_shared_it() -> None:
+    """An instance on the processor is billed as if it had a GPU, and a GPU may be several instances'."""
+    on_cpu = notes([instance(), instance(worker=1)])
+    assert len(on_cpu) == 1
+    assert "CPU" in on_cpu[0]
+    assert on_cpu[0].endswith("as if of g4dn.xlarge")
+    both = notes([instance(device="0 T4"), instance(device="1 A10", type="g5.xlarge"), instance(device="0 T4")])
+    assert len(both) == 2
+    assert "0 T4, which 2 instances shared" in both[0]
+    assert both[0].endswith("of g4dn.xlarge")
+    assert "1 A10:" in both[1]
+    assert "shared" not in both[1]
+    assert both[1].endswith("of g5.xlarge")
+    assert notes([]) == []
+
+
+def test_a_launch_is_a_record_that_a_log_admits() -> None:
+    plain = launch_record("tensors", "peer-0", "m5.large", 12)
+    of_a_host = {"record": "begin", "of": "tensors", "id": "peer-0", "type": "m5.large", "start_ns": 12}
+    assert plain == {**of_a_host, "worker": -1, "device": ""}
+    check_record(plain)
+    launched = launch_record("instance", "i-1", "g4dn.xlarge", 12, 3, "cuda:0")
+    assert (launched["worker"], launched["device"]) == (3, "cuda:0")
+
+
+@pytest.mark.parametrize("record", [None, [], "event", {}, {"record": 3}, {"record": ["event"]}, {"record": "another"}])
+def test_what_is_of_no_kind_is_refused(record: Any) -> None:
+    with pytest.raises(ValueError, match=r"header, event, clock, begin, invocation or instance$"):
+        check_record(record)
+
+
+def test_a_record_has_every_field_with_its_type() -> None:
+    check_record(EVENT)
+    check_record({**EVENT, "more": object()})
+    for name in EVENT_FIELDS:
+        with pytest.raises(ValueError, match=rf"^event has no valid '{name}'$"):
+            check_record({**EVENT, name: object()})
+        with pytest.raises(ValueError, match=rf"^event has no valid '{name}'$"):
+            check_record({key: value for key, value in EVENT.items() if key != name})
+
+
+def test_an_event_does_not_end_before_it_starts() -> None:
+    check_record({**EVENT, "start_ns": 5, "end_ns": 5})
+    with pytest.raises(ValueError, match=r"^the event ends before it starts$"):
+        check_record({**EVENT, "start_ns": 5, "end_ns": 4})
+    check_record({"record": "header", "schema": 1, "run": "r", "clock": "monotonic", "start_ns": 5, "end_ns": 4})

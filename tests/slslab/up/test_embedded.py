@@ -1,0 +1,244 @@
+"""`slslab up`, `status`, `down`: local endpoints for anyone's client, here the aws command and boto3."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import boto3
+import botocore.config
+import psutil
+import pytest
+
+from slslab.host.reaper import marked_processes
+from slslab.testing import ROLE, create_function, packaged
+from slslab_workers.channels.events import Tracer
+from slslab_workers.channels.queues import open_queues
+from slslab_workers.channels.tensors import TensorDatabase
+
+pytestmark = pytest.mark.server
+
+HANDLER = "def handler(event, context):\n    return {'hello': event['name']}\n"
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> dict[str, str]:
+    """The environment of commands whose service keeps its state in a directory of the test's own."""
+    return os.environ | {"SLSLAB_STATE": str(tmp_path / "state")}
+
+
+def slslab(state: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "slslab", *arguments]
+    return subprocess.run(command, env=state, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.fixture
+def service(state: dict[str, str]) -> Iterator[dict[str, Any]]:
+    """A service in the background, ended after the test."""
+    started = slslab(state, "up", "--detach", "--port", "0", "--s3-port", "0", "--json")
+    assert started.returncode == 0, started.stderr
+    yield json.loads(started.stdout)
+    assert slslab(state, "down").returncode == 0
+
+
+def alive(pid: int) -> bool:
+    """Whether the process runs; one that ended may wait for its burial as a zombie."""
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+
+
+def client(service: dict[str, Any], name: str) -> Any:
+    config = botocore.config.Config(retries={"total_max_attempts": 1}, max_pool_connections=16)
+    session: Any = boto3.session.Session()
+    return session.client(
+        name,
+        endpoint_url=service["endpoints"]["states" if name == "stepfunctions" else name],
+        region_name="us-east-1",
+        aws_access_key_id=service["credentials"]["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=service["credentials"]["AWS_SECRET_ACCESS_KEY"],
+        config=config,
+    )
+
+
+def test_up_status_down(state: dict[str, str]) -> None:
+    assert slslab(state, "status").returncode == 1
+    assert json.loads(slslab(state, "status", "--json").stdout) == {"up": False, "endpoints": {}}
+    started = slslab(
+        state, "up", "--detach", "--port", "0", "--s3-port", "0", "--limit", "account_concurrency=7",
+        "--tensor-databases", "2", "--json",
+    )  # fmt: skip
+    assert started.returncode == 0, started.stderr
+    try:
+        described = json.loads(slslab(state, "status", "--json").stdout)
+        services = {one["part"]: one for one in described.pop("services")}
+        assert described == {"up": True} | json.loads(started.stdout)
+        assert {part: one["name"] for part, one in services.items()} == described["stack"]
+        assert all(one["healthy"] for one in services.values())
+        assert services["s3"]["host"] == described["endpoints"]["s3"]
+        table = slslab(state, "status").stdout
+        assert table.count("healthy") == len(services) == 5
+        assert described["limits"] == {"account_concurrency": 7}
+        lambda_client = client(described, "lambda")
+        assert lambda_client.get_account_settings()["AccountLimit"]["ConcurrentExecutions"] == 7
+        s3_client = client(described, "s3")
+        s3_client.create_bucket(Bucket="bucket")
+        assert [bucket["Name"] for bucket in s3_client.list_buckets()["Buckets"]] == ["bucket"]
+        states_client = client(described, "stepfunctions")
+        assert states_client.list_state_machines()["stateMachines"] == []
+        endpoints = described["endpoints"]
+        assert len({*endpoints["tensors"], endpoints["queue"]}) == 3
+        for url in endpoints["tensors"]:
+            with TensorDatabase(url, Tracer(lambda _event: None)) as database:
+                assert database.ping()
+        with open_queues(endpoints["queue"], Tracer(lambda _event: None)) as queues:
+            queues.declare("queue")
+            queues.publish("queue", b"hello", "other")
+            message = queues.consume("queue", 5, "other")
+            assert message is not None
+            assert message.body == b"hello"
+        lambda_client.close()
+        s3_client.close()
+        states_client.close()
+        again = slslab(state, "up", "--detach")
+        assert again.returncode == 2
+        assert f"slslab is up already at {described['endpoints']['lambda']}" in again.stderr
+        assert "Hint: " in again.stderr
+    finally:
+        assert slslab(state, "down").stderr == "slslab is down.\n"
+    assert not alive(described["pid"])
+    assert not Path(described["logs"]).exists()
+    assert not Path(state["SLSLAB_STATE"]).exists()
+    assert slslab(state, "down").stderr == "slslab was not up.\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (["--limit", "no_such=3"], 2, "There is no limit 'no_such'"),
+        (["--limit", "memory_mb=3"], 2, "There is no limit 'memory_mb' that can be changed"),
+        (["--limit", "idle_s=soon"], 2, "needs a number, not 'soon'"),
+        (["--template", "no_such_module"], 3, "The environments' spawner could not start"),
+        (["--template", "awslambdaric"], 2, "awslambdaric cannot be in a template"),
+        (["--port", "1"], 3, "The port 1 cannot be bound"),
+    ],
+)
+@pytest.mark.parametrize("detach", [[], ["--detach"]])
+def test_what_cannot_start_says_why(
+    state: dict[str, str], detach: list[str], options: list[str], code: int, message: str
+) -> None:
+    if options == ["--port", "1"] and os.geteuid() == 0:
+        options = ["--port", str(taken.getsockname()[1])] if (taken := listener()) else options
+        message = f"The port {options[1]} cannot be bound"
+    else:
+        taken = None
+    ended = slslab(state, "up", *detach, *options)
+    if taken is not None:
+        taken.close()
+    assert ended.returncode == code, ended.stderr
+    assert message in ended.stderr
+    assert "Hint: " in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert slslab(state, "status").returncode == 1
+
+
+def listener() -> Any:
+    import socket
+
+    return socket.create_server(("127.0.0.1", 0))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_in_the_foreground_it_ends_with_its_signal_and_leaves_nothing(
+    state: dict[str, str], number: signal.Signals
+) -> None:
+    command = [sys.executable, "-m", "slslab", "up", "--port", "0", "--s3-port", "0", "--json"]
+    process = subprocess.Popen(command, env=state, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while slslab(state, "status").returncode:
+        assert process.poll() is None
+    described = json.loads(slslab(state, "status", "--json").stdout)
+    lambda_client = client(described, "lambda")
+    create_function(lambda_client, "f", HANDLER)
+    lambda_client.invoke(FunctionName="f", Payload=b'{"name": "you"}')["Payload"].read()
+    lambda_client.close()
+    process.send_signal(number)
+    output, errors = process.communicate(timeout=60)
+    assert json.loads(output)["endpoints"] == described["endpoints"]
+    assert "f REPORT RequestId: " in errors
+    assert process.returncode == (0 if number is signal.SIGINT else -number)
+    assert slslab(state, "status").returncode == 1
+    mark = Path(described["logs"]).parent.name.removeprefix("slslab-").rpartition("-")[0]
+    deadline = time.monotonic() + 15
+    while (marked_processes(mark) or Path(described["logs"]).parent.exists()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert marked_processes(mark) == []
+    assert not Path(described["logs"]).parent.exists()
+
+
+def test_the_aws_command_creates_invokes_and_deletes(
+    service: dict[str, Any], state: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "f.zip").write_bytes(packaged(HANDLER))
+    environment = state | {
+        "AWS_ENDPOINT_URL_LAMBDA": service["endpoints"]["lambda"],
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_CONFIG_FILE": os.devnull,
+        "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+        **service["credentials"],
+    }
+
+    def aws(*arguments: str) -> Any:
+        command = [str(Path(sys.executable).with_name("aws")), "lambda", *arguments, "--output", "json"]
+        done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        if done.returncode:
+            return done.stderr
+        return json.loads(done.stdout or "null")
+
+    created = aws(
+        *("create-function", "--function-name", "hello", "--runtime", "python3.12", "--role", ROLE),
+        *("--handler", "app.handler", "--zip-file", "fileb://f.zip", "--memory-size", "256", "--timeout", "5"),
+    )
+    assert (created["MemorySize"], created["State"]) == (256, "Active")
+    assert aws("wait", "function-active-v2", "--function-name", "hello") is None
+    answer = aws(
+        *("invoke", "--function-name", "hello", "--payload", '{"name": "world"}', "--log-type", "Tail"),
+        "answer.json",
+    )
+    assert answer["StatusCode"] == 200, answer
+    assert json.loads((tmp_path / "answer.json").read_text()) == {"hello": "world"}
+    assert [f["FunctionName"] for f in aws("list-functions")["Functions"]] == ["hello"]
+    assert aws("publish-version", "--function-name", "hello")["Version"] == "1"
+    assert aws("delete-function", "--function-name", "hello") == {"StatusCode": 204}
+    assert "ResourceNotFoundException" in aws("get-function", "--function-name", "hello")
+
+
+def test_twenty_thousand_invocations_leave_the_emulator_as_it_was(service: dict[str, Any]) -> None:
+    lambda_client = client(service, "lambda")
+    names = [f"f{number}" for number in range(10)]
+    for name in names:
+        create_function(lambda_client, name, HANDLER)
+    process = psutil.Process(service["pid"])
+
+    def invoke(number: int) -> int:
+        answer = lambda_client.invoke(FunctionName=names[number % 10], Payload=b'{"name": "you"}')
+        return int(json.loads(answer["Payload"].read()) == {"hello": "you"})
+
+    def figures() -> tuple[float, int, int, int]:
+        with process.oneshot():
+            return process.memory_info().rss / 2**20, process.num_fds(), process.num_threads(), len(process.children())
+
+    with ThreadPoolExecutor(4) as pool:
+        assert sum(pool.map(invoke, range(4_000))) == 4_000
+        early = figures()
+        assert sum(pool.map(invoke, range(16_000))) == 16_000
+        late = figures()
+    lambda_client.close()
+    # Four connections may find up to four environments of a function busy, in one half and not in the other.
+    assert late[0] - early[0] < 10, f"memory grew from {early[0]:.0f} to {late[0]:.0f} MB"
+    assert late[1] - early[1] <= 12 * 10, f"descriptors grew from {early[1]} to {late[1]}"
+    assert late[2] - early[2] <= 2, f"threads grew from {early[2]} to {late[2]}"
+    assert late[3] == early[3]

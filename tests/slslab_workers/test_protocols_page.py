@@ -1,0 +1,130 @@
+"""docs/protocols.md: its formulas are each architecture's closed form, its figures are what they give."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slslab_workers.allreduce import architecture as allreduce
+from slslab_workers.gpu import architecture as gpu
+from slslab_workers.mlless import architecture as mlless
+from slslab_workers.mlless.counts import counts as mlless_counts
+from slslab_workers.patterns import Counts
+from slslab_workers.scatterreduce import architecture as scatterreduce
+from slslab_workers.spirt import architecture as spirt
+from slslab_workers.training import models
+
+PAGE = (Path(__file__).parents[2] / "docs" / "protocols.md").read_text(encoding="utf-8")
+SECTIONS = [
+    "What all architectures share", "AllReduce", "ScatterReduce", "MLLess", "SPIRT", "GPU baseline",
+    "Lifetime of a function", "Counts and bytes", "As released",
+]  # fmt: skip
+COUNTS: Mapping[str, Callable[..., Counts]] = {
+    one.name: one.counts for one in (allreduce, scatterreduce, mlless, spirt, gpu)
+}
+IN_CODE = str.maketrans({"·": "*", "−": "-", "²": "**2", "`": ""})
+
+
+def section(title: str) -> str:
+    return PAGE.split(f"\n## {title}\n")[1].split("\n## ")[0]
+
+
+def tables(text: str) -> list[list[list[str]]]:
+    """The tables of a text: their rows of cells, headings first, without the line below these."""
+    rows = [re.split(r"\s*\|\s*", line.strip("| ")) if line.startswith("|") else [] for line in text.splitlines()]
+    found: list[list[list[str]]] = [[]]
+    for row in rows:
+        if row and not set(row[0]) <= {"-", ":"}:
+            found[-1].append(row)
+        elif not row and found[-1]:
+            found.append([])
+    return [table for table in found if table]
+
+
+def formulas() -> Iterator[tuple[str, str, str, int]]:
+    """Architecture, what is counted, its formula, and what that gives in one epoch."""
+    name = ""
+    for row in tables(section("Counts and bytes"))[0][1:]:
+        name = row[0].strip("`") if len(row) == 4 else name
+        what, formula, example = row[-3:]
+        yield name, what, formula, int(example.replace(",", ""))
+
+
+FORMULAS = list(formulas())
+
+
+def value(formula: str, workers: int, batches: int, epochs: int, parameters: int, *, updates: int = 0) -> int:
+    names = {"n": workers, "b": batches, "E": epochs, "s": batches * epochs, "G": 4 * parameters, "U": updates}
+    return int(eval(formula.translate(IN_CODE), {"__builtins__": {}, "max": max}, names))
+
+
+def amounts(counts: Counts) -> dict[str, int]:
+    return {**counts.operations, "bytes in": counts.bytes_in, "bytes out": counts.bytes_out}
+
+
+def stated(name: str, *size: int, updates: int) -> dict[str, int]:
+    return {what: value(formula, *size, updates=updates) for of, what, formula, _ in FORMULAS if of == name}
+
+
+def test_the_page_has_the_sections_that_code_cites() -> None:
+    assert re.findall(r"^## (.+)$", PAGE, re.MULTILINE) == SECTIONS
+
+
+def test_the_table_has_all_architectures() -> None:
+    assert {name for name, *_ in FORMULAS} == COUNTS.keys()
+
+
+@pytest.mark.parametrize("name", COUNTS)
+@given(st.integers(1, 20), st.integers(1, 30), st.integers(1, 4), st.integers(1, 100_000))
+def test_the_formulas_are_the_closed_form(name: str, workers: int, batches: int, epochs: int, parameters: int) -> None:
+    size = (workers, batches, epochs, parameters)
+    assert stated(name, *size, updates=workers * batches * epochs) == amounts(COUNTS[name](*size))
+
+
+@given(st.integers(1, 20), st.lists(st.integers(0, 20), min_size=1, max_size=30), st.sampled_from(["tensordb", "s3"]))
+def test_mlless_with_a_filter_has_the_same_formulas(workers: int, sent: Sequence[int], store: str) -> None:
+    sent = [min(workers, updates) for updates in sent]
+    counted = amounts(mlless_counts(workers, len(sent), 1, 100, mlless.complete({"store": store}), updates=sent))
+    names = {"object.put": "tensor.set", "object.get": "tensor.get"} if store == "s3" else {}
+    counted = {names.get(what, what): count for what, count in counted.items()}
+    assert counted == stated("mlless", workers, len(sent), 1, 100, updates=sum(sent))
+
+
+def test_the_figures_are_what_the_formulas_give() -> None:
+    for name, what, formula, example in FORMULAS:
+        amount = value(formula, 4, 24, 1, 3_217_226, updates=4 * 24)
+        assert amount == example, f"{name} {what}: {formula} gives {amount:,}"
+
+
+SPIRTS_WAYS = tables(section("Counts and bytes"))[1]
+
+
+@pytest.mark.parametrize("row", SPIRTS_WAYS[1:], ids=lambda row: row[0].strip("`"))
+@settings(max_examples=30)
+@given(st.integers(1, 20), st.integers(1, 30), st.integers(1, 4), st.integers(1, 100_000))
+def test_spirts_ways_have_the_formulas_that_the_page_says(
+    row: list[str], workers: int, batches: int, epochs: int, parameters: int
+) -> None:
+    options: dict[str, Any] = dict(re.findall(r"--([\w-]+) ([\w-]+)", row[0]))
+    assert options
+    size = (workers, batches, epochs, parameters)
+    counted = amounts(spirt.counts(*size, options))
+    stated_of = dict(zip(SPIRTS_WAYS[0][1:], row[1:], strict=True))
+    assert {what: value(formula, *size) for what, formula in stated_of.items()} == {
+        what: counted[what] for what in stated_of
+    }
+
+
+def test_the_page_has_the_models_and_their_sizes() -> None:
+    rows = tables(section("What all architectures share"))[0][1:]
+    assert {row[0].strip("`") for row in rows} == models.SPECS.keys()
+    for name, *figures in rows:
+        parameters, tensors, buffers, size = (int(figure.replace(",", "")) for figure in figures)
+        assert (parameters, size) == (models.SPECS[name.strip("`")].parameters, 4 * parameters)
+        network = models.build(name.strip("`"), 0)
+        assert tensors == len(list(network.parameters()))
+        assert buffers == sum(buffer.numel() for buffer in network.buffers())

@@ -1,0 +1,1 @@
+"""What workers exchange data through: object stores, tensor databases, queues."""

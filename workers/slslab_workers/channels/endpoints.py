@@ -1,0 +1,23 @@
+"""Addresses of the stack's parts that are not AWS services: environment variables of functions and drivers."""
+
+import os
+from collections.abc import Mapping
+
+QUEUE_URL = "SLSLAB_QUEUE_URL"
+TENSOR_URLS = "SLSLAB_TENSOR_URLS"
+
+
+def queue_url(environment: Mapping[str, str] = os.environ) -> str:
+    """Return the address of the queue, `amqp://…` or `redis://…`; ValueError if there is none."""
+    return _required(environment, QUEUE_URL)
+
+
+def tensor_urls(environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """Return the addresses of the tensor databases by rank, `redis://[:password@]host:port`, or ValueError."""
+    return tuple(_required(environment, TENSOR_URLS).split())
+
+
+def _required(environment: Mapping[str, str], name: str) -> str:
+    if name not in environment:
+        raise ValueError(f"{name} is not set: the architecture needs a part of the stack that is not running.")
+    return environment[name]

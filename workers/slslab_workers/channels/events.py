@@ -1,0 +1,78 @@
+"""The worker's side of the trace: what was done, when, for how long, with how many bytes.
+
+On the emulator, records are framed (4-byte big-endian length, UTF-8 JSON) and written to the descriptor in
+SLSLAB_TRACE_FD, so that they never enter the function's own log; on AWS, without it, each is one JSON log line.
+"""
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from slslab_workers.trace.event import Event
+
+Sink = Callable[[dict[str, Any]], None]
+
+
+class Tracer:
+    """Emits events with the labels of the present position: run, worker, invocation, epoch and step."""
+
+    def __init__(self, sink: Sink | None = None, run: str = "", worker: int = -1, invocation: str = "") -> None:
+        self.run = run
+        self.worker = worker
+        self.invocation = invocation
+        self.epoch = -1
+        self.step = -1
+        # CPU time of the process at the end of the last event.
+        self._cpu_ns = time.process_time_ns()
+        self._sink = sink if sink is not None else environment_sink()
+
+    @contextmanager
+    def span(self, op: str, phase: str, resource: str = "", *, overhead: bool = True) -> Iterator[Event]:
+        """Measure the block as an event, which the block may complete; emitted also if the block raises.
+
+        `overhead=False` marks the training protocol.
+        """
+        event = Event(
+            run=self.run,
+            worker=self.worker,
+            invocation=self.invocation,
+            epoch=self.epoch,
+            step=self.step,
+            op=op,
+            phase=phase,
+            resource=resource,
+            overhead=overhead,
+        )
+        cpu, event.start_ns = time.process_time_ns(), time.monotonic_ns()
+        try:
+            yield event
+        finally:
+            event.end_ns, cpu_end = time.monotonic_ns(), time.process_time_ns()
+            event.cpu_ns, event.cpu_before_ns = cpu_end - cpu, max(0, cpu - self._cpu_ns)
+            self._cpu_ns = cpu_end
+            self._sink(event.record())
+
+
+def environment_sink() -> Sink:
+    """Return what writes this process's records: to the trace descriptor, or to the log."""
+    descriptor = os.environ.get("SLSLAB_TRACE_FD")
+    if descriptor is None:
+        return _log_line
+    number = int(descriptor)
+
+    def write(record: dict[str, Any]) -> None:
+        body = json.dumps(record, separators=(",", ":")).encode()
+        frame = len(body).to_bytes(4, "big") + body
+        # One write is atomic on a pipe up to 4096 bytes, and a record is a few hundred.
+        written = os.write(number, frame)
+        while written < len(frame):
+            written += os.write(number, frame[written:])
+
+    return write
+
+
+def _log_line(record: dict[str, Any]) -> None:
+    print(json.dumps({"slslab": record}, separators=(",", ":")), flush=True)

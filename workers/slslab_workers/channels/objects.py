@@ -1,0 +1,228 @@
+"""The object store as workers use it: boto3's S3, every request counted, timed and traced."""
+
+import functools
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import boto3
+import botocore.config
+import botocore.exceptions
+
+from slslab_workers.channels.channel import Channel, retried
+from slslab_workers.channels.events import Tracer
+from slslab_workers.trace.event import Event
+from slslab_workers.trace.operations import SERVERS
+
+ABSENT = ("404", "NoSuchKey", "NotFound")
+UNCHANGED = ("304", "NotModified")
+BROKEN = (
+    botocore.exceptions.HTTPClientError,
+    botocore.exceptions.ConnectionError,
+    botocore.exceptions.IncompleteReadError,
+)
+READ_BYTES = 1 << 18
+
+
+def s3_client(**settings: Any) -> Any:
+    """Return a boto3 S3 client for gradients: path-style addresses, no checksums, payload unsigned.
+
+    Over TLS boto3 does not sign the payload anyway; over plain HTTP, as on a loopback endpoint, it would hash every
+    gradient, which no worker on AWS does. urllib3 sets TCP_NODELAY on its connections. boto3's own retries are off,
+    because they could not be counted: `Objects` retries.
+    """
+    config = botocore.config.Config(
+        s3={"addressing_style": "path", "payload_signing_enabled": False},
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+        retries={"total_max_attempts": 1},
+        tcp_keepalive=True,
+        read_timeout=120,
+        **settings,
+    )
+    session: Any = boto3.session.Session()
+    return session.client("s3", config=config)
+
+
+@functools.cache
+def environment_client() -> Any:
+    """Return the environment's S3 client; to make one costs a small function a second of its CPU share."""
+    return s3_client()
+
+
+@dataclass(frozen=True)
+class Poll:
+    """How long to sleep between polls: from `first` seconds, growing by `factor`, to at most `limit` seconds."""
+
+    first: float
+    factor: float
+    limit: float
+
+    def delays(self) -> Iterator[float]:
+        """Yield the sleeps, without end, in seconds."""
+        delay = self.first
+        while True:
+            yield delay
+            delay = min(delay * self.factor, self.limit)
+
+
+@dataclass(frozen=True)
+class Object:
+    """A fetched object: its body in a buffer of its own, its ETag and its user metadata."""
+
+    body: bytearray
+    etag: str
+    metadata: Mapping[str, str]
+
+
+class Absent(KeyError):
+    """There is no object with this key."""
+
+
+class Unchanged(Exception):
+    """The object still has the ETag that the caller knows."""
+
+
+class _Body:
+    """A buffer as a file, which boto3 sends without a copy: `read` returns all that is left, whatever size is asked."""
+
+    def __init__(self, data: memoryview) -> None:
+        self._data = data
+        self._position = 0
+
+    def read(self, _size: int = -1) -> memoryview:
+        rest = self._data[self._position :]
+        self._position = len(self._data)
+        return rest
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        base = (0, self._position, len(self._data))[whence]
+        self._position = base + offset
+        return self._position
+
+    def tell(self) -> int:
+        return self._position
+
+
+class ObjectChannel(Channel, Protocol):
+    """A channel of objects, bytes under a key in one bucket: all that exchanges and the training loop ask of S3."""
+
+    def put(
+        self,
+        key: str,
+        data: bytes | bytearray | memoryview,
+        phase: str,
+        *,
+        overhead: bool = True,
+        metadata: Mapping[str, str] | None = None,
+    ) -> str:
+        """Store the bytes with their metadata, and return the ETag."""
+
+    def get(self, key: str, phase: str, *, overhead: bool = True, known_etag: str | None = None) -> Object:
+        """Fetch an object; raise Absent, or Unchanged if it still has `known_etag` (a conditional request)."""
+
+    def list(self, prefix: str, phase: str) -> list[str]:
+        """Return the keys that begin with the prefix, in lexicographic order."""
+
+    def delete(self, key: str, phase: str, *, overhead: bool = True) -> None:
+        """Delete one object, if it is there."""
+
+    def wait_for(self, key: str, poll: Poll, phase: str, *, overhead: bool = True) -> Object:
+        """Return the object as soon as it exists; it is polled, because S3 cannot be waited on; polls are counted."""
+        delays = poll.delays()
+        while True:
+            try:
+                return self.get(key, phase, overhead=overhead)
+            except Absent:
+                self.pause(next(delays))
+
+
+class Objects(ObjectChannel):
+    """One bucket of S3, seen by one worker."""
+
+    name = "object"
+    server = SERVERS[name]
+
+    def __init__(self, client: Any, bucket: str, tracer: Tracer, sleep: Callable[[float], None] = time.sleep) -> None:
+        super().__init__(tracer, sleep)
+        self._client = client
+        self.bucket = bucket
+
+    @retried
+    def put(
+        self,
+        key: str,
+        data: bytes | bytearray | memoryview,
+        phase: str,
+        *,
+        overhead: bool = True,
+        metadata: Mapping[str, str] | None = None,
+    ) -> str:
+        with self._request("object.put", key, phase, overhead) as span:
+            view = memoryview(data)
+            span.bytes = view.nbytes
+            body: Any = _Body(view) if view.nbytes else b""
+            answer = self._client.put_object(Bucket=self.bucket, Key=key, Body=body, Metadata=dict(metadata or {}))
+            span.etag = str(answer["ETag"])
+            return span.etag
+
+    @retried
+    def get(self, key: str, phase: str, *, overhead: bool = True, known_etag: str | None = None) -> Object:
+        condition = {"IfNoneMatch": known_etag} if known_etag is not None else {}
+        with self._request("object.get", key, phase, overhead) as span:
+            try:
+                answer = self._client.get_object(Bucket=self.bucket, Key=key, **condition)
+            except botocore.exceptions.ClientError as error:
+                code = error.response["Error"]["Code"]
+                if code not in ABSENT + UNCHANGED:
+                    raise
+                raise (Absent(key) if code in ABSENT else Unchanged(key)) from None
+            body = _read(answer["Body"], int(answer["ContentLength"]))
+            span.bytes = len(body)
+            span.etag = str(answer["ETag"])
+            return Object(body, span.etag, answer["Metadata"])
+
+    def list(self, prefix: str, phase: str) -> list[str]:
+        """List the keys as `ObjectChannel.list` says; each page of 1,000 keys is a request."""
+        keys: list[str] = []
+        token: dict[str, str] = {}
+        while True:
+            answer = self._page(prefix, phase, token)
+            keys += [entry["Key"] for entry in answer.get("Contents", [])]
+            if not answer.get("IsTruncated"):
+                return keys
+            token = {"ContinuationToken": answer["NextContinuationToken"]}
+
+    @retried
+    def delete(self, key: str, phase: str, *, overhead: bool = True) -> None:
+        with self._request("object.delete", key, phase, overhead):
+            self._client.delete_object(Bucket=self.bucket, Key=key)
+
+    @retried
+    def _page(self, prefix: str, phase: str, token: Mapping[str, str]) -> Mapping[str, Any]:
+        with self._request("object.list", prefix, phase, overhead=True):
+            answer: Mapping[str, Any] = self._client.list_objects_v2(Bucket=self.bucket, Prefix=prefix, **token)
+            return answer
+
+    def is_transient(self, error: Exception) -> bool:
+        """Return whether the store was too busy or unreachable, or the connection broke."""
+        if isinstance(error, botocore.exceptions.ClientError):
+            return int(error.response["ResponseMetadata"]["HTTPStatusCode"]) >= 500
+        return isinstance(error, BROKEN)
+
+    def _request(self, op: str, key: str, phase: str, overhead: bool) -> AbstractContextManager[Event]:
+        return self.request(op, phase, f"{self.bucket}/{key}", overhead=overhead)
+
+
+def _read(stream: Any, size: int) -> bytearray:
+    """Return the whole body; botocore raises IncompleteReadError when the connection ends before `size` bytes."""
+    body = bytearray(size)
+    view, position = memoryview(body), 0
+    while position < size:
+        # urllib3 reads into a buffer of its own first: a small one stays in the cache, a whole gradient would not.
+        position += stream.readinto(view[position : position + READ_BYTES])
+    # Only at the end of the body does the connection go back to the pool.
+    stream.read()
+    return body

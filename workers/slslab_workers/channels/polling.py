@@ -1,0 +1,38 @@
+"""How often S3, which cannot be waited on, is polled: by choice, or as the authors' code did."""
+
+from dataclasses import dataclass
+
+from slslab_workers.channels.objects import Poll
+from slslab_workers.option import Option
+from slslab_workers.plan import Plan
+
+POLLING = Option(
+    "polling",
+    str,
+    "adaptive",
+    "Between polls: adaptive sleeps 10 ms, growing by half to 100 ms; released polls gets every 100 ms and lists "
+    "without a pause.",
+    ("adaptive", "released"),
+    released="released",
+)
+
+
+@dataclass(frozen=True)
+class PollPolicy:
+    """Pauses between failed gets, and between lists that found nothing new."""
+
+    gets: Poll
+    lists: Poll
+
+
+def poll_policy(plan: Plan) -> PollPolicy:
+    """Return the plan's polling."""
+    return policy(str(POLLING.of(plan.options)))
+
+
+def policy(polling: str) -> PollPolicy:
+    """Return what one of the choices of POLLING means."""
+    if polling == "released":
+        return PollPolicy(Poll(0.1, 1.0, 0.1), Poll(0.0, 1.0, 0.0))
+    adaptive = Poll(0.01, 1.5, 0.1)
+    return PollPolicy(adaptive, adaptive)

@@ -1,0 +1,167 @@
+"""Message queues as workers use them: RabbitMQ, or lists of a Redis-compatible server, every message traced.
+
+Messages are persistent and bodies are bytes. A publish that returned is not lost, and a message that was not
+acknowledged is delivered again when its consumer's connection ends, so receivers must tolerate duplicates. The copies
+of one publish have the same `id`.
+"""
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+from uuid import uuid4
+
+from slslab_workers.channels.channel import Channel, retried
+from slslab_workers.channels.events import Tracer
+from slslab_workers.channels.queues.broker import Broker, ConnectionLost, Message, NoQueue, QueueError
+from slslab_workers.option import Option
+from slslab_workers.trace.event import Event
+from slslab_workers.trace.operations import SERVERS
+
+__all__ = ["QUEUE", "Message", "NoQueue", "QueueError", "Queues", "open_queues", "scoped"]
+
+T = TypeVar("T")
+
+QUEUE = Option(
+    "queue",
+    str,
+    "auto",
+    "The embedded stack's queue: RabbitMQ if its server is installed, else the same interface over lists of the tensor "
+    "database (auto); rabbitmq fails without the server.",
+    ("auto", "rabbitmq", "embedded"),
+)
+
+
+def scoped(run: str, name: str, epoch: int | None = None) -> str:
+    """Return the name of a queue or exchange of a run, or of one epoch of it: no two runs share a name."""
+    return f"slslab.{run}.{name}" if epoch is None else f"slslab.{run}.e{epoch}.{name}"
+
+
+class Queues(Channel):
+    """One connection to the broker, used by one thread.
+
+    A broken connection is made anew and the request sent again, twice at most. What fails then raises QueueError; its
+    subclass NoQueue names a queue that does not exist.
+    """
+
+    name = "queue"
+    server = SERVERS[name]
+
+    def __init__(self, broker: Broker, tracer: Tracer, sleep: Callable[[float], None] = time.sleep) -> None:
+        super().__init__(tracer, sleep)
+        self._broker = broker
+
+    def declare(self, queue: str) -> None:
+        """Make a durable queue, unless it is there."""
+        self._manage("queue.declare", queue, lambda: self._broker.declare(queue))
+
+    def bind(self, queue: str, exchange: str) -> None:
+        """Bind the queue to the exchange, which exists from its first to its last binding, to receive its messages."""
+        self._manage("queue.bind", exchange, lambda: self._broker.bind(queue, exchange))
+
+    def publish(self, queue: str, body: bytes, phase: str, *, overhead: bool = True) -> str:
+        """Send a message to one queue, and return its id once the broker has it."""
+        return self._send(self._broker.publish, uuid4().hex, queue, body, phase, overhead)
+
+    def fan_out(self, exchange: str, body: bytes, phase: str, *, overhead: bool = True) -> str:
+        """Send a message to every queue bound to the exchange with one publish; NoQueue if there is none."""
+        return self._send(self._broker.fan_out, uuid4().hex, exchange, body, phase, overhead)
+
+    def consume(
+        self, queue: str, timeout_s: float, phase: str, *, overhead: bool | Callable[[bytes], bool] = True
+    ) -> Message | None:
+        """Take the first message as soon as there is one; None after `timeout_s` seconds, 0 for what is there now.
+
+        The time until there is one is a `wait`. `overhead` may be a function of the body, if only the body tells
+        whether a delivery is part of the training protocol.
+        """
+        return self._take(queue, time.monotonic() + timeout_s, phase, overhead)
+
+    def count(self, queue: str, phase: str) -> int:
+        """Return how many messages are ready to be taken at this moment."""
+        return self._manage("queue.count", queue, lambda: self._broker.count(queue), phase)
+
+    def purge(self, queue: str) -> None:
+        """Delete the messages that are ready; those taken and not acknowledged stay."""
+        self._manage("queue.purge", queue, lambda: self._broker.purge(queue))
+
+    def delete(self, queue: str) -> None:
+        """Delete the queue with its messages and bindings, if it is there."""
+        self._manage("queue.delete", queue, lambda: self._broker.delete(queue))
+
+    def delete_exchange(self, exchange: str) -> None:
+        """Delete the exchange, if it is there; its queues stay."""
+        self._manage("queue.delete", exchange, lambda: self._broker.delete_exchange(exchange))
+
+    def close(self) -> None:
+        """End the connection; messages that were taken and not acknowledged are delivered again."""
+        self._broker.close()
+
+    def is_transient(self, error: Exception) -> bool:
+        """Return whether the connection broke."""
+        return isinstance(error, ConnectionLost)
+
+    @retried
+    def _send(
+        self,
+        send: Callable[[str, str, bytes], None],
+        message_id: str,
+        name: str,
+        body: bytes,
+        phase: str,
+        overhead: bool,
+    ) -> str:
+        with self.request("queue.publish", phase, name, overhead=overhead) as event:
+            event.etag = message_id
+            send(name, message_id, body)
+            event.bytes = len(body)
+        return message_id
+
+    @retried
+    def _take(
+        self, queue: str, deadline: float, phase: str, overhead: bool | Callable[[bytes], bool]
+    ) -> Message | None:
+        with self.request("queue.deliver", phase, queue, overhead=True) as event:
+            message = self._broker.take(queue)
+            if message is not None:
+                _describe(event, message, overhead)
+                return message
+            # From here on it is a wait; the delivery that may follow is an event of its own.
+            event.op, event.phase, event.resource, event.requests = "wait", "wait", "", 0
+            left = deadline - time.monotonic()
+            message = self._broker.wait(queue, left) if left > 0 else None
+        if message is not None:
+            with self.tracer.span("queue.deliver", phase, queue) as event:
+                event.requests = 1
+                _describe(event, message, overhead)
+        return message
+
+    @retried
+    def _manage(self, op: str, name: str, request: Callable[[], T], phase: str = "other") -> T:
+        with self.request(op, phase, name, overhead=True):
+            return request()
+
+
+def _describe(event: Event, message: Message, overhead: bool | Callable[[bytes], bool]) -> None:
+    event.bytes = len(message.body)
+    event.etag = message.id
+    event.overhead = overhead(message.body) if callable(overhead) else overhead
+
+
+def open_queues(url: str, tracer: Tracer, sleep: Callable[[float], None] = time.sleep) -> Queues:
+    """Return the queues at `amqp(s)://user:password@host:port/vhost` or `redis(s)://:password@host:port`.
+
+    They connect when first used. ValueError for any other address.
+    """
+    scheme = url.partition("://")[0]
+    broker: Broker
+    if scheme in ("amqp", "amqps"):
+        from slslab_workers.channels.queues.rabbitmq import RabbitMQ
+
+        broker = RabbitMQ(url)
+    elif scheme in ("redis", "rediss"):
+        from slslab_workers.channels.queues.lists import RedisLists
+
+        broker = RedisLists(url)
+    else:
+        raise ValueError(f"A queue's address begins with amqp:// or redis://, not {scheme}://.")
+    return Queues(broker, tracer, sleep)

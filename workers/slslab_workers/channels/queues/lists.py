@@ -1,0 +1,221 @@
+"""The broker over the lists of a Redis-compatible server, used where there is no RabbitMQ.
+
+A queue is a list of messages (32 bytes of id, then the body), an exchange the set of its queues' names. A consumer
+moves the message it takes to a list of its own, so that none is lost if it fails: other consumers that wait at the
+queue put back what is held by connections that the server no longer has. Messages last as long as the server.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import redis
+import redis.backoff
+import redis.exceptions
+import redis.retry
+
+from slslab_workers.channels.queues.broker import ConnectionLost, Message, NoQueue, QueueError
+
+QUEUES = "queues"
+ID_BYTES = 32
+# How often a consumer that waits looks for connections that have ended, in seconds; there is no event to wait for.
+LOOK_S = 1.0
+ANSWER_S = 10.0
+
+
+class RedisLists:
+    """A broker (see `Broker`) at a `redis://:password@host:port` address."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._client: Any = None
+        self._id = 0
+        self._held: dict[str, list[Message]] = {}
+
+    def declare(self, queue: str) -> None:
+        with self._connected() as client:
+            client.sadd(QUEUES, queue)
+
+    def bind(self, queue: str, exchange: str) -> None:
+        with self._connected() as client:
+            self._require(client, queue)
+            client.sadd(_bindings(queue), exchange)
+            client.sadd(_exchange(exchange), queue)
+
+    def publish(self, queue: str, message_id: str, body: bytes) -> None:
+        with self._connected() as client:
+            self._require(client, queue)
+            client.rpush(_ready(queue), message_id.encode() + body)
+
+    def fan_out(self, exchange: str, message_id: str, body: bytes) -> None:
+        with self._connected() as client:
+            queues = sorted(client.smembers(_exchange(exchange)))
+            if not queues:
+                raise NoQueue(f"No queue takes a message to {exchange}.")
+            with client.pipeline(transaction=True) as together:
+                for queue in queues:
+                    together.rpush(_ready(queue.decode()), message_id.encode() + body)
+                together.execute()
+
+    def take(self, queue: str) -> Message | None:
+        with self._connected() as client:
+            self._hold(client, queue)
+            stored = client.lmove(_ready(queue), _taken(queue, self._id), "LEFT", "RIGHT")
+            if stored is None:
+                self._require(client, queue)
+            return self._message(queue, stored)
+
+    def wait(self, queue: str, timeout_s: float) -> Message | None:
+        deadline = time.monotonic() + timeout_s
+        with self._connected() as client:
+            self._hold(client, queue)
+            while True:
+                _put_back_lost(client, queue)
+                self._require(client, queue)
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return None
+                stored = client.blmove(_ready(queue), _taken(queue, self._id), min(left, LOOK_S), "LEFT", "RIGHT")
+                if stored is not None:
+                    return self._message(queue, stored)
+
+    def count(self, queue: str) -> int:
+        with self._connected() as client:
+            self._require(client, queue)
+            return int(client.llen(_ready(queue)))
+
+    def purge(self, queue: str) -> None:
+        with self._connected() as client:
+            self._require(client, queue)
+            client.delete(_ready(queue))
+
+    def delete(self, queue: str) -> None:
+        with self._connected() as client:
+            client.srem(QUEUES, queue)
+            for exchange in client.smembers(_bindings(queue)):
+                client.srem(_exchange(exchange.decode()), queue)
+            for holder in client.smembers(_holders(queue)):
+                client.delete(_taken(queue, int(holder)))
+            client.delete(_ready(queue), _bindings(queue), _holders(queue))
+            self._held.pop(queue, None)
+
+    def delete_exchange(self, exchange: str) -> None:
+        with self._connected() as client:
+            for queue in client.smembers(_exchange(exchange)):
+                client.srem(_bindings(queue.decode()), exchange)
+            client.delete(_exchange(exchange))
+
+    def close(self) -> None:
+        if self._client is None:
+            return
+        try:
+            with self._connected() as client:
+                for queue in self._held:
+                    _put_back(client, queue, self._id)
+        except ConnectionLost:
+            return  # the next consumer puts back what was held
+        self._drop()
+
+    @contextmanager
+    def _connected(self) -> Iterator[Any]:
+        """Connect if necessary, and raise redis-py's errors as ours."""
+        try:
+            if self._client is None:
+                self._connect()
+            yield self._client
+        except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError, OSError) as error:
+            self._drop()
+            raise ConnectionLost(f"The connection to the queue's server broke: {error}.") from error
+        except redis.exceptions.RedisError as error:
+            raise QueueError(f"The queue's server refused: {error}.") from error
+
+    def _connect(self) -> None:
+        # If redis-py retried, it would make a new connection, which is another consumer.
+        self._client = redis.Redis.from_url(
+            self._url,
+            single_connection_client=True,
+            protocol=2,
+            retry=redis.retry.Retry(redis.backoff.NoBackoff(), 0),
+            socket_timeout=ANSWER_S,
+            socket_connect_timeout=ANSWER_S,
+            socket_keepalive=True,
+        )
+        self._id = int(self._client.client_id())
+        self._held = {}
+
+    def _drop(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+    def _require(self, client: Any, queue: str) -> None:
+        if not client.sismember(QUEUES, queue):
+            raise NoQueue(f"There is no queue {queue}.")
+
+    def _hold(self, client: Any, queue: str) -> None:
+        """Record that this connection may hold messages of the queue, before it does."""
+        if queue not in self._held:
+            client.sadd(_holders(queue), self._id)
+            self._held[queue] = []
+
+    def _message(self, queue: str, stored: bytes | None) -> Message | None:
+        if stored is None:
+            return None
+        holder, held = self._id, self._held[queue]
+
+        def ack() -> None:
+            if self._client is None or self._id != holder:
+                raise ConnectionLost("The message can no longer be acknowledged: its connection ended.")
+            with self._connected() as client:
+                self._forget(client, queue, held, message)
+
+        message = Message(stored[:ID_BYTES].decode(), stored[ID_BYTES:], ack)
+        held.append(message)
+        return message
+
+    def _forget(self, client: Any, queue: str, held: list[Message], message: Message) -> None:
+        position = next((n for n, other in enumerate(held) if other is message), None)
+        if position is None or self._held.get(queue) is not held:
+            return  # acknowledged before, or deleted with its queue
+        # By position, so that the body need not be sent back to find it.
+        with client.pipeline(transaction=True) as together:
+            together.lset(_taken(queue, self._id), position, b"")
+            together.lrem(_taken(queue, self._id), 1, b"")
+            together.execute()
+        del held[position]
+
+
+def _ready(queue: str) -> str:
+    return f"queue:{queue}"
+
+
+def _taken(queue: str, holder: int) -> str:
+    return f"queue:{queue}:taken:{holder}"
+
+
+def _holders(queue: str) -> str:
+    return f"queue:{queue}:holders"
+
+
+def _bindings(queue: str) -> str:
+    return f"queue:{queue}:bindings"
+
+
+def _exchange(exchange: str) -> str:
+    return f"exchange:{exchange}"
+
+
+def _put_back_lost(client: Any, queue: str) -> None:
+    """Make the messages ready again that are held by connections that have ended."""
+    holders = {int(holder) for holder in client.smembers(_holders(queue))}
+    if len(holders) > 1:
+        for holder in sorted(holders - {int(entry["id"]) for entry in client.client_list()}):
+            _put_back(client, queue, holder)
+
+
+def _put_back(client: Any, queue: str, holder: int) -> None:
+    # The last one taken goes first, so that they are at the head in the order in which they were published.
+    while client.lmove(_taken(queue, holder), _ready(queue), "RIGHT", "LEFT") is not None:
+        pass
+    client.srem(_holders(queue), holder)

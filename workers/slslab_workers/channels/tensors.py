@@ -1,0 +1,268 @@
+"""The client of RedisAI-compatible tensor databases, stock RedisAI and tensordb, over RESP2 on a socket.
+
+Tensors are sent from and received into their own memory, without a copy. It does not import torch, because functions
+that only move tensors do not need it; `torch.from_numpy` makes a tensor of an array, without a copy too.
+"""
+
+import json
+import socket
+from collections.abc import Iterable, Sequence
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import numpy as np
+import numpy.typing as npt
+
+from slslab_workers.channels import scripts
+from slslab_workers.channels.channel import Channel
+from slslab_workers.channels.events import Tracer
+from slslab_workers.trace.operations import SERVERS
+
+Vector = npt.NDArray[np.float32]
+CONNECT_S = 5.0
+# A script over gigabytes takes seconds; a database that has not answered after this long counts as unreachable.
+ANSWER_S = 300.0
+HEADER_BYTES = 4096
+# Numbers that are converted to text at a time.
+PART = 1 << 16
+
+Reply = Any
+
+
+class TensorError(Exception):
+    """The database refused a command; the message is its own."""
+
+
+class NoTensor(KeyError):
+    """There is no tensor with this key."""
+
+
+class Unreachable(Exception):
+    """The database cannot be reached, or its connection broke."""
+
+
+class TensorDatabase(Channel):
+    """One tensor database, seen by one worker; connects at its first command.
+
+    `url` is `redis://[:password@]host:port`. Every command may raise TensorError or Unreachable.
+    """
+
+    name = "tensor"
+    server = SERVERS[name]
+
+    def __init__(self, url: str, tracer: Tracer, *, connect_s: float = CONNECT_S) -> None:
+        parts = urlsplit(url)
+        if parts.scheme != "redis" or parts.hostname is None or parts.port is None:
+            raise ValueError(f"{url!r} is not a tensor database's address, redis://[:password@]host:port.")
+        self.host, self.port = parts.hostname, parts.port
+        self.password = unquote(parts.password) if parts.password else ""
+        super().__init__(tracer)
+        self._connect_s = connect_s
+        self._connection: _Connection | None = None
+        self._scripts_stored = False
+
+    def close(self) -> None:
+        """End the connection; the next command makes a new one."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def set(self, key: str, vector: Vector, phase: str, *, overhead: bool = True) -> None:
+        """Store a float32 vector (P,)."""
+        body = np.ascontiguousarray(vector, np.float32).data.cast("B")
+        with self.request("tensor.set", phase, self.resource(key), overhead=overhead) as span:
+            span.bytes = body.nbytes
+            self._ask("AI.TENSORSET", key, "FLOAT", vector.size, "BLOB", body)
+
+    def get(self, key: str, phase: str, *, overhead: bool = True) -> Vector:
+        """Return a float32 vector (P,) in memory of its own; raise NoTensor if there is none."""
+        with self.request("tensor.get", phase, self.resource(key), overhead=overhead) as span:
+            try:
+                body = self._ask("AI.TENSORGET", key, "BLOB")
+            except TensorError as error:
+                if "key is empty" not in str(error):
+                    raise
+                raise NoTensor(key) from None
+            span.bytes = len(body)
+            return np.frombuffer(body, np.float32)
+
+    def delete(self, keys: Iterable[str], phase: str, *, overhead: bool = True) -> int:
+        """Delete keys with one command, and return how many of them were there."""
+        with self.request("tensor.delete", phase, self.resource(""), overhead=overhead):
+            return int(self._ask("DEL", *keys))
+
+    def execute(
+        self,
+        function: str,
+        inputs: Sequence[str],
+        outputs: Sequence[str],
+        phase: str,
+        *,
+        arguments: Sequence[float] = (),
+        overhead: bool = True,
+    ) -> None:
+        """Run a function of `scripts.SOURCE` in the database; an output may replace an input."""
+        command: list[Any] = ["AI.SCRIPTEXECUTE", scripts.KEY, function, "INPUTS", len(inputs), *inputs]
+        if arguments:
+            command += ["ARGS", len(arguments), *map(repr, arguments)]
+        command += ["OUTPUTS", len(outputs), *outputs]
+        self._store_scripts()
+        with self.request("tensor.script", phase, self.resource(outputs[0]), overhead=overhead) as span:
+            span.reads = tuple(self.resource(key) for key in inputs)
+            self._ask(*command)
+
+    def push_json(self, key: str, vector: Vector, phase: str, *, overhead: bool = True) -> None:
+        """Append a vector (P,) to a list as JSON text, as SPIRT's released code stores gradients."""
+        with self.request("tensor.set", phase, self.resource(key), overhead=overhead) as span:
+            body = _as_json(vector)
+            span.bytes = len(body)
+            self._ask("RPUSH", key, memoryview(body))
+
+    def average_json(self, key: str, count: int, phase: str, *, overhead: bool = True) -> Vector:
+        """Return the mean (P,) of a list's first `count` vectors, computed in the database and sent as JSON."""
+        with self.request("tensor.script", phase, self.resource(key), overhead=overhead) as span:
+            span.reads = (self.resource(key),)
+            body = self._ask("EVAL", scripts.LUA_AVERAGE, 1, key, count)
+            span.bytes = len(body)
+            return np.array(json.loads(bytes(body)), np.float32)
+
+    def command(self, *words: str | int | float | bytes | memoryview) -> Reply:
+        """Send any other Redis command and return its reply: a bulk as memoryview, an array as list, nil as None."""
+        resource = self.resource(str(words[1]) if len(words) > 1 else "")
+        with self.request("tensor.command", "other", resource, overhead=True):
+            return self._ask(*words)
+
+    def ping(self, answer_s: float = 1.0) -> bool:
+        """Return whether the database answers within this time."""
+        try:
+            with self.request("ping", "wait", self.resource(""), overhead=True):
+                return bool(self._ask("PING", answer_s=answer_s) == "PONG")
+        except (Unreachable, TensorError):
+            return False
+
+    def _ask(self, *words: str | int | float | bytes | memoryview, answer_s: float = ANSWER_S) -> Reply:
+        if self._connection is None:
+            self._connection = _Connection(self.host, self.port, self.password, self._connect_s)
+        try:
+            return self._connection.command(words, answer_s)
+        except TensorError:
+            raise
+        except BaseException:
+            # With half a command or half a reply on it, this connection is of no more use.
+            self.close()
+            raise
+
+    def resource(self, key: str) -> str:
+        """Return the name of a key of this database in the trace."""
+        return f"{self.host}:{self.port}/{key}"
+
+    def _store_scripts(self) -> None:
+        """Store the scripts, unless they are there; their key is a hash of their text."""
+        if self._scripts_stored:
+            return
+        with self.request("tensor.script", "other", self.resource(scripts.KEY), overhead=True) as span:
+            if not self._ask("EXISTS", scripts.KEY):
+                entry_points = scripts.ENTRY_POINTS
+                span.requests = 2
+                self._ask(
+                    *("AI.SCRIPTSTORE", scripts.KEY, "CPU", "ENTRY_POINTS", len(entry_points), *entry_points),
+                    *("SOURCE", scripts.SOURCE),
+                )
+        self._scripts_stored = True
+
+
+def _as_json(vector: Vector) -> bytearray:
+    """Return a vector (P,) as `json.dumps` writes it, in parts: a list of all numbers takes eight times its memory."""
+    body = bytearray(b"[")
+    for begin in range(0, vector.size, PART):
+        body += b", " if begin else b""
+        body += json.dumps(vector[begin : begin + PART].tolist())[1:-1].encode()
+    body += b"]"
+    return body
+
+
+class _Connection:
+    """A socket that speaks RESP2."""
+
+    def __init__(self, host: str, port: int, password: str, connect_s: float) -> None:
+        try:
+            self._socket = socket.create_connection((host, port), timeout=connect_s)
+        except OSError as error:
+            raise Unreachable(f"The tensor database {host}:{port} cannot be reached: {error}") from error
+        self._name = f"{host}:{port}"
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._replies = self._socket.makefile("rb")
+        if password:
+            try:
+                self.command(("AUTH", password), connect_s)
+            except BaseException:
+                self.close()
+                raise
+
+    def close(self) -> None:
+        self._replies.close()
+        self._socket.close()
+
+    def command(self, words: Sequence[Any], answer_s: float) -> Reply:
+        self._socket.settimeout(answer_s)
+        try:
+            self._send(words)
+            return self._reply()
+        except OSError as error:
+            raise Unreachable(f"The connection to the tensor database {self._name} broke: {error}") from error
+
+    def _send(self, words: Sequence[Any]) -> None:
+        """Send a command's words, large ones from their own memory."""
+        small = bytearray(b"*%d\r\n" % len(words))
+        for word in words:
+            data = word if isinstance(word, bytes | memoryview) else str(word).encode()
+            size = data.nbytes if isinstance(data, memoryview) else len(data)
+            small += b"$%d\r\n" % size
+            if size > HEADER_BYTES:
+                self._socket.sendall(small)
+                self._socket.sendall(data)
+                small = bytearray()
+            else:
+                small += data
+            small += b"\r\n"
+        self._socket.sendall(small)
+
+    def _reply(self) -> Reply:
+        line = self._line()
+        kind, rest = line[:1], line[1:]
+        if kind == b"+":
+            return rest.decode()
+        if kind == b"-":
+            raise TensorError(rest.decode(errors="replace"))
+        if kind == b":":
+            return int(rest)
+        if kind == b"$":
+            return None if rest == b"-1" else self._bulk(int(rest))
+        if kind == b"*":
+            return None if rest == b"-1" else self._array(int(rest))
+        raise Unreachable(f"{self._name} answers {line[:40]!r}, which is not RESP2")
+
+    def _array(self, count: int) -> list[Reply]:
+        """Return an array's elements; an error among them is an element, so that those after it are still read."""
+        elements: list[Reply] = []
+        for _ in range(count):
+            try:
+                elements.append(self._reply())
+            except TensorError as error:
+                elements.append(error)
+        return elements
+
+    def _line(self) -> bytes:
+        line = self._replies.readline()
+        if not line.endswith(b"\r\n"):
+            raise Unreachable(f"The tensor database {self._name} closed the connection")
+        return line[:-2]
+
+    def _bulk(self, size: int) -> memoryview:
+        """Return a bulk, received into a buffer of its own; only what its header was read with is copied."""
+        # A bytearray would be filled with zeros first.
+        view = np.empty(size, np.uint8).data
+        if self._replies.readinto(view) < size:
+            raise Unreachable(f"The tensor database {self._name} closed the connection")
+        self._line()
+        return view

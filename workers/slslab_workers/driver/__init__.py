@@ -1,0 +1,1 @@
+"""What starts and follows a run through AWS's APIs."""

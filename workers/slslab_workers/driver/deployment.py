@@ -1,0 +1,248 @@
+"""From a plan to running functions and back, through AWS's APIs alone: what the architectures' drivers share.
+
+Package and deploy → store minibatches → invoke → wait for results → evaluate → clean up.
+"""
+
+import base64
+import importlib.util
+import io
+import json
+import threading
+import zipfile
+from collections.abc import Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from slslab_workers.architecture import Cloud, Outcome, Progress, RunFailed
+from slslab_workers.driver.job import Job, aws_failures
+from slslab_workers.plan import Assignment, Plan, PlanError
+from slslab_workers.training.datasets import DIGITS
+from slslab_workers.training.keys import result_key
+
+ROLE = "arn:aws:iam::000000000000:role/slslab-worker"
+RESULT_POLL_S = 0.1
+
+
+def package(handler: str) -> bytes:
+    """Return the Lambda package as a ZIP: this package, and the handler's if that is another one.
+
+    All files are included but bytecode and the digits, which only the driver reads; without times, so that equal
+    sources give equal bytes.
+    """
+    roots = {Path(__file__).parents[1], _package_of(handler)}
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for root in sorted(roots):
+            files = {path for path in root.rglob("*") if path.is_file() and path.suffix != ".pyc"}
+            for path in sorted(files - {DIGITS}):
+                entry = zipfile.ZipInfo(str(path.relative_to(root.parent)))
+                entry.external_attr = 0o644 << 16
+                archive.writestr(entry, path.read_bytes(), zipfile.ZIP_DEFLATED)
+    return buffer.getvalue()
+
+
+def _package_of(handler: str) -> Path:
+    """Return the directory of a handler's top-level package; PlanError if it cannot be imported."""
+    spec = importlib.util.find_spec(handler.partition(".")[0])
+    if spec is None or not spec.submodule_search_locations:
+        raise PlanError(
+            f"The package of the handler {handler} cannot be imported.", "install the architecture's package."
+        )
+    return Path(next(iter(spec.submodule_search_locations)))
+
+
+def train_data_parallel(plan: Plan, handler: str, cloud: Cloud, progress: Progress) -> Outcome:
+    """Run a synchronous data-parallel architecture: n workers of one function, equal but for their rank."""
+    return deploy_and_train(Deployment(plan, handler, cloud, progress))
+
+
+def deploy_and_train(deployment: "Deployment") -> Outcome:
+    """Create, train and remove in any case; an error of AWS's fails the run (RunFailed)."""
+    with aws_failures():
+        try:
+            deployment.create()
+            return deployment.train()
+        finally:
+            deployment.remove()
+
+
+@dataclass(frozen=True)
+class FunctionSpec:
+    """A Lambda function of an architecture."""
+
+    name: str
+    handler: str
+    memory_mb: int
+
+
+class Deployment(Job):
+    """One run's functions beside its bucket, and the driver's view of its workers."""
+
+    def __init__(self, plan: Plan, handler: str, cloud: Cloud, progress: Progress) -> None:
+        super().__init__(plan, cloud, progress)
+        self.handler = handler
+        self.function = f"slslab-{plan.run}"[:64]
+        self._lambda = cloud.client("lambda")
+        self._stopping = threading.Event()
+        # A thread for each worker, and one for a companion.
+        self._invokers = ThreadPoolExecutor(plan.workers + 1, thread_name_prefix="invoke")
+        self.arns: dict[str, str] = {}
+        # The workers that train.
+        self.ranks = list(range(plan.workers))
+
+    def create(self) -> None:
+        """Create bucket and functions. Asynchronous failures are not retried (a retried worker would overwrite its
+        peers' view of a step) and leave a record in the bucket."""
+        functions = self.functions()
+        self._progress.report("deploy", 0, len(functions))
+        self.create_bucket()
+        for number, function in enumerate(functions, 1):
+            self._create_function(function)
+            self._progress.report("deploy", number, len(functions))
+
+    def functions(self) -> list[FunctionSpec]:
+        """Return the architecture's functions, the workers' first."""
+        return [FunctionSpec(self.function, self.handler, self.plan.memory_mb)]
+
+    def _create_function(self, function: FunctionSpec) -> None:
+        created = self._lambda.create_function(
+            FunctionName=function.name,
+            Runtime="python3.11",
+            Role=ROLE,
+            Handler=function.handler,
+            Code={"ZipFile": package(function.handler)},
+            MemorySize=function.memory_mb,
+            Timeout=self.plan.timeout,
+            # Threads that wait for each other sleep instead of spinning, which would use up the CPU share.
+            Environment={"Variables": {"OMP_WAIT_POLICY": "PASSIVE"}},
+        )
+        self.arns[function.name] = created["FunctionArn"]
+        self._lambda.get_waiter("function_active_v2").wait(FunctionName=function.name)
+        self._lambda.put_function_event_invoke_config(
+            FunctionName=function.name,
+            MaximumRetryAttempts=0,
+            DestinationConfig={"OnFailure": {"Destination": f"arn:aws:s3:::{self.bucket}"}},
+        )
+
+    def train(self) -> Outcome:
+        """Train all epochs, or until the plan's accuracy or patience ends training."""
+        plan = self.plan
+        results: list[dict[str, Any]] = []
+        if plan.gradual:
+            for epoch in range(plan.epochs):
+                self.upload([epoch])
+                first = int(results[0]["position"]) if results else 0
+                results = self._stretch(first, (epoch + 1) * plan.batches, keep=True)
+                if self.evaluate(epoch) or results[0]["ended"] is not None:
+                    break
+        else:
+            self.upload(range(plan.epochs))
+            results = self._stretch(0, plan.epochs * plan.batches, keep=False)
+            for epoch in range(self.finished_epochs(results[0])):
+                self.evaluate(epoch)
+        return self.outcome(results)
+
+    def remove(self) -> None:
+        """Delete the functions, everything in the bucket, and the bucket; end the invoking threads."""
+        self._stopping.set()
+        self._invokers.shutdown(wait=False, cancel_futures=True)
+        try:
+            for name in self.arns:
+                with suppress(self._lambda.exceptions.ResourceNotFoundException):
+                    self._lambda.delete_function(FunctionName=name)
+        finally:
+            self.remove_bucket()
+
+    def _stretch(self, first: int, until: int, *, keep: bool) -> list[dict[str, Any]]:
+        """Let every worker train from one step to another, in the plan's mode; return the results of `ranks`."""
+        work = self._each_batch if self.plan.mode == "per-batch" else self._one_invocation
+        futures = [self._invokers.submit(work, rank, first, until, keep) for rank in self.ranks]
+        return self._first_failure_ends(futures + self._companions(first, until))[: len(futures)]
+
+    def _companions(self, _first: int, _until: int) -> list["Future[dict[str, Any]]"]:
+        """Return what the architecture runs beside the workers from one step to another."""
+        return []
+
+    def _one_invocation(self, rank: int, first: int, until: int, keep: bool) -> dict[str, Any]:
+        kind = "Event" if self.plan.invoke == "event" else "RequestResponse"
+        answer = self._invoke(rank, first, until, kind, keep=keep)
+        return answer if answer.get("status") == "finished" else self._await_result(rank, first)
+
+    def _each_batch(self, rank: int, first: int, until: int, keep: bool) -> dict[str, Any]:
+        answer: dict[str, Any] = {}
+        position, last = first, self.plan.epochs * self.plan.batches
+        while position < self.actual(until, answer):
+            if self._stopping.is_set():
+                raise RunFailed("Stopped", "another worker failed first", rank)
+            more = position + 1 < self.actual(last, answer)
+            answer = self._invoke(rank, position, position + 1, "RequestResponse", keep=more or keep)
+            if answer["ended"] is not None:
+                break
+            position += 1
+        return answer
+
+    def actual(self, planned: int, answer: Mapping[str, Any]) -> int:  # noqa: ARG002 - MLLess's depends on the answer
+        """Return the step that takes the place of a planned one, by a worker's last answer (empty for none)."""
+        return planned
+
+    def _invoke(self, rank: int, first: int, until: int, kind: str, *, keep: bool) -> dict[str, Any]:
+        assignment = Assignment(self.plan, self.bucket, rank, first, until, first > 0, keep, generation=0)
+        return self.call(self.function, assignment.to_event(), kind, rank)
+
+    def call(self, function: str, event: Mapping[str, Any], kind: str, rank: int | None) -> dict[str, Any]:
+        """Invoke a function and, unless `kind` is Event, return its answer; RunFailed of this rank if it fails."""
+        answer = self._lambda.invoke(
+            FunctionName=function,
+            InvocationType=kind,
+            Payload=json.dumps(event).encode(),
+            **({"LogType": "Tail"} if kind == "RequestResponse" else {}),
+        )
+        payload: dict[str, Any] = json.loads(answer["Payload"].read() or b"{}")
+        if answer.get("FunctionError"):
+            raise worker_failure(payload, rank, base64.b64decode(answer["LogResult"]).decode())
+        return payload
+
+    def _await_result(self, rank: int, first: int) -> dict[str, Any]:
+        """Wait for a worker that goes on in asynchronous invocations; return its result of the steps from `first`, or
+        raise its recorded failure."""
+        key = result_key(self.plan, rank)
+        while not self._stopping.is_set():
+            if key in self._objects.list(key, "other"):
+                result: dict[str, Any] = json.loads(self._objects.get(key, "other").body)
+                # A result up to `first` was left by an earlier stretch.
+                if result["position"] > first:
+                    return result
+            self._raise_recorded(rank)
+            self._stopping.wait(RESULT_POLL_S)
+        raise RunFailed("Stopped", "another worker failed first", rank)
+
+    def _raise_recorded(self, rank: int | None) -> None:
+        """Raise RunFailed if an asynchronous invocation of this worker, or of a function without a rank, failed."""
+        for key in self._objects.list("aws/lambda/async/", "other"):
+            record = json.loads(self._objects.get(key, "other").body)
+            failed_rank = record["requestPayload"].get("rank")
+            # The failure of a function without a rank (a supervisor) ends every worker's training.
+            if failed_rank in (rank, None):
+                raise worker_failure(record["responsePayload"], failed_rank)
+
+    def _first_failure_ends(self, futures: list["Future[dict[str, Any]]"]) -> list[dict[str, Any]]:
+        """Return results by rank; a worker's failure ends the run at once, before its peers' time-outs do."""
+        pending: set[Future[dict[str, Any]]] = set(futures)
+        while pending:
+            # A bounded wait, so that Ctrl-C is handled.
+            done, pending = wait(pending, timeout=0.5, return_when=FIRST_COMPLETED)
+            for future in done:
+                if (error := future.exception()) is not None:
+                    self._stopping.set()
+                    raise error
+        return [future.result() for future in futures]
+
+
+def worker_failure(payload: Mapping[str, Any], rank: int | None, log_tail: str = "") -> RunFailed:
+    """Return a function's own error, as Lambda put it into the payload."""
+    return RunFailed(
+        str(payload.get("errorType", "Unknown")), str(payload.get("errorMessage", "")), rank, None, log_tail
+    )

@@ -1,0 +1,128 @@
+"""A run's bucket and what its driver does with it, wherever the workers run: minibatches in, models out, evaluation."""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import botocore.exceptions
+
+from slslab_workers.architecture import Cloud, Outcome, Progress, RunFailed
+from slslab_workers.channels.events import Tracer
+from slslab_workers.channels.objects import Objects
+from slslab_workers.driver.stopping import Stopping
+from slslab_workers.plan import Plan
+from slslab_workers.training import datasets, models
+from slslab_workers.training.keys import minibatch_key, model_key
+from slslab_workers.training.samples import Samples
+
+UPLOADERS = 4
+
+
+@contextmanager
+def aws_failures() -> Iterator[None]:
+    """Raise RunFailed for an error of AWS's within the block."""
+    try:
+        yield
+    except botocore.exceptions.ClientError as error:
+        raise RunFailed(error.response["Error"]["Code"], str(error)) from error
+    except botocore.exceptions.BotoCoreError as error:
+        raise RunFailed(type(error).__name__, str(error)) from error
+
+
+class Job:
+    """One run's data set, bucket and test accuracies so far (0..1, per epoch)."""
+
+    def __init__(self, plan: Plan, cloud: Cloud, progress: Progress) -> None:
+        self.plan = plan
+        self.bucket = f"slslab-{plan.run}".lower()[:63].rstrip("-")
+        self.accuracies: list[float] = []
+        self._progress = progress
+        self._samples = Samples(plan, lambda done, total: progress.report("load", done, total))
+        self._stops = Stopping(plan)
+        self._s3 = cloud.client("s3")
+        self._objects = Objects(self._s3, self.bucket, Tracer(cloud.emit, plan.run))
+        self._uploaded = 0
+
+    def create_bucket(self) -> None:
+        """Create the run's bucket."""
+        self._s3.create_bucket(Bucket=self.bucket)
+
+    def remove_bucket(self) -> None:
+        """Delete everything in the bucket, and the bucket, if it is there."""
+        with suppress(self._s3.exceptions.NoSuchBucket):
+            for page in self._s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket):
+                entries = [{"Key": entry["Key"]} for entry in page.get("Contents", [])]
+                if entries:
+                    self._s3.delete_objects(Bucket=self.bucket, Delete={"Objects": entries, "Quiet": True})
+            self._s3.delete_bucket(Bucket=self.bucket)
+
+    def upload(self, epochs: Iterable[int]) -> None:
+        """Store the minibatches of these epochs."""
+        plan = self.plan
+        each = plan.workers * plan.batches
+        epochs = list(epochs)
+        total = self._uploaded + each * len(epochs)
+        samples, policy = self._samples, self._samples.dataset.policy
+
+        def put(epoch: int, rank: int, step: int, chosen: Any) -> None:
+            body, metadata = datasets.encode_minibatch(samples.images[chosen], samples.labels[chosen], policy)
+            self._objects.put(minibatch_key(plan, epoch, step, rank), body, "other", metadata=metadata)
+
+        with ThreadPoolExecutor(UPLOADERS, thread_name_prefix="upload") as pool:
+            for epoch in epochs:
+                indices = samples.indices(epoch)
+                futures = [
+                    pool.submit(put, epoch, rank, step, indices[rank, step])
+                    for rank in range(plan.workers)
+                    for step in range(plan.batches)
+                ]
+                for future in futures:
+                    future.result()
+                    self._uploaded += 1
+                    self._progress.report("upload", self._uploaded, total)
+
+    def evaluate(self, epoch: int) -> bool:
+        """Evaluate rank 0's model after an epoch, unless the plan leaves that out; return whether the plan's accuracy
+        or patience ends training."""
+        if not self.plan.evaluation:
+            return False
+        from slslab_workers.training.evaluation import evaluate
+
+        stored = self._objects.get(model_key(self.plan, epoch), "other").body
+        model = models.build(self.plan.model, self.plan.seed)
+        dataset = self._samples.dataset
+        accuracy, loss = evaluate(model, stored, dataset.test_images, dataset.test_labels, dataset.policy)
+        if self._samples.validation is not None:
+            _, loss = evaluate(model, stored, *self._samples.validation, dataset.policy)
+        self._progress.report("evaluate", epoch + 1, self.plan.epochs)
+        self.accuracies.append(accuracy)
+        return self._stops.record(accuracy, loss) is not None
+
+    def finished_epochs(self, result: Mapping[str, Any]) -> int:
+        """Return the epochs that a worker has trained, by its result; training may end within the last of them."""
+        return math.ceil(int(result["position"]) / self.plan.batches)
+
+    def outcome(self, results: list[dict[str, Any]]) -> Outcome:
+        """Return what the run computed, from the workers' results by rank."""
+        from slslab_workers.training.evaluation import mean_losses
+
+        first = results[0]
+        steps = min(len(result["losses"]) for result in results)
+        return Outcome(
+            loss=mean_losses(results, range(0, steps, self.plan.batches)),
+            accuracy=tuple(self.accuracies),
+            parameters=first["parameters"],
+            parameters_sha256=first["parameters_sha256"],
+            replicas_equal=len({result["parameters_sha256"] for result in results}) == 1,
+            epochs=len(self.accuracies),
+            updates=first["updates"],
+            threads=first["threads"],
+            details={"torch": first["torch"]},
+        )
+
+
+def gradient_mb(plan: Plan) -> int:
+    """Return the memory of one gradient of the plan's model, MB rounded up; 0 for a model of unknown size."""
+    return math.ceil(4 * (models.spec(plan.model).parameters or 0) / (1 << 20))

@@ -1,0 +1,36 @@
+"""An option of an architecture, as the command line offers it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from slslab_workers.plan import KINDS, PlanError, Value
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of an architecture: name as on the command line, type, default, help and, if limited, its choices.
+
+    `released` is what `--as-released` chooses, where the authors' code differs from the default.
+    """
+
+    name: str
+    type: type[str] | type[int] | type[float] | type[bool]
+    default: Value
+    help: str
+    choices: tuple[str, ...] = ()
+    released: Value | None = None
+
+    def of(self, options: Mapping[str, Value]) -> Value:
+        """Return the value that a plan's options have, or the default if their architecture lacks this option."""
+        return options.get(self.name, self.default)
+
+    def check(self, value: Value) -> None:
+        """Raise PlanError if the option cannot have this value."""
+        if self.choices:
+            fits, hint = value in self.choices, f"choose one of {', '.join(self.choices)}."
+        else:
+            # In TOML and JSON an infinite number is a text.
+            fits = type(value) in KINDS[self.type] or (self.type is float and value in (self.default, "inf"))
+            hint = f"give a value of type {self.type.__name__}."
+        if not fits:
+            raise PlanError(f"The option {self.name} cannot be {value!r}.", hint)

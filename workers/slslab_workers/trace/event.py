@@ -1,0 +1,57 @@
+"""One event of a trace: records, columns and checks are all made of its fields."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from operator import attrgetter
+from typing import Any, get_type_hints
+
+
+@dataclass(slots=True, kw_only=True)
+class Event:
+    """One event. Its fields are the keys of a record and, in this order, columns of the table (docs/trace.md).
+
+    Times are nanoseconds, of CLOCK_MONOTONIC or of the process's CPU time; `bytes` are those of bodies. A record leaves
+    out what is None, except an ETag. `function` and `environment` are added by the process that collects the record,
+    `clock` and `host_delay_ns` when the log is compacted; `cpu_before_ns` is a worker's, `reads` a script's, `loss` a
+    minibatch's.
+    """
+
+    run: str = ""
+    invocation: str = ""
+    function: str | None = None
+    environment: str | None = None
+    worker: int = -1
+    epoch: int = -1
+    step: int = -1
+    phase: str
+    op: str
+    start_ns: int = 0
+    end_ns: int = 0
+    clock: str | None = None
+    host_delay_ns: int | None = None
+    cpu_ns: int = 0
+    cpu_before_ns: int | None = None
+    bytes: int = 0
+    requests: int = 0
+    resource: str = ""
+    etag: str | None = None
+    overhead: bool = True
+    failed: bool = False
+    reads: tuple[str, ...] | None = None
+    loss: float | None = None
+
+    def record(self) -> dict[str, Any]:
+        """Return the event as it is written."""
+        record = dict(zip(ALWAYS, _VALUES(self), strict=True))
+        for name in SOMETIMES:
+            if (value := getattr(self, name)) is not None:
+                record[name] = value
+        return record
+
+
+FIELDS: Mapping[str, Any] = get_type_hints(Event)
+SOMETIMES = tuple(field.name for field in fields(Event) if field.default is None and field.name != "etag")
+ALWAYS = tuple(name for name in FIELDS if name not in SOMETIMES)
+# What a record must have to be read. The run is named by the log's header, too.
+REQUIRED = {name: FIELDS[name] for name in ALWAYS if name != "run"}
+_VALUES = attrgetter(*ALWAYS)

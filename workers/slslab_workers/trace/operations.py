@@ -1,0 +1,74 @@
+"""Every operation (`op`) of a trace and what it means: what is counted, moved or billed is derived from here."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Operation:
+    """The meaning of one op.
+
+    `channel` names the channel that makes the request, empty if the op is not a request of one. `moves` tells whether
+    its bytes go "in" to a store or "out" of one. `protocol`: architectures' `counts` may predict it. `billed` is the
+    line of a bill on which AWS charges each request, empty if it charges none. `beside`: it happens beside a worker, on
+    the worker's behalf, and is not the worker's own time.
+    """
+
+    channel: str = ""
+    moves: Literal["in", "out", ""] = ""
+    protocol: bool = False
+    billed: str = ""
+    beside: bool = False
+
+
+@dataclass(frozen=True)
+class Server:
+    """What serves a channel on AWS, and the instance type by which AWS bills it; None if AWS bills requests."""
+
+    name: str
+    instance_type: str | None = None
+
+
+# Assumed: the papers name no instance types.
+SERVERS = {
+    "object": Server("Amazon S3"),
+    "tensor": Server("RedisAI", "m5.large"),
+    "queue": Server("Amazon MQ for RabbitMQ", "mq.t3.micro"),
+}
+OPERATIONS: Mapping[str, Operation] = {
+    "object.put": Operation("object", "in", protocol=True, billed="S3 PUT requests"),
+    "object.list": Operation("object", "out", protocol=True, billed="S3 LIST requests"),
+    "object.get": Operation("object", "out", protocol=True, billed="S3 GET requests"),
+    "object.delete": Operation("object", protocol=True, billed="S3 DELETE requests"),
+    "tensor.set": Operation("tensor", "in", protocol=True),
+    "tensor.get": Operation("tensor", "out", protocol=True),
+    # Its bytes are those of the reply.
+    "tensor.script": Operation("tensor", "out", protocol=True),
+    "tensor.delete": Operation("tensor", protocol=True),
+    # Any other command.
+    "tensor.command": Operation("tensor"),
+    "ping": Operation("tensor"),
+    # Messages are counted; they are not stored, so their bytes are not counted as moved to or from a store.
+    "queue.publish": Operation("queue", protocol=True),
+    "queue.deliver": Operation("queue", protocol=True),
+    "queue.declare": Operation("queue"),
+    "queue.bind": Operation("queue"),
+    "queue.count": Operation("queue"),
+    "queue.purge": Operation("queue"),
+    "queue.delete": Operation("queue"),
+    # A state of a state machine, or one attempt at it; it spans the invocation that it waits for.
+    "transition": Operation(protocol=True, billed="Step Functions state transitions", beside=True),
+    # A script's execution in the database, while the worker waits for the reply.
+    "tensor.script.run": Operation(beside=True),
+    # What workers do besides.
+    **dict.fromkeys(("connect", "build", "prepare", "compute", "reduce", "update", "wait", "serialise"), Operation()),
+    **dict.fromkeys(("restore", "filter", "keys", "validate", "execute", "invoke"), Operation()),
+    # What the emulator and the stack do.
+    **dict.fromkeys(("environment.start", "environment.kill", "host.wait", "host.run"), Operation()),
+}
+PROTOCOL = tuple(op for op, meaning in OPERATIONS.items() if meaning.protocol)
+MOVES = {op: meaning.moves for op, meaning in OPERATIONS.items() if meaning.moves}
+BESIDE = tuple(op for op, meaning in OPERATIONS.items() if meaning.beside)
+# Requests of channels that AWS charges one by one, with their lines of a bill.
+BILLED = {op: meaning.billed for op, meaning in OPERATIONS.items() if meaning.channel and meaning.billed}

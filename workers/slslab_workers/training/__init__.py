@@ -1,0 +1,1 @@
+"""Training: models, data, gradients, and the loop of a worker."""

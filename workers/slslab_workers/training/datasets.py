@@ -1,0 +1,398 @@
+"""Images and labels: loading, seeded disjoint partitions, the minibatch's wire format, augmentation in the worker.
+
+Images are sent and stored as uint8 (N, C, 32, 32), labels as int64 (N,). All randomness comes from seeds, so that every
+architecture sees the same minibatches in the same order. Importing this module does not import torch.
+"""
+
+import hashlib
+import io
+import os
+import pickle
+import tarfile
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slslab_workers.plan import PlanError
+
+if TYPE_CHECKING:
+    import torch
+
+Images = NDArray[np.uint8]
+Labels = NDArray[np.int64]
+SIDE = 32
+# Images (1797, 8, 8) uint8 and labels (1797,) uint8; digits.md says where they are from.
+DIGITS = Path(__file__).with_name("digits.npz")
+IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
+# Checksums that the data set's own page publishes (https://www.cs.toronto.edu/~kriz/cifar.html).
+CIFAR10_MD5 = {
+    "cifar-10-python.tar.gz": "c58f30108f718f92721af3b95e74349a",
+    "cifar-10-binary.tar.gz": "c32a1d4ab5d03f1284b67883e8d87530",
+}
+
+
+@dataclass(frozen=True)
+class Policy:
+    """How a data set's images become inputs.
+
+    Per-channel mean and standard deviation of values in 0..1, the padding of the random crop, and whether images may be
+    mirrored (a mirrored digit is not a digit).
+    """
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    pad: int
+    flip: bool
+
+    def to_metadata(self) -> dict[str, str]:
+        """Return the policy as user metadata of a stored minibatch."""
+        return {
+            "mean": ",".join(map(str, self.mean)),
+            "std": ",".join(map(str, self.std)),
+            "pad": str(self.pad),
+            "flip": str(int(self.flip)),
+        }
+
+    @classmethod
+    def from_metadata(cls, metadata: Mapping[str, str]) -> "Policy":
+        """Read what `to_metadata` wrote."""
+        mean = tuple(float(value) for value in metadata["mean"].split(","))
+        std = tuple(float(value) for value in metadata["std"].split(","))
+        return cls(mean, std, int(metadata["pad"]), metadata["flip"] == "1")
+
+
+# CIFAR statistics, pad-4 random crop and horizontal flip, as in LambdaML and its replication.
+CIFAR_POLICY = Policy((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010), 4, True)
+DIGITS_POLICY = Policy((0.3055,), (0.3237,), 2, False)
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Training and test images (N, C, 32, 32) uint8 with labels (N,) int64 in 0..9."""
+
+    name: str
+    train_images: Images
+    train_labels: Labels
+    test_images: Images
+    test_labels: Labels
+    policy: Policy
+
+    @property
+    def channels(self) -> int:
+        return int(self.train_images.shape[1])
+
+    def with_channels(self, channels: int) -> "Dataset":
+        """Return the images for a model of this many channels: grey images are repeated, colours are never dropped."""
+        if channels == self.channels:
+            return self
+        if self.channels != 1:
+            raise PlanError(
+                f"The model takes {channels}-channel images, and {self.name} has {self.channels} channels.",
+                "choose mobilenet, resnet18 or resnet50.",
+            )
+        return replace(
+            self,
+            train_images=np.repeat(self.train_images, channels, axis=1),
+            test_images=np.repeat(self.test_images, channels, axis=1),
+            policy=replace(self.policy, mean=self.policy.mean * channels, std=self.policy.std * channels),
+        )
+
+
+def load(
+    name: str, samples: int = 0, seed: int = 0, report: Callable[[int, int], None] = lambda _done, _total: None
+) -> Dataset:
+    """Load a data set by its name: digits, cifar10, synthetic, or folder:PATH.
+
+    `samples` is how many training images a plan needs (synthetic makes exactly as many); `report` receives how many of
+    how many are done. Raise PlanError with a hint for a name or a file that cannot be used.
+    """
+    if name == "digits":
+        return _digits()
+    if name == "synthetic":
+        return _synthetic(max(samples, 100), seed)
+    if name == "cifar10":
+        return load_cifar10(Path(os.environ.get("SLSLAB_DATASETS", ".datasets")))
+    if name.startswith("folder:"):
+        return _folder(name, Path(name.removeprefix("folder:")).expanduser(), report)
+    raise PlanError(f"There is no data set {name!r}.", "choose digits, cifar10, synthetic or folder:PATH.")
+
+
+def partition(
+    samples: int, workers: int, batches: int, batch_size: int, seed: int, epoch: int, overlapping: bool = False
+) -> NDArray[np.int64]:
+    """Return indices of the samples of every minibatch of an epoch: (workers, batches, batch_size), all different.
+
+    One seeded permutation per epoch, cut into contiguous slices by rank. `overlapping` is what the authors' code did:
+    every worker shuffles the whole set for itself and takes the slice of its rank, so that slices overlap.
+    Raise PlanError, with the arithmetic, when the set holds too few.
+    """
+    needed = workers * batches * batch_size
+    if needed > samples:
+        most = samples // (workers * batch_size)
+        hint = f"--batches {most} fits." if most else f"--batch-size {samples // (workers * batches)} fits."
+        raise PlanError(
+            f"{workers} workers × {batches} batches × {batch_size} images = {needed:,} images an epoch, and the "
+            f"training set holds {samples:,}.",
+            hint,
+        )
+    shape = (workers, batches, batch_size)
+    if not overlapping:
+        order = np.random.default_rng([seed, epoch]).permutation(samples)
+        return order[:needed].reshape(shape)
+    each = batches * batch_size
+    slices = [
+        np.random.default_rng([seed, epoch, rank]).permutation(samples)[rank * each : (rank + 1) * each]
+        for rank in range(workers)
+    ]
+    return np.stack(slices).reshape(shape)
+
+
+def encode_minibatch(images: Images, labels: Labels, policy: Policy) -> tuple[bytes, dict[str, str]]:
+    """Return a minibatch as an object, raw uint8 images and then raw little-endian int64 labels, and its metadata."""
+    body = np.ascontiguousarray(images).tobytes() + labels.astype("<i8").tobytes()
+    return body, {"shape": ",".join(map(str, images.shape)), **policy.to_metadata()}
+
+
+def decode_minibatch(body: bytearray | bytes, metadata: Mapping[str, str]) -> tuple[Images, Labels]:
+    """Return views of a stored minibatch, without a copy of the images."""
+    shape = tuple(int(size) for size in metadata["shape"].split(","))
+    size = int(np.prod(shape))
+    if len(body) != size + 8 * shape[0]:
+        raise ValueError(f"a minibatch of shape {shape} has {size + 8 * shape[0]} bytes, not {len(body)}")
+    images = np.frombuffer(body, np.uint8, size).reshape(shape)
+    return images, np.frombuffer(bytes(body[size:]), "<i8").astype(np.int64)
+
+
+def prepare(
+    images: Images, labels: Labels, policy: Policy, seed: int, epoch: int, rank: int, step: int
+) -> tuple["torch.Tensor", "torch.Tensor"]:
+    """Return augmented, normalised inputs (B, C, 32, 32) float32 and targets (B,) int64.
+
+    Random crop out of the zero-padded image, then a mirror image for every second one on average; all of it depends on
+    (seed, epoch, rank, step) alone.
+    """
+    import torch
+
+    generator = np.random.default_rng([seed, epoch, rank, step])
+    count, channels, height, width = images.shape
+    pad = policy.pad
+    padded = np.pad(images, ((0, 0), (0, 0), (pad, pad), (pad, pad)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (height, width), axis=(2, 3))
+    rows, columns = generator.integers(0, 2 * pad + 1, (2, count))
+    cropped = windows[np.arange(count), :, rows, columns]
+    if policy.flip:
+        mirrored = generator.random((count, 1, 1, 1)) < 0.5
+        cropped = np.where(mirrored, cropped[..., ::-1], cropped)
+    return _normalised(cropped, policy, channels), torch.from_numpy(labels)
+
+
+def prepare_test(images: Images, labels: Labels, policy: Policy) -> tuple["torch.Tensor", "torch.Tensor"]:
+    """Return normalised inputs and targets as `prepare` does, without augmentation."""
+    import torch
+
+    return _normalised(images, policy, images.shape[1]), torch.from_numpy(labels)
+
+
+def _normalised(images: Images, policy: Policy, channels: int) -> "torch.Tensor":
+    import torch
+
+    scale = (1 / (255 * np.array(policy.std))).astype(np.float32).reshape(1, channels, 1, 1)
+    shift = (np.array(policy.mean) / np.array(policy.std)).astype(np.float32).reshape(1, channels, 1, 1)
+    return torch.from_numpy(images.astype(np.float32) * scale - shift)
+
+
+def _digits() -> Dataset:
+    """Read the 1,797 handwritten digits (8×8, 0..16), bilinear to 32×32; a fixed stratified fifth is for test."""
+    import torch
+
+    with np.load(DIGITS) as arrays:
+        images, labels = arrays["images"], arrays["labels"].astype(np.int64)
+    small = torch.from_numpy(images[:, None].astype(np.float32) * (255 / 16))
+    large = torch.nn.functional.interpolate(small, size=(SIDE, SIDE), mode="bilinear", align_corners=False)
+    pixels = large.round().to(torch.uint8).numpy()
+    train, test = _split(labels, 5)
+    return Dataset("digits", pixels[train], labels[train], pixels[test], labels[test], DIGITS_POLICY)
+
+
+def _synthetic(samples: int, seed: int) -> Dataset:
+    """Return noise around a mean colour per class: learnable, as large as a plan needs, and a fifth more for test."""
+    generator = np.random.default_rng([seed, 10])
+    centres = generator.integers(64, 192, (10, 3, 1, 1))
+
+    def draw(count: int) -> tuple[Images, Labels]:
+        labels = generator.integers(0, 10, count)
+        noise = generator.integers(-64, 64, (count, 3, SIDE, SIDE), dtype=np.int16)
+        return (centres[labels].astype(np.int16) + noise).astype(np.uint8), labels
+
+    train, test = draw(samples), draw(max(samples // 5, 20))
+    return Dataset("synthetic", *train, *test, CIFAR_POLICY)
+
+
+def _folder(name: str, path: Path, report: Callable[[int, int], None]) -> Dataset:
+    """Read class folders of images: PATH/train/CLASS/* and PATH/test/CLASS/*, or PATH/CLASS/* with a sixth for test."""
+    if not path.is_dir():
+        raise PlanError(f"{path} is not a directory.", "folder:PATH holds a folder of images for each class.")
+    split = (path / "train").is_dir() and (path / "test").is_dir()
+    roots = [path / "train", path / "test"] if split else [path]
+    classes = sorted(folder.name for folder in roots[0].iterdir() if folder.is_dir())
+    if not 2 <= len(classes) <= 10:
+        raise PlanError(
+            f"{roots[0]} has {len(classes)} class folders, and the models tell ten classes apart.",
+            "use 2 to 10 folders, one per class.",
+        )
+    files = [
+        [
+            (file, label)
+            for label, class_name in enumerate(classes)
+            for file in sorted((root / class_name).glob("*"))
+            if file.suffix.lower() in IMAGE_SUFFIXES
+        ]
+        for root in roots
+    ]
+    if not all(files):
+        raise PlanError(f"{path} has no images.", f"images end in {', '.join(sorted(IMAGE_SUFFIXES))}.")
+    # Several runs of one process mostly read the same images, and reading 60,000 takes as long as some minibatches.
+    versions = tuple((file, label, file.stat().st_mtime_ns) for group in files for file, label in group)
+    if _last_read.get("versions") != versions:
+        _last_read.update(versions=versions, groups=_read_images(files, report))
+    loaded = [(pixels, labels.copy()) for pixels, labels in _last_read["groups"]]
+    if split:
+        return Dataset(name, *loaded[0], *loaded[1], CIFAR_POLICY)
+    images, labels = loaded[0]
+    train, test = _split(labels, 6)
+    return Dataset(name, images[train], labels[train], images[test], labels[test], CIFAR_POLICY)
+
+
+# The folder that was read last: `versions` of its files then, and its `groups` of images with labels.
+_last_read: dict[str, Any] = {}
+
+
+def _read_images(
+    files: list[list[tuple[Path, int]]], report: Callable[[int, int], None]
+) -> list[tuple[Images, Labels]]:
+    """Read groups of files with their labels as images (N, 3, 32, 32) uint8, read-only, and labels (N,) int64."""
+    total, done = sum(map(len, files)), 0
+    loaded: list[tuple[Images, Labels]] = []
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for group in files:
+            pixels = np.empty((len(group), 3, SIDE, SIDE), np.uint8)
+            for index, image in enumerate(pool.map(_read_image, [file for file, _ in group])):
+                pixels[index] = image
+                done += 1
+                if done % 500 == 0 or done == total:
+                    report(done, total)
+            pixels.flags.writeable = False
+            loaded.append((pixels, np.array([label for _, label in group], np.int64)))
+    return loaded
+
+
+def _read_image(path: Path) -> Images:
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        with Image.open(path) as image:
+            colour = image.convert("RGB")
+            if colour.size != (SIDE, SIDE):
+                colour = colour.resize((SIDE, SIDE), Image.Resampling.BILINEAR)
+            return np.asarray(colour).transpose(2, 0, 1)
+    except (UnidentifiedImageError, OSError, SyntaxError) as error:
+        raise PlanError(f"The image {path} cannot be read: {error}.", "remove or replace the file.") from error
+
+
+def _split(labels: Labels, fraction: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return indices for training and test: every `fraction`-th sample of each class after one fixed shuffle tests."""
+    order = np.random.default_rng(1797).permutation(len(labels))
+    test = np.sort(np.concatenate([order[labels[order] == label][::fraction] for label in np.unique(labels)]))
+    return np.setdiff1d(np.arange(len(labels)), test), test
+
+
+def load_cifar10(directory: Path, md5: Mapping[str, str] = CIFAR10_MD5) -> Dataset:
+    """Read the official CIFAR-10 archive (binary or Python version) in a directory, its checksum verified."""
+    for name in ("cifar-10-binary.tar.gz", "cifar-10-python.tar.gz"):
+        archive = directory / name
+        if archive.is_file():
+            break
+    else:
+        raise PlanError(
+            f"There is no CIFAR-10 archive in {directory}.",
+            "put cifar-10-binary.tar.gz or cifar-10-python.tar.gz there (or point SLSLAB_DATASETS at it); with the "
+            "extra torchvision, `python -m slslab_workers.training.datasets` downloads it.",
+        )
+    with archive.open("rb") as stream:
+        checksum = hashlib.file_digest(stream, "md5").hexdigest()
+    if checksum != md5[name]:
+        raise PlanError(
+            f"{archive} has the MD5 checksum {checksum}, and the official archive has {md5[name]}.",
+            "download the archive again.",
+        )
+    batches = [f"data_batch_{number}" for number in range(1, 6)], ["test_batch"]
+    with tarfile.open(archive) as members:
+        read = _binary_batch if "binary" in name else _python_batch
+        (train, test) = ([read(members, batch) for batch in group] for group in batches)
+    return Dataset(
+        "cifar10",
+        np.concatenate([images for images, _ in train]),
+        np.concatenate([labels for _, labels in train]),
+        test[0][0],
+        test[0][1],
+        CIFAR_POLICY,
+    )
+
+
+def _binary_batch(members: tarfile.TarFile, name: str) -> tuple[Images, Labels]:
+    """Read records of one label byte and 3,072 pixel bytes, channel by channel."""
+    records = np.frombuffer(_member(members, f"cifar-10-batches-bin/{name}.bin"), np.uint8).reshape(-1, 3073)
+    return records[:, 1:].reshape(-1, 3, SIDE, SIDE).copy(), records[:, 0].astype(np.int64)
+
+
+def _python_batch(members: tarfile.TarFile, name: str) -> tuple[Images, Labels]:
+    """Read a pickled dictionary with `data` (N, 3072) uint8 and `labels`."""
+    content = _member(members, f"cifar-10-batches-py/{name}")
+    batch: dict[Any, Any] = _ArrayUnpickler(io.BytesIO(content), encoding="bytes").load()
+    return batch[b"data"].reshape(-1, 3, SIDE, SIDE), np.array(batch[b"labels"], np.int64)
+
+
+def _member(members: tarfile.TarFile, name: str) -> bytes:
+    stream = members.extractfile(name)
+    if stream is None:
+        raise PlanError(f"The CIFAR-10 archive has no {name}.", "download the archive again.")
+    return stream.read()
+
+
+class _ArrayUnpickler(pickle.Unpickler):
+    """Unpickles numpy arrays and plain containers, and nothing that could run code."""
+
+    ALLOWED = frozenset(
+        {
+            ("numpy.core.multiarray", "_reconstruct"),
+            ("numpy._core.multiarray", "_reconstruct"),
+            ("numpy", "ndarray"),
+            ("numpy", "dtype"),
+            ("_codecs", "encode"),
+        }
+    )
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in self.ALLOWED:
+            raise PlanError(f"The CIFAR-10 batch asks for {module}.{name}.", "it is not an official file.")
+        return super().find_class(module, name)
+
+
+def download_cifar10(directory: Path) -> None:
+    """Download the official archive through torchvision (an extra)."""
+    try:
+        from torchvision.datasets import CIFAR10
+    except ImportError as error:
+        raise PlanError(
+            "Downloading CIFAR-10 needs torchvision, which is not installed.", "pip install 'slslab[torchvision]'"
+        ) from error
+    CIFAR10(str(directory), download=True)
+
+
+if __name__ == "__main__":
+    download_cifar10(Path(os.environ.get("SLSLAB_DATASETS", ".datasets")))

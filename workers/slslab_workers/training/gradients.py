@@ -1,0 +1,62 @@
+"""Gradients as one vector: flatten, turn into bytes, fingerprint.
+
+The order is that of `model.parameters()`, each in C order, float32; on every wire little-endian.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+
+
+def flatten(tensors: Iterable[torch.Tensor]) -> torch.Tensor:
+    """Return one new float32 vector (P,) of all tensors' elements."""
+    return torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
+
+
+def flat_gradient(model: torch.nn.Module) -> torch.Tensor:
+    """Return the model's gradient as one vector (P,)."""
+    return flatten(_gradient(parameter) for parameter in model.parameters())
+
+
+def parts(model: torch.nn.Module, vector: torch.Tensor) -> Iterator[tuple[torch.nn.Parameter, torch.Tensor]]:
+    """Yield each of the model's parameters with its part of a vector (P,), a view in the parameter's shape."""
+    offset = 0
+    for parameter in model.parameters():
+        size = parameter.numel()
+        yield parameter, vector[offset : offset + size].view_as(parameter)
+        offset += size
+
+
+def write_parameters(model: torch.nn.Module, vector: torch.Tensor) -> None:
+    """Copy a vector (P,) into the model's parameters."""
+    for parameter, part in parts(model, vector):
+        parameter.detach().copy_(part)
+
+
+def set_gradient(model: torch.nn.Module, vector: torch.Tensor) -> None:
+    """Make the model's gradients views of a vector (P,), without a copy."""
+    for parameter, part in parts(model, vector):
+        parameter.grad = part
+
+
+def as_bytes(vector: torch.Tensor) -> memoryview:
+    """Return the vector's own memory as raw little-endian float32, without a copy."""
+    return vector.numpy().data.cast("B") if vector.numel() else memoryview(b"")
+
+
+def from_bytes(data: Any) -> torch.Tensor:
+    """Return a float32 vector over a writable buffer, without a copy."""
+    return torch.frombuffer(data, dtype=torch.float32) if len(data) else torch.empty(0)
+
+
+def sha256(vector: torch.Tensor) -> str:
+    """Return the SHA-256 of a float32 vector's raw bytes, hexadecimal."""
+    return hashlib.sha256(as_bytes(vector.contiguous())).hexdigest()
+
+
+def _gradient(parameter: torch.nn.Parameter) -> torch.Tensor:
+    if parameter.grad is None:
+        raise ValueError("A parameter has no gradient: the loss does not depend on it.")
+    return parameter.grad

@@ -1,0 +1,41 @@
+"""Names of a run's objects. All are below the run's own prefix, so that runs never share any."""
+
+from slslab_workers.plan import Plan
+
+# An architecture's name in the names of the authors' logs, where it differs.
+LOGGED_AS = {"allreduce": "all_reduce", "scatterreduce": "scatter_reduce"}
+
+
+def minibatch_key(plan: Plan, epoch: int, step: int, rank: int) -> str:
+    """Return the key of a worker's minibatch."""
+    return f"{plan.run}/data/e{epoch}/s{step}/{rank}"
+
+
+def state_key(plan: Plan, rank: int) -> str:
+    """Return the key of a worker's state between two invocations."""
+    return f"{plan.run}/state/{rank}"
+
+
+def model_key(plan: Plan, epoch: int) -> str:
+    """Return the key of rank 0's parameters and buffers after an epoch."""
+    return f"{plan.run}/model/{epoch}"
+
+
+def result_key(plan: Plan, rank: int) -> str:
+    """Return the key of a worker's result."""
+    return f"{plan.run}/results/{rank}"
+
+
+def log_key(plan: Plan, rank: int) -> str:
+    """Return the key of a worker's log, named as in the authors' code (docs/protocols.md, "As released")."""
+    return f"{plan.run}/logs/{LOGGED_AS.get(plan.architecture, plan.architecture)}_worker_{rank}_log.txt"
+
+
+def validation_key(plan: Plan) -> str:
+    """Return the key of the images of SPIRT's convergence check."""
+    return f"{plan.run}/validation"
+
+
+def verdict_key(plan: Plan, epoch: int) -> str:
+    """Return the key of the driver's verdict after an epoch, for workers that stay: whether there is another."""
+    return f"{plan.run}/verdicts/{epoch}"

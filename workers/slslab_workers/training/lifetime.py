@@ -1,0 +1,51 @@
+"""A function's lifetime: the time that is left, and going on in another invocation when it is too short."""
+
+import json
+import os
+import struct
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import boto3
+import botocore.config
+
+from slslab_workers.channels.events import Tracer
+
+
+def remaining_s(context: Any) -> float:
+    """Return the time left, s: on AWS the context's.
+
+    The emulator uses the Lambda clock, on which a busy host takes no time away; the context counts wall time, and
+    stops at zero. SLSLAB_CLOCK_FILE holds the wall deadline of this invocation on CLOCK_MONOTONIC and the host's delay
+    so far, ns, two little-endian 64-bit integers.
+    """
+    path = os.environ.get("SLSLAB_CLOCK_FILE")
+    if path is None:
+        return float(context.get_remaining_time_in_millis()) / 1000
+    deadline_ns, delay_ns = struct.unpack("<QQ", Path(path).read_bytes())
+    return (int(deadline_ns) + int(delay_ns) - time.monotonic_ns()) / 1e9
+
+
+def reserve_s(timeout_s: int, longest_step_s: float) -> float:
+    """Return the time to keep for the hand-over, s, by LambdaML's watchdog.
+
+    See docs/protocols.md, "Lifetime of a function".
+    """
+    return max(min(30.0, timeout_s / 10), 2 * longest_step_s)
+
+
+def self_client() -> Any:
+    """Return a Lambda client for `invoke_again`; a small function's CPU share takes a second to make it."""
+    session: Any = boto3.session.Session()
+    # A retry of an invocation that was accepted would start a second worker of this rank.
+    return session.client("lambda", config=botocore.config.Config(retries={"total_max_attempts": 1}))
+
+
+def invoke_again(event: Mapping[str, Any], context: Any, tracer: Tracer, client: Any = None) -> None:
+    """Invoke this very function asynchronously with another event."""
+    with tracer.span("invoke", "other", context.function_name) as span:
+        client = client or self_client()
+        client.invoke(FunctionName=context.function_name, InvocationType="Event", Payload=json.dumps(event).encode())
+        span.requests = 1

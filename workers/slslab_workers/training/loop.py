@@ -1,0 +1,139 @@
+"""The training loop: fetch → compute → synchronise → update, once per step.
+
+An architecture says in `synchronise` how the gradients of all workers become one aggregate; everything else is the same
+for all of them.
+"""
+
+import json
+from typing import Any
+
+import torch
+
+from slslab_workers.channels.objects import ObjectChannel
+from slslab_workers.plan import Plan, thread_count
+from slslab_workers.training import aggregation, gradients
+from slslab_workers.training.keys import model_key, result_key
+from slslab_workers.training.options import COMBINE
+from slslab_workers.training.state import WorkerState, buffers_to_bytes
+from slslab_workers.training.step import compute_gradient, fetch_minibatch
+
+
+class Trainer:
+    """One worker's training, wherever it runs.
+
+    `combine` is the aggregation rule, `ended` why training ends before the plan's last step. The model is on `device`
+    (as torch names it), everything that is exchanged or stored is in the host's memory.
+    """
+
+    combine: aggregation.Rule
+    ended: str | None = None
+
+    def __init__(self, plan: Plan, rank: int, objects: ObjectChannel, device: str = "cpu") -> None:
+        self.plan = plan
+        self.rank = rank
+        self.objects = objects
+        self.tracer = objects.tracer
+        self.device = torch.device(device)
+        self.threads = thread_count(plan.memory_mb)
+        self.combine = aggregation.rule(str(COMBINE.of(plan.options)))
+        self._staging: torch.Tensor | None = None
+        torch.set_num_threads(self.threads)
+
+    def train_step(self, state: WorkerState) -> None:
+        """Train one step; after the last one of an epoch, or of all, one worker stores the model."""
+        epoch, step = self.place(state)
+        self.tracer.epoch, self.tracer.step = epoch, step
+
+        inputs, targets = self.fetch(state)
+        loss, gradient = self.compute(state, inputs, targets)
+        state.losses.append(loss)
+        aggregate = self.synchronise(state, gradient)
+        self.update(state, aggregate)  # a step of the optimiser
+        self.after_update(state)
+
+        state.position += 1
+        self.tracer.epoch = self.tracer.step = -1
+        if self.stores_model(state) and (self.place(state)[1] == 0 or self.ended is not None):
+            self._store_model(state, epoch)
+
+    def fetch(self, state: WorkerState) -> tuple[torch.Tensor, torch.Tensor]:
+        """Fetch the step's minibatch: inputs (B, C, H, W) float32 and targets (B,) int64 on the device."""
+        inputs, targets = fetch_minibatch(self.objects, self.plan, *self.minibatch(state))
+        return inputs.to(self.device), targets.to(self.device)
+
+    def compute(self, state: WorkerState, inputs: torch.Tensor, targets: torch.Tensor) -> tuple[float, torch.Tensor]:
+        """Compute the minibatch's mean loss, and its gradient (P,) in the host's memory."""
+        with self.tracer.span("compute", "compute") as span:
+            loss, gradient = compute_gradient(state.model, inputs, targets)
+            span.loss = loss
+            return loss, self._to_host(gradient)
+
+    def synchronise(self, state: WorkerState, gradient: torch.Tensor) -> torch.Tensor | None:
+        """Exchange a gradient (P,) with the other workers; return the aggregate (P,), or None if there is nothing to
+        apply in this step. Its loss is the last of `state.losses`."""
+        raise NotImplementedError
+
+    def update(self, state: WorkerState, aggregate: torch.Tensor | None) -> None:
+        """Take one step of the optimiser with an aggregate (P,) in the host's memory, if there is one."""
+        if aggregate is None:
+            return
+        with self.tracer.span("update", "update"):
+            state.update(aggregate)
+            if self.device.type == "cuda":
+                # A GPU computes asynchronously; the event ends when the update has.
+                torch.cuda.synchronize(self.device)
+
+    def after_update(self, state: WorkerState) -> None:
+        """Do what else belongs to the step, once the model is updated; by default nothing."""
+
+    def place(self, state: WorkerState) -> tuple[int, int]:
+        """Return the epoch, and the step in it, that the state's position is at."""
+        return divmod(state.position, self.plan.batches)
+
+    def minibatch(self, state: WorkerState) -> tuple[int, int, int]:
+        """Return rank, epoch and step of the stored minibatch to train with next."""
+        return self.rank, *self.place(state)
+
+    def stores_model(self, state: WorkerState) -> bool:  # noqa: ARG002 - it depends on the state where workers leave
+        """Return whether this worker stores the model for all."""
+        return self.rank == 0
+
+    def _to_host(self, gradient: torch.Tensor) -> torch.Tensor:
+        """Return the gradient in the host's memory: a copy from a GPU goes into page-locked memory that every step
+        reuses."""
+        if gradient.device.type == "cpu":
+            return gradient
+        if self._staging is None:
+            self._staging = torch.empty(gradient.numel(), pin_memory=True)
+        return self._staging.copy_(gradient)
+
+    def _fresh(self) -> WorkerState:
+        with self.tracer.span("build", "other"):
+            return WorkerState.fresh(self.plan, self.rank, self.device)
+
+    def publish(self, state: WorkerState) -> dict[str, Any]:
+        """Store this worker's result, and return it."""
+        result = self._result(state)
+        self.objects.put(result_key(self.plan, self.rank), json.dumps(result).encode(), "other")
+        return result
+
+    def _store_model(self, state: WorkerState, epoch: int) -> None:
+        with self.tracer.span("serialise", "other"):
+            body = bytearray(gradients.as_bytes(gradients.flatten(state.model.parameters()).cpu()))
+            body += buffers_to_bytes(state.model)
+        self.objects.put(model_key(self.plan, epoch), body, "other")
+
+    def _result(self, state: WorkerState) -> dict[str, Any]:
+        flat = gradients.flatten(state.model.parameters()).cpu()
+        return {
+            "status": "finished",
+            "rank": self.rank,
+            "position": state.position,
+            "ended": self.ended,
+            "losses": state.losses,
+            "updates": state.updates,
+            "parameters": flat.numel(),
+            "parameters_sha256": gradients.sha256(flat),
+            "threads": self.threads,
+            "torch": torch.__version__,
+        }

@@ -1,0 +1,106 @@
+"""The authors' log traffic: for every line a worker gets its whole log from S3, appends the line, and puts it back.
+
+How many lines a step has is the released code's (docs/protocols.md, "As released"). After what in a step a line is
+written, what it says, and that it is LINE_BYTES long, is assumed. All lines being equally long, a pattern knows the
+bytes of every request.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from itertools import chain, count
+from typing import Any
+
+from slslab_workers.channels.objects import Absent, ObjectChannel
+from slslab_workers.option import Option
+from slslab_workers.patterns import Activity, Part, Workload
+from slslab_workers.training.keys import log_key
+
+# By a worker's method, the texts of the lines after it; made of the worker, the method's result and its arguments.
+LogLines = Mapping[str, Callable[..., Sequence[str]]]
+# A step of a pattern: the released code writes a line after each block.
+Blocks = Sequence[tuple[Part, ...]]
+# The requests' phase in the trace. None of them is part of the training protocol.
+PHASE = "log"
+LINE_BYTES = 100
+
+LOG_TRAFFIC = Option(
+    "log-traffic",
+    bool,
+    False,
+    "Every line of a worker's log gets the whole log from S3 and puts it back, as the authors' code does. These "
+    "requests are billed, and counted under overheads.",
+    released=True,
+)
+
+
+class Log:
+    """One worker's log in the run's bucket."""
+
+    def __init__(self, key: str, objects: ObjectChannel) -> None:
+        self._key = key
+        self._objects = objects
+        self._since = time.monotonic()
+
+    def append(self, text: str) -> None:
+        """Append a line: when, epoch and step, what was done, and in how many seconds since the line before.
+
+        The end of a text that is too long for the line is left out.
+        """
+        now = datetime.now(UTC).isoformat(timespec="milliseconds").removesuffix("+00:00")
+        tracer, seconds = self._objects.tracer, time.monotonic() - self._since
+        line = f"{now}Z epoch {tracer.epoch} step {tracer.step}: {seconds:.3f} s, {text}".encode()
+        try:
+            log = self._objects.get(self._key, PHASE).body
+        except Absent:
+            log = bytearray()
+        log += line[: LINE_BYTES - 1].ljust(LINE_BYTES - 1) + b"\n"
+        self._objects.put(self._key, log, PHASE)
+        self._since = time.monotonic()
+
+
+def install(worker: Any, lines: LogLines) -> None:
+    """Have a worker append lines to its log after the methods that `lines` names, if its plan has the log traffic."""
+    if not LOG_TRAFFIC.of(worker.plan.options):
+        return
+    log = Log(log_key(worker.plan, worker.rank), worker.objects)
+    for method, texts in lines.items():
+        setattr(worker, method, _logged(getattr(worker, method), partial(texts, worker), log))
+
+
+def _logged(method: Callable[..., Any], texts: Callable[..., Sequence[str]], log: Log) -> Callable[..., Any]:
+    def logged(*arguments: Any) -> Any:
+        result = method(*arguments)
+        for text in texts(result, *arguments):
+            log.append(text)
+        return result
+
+    return logged
+
+
+def computed(_worker: Any, result: tuple[float, Any], *_arguments: Any) -> Sequence[str]:
+    """Return the line after `compute`, in every architecture."""
+    return (f"minibatch computed, loss {result[0]:.4f}",)
+
+
+def logged_steps(workload: Workload, step: Callable[[int], Blocks], turns: int = 1) -> tuple[tuple[Part, ...], ...]:
+    """Return the steps of a pattern's role; without log traffic so many of them take turns.
+
+    `step` gives the blocks of one step, by its number in the run. With the traffic a line follows each block, and all
+    steps differ, since the log grows.
+    """
+    if not LOG_TRAFFIC.of(workload.options):
+        return tuple(tuple(chain.from_iterable(step(number))) for number in range(turns))
+    lines = map(_requests, count())
+    return tuple(
+        tuple(chain.from_iterable((*block, *next(lines)) for block in step(number))) for number in range(workload.steps)
+    )
+
+
+def _requests(line: int) -> tuple[Part, ...]:
+    """Return the requests of a line, the log having this many lines before it."""
+    return (
+        Activity("object.get", PHASE, bytes=line * LINE_BYTES),
+        Activity("object.put", PHASE, bytes=(line + 1) * LINE_BYTES),
+    )

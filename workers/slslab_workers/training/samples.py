@@ -1,0 +1,61 @@
+"""A plan's images: those to train with and their order, those held out for validation, and those to test with."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slslab_workers.plan import Plan
+from slslab_workers.training import datasets, models
+from slslab_workers.training.datasets import Images, Labels
+from slslab_workers.training.options import PARTITION
+
+HELD_OUT = 10
+
+
+class Samples:
+    """The images of a plan's data set, as its model takes them.
+
+    `images` (N, C, 32, 32) uint8 and `labels` (N,) are trained with; `validation` is the tenth of the training images
+    that is held out with early stopping, else None. `report` receives how many of how many have been loaded.
+    """
+
+    def __init__(self, plan: Plan, report: Callable[[int, int], None] = lambda _done, _total: None) -> None:
+        self.plan = plan
+        count = plan.workers * plan.batches * plan.batch_size
+        if plan.early_stopping:
+            count = math.ceil(count * HELD_OUT / (HELD_OUT - 1))
+        self.dataset = datasets.load(plan.dataset, count, plan.seed, report).with_channels(
+            models.spec(plan.model).channels
+        )
+        self.images, self.labels = self.dataset.train_images, self.dataset.train_labels
+        self.validation: tuple[Images, Labels] | None = None
+        if plan.early_stopping:
+            self._hold_out()
+        # The arithmetic is checked before anything is made.
+        self.indices(0)
+
+    def indices(self, epoch: int) -> NDArray[np.int64]:
+        """Return which images are in every minibatch of an epoch: (workers, batches, batch_size)."""
+        plan = self.plan
+        overlapping = PARTITION.of(plan.options) == "overlapping"
+        return datasets.partition(
+            len(self.labels), plan.workers, plan.batches, plan.batch_size, plan.seed, epoch, overlapping
+        )
+
+    def prepare(self, chosen: NDArray[np.int64], epoch: int, rank: int, step: int) -> tuple[Any, Any]:
+        """Return a minibatch's inputs (B, C, 32, 32) float32, augmented, in the plan's memory format, and targets (B,)
+        int64."""
+        images, labels, plan = self.images[chosen], self.labels[chosen], self.plan
+        inputs, targets = datasets.prepare(images, labels, self.dataset.policy, plan.seed, epoch, rank, step)
+        return models.arranged(inputs, plan.memory_format), targets
+
+    def _hold_out(self) -> None:
+        """Hold out a seeded tenth of the training images, the same for every architecture."""
+        order = np.random.default_rng([self.plan.seed, 0, HELD_OUT]).permutation(len(self.labels))
+        held = np.sort(order[: len(self.labels) // HELD_OUT])
+        rest = np.sort(order[len(self.labels) // HELD_OUT :])
+        self.validation = (self.images[held], self.labels[held])
+        self.images, self.labels = self.images[rest], self.labels[rest]

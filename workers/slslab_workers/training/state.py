@@ -1,0 +1,121 @@
+"""A worker's state between two steps, and its stored form."""
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from slslab_workers.plan import Plan
+from slslab_workers.training import gradients, models
+from slslab_workers.training.optimisers import make_optimiser
+from slslab_workers.training.options import REPLICAS
+
+# What optimisers keep of each parameter, in its shape: SGD's momentum, Adam's moments.
+MOMENTS = ("momentum_buffer", "exp_avg", "exp_avg_sq")
+
+
+@dataclass
+class WorkerState:
+    """A worker between two steps.
+
+    Model, optimiser, the position (steps done), the losses and the number of updates so far, and what else the
+    architecture must remember: vectors by name, of any length, float32; and notes, safe for JSON.
+    """
+
+    model: torch.nn.Module
+    optimiser: torch.optim.Optimizer
+    position: int = 0
+    losses: list[float] = field(default_factory=list)
+    updates: int = 0
+    memory: dict[str, torch.Tensor] = field(default_factory=dict)
+    notes: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def fresh(cls, plan: Plan, rank: int, device: torch.device | str = "cpu") -> "WorkerState":
+        """Return the state before the first step, its model on a device: equal seeds, so that all replicas start equal.
+
+        With `--replicas unseeded` each worker has a seed of its own.
+        """
+        seed = plan.seed if REPLICAS.of(plan.options) == "seeded" else plan.seed * 1_000_003 + rank + 1
+        model = models.build(plan.model, seed, plan.memory_format)
+        model.train().to(device)
+        return cls(model, make_optimiser(plan, model))
+
+    def update(self, gradient: torch.Tensor) -> None:
+        """Take one step of the optimiser with a gradient (P,), which may be in another memory than the model."""
+        device = next(self.model.parameters()).device
+        gradients.set_gradient(self.model, gradient.to(device))
+        self.optimiser.step()
+        self.updates += 1
+
+    def to_bytes(self) -> bytearray:
+        """Return positions and losses as JSON, then parameters, moments, memory and buffers raw, little-endian.
+
+        The JSON is padded to a multiple of eight bytes, so that the tensors are aligned.
+        """
+        moments = self._moments()
+        header = {
+            "position": self.position,
+            "losses": self.losses,
+            "updates": self.updates,
+            "moments": list(moments),
+            # Adam counts its steps for each parameter, and all have the same.
+            "optimiser_steps": next((float(s["step"]) for s in self.optimiser.state.values() if "step" in s), None),
+            "memory": {name: vector.numel() for name, vector in self.memory.items()},
+            "notes": self.notes,
+        }
+        text = json.dumps(header).encode()
+        text += b" " * (-len(text) % 8)
+        body = bytearray(len(text).to_bytes(8, "little") + text)
+        for vector in (gradients.flatten(self.model.parameters()), *moments.values(), *self.memory.values()):
+            body += gradients.as_bytes(vector.cpu())
+        body += buffers_to_bytes(self.model)
+        return body
+
+    def restore(self, body: bytearray) -> None:
+        """Restore what `to_bytes` wrote, bit for bit."""
+        size = int.from_bytes(body[:8], "little")
+        header = json.loads(body[8 : 8 + size])
+        rest = memoryview(body)[8 + size :]
+
+        def take(count: int) -> torch.Tensor:
+            nonlocal rest
+            vector, rest = gradients.from_bytes(rest[: 4 * count]), rest[4 * count :]
+            return vector
+
+        count = sum(parameter.numel() for parameter in self.model.parameters())
+        gradients.write_parameters(self.model, take(count))
+        self.optimiser.state.clear()
+        for name in header["moments"]:
+            for parameter, part in gradients.parts(self.model, take(count)):
+                self.optimiser.state[parameter][name] = part.clone().to(parameter.device)
+        if header["optimiser_steps"] is not None:
+            for parameter in self.model.parameters():
+                self.optimiser.state[parameter]["step"] = torch.tensor(header["optimiser_steps"])
+        self.memory = {name: take(length).clone() for name, length in header["memory"].items()}
+        buffers_from_bytes(self.model, rest)
+        self.position, self.losses, self.updates = header["position"], header["losses"], header["updates"]
+        self.notes = header["notes"]
+
+    def _moments(self) -> dict[str, torch.Tensor]:
+        """Return the moments that the optimiser has of every parameter, each as one vector (P,)."""
+        states = [self.optimiser.state[parameter] for parameter in self.model.parameters()]
+        # SGD without momentum keeps None.
+        names = [name for name in MOMENTS if all(state.get(name) is not None for state in states)]
+        return {name: gradients.flatten(state[name] for state in states) for name in names}
+
+
+def buffers_to_bytes(model: torch.nn.Module) -> bytes:
+    """Return all buffers (BatchNorm statistics and counters) raw, in `model.buffers()` order, each in its own dtype."""
+    return b"".join(buffer.cpu().numpy().tobytes() for buffer in model.buffers())
+
+
+def buffers_from_bytes(model: torch.nn.Module, data: memoryview) -> None:
+    """Copy what `buffers_to_bytes` wrote into the model's buffers."""
+    offset = 0
+    for buffer in model.buffers():
+        size = buffer.numel() * buffer.element_size()
+        part = torch.frombuffer(bytearray(data[offset : offset + size]), dtype=buffer.dtype)
+        buffer.copy_(part.view_as(buffer))
+        offset += size

@@ -1,0 +1,32 @@
+"""One step's minibatch and its gradient."""
+
+import torch
+
+from slslab_workers.channels.objects import ObjectChannel
+from slslab_workers.plan import Plan
+from slslab_workers.training import datasets, gradients, models
+from slslab_workers.training.keys import minibatch_key
+
+
+def fetch_minibatch(
+    objects: ObjectChannel, plan: Plan, rank: int, epoch: int, step: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Fetch a worker's minibatch from the object store and augment it.
+
+    Return inputs (B, C, H, W) float32, in the plan's memory format, and targets (B,) int64.
+    """
+    stored = objects.get(minibatch_key(plan, epoch, step, rank), "fetch")
+    with objects.tracer.span("prepare", "fetch"):
+        images, labels = datasets.decode_minibatch(stored.body, stored.metadata)
+        policy = datasets.Policy.from_metadata(stored.metadata)
+        inputs, targets = datasets.prepare(images, labels, policy, plan.seed, epoch, rank, step)
+        return models.arranged(inputs, plan.memory_format), targets
+
+
+def compute_gradient(model: torch.nn.Module, inputs: torch.Tensor, targets: torch.Tensor) -> tuple[float, torch.Tensor]:
+    """Return the mean cross-entropy loss of a minibatch, and its gradient (P,) float32."""
+    for parameter in model.parameters():
+        parameter.grad = None
+    loss = torch.nn.functional.cross_entropy(model(inputs), targets)
+    loss.backward()  # type: ignore[no-untyped-call]
+    return loss.item(), gradients.flat_gradient(model)

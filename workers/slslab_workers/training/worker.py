@@ -1,0 +1,117 @@
+"""A worker in an invocation of a function: train, hand over to the next invocation in time, resume."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+from slslab_workers.channels.events import Tracer
+from slslab_workers.channels.objects import ObjectChannel, Objects, Unchanged, environment_client
+from slslab_workers.plan import Assignment
+from slslab_workers.training import released_log
+from slslab_workers.training.keys import state_key
+from slslab_workers.training.lifetime import invoke_again, remaining_s, reserve_s
+from slslab_workers.training.loop import Trainer
+from slslab_workers.training.state import WorkerState
+
+# The state that this environment kept from its last invocation, with the key and ETag of the stored copy.
+_warm: tuple[str, str, WorkerState] | None = None
+
+
+class Worker(Trainer):
+    """One worker in one invocation of a function.
+
+    `leaving` says whether any worker votes to go on in another invocation after this step. An architecture sets it in
+    every step, to the same for all workers, so that all leave after the same step and none waits for one that has left;
+    so votes (`is_short_of_time`) travel with what is exchanged. `log_lines` are those of the authors' log.
+    """
+
+    leaving = False
+    log_lines: released_log.LogLines = MappingProxyType({})
+
+    def __init__(self, assignment: Assignment, context: Any, objects: ObjectChannel | None = None) -> None:
+        plan, rank = assignment.plan, assignment.rank
+        if objects is None:
+            tracer = Tracer(run=plan.run, worker=rank, invocation=context.aws_request_id)
+            with tracer.span("connect", "other"):
+                client = environment_client()
+            objects = Objects(client, assignment.bucket, tracer)
+        super().__init__(plan, rank, objects)
+        self.assignment = assignment
+        self.context = context
+        self.step_began = time.monotonic()
+        self.longest_step_s = 0.0
+        released_log.install(self, self.log_lines)
+
+    def run(self) -> dict[str, Any]:
+        """Train from `first` to `until`; return the worker's result, or that it goes on in another invocation."""
+        assignment = self.assignment
+        state = self._resume() if assignment.resume else self._fresh()
+        if state.position != assignment.first:
+            # AWS may deliver an asynchronous event twice.
+            raise ValueError(
+                f"Worker {self.rank} was to go on at step {assignment.first}, and its state is at {state.position}: "
+                "another invocation has trained in its place. Run the plan again."
+            )
+        while state.position < self.until(state) and self.ended is None:
+            self.step_began = time.monotonic()
+            self.train_step(state)
+            self.longest_step_s = max(self.longest_step_s, time.monotonic() - self.step_began)
+            if self.leaving and state.position < self.until(state) and self.ended is None:
+                return self._go_on_elsewhere(state)
+        if assignment.keep:
+            self._save(state)
+        over = self.place(state)[0] == self.plan.epochs or self.ended is not None
+        if self.plan.mode == "long-running" or over:
+            return self.publish(state)
+        return self._result(state)
+
+    def until(self, state: WorkerState) -> int:  # noqa: ARG002 - it depends on the state where workers leave
+        """Return the position up to which this assignment is to train."""
+        return self.assignment.until
+
+    def is_short_of_time(self) -> bool:
+        """Vote on leaving after this step: too little time will be left after it for another step and its checkpoint.
+
+        This is LambdaML's watchdog (docs/protocols.md, "Lifetime of a function"). Until a longer step was seen, a step
+        is taken to synchronise for as long as it fetched and computed.
+        """
+        elapsed_s = time.monotonic() - self.step_began
+        step_s = max(self.longest_step_s, 2 * elapsed_s)
+        return remaining_s(self.context) - (step_s - elapsed_s) < reserve_s(self.plan.timeout, step_s)
+
+    def _resume(self) -> WorkerState:
+        global _warm
+        key = state_key(self.plan, self.rank)
+        kept = _warm if _warm is not None and _warm[0] == key else None
+        # Once it trains, it is no longer the stored state, and an invocation may fail on the way.
+        _warm = None
+        try:
+            stored = self.objects.get(key, "fetch", known_etag=kept[1] if kept else None)
+        except Unchanged:
+            assert kept is not None
+            return kept[2]
+        with self.tracer.span("restore", "fetch"):
+            state = kept[2] if kept else WorkerState.fresh(self.plan, self.rank)
+            state.restore(stored.body)
+            return state
+
+    def _save(self, state: WorkerState) -> None:
+        global _warm
+        key = state_key(self.plan, self.rank)
+        with self.tracer.span("serialise", "other"):
+            body = state.to_bytes()
+        _warm = (key, self.objects.put(key, body, "other"), state)
+
+    def _go_on_elsewhere(self, state: WorkerState) -> dict[str, Any]:
+        self._save(state)
+        generation = self.assignment.generation + 1
+        following = replace(self.assignment, first=state.position, resume=True, generation=generation)
+        invoke_again(following.to_event(), self.context, self.tracer)
+        return {"status": "continued", "rank": self.rank, "position": state.position}
+
+
+def handle(event: Mapping[str, Any], context: Any, worker: type[Worker]) -> dict[str, Any]:
+    """Run a worker as the event says: what every architecture's Lambda handler does."""
+    return worker(Assignment.from_event(event), context).run()
