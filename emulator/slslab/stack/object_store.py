@@ -17,6 +17,8 @@ from contextlib import ExitStack, suppress
 from importlib.metadata import version
 from pathlib import Path
 
+import psutil
+
 from slslab.errors import HostError
 from slslab.host.server_process import ServerProcess, free_ports
 
@@ -120,9 +122,16 @@ class EmbeddedObjectStore(ServerProcess):
         try:
             # S3 answers before there is a volume server to write to; a write would then be retried for seconds.
             self._get("s3", "/healthz")
-            return bool(json.loads(self._get("master", "/dir/status"))["Topology"]["Max"])
+            writable = json.loads(self._get("master", "/dir/status"))["Topology"]["Max"]
+            # Another process may have bound a port since it was chosen, and answer in this server's place.
+            return bool(writable) and self._listens()
         except UNANSWERED:
             return False
+
+    def _listens(self) -> bool:
+        """Whether this server itself listens on all its ports."""
+        connections = psutil.Process(self.pid).net_connections("tcp4")
+        return set(self._ports.values()) <= {held.laddr.port for held in connections if held.status == "LISTEN"}
 
     def _reclaim(self, stopping: threading.Event) -> None:
         """Take back the space of deleted objects during the run, which deletes gradients all the time.

@@ -33,7 +33,13 @@ class Server(ServerProcess):
         return self._wait((self._directory / "ready").exists, self._limit_s)
 
 
-READY = "import os, pathlib, time; pathlib.Path('ready').write_text(os.environ['MARK']); time.sleep(600)"
+# The file appears with its text in it.
+READY = """
+import os, pathlib, time
+pathlib.Path("writing").write_text(os.environ["MARK"])
+os.rename("writing", "ready")
+time.sleep(600)
+"""
 
 
 def test_a_server_runs_until_its_context_ends(tmp_path: Path) -> None:

@@ -77,7 +77,8 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Platform]:
         await pause(0)
 
     monkeypatch.setattr(events, "time", SimpleNamespace(monotonic=lambda: clock.now))
-    monkeypatch.setattr(asyncio, "sleep", sleep)
+    # Not asyncio's own `sleep`: an emulator that other tests share runs on another thread.
+    monkeypatch.setattr(events, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": sleep}))
 
     def call(functions: Functions, *outcomes: Outcome) -> Platform:
         made.append(Platform(functions, *outcomes))

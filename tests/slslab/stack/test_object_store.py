@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -242,20 +243,34 @@ def test_from_another_thread_it_outlives_that_thread(tmp_path: Path) -> None:
         store.__exit__(None, None, None)
 
 
-def test_a_port_that_somebody_took_is_chosen_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+class Stranger(BaseHTTPRequestHandler):
+    """Answers as if it were healthy."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize("part", ["volume", "s3"])
+def test_a_port_that_somebody_took_is_chosen_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str) -> None:
     choices = []
-    with socket.create_server(("127.0.0.1", 0)) as taken:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Stranger) as taken:
+        threading.Thread(target=taken.serve_forever, daemon=True).start()
 
         def unlucky(count: int) -> list[int]:
             ports = free_ports(count)
             choices.append(ports)
             if len(choices) == 1:
-                ports[object_store.PORTS.index("volume")] = taken.getsockname()[1]
+                ports[object_store.PORTS.index(part)] = taken.server_port
             return ports
 
         monkeypatch.setattr(object_store, "free_ports", unlucky)
         with EmbeddedObjectStore(tmp_path / "data", CREDENTIALS, {}) as store:
             assert connect(store.endpoint).list_buckets()["Buckets"] == []
+        taken.shutdown()
     assert len(choices) == 2
 
 
