@@ -7,6 +7,7 @@ from typing import Any
 import boto3
 import botocore.config
 import pytest
+from tests.commands import IMPORTS
 
 from slslab.aws.credentials import CREDENTIALS
 from slslab.lambda_.emulator import Emulator
@@ -32,7 +33,8 @@ class Stages:
 def aws(store: Any) -> Iterator[Emulator]:
     """An emulator whose functions find the object store."""
     assert store is not None
-    with Emulator(variables={"AWS_ENDPOINT_URL_S3": os.environ["AWS_ENDPOINT_URL_S3"]}) as emulator:
+    variables = {"AWS_ENDPOINT_URL_S3": os.environ["AWS_ENDPOINT_URL_S3"]}
+    with Emulator(variables=variables, template=IMPORTS) as emulator:
         yield emulator
 
 

@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import closing
@@ -13,7 +11,9 @@ from typing import Any
 
 import pytest
 import redis
+from tests import commands
 from tests.architectures.test_resumption import Context, Lambda
+from tests.commands import IMPORTS
 
 from slslab.lambda_.emulator import Emulator
 from slslab_workers.architecture import Cloud, Outcome, RunFailed
@@ -147,7 +147,7 @@ def aws(store: Any, tensors_and_queue: tuple[str, str]) -> Iterator[Emulator]:
         endpoints.TENSOR_URLS: tensors,
         endpoints.QUEUE_URL: queue,
     }
-    with Emulator(variables=variables) as emulator:
+    with Emulator(variables=variables, template=IMPORTS) as emulator:
         yield emulator
 
 
@@ -287,11 +287,12 @@ def test_a_queue_that_is_gone_ends_the_run(drive: Driven, make_plan: MakePlan) -
 
 def slslab(directory: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
     """Exit code and document of a run through the command line."""
-    command = [sys.executable, "-c", "from slslab.cli.main import main; main()", "run", "mlless", *arguments, "--json"]
-    variables = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "SLSLAB_"))}
-    variables["SLSLAB_RUNS"] = str(directory)
-    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=300, check=False)
-    return done.returncode, json.loads(done.stdout)
+    with pytest.MonkeyPatch.context() as patch, commands.forked_environments():
+        for name in os.environ:
+            if name.startswith(("AWS_", "SLSLAB_")):
+                patch.delenv(name)
+        done = commands.slslab("run", "mlless", *arguments, "--json", variables={"SLSLAB_RUNS": str(directory)})
+    return done.code, json.loads(done.out)
 
 
 def test_a_run_through_the_command_line(tmp_path: Path, reference: Reference) -> None:

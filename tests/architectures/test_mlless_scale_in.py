@@ -3,8 +3,6 @@
 import io
 import math
 import statistics
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -13,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from rich.console import Console
+from tests import commands
 from tests.architectures.test_mlless_drivers import (
     Driven,
     Hurried,
@@ -476,10 +475,9 @@ def test_a_run_through_the_command_line_scales_in_and_counts_exactly(tmp_path: A
 
 
 def test_the_command_line_refuses_half_a_tuner() -> None:
-    command = [sys.executable, "-m", "slslab", "run", "mlless", "--remove-threshold", "15"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 2
-    assert done.stderr.split("\n")[1:3] == [
+    done = commands.slslab("run", "mlless", "--remove-threshold", "15")
+    assert done.code == 2
+    assert done.err.split("\n")[1:3] == [
         "Error: remove-threshold is given without remove-interval.",
         "Hint: give both or neither, such as --remove-threshold 15 --remove-interval 20.",
     ]

@@ -1,14 +1,12 @@
 """What every registered architecture must show, built in or a stranger's, run whole through the emulator."""
 
-import json
-import os
-import subprocess
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.commands import forked_environments, slslab
 
 from slslab.runs.planning import architectures
 
@@ -34,22 +32,19 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def run(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """`slslab run ARCH … --json` in a process of its own; equal runs are run once."""
-    runs = tmp_path_factory.mktemp("runs")
-    known: dict[tuple[str, ...], dict[str, Any]] = {}
+def run(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    """`slslab run ARCH … --json`; equal runs are run once."""
+    settings = {"SLSLAB_RUNS": str(tmp_path_factory.mktemp("runs")), "CUDA_VISIBLE_DEVICES": ""}
+    with pytest.MonkeyPatch.context() as patch, forked_environments():
+        patch.syspath_prepend(str(installed))
+        patch.syspath_prepend(str(EXAMPLE))
 
-    def once(name: str, *options: str) -> dict[str, Any]:
-        if (name, *options) not in known:
-            path = os.pathsep.join([str(installed), str(EXAMPLE), *sys.path])
-            command = [sys.executable, "-m", "slslab", "run", name, *options, "--json"]
-            settings = {"SLSLAB_RUNS": str(runs), "PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": ""}
-            done = subprocess.run(command, env={**os.environ, **settings}, capture_output=True, timeout=300)
-            assert done.returncode == 0, done.stderr.decode()[-2000:]
-            known[name, *options] = json.loads(done.stdout)
-        return known[name, *options]
+        @cache
+        def once(name: str, *options: str) -> dict[str, Any]:
+            document: dict[str, Any] = slslab("run", name, *options, "--json", variables=settings).document
+            return document
 
-    return once
+        yield once
 
 
 NAMES = sorted([*architectures(), "parameter-averaging"])

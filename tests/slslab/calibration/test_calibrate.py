@@ -1,36 +1,26 @@
 """`slslab calibrate` as a command, on a run that was recorded here: files, documents, refusals."""
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
+from tests import commands
 
 from slslab.replay.profiles.profile import load_profile
 from slslab.trace import log as trace
 
 pytestmark = pytest.mark.server
 
-Slslab = Callable[..., subprocess.CompletedProcess[str]]
-COMMAND = [sys.executable, "-c", "from slslab.cli.main import main; main()"]
+Slslab = Callable[..., commands.Done]
 
 
 @pytest.fixture(scope="module")
 def slslab(tmp_path_factory: pytest.TempPathFactory) -> Slslab:
-    """Call the command line in a directory of this module's own."""
+    """The command line in a directory of this module's own."""
     home = tmp_path_factory.mktemp("calibrating")
-
-    def call(*arguments: str) -> subprocess.CompletedProcess[str]:
-        environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
-        return subprocess.run(
-            [*COMMAND, *arguments], env=environment, cwd=home, capture_output=True, text=True, timeout=300
-        )
-
-    return call
+    return partial(commands.slslab, variables={"CUDA_VISIBLE_DEVICES": ""}, directory=home)
 
 
 @pytest.fixture(scope="module")
@@ -38,14 +28,8 @@ def run(slslab: Slslab, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of one worker: it waits for nobody."""
     path = tmp_path_factory.mktemp("runs") / "run"
     small = ("--epochs", "2", "--workers", "1", "--batches", "2", "--out", str(path))
-    assert slslab("run", "scatterreduce", *small).returncode == 0
+    assert slslab("run", "scatterreduce", *small).code == 0
     return path
-
-
-def document(process: subprocess.CompletedProcess[str]) -> dict[str, Any]:
-    assert process.returncode == 0, process.stderr
-    found: dict[str, Any] = json.loads(process.stdout)
-    return found
 
 
 def test_a_profile_is_fitted_to_report_lines(slslab: Slslab, run: Path, tmp_path: Path) -> None:
@@ -54,7 +38,7 @@ def test_a_profile_is_fitted_to_report_lines(slslab: Slslab, run: Path, tmp_path
     lines = [record["report"] for record in records] + ["REPORT RequestId: torn"]
     log.write_text(json.dumps({"events": [{"message": line} for line in lines]}))
     out = tmp_path / "calibrated.toml"
-    found = document(slslab("calibrate", "--cloudwatch", str(log), "--run", str(run), "--out", str(out), "--json"))
+    found = slslab("calibrate", "--cloudwatch", log, "--run", run, "--out", out, "--json").document
     assert found["path"] == str(out)
     assert found["lines"] == {
         "read": len(records),
@@ -73,24 +57,21 @@ def test_a_profile_is_fitted_to_report_lines(slslab: Slslab, run: Path, tmp_path
     assert profile.compute.speed.source.startswith("REPORT lines of reports.json, ")
     # As a table, and never over what is there.
     table = slslab("calibrate", "--cloudwatch", str(log), "--run", str(run))
-    assert f"{len(records)} REPORT lines, 0 of them of failed invocations; 1 more could not be read." in table.stdout
-    assert table.stdout.rstrip().endswith("The profile aws-us-east-1-calibrated is in aws-calibrated.toml.")
+    assert f"{len(records)} REPORT lines, 0 of them of failed invocations; 1 more could not be read." in table.out
+    assert table.out.rstrip().endswith("The profile aws-us-east-1-calibrated is in aws-calibrated.toml.")
     again = slslab("calibrate", "--cloudwatch", str(log), "--run", str(run))
-    assert (again.returncode, again.stderr) == (
-        2,
-        "Error: aws-calibrated.toml exists already.\nHint: choose another --out, or remove it.\n",
-    )
+    assert again == (2, "", "Error: aws-calibrated.toml exists already.\nHint: choose another --out, or remove it.\n")
 
 
 def test_a_profile_is_fitted_to_a_run(slslab: Slslab, run: Path, tmp_path: Path) -> None:
     out = tmp_path / "host.toml"
-    process = slslab("calibrate", str(run), "--out", str(out), "--json")
-    found = document(process)
+    done = slslab("calibrate", run, "--out", out, "--json")
+    found = done.document
     assert (found["name"], found["epochs"]) == ("this-host", 1)
     assert "channels.object.operations.put.latency_ms" in {figure["entry"] for figure in found["figures"]}
     parallel = load_profile(out).compute.parallel
     assert 0 <= parallel.value <= 1
-    assert process.stderr.strip() == "measuring training steps: 8 done"
+    assert done.err.strip() == "measuring training steps: 8 done"
 
 
 @pytest.mark.parametrize(
@@ -104,16 +85,16 @@ def test_a_profile_is_fitted_to_a_run(slslab: Slslab, run: Path, tmp_path: Path)
     ],
 )
 def test_what_cannot_be_is_refused_in_a_sentence(slslab: Slslab, arguments: tuple[str, ...], message: str) -> None:
-    process = slslab("calibrate", *arguments, "--out", "unwritten.toml")
-    assert process.returncode == 2
-    assert process.stderr.lstrip().startswith(f"Error: {message}\nHint: ")
+    done = slslab("calibrate", *arguments, "--out", "unwritten.toml")
+    assert done.code == 2
+    assert done.err.lstrip().startswith(f"Error: {message}\nHint: ")
 
 
 def test_this_host_is_measured(slslab: Slslab, tmp_path: Path) -> None:
     out = tmp_path / "below" / "this-host.toml"
-    process = slslab("calibrate", "--out", str(out))
-    assert process.returncode == 0, process.stderr
-    assert "threads of a training step" in process.stdout
-    assert "channels.tensor.operations.get.bandwidth_mb_s" in process.stdout
-    assert process.stderr.split("\n")[:2] == ["measuring training steps: 8 done", "measuring requests: 399 done"]
+    done = slslab("calibrate", "--out", out)
+    assert done.code == 0, done.err
+    assert "threads of a training step" in done.out
+    assert "channels.tensor.operations.get.bandwidth_mb_s" in done.out
+    assert done.err.split("\n")[:2] == ["measuring training steps: 8 done", "measuring requests: 399 done"]
     assert load_profile(out).name == "this-host"

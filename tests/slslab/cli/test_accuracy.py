@@ -3,21 +3,21 @@
 import csv
 import json
 import os
-import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 import torch
+from tests import commands
+from tests.commands import Done
 
 from slslab.accuracy import curve
 from slslab.accuracy.directory import CurveDirectory
-from slslab.cli.main import main
 from slslab_workers.allreduce.driver import AllReduce
 from slslab_workers.replicas import Judgement, Replicas
 
@@ -26,39 +26,16 @@ SMALL = ("--dataset", "digits", "--workers", "2", "--batches", "2", "--batch-siz
 MEASURED = ("compute_seconds", "training_seconds", "training_cpu_seconds", "evaluation_seconds")
 
 
-@dataclass(frozen=True)
-class Done:
-    """What a command left."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def document(self) -> Any:
-        return json.loads(self.out)
-
-
 Slslab = Callable[..., Done]
 
 
 @pytest.fixture
-def slslab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Slslab]:
-    """Call the command line within this process, on the CPU."""
+def slslab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Slslab:
+    """`slslab accuracy` on the CPU."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr("slslab.ec2.devices.cuda_devices", lambda: ())
-    before = signal.getsignal(signal.SIGTERM)
-
-    def call(*arguments: str) -> Done:
-        with pytest.raises(SystemExit) as ended:
-            main(["accuracy", *arguments])
-        captured = capsys.readouterr()
-        assert isinstance(ended.value.code, int)
-        return Done(ended.value.code, captured.out, captured.err)
-
-    yield call
-    signal.signal(signal.SIGTERM, before)
+    return partial(commands.slslab, "accuracy")
 
 
 def learnt(document: Any) -> list[dict[str, Any]]:

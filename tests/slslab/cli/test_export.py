@@ -7,21 +7,20 @@ same on 2 instances.
 import csv
 import json
 import shutil
-import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from tests import commands
 from tests.slslab.replay.recordings import TRACES
 from tests.slslab.trace.test_log import event
 
 from slslab.cli import export as exporting
-from slslab.cli.main import main
 from slslab.trace.log import LOG, TraceWriter
 
 FUNCTIONS, INSTANCES = "20261121-204918-scatterreduce-lenet-7998", "20261121-205208-gpu-lenet-7520"
@@ -30,32 +29,16 @@ REPORT = json.loads((TRACES / "scatterreduce" / "invocations.jsonl").read_text()
 LOSS, ACCURACY = DOCUMENTS["scatterreduce"]["loss"], DOCUMENTS["scatterreduce"]["accuracy"]
 
 
-@dataclass(frozen=True)
-class Done:
-    """What a command left."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def document(self) -> Any:
-        assert self.code == 0, self.err
-        return json.loads(self.out)
-
-
-Export = Callable[..., Done]
+Export = Callable[..., commands.Done]
 
 
 @pytest.fixture
-def export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Export]:
-    """Call `slslab export` within this process, in an empty directory with two runs in `runs`; no socket connects."""
+def export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Export:
+    """`slslab export` in an empty directory with two runs in `runs`; no socket connects."""
     for name in ("scatterreduce", "gpu"):
         shutil.copytree(TRACES / name, tmp_path / "runs" / name)
     monkeypatch.setenv("SLSLAB_RUNS", str(tmp_path / "runs"))
     monkeypatch.chdir(tmp_path)
-    before = signal.getsignal(signal.SIGTERM)
-
     connect = socket.socket.connect
 
     def refuse(here: socket.socket, address: Any) -> None:
@@ -66,14 +49,7 @@ def export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
 
     monkeypatch.setattr(socket.socket, "connect", refuse)
 
-    def call(*arguments: str) -> Done:
-        with pytest.raises(SystemExit) as ended:
-            main(("export", *arguments))
-        out, err = capsys.readouterr()
-        return Done(int(ended.value.code or 0), out, err)
-
-    yield call
-    signal.signal(signal.SIGTERM, before)
+    return partial(commands.slslab, "export")
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:

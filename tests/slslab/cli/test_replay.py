@@ -4,17 +4,15 @@ The run and the platform are those of tests/slslab/replay: as recorded there 0.5
 """
 
 import json
-import signal
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import commands
 from tests.slslab.replay.platform import platform
 from tests.slslab.replay.recordings import GRADIENT_BYTES, write_run
 
-from slslab.cli.main import main
 from slslab.cli.options import PLATFORM
 from slslab.replay.modelled import PROFILE
 from slslab.replay.profiles.profile import save_profile
@@ -32,21 +30,7 @@ OTHERS = (
 )
 
 
-@dataclass(frozen=True)
-class Done:
-    """What a command left."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def document(self) -> Any:
-        assert self.code == 0, self.err
-        return json.loads(self.out)
-
-
-Slslab = Callable[..., Done]
+Slslab = Callable[..., commands.Done]
 
 
 @pytest.fixture(scope="module")
@@ -60,20 +44,11 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def slslab(directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Slslab]:
-    """Call the command line within this process, on the platform with round figures."""
+def slslab(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Slslab:
+    """The command line on the platform with round figures."""
     monkeypatch.setenv("SLSLAB_RUNS", str(directory / "runs"))
     monkeypatch.chdir(directory)
-    before = signal.getsignal(signal.SIGTERM)
-
-    def call(*arguments: str) -> Done:
-        with pytest.raises(SystemExit) as ended:
-            main(arguments)
-        out, err = capsys.readouterr()
-        return Done(int(ended.value.code or 0), out, err)
-
-    yield call
-    signal.signal(signal.SIGTERM, before)
+    return commands.slslab
 
 
 def values(document: Any, figure: str) -> list[float]:

@@ -1,4 +1,4 @@
-"""Whole runs through the command line, in processes of their own: documents, exit codes, endings."""
+"""Whole runs through the command line: documents, exit codes, endings."""
 
 import json
 import os
@@ -9,13 +9,14 @@ import tempfile
 import time
 import tomllib
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from tests import commands
 
 from slslab.host.cgroups import detect
 from slslab.host.reaper import MARK
@@ -25,7 +26,7 @@ from slslab.trace.records import seconds_used
 
 pytestmark = pytest.mark.server
 
-Slslab = Callable[..., subprocess.CompletedProcess[str]]
+Slslab = Callable[..., commands.Done]
 COMMAND = [sys.executable, "-c", "from slslab.cli.main import main; main()"]
 SMALL = ("--epochs", "2", "--workers", "2", "--batches", "2")
 RECORDED = str(Path(__file__).parents[1] / "replay" / "traces" / "allreduce" / "plan.toml")
@@ -39,25 +40,19 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def environment(runs: Path) -> dict[str, str]:
-    # Without GPUs, so that all architectures compute on the same device.
-    return {**os.environ, "SLSLAB_RUNS": str(runs), "CUDA_VISIBLE_DEVICES": ""}
+    """Variables of commands: without GPUs, so that all architectures compute on the same device."""
+    return {"SLSLAB_RUNS": str(runs), "CUDA_VISIBLE_DEVICES": ""}
 
 
 @pytest.fixture(scope="module")
 def slslab(environment: dict[str, str]) -> Slslab:
-    """Call the command line; output and exit code are captured, and whatever its ending, nothing of it is left."""
+    """The command line within this process, of which nothing is left, whatever its ending."""
 
-    def call(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [*COMMAND, *arguments]
-        process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        try:
-            stdout, stderr = process.communicate(timeout=300)
-        finally:
-            # One that took too long keeps memory and processors that the next tests need.
-            process.kill()
-            process.wait()
-        assert remains(process.pid) == []
-        return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
+    def call(*arguments: str) -> commands.Done:
+        before = remains(os.getpid())
+        done = commands.slslab(*arguments, variables=environment)
+        assert set(remains(os.getpid())) <= set(before)
+        return done
 
     return call
 
@@ -67,9 +62,7 @@ def documents(slslab: Slslab) -> dict[str, dict[str, Any]]:
     """One small run of each architecture."""
     found = {}
     for name in ("allreduce", "scatterreduce"):
-        done = slslab("run", name, *SMALL, "--json")
-        assert done.returncode == 0, done.stderr
-        found[name] = json.loads(done.stdout)
+        found[name] = slslab("run", name, *SMALL, "--json").document
     return found
 
 
@@ -94,9 +87,7 @@ def test_document_of_a_finished_run(documents: dict[str, dict[str, Any]]) -> Non
 def test_instances_compute_what_functions_do_and_are_billed_by_the_second(
     documents: dict[str, dict[str, Any]], slslab: Slslab, runs: Path
 ) -> None:
-    done = slslab("run", "gpu", *SMALL, "--json")
-    assert done.returncode == 0, done.stderr
-    document = json.loads(done.stdout)
+    document = slslab("run", "gpu", *SMALL, "--json").document
     assert (document["status"], document["device"], document["invocations"], document["gb_seconds"]) == (
         "done", "cpu", 0, "0",
     )  # fmt: skip
@@ -117,16 +108,16 @@ def test_instances_compute_what_functions_do_and_are_billed_by_the_second(
     for worker in document["per_worker"]:
         assert min(worker["phases"][phase] for phase in ("compute", "synchronise", "other")) > 0
     for book, quantity in (("aws-us-east-1", Decimal(120)), ("paper-2025", seconds)):
-        bill = json.loads(slslab("bill", document["run"], "--prices", book, "--json").stdout)
+        bill = slslab("bill", document["run"], "--prices", book, "--json").document
         assert sum(Decimal(line["amount"]) for line in bill["lines"]) == Decimal(bill["total"])
         [line] = [line for line in bill["lines"] if line["item"] == "Host g4dn.xlarge"]
         assert Decimal(line["quantity"]) == quantity
         assert bill["notes"] == ["computed on CPU: times are no GPU's, and seconds are billed as if of g4dn.xlarge"]
-    shown = slslab("show", document["run"]).stdout
+    shown = slslab("show", document["run"]).out
     assert shown.count("computed on CPU: times are no GPU's") == 2
     assert "2 on cpu" in shown
     assert "REPORT" not in shown
-    assert "2 on cpu" in slslab("compare", documents["allreduce"]["run"], document["run"]).stdout
+    assert "2 on cpu" in slslab("compare", documents["allreduce"]["run"], document["run"]).out
 
 
 def test_counts_and_bytes_of_a_run_are_the_closed_form(documents: dict[str, dict[str, Any]]) -> None:
@@ -140,11 +131,11 @@ def test_counts_and_bytes_of_a_run_are_the_closed_form(documents: dict[str, dict
 def test_bill_adds_up(documents: dict[str, dict[str, Any]], slslab: Slslab) -> None:
     for document in documents.values():
         for prices in ("aws-us-east-1", "paper-2025"):
-            bill = json.loads(slslab("bill", document["run"], "--prices", prices, "--json").stdout)
+            bill = slslab("bill", document["run"], "--prices", prices, "--json").document
             assert sum(Decimal(line["amount"]) for line in bill["lines"]) == Decimal(bill["total"])
             for line in bill["lines"]:
                 assert Decimal(line["quantity"]) * Decimal(line["price"]) == Decimal(line["amount"])
-        assert json.loads(slslab("bill", document["run"], "--json").stdout) == document["cost"]
+        assert slslab("bill", document["run"], "--json").document == document["cost"]
         requests = document["cost"]["lines"]
         lists = next(line for line in requests if line["item"] == "S3 LIST requests")
         assert int(lists["quantity"]) == document["overheads"]["counts"]["object.list"]
@@ -176,25 +167,24 @@ def test_run_directory_is_complete(documents: dict[str, dict[str, Any]], runs: P
 
 def test_show_runs_and_compare(documents: dict[str, dict[str, Any]], slslab: Slslab) -> None:
     run = documents["scatterreduce"]["run"]
-    assert json.loads(slslab("show", run, "--json").stdout) == documents["scatterreduce"]
-    shown = slslab("show", run).stdout
+    assert slslab("show", run, "--json").document == documents["scatterreduce"]
+    shown = slslab("show", run).out
     for heading in ("Phases", "Messages and bytes", "Learning", "Bill", "host delay"):
         assert heading in shown
-    listed = json.loads(slslab("runs", "--json").stdout)
+    listed = slslab("runs", "--json").document
     assert {document["run"] for document in documents.values()} <= {document["run"] for document in listed}
-    both = slslab("compare", *(document["run"] for document in documents.values())).stdout
+    both = slslab("compare", *(document["run"] for document in documents.values())).out
     assert "test accuracy" in both
     assert "S3 LIST requests" in both
 
 
 @pytest.mark.alone
 def test_watchdog_re_invokes_and_the_trajectory_is_the_same(slslab: Slslab) -> None:
-    """With a time-out of 7 s, 60 epochs need several generations of every worker."""
+    """With a time-out of 5 s, 60 epochs need several generations of every worker."""
     plan = ("run", "allreduce", "--workers", "2", "--epochs", "60", "--batches", "3", "--json")
-    whole = json.loads(slslab(*plan).stdout)
-    short = slslab(*plan, "--timeout", "7")
-    assert short.returncode == 0, short.stderr
-    pieces = json.loads(short.stdout)
+    with commands.forked_environments():
+        whole = slslab(*plan).document
+        pieces = slslab(*plan, "--timeout", "5").document
     assert whole["invocations"] == 2
     assert pieces["invocations"] >= 4
     assert pieces["parameters_sha256"] == whole["parameters_sha256"]
@@ -205,7 +195,7 @@ def test_watchdog_re_invokes_and_the_trajectory_is_the_same(slslab: Slslab) -> N
 
 def test_until_accuracy_and_early_stopping(slslab: Slslab) -> None:
     plan = ("run", "scatterreduce", "--workers", "2", "--batches", "9", "--epochs", "50", "--json")
-    reached = json.loads(slslab(*plan, "--until-accuracy", "0.5").stdout)
+    reached = slslab(*plan, "--until-accuracy", "0.5").document
     assert reached["status"] == "done"
     assert reached["epochs_trained"] < 50
     assert reached["accuracy"][-1] >= 0.5
@@ -216,9 +206,8 @@ def test_until_accuracy_and_early_stopping(slslab: Slslab) -> None:
 
 def test_a_peer_joins_a_run_of_spirts(slslab: Slslab) -> None:
     """One peer in the first epoch, two in the second; the counts are exact, and everything else stands apart."""
-    done = slslab("run", "spirt", *SMALL, "--join", "1:1", "--json")
-    assert done.returncode == 0, done.stderr
-    document = json.loads(done.stdout)
+    with commands.forked_environments():
+        document = slslab("run", "spirt", *SMALL, "--join", "1:1", "--json").document
     expected = architectures()["spirt"].counts(2, 2, 2, 61_706, {"join": "1:1"})
     assert document["counts"] == dict(expected.operations)
     assert document["counts"]["transition"] == (1 + 2) * (2 + 8)
@@ -232,23 +221,23 @@ def test_a_peer_joins_a_run_of_spirts(slslab: Slslab) -> None:
     assert document["overheads"]["counts"]["queue.publish"] == 4
     # Two births, one model, and the functions of three executions.
     assert document["invocations"] == 3 + 3 * (2 + 7)
-    shown = slslab("show", document["run"]).stdout
+    shown = slslab("show", document["run"]).out
     assert "peer that joined" in shown
 
 
 def test_out_of_memory_ends_the_run_with_a_hint(slslab: Slslab) -> None:
     plan = ("run", "allreduce", "--model", "mobilenet", "--dataset", "synthetic", "--workers", "1", "--batches", "1")
     ended = slslab(*plan, "--batch-size", "128", "--memory", "512", "--json")
-    assert ended.returncode == 1
-    document = json.loads(ended.stdout)
+    assert ended.code == 1
+    document = json.loads(ended.out)
     assert document["status"] == "failed"
     assert document["error"]["type"] == "Runtime.OutOfMemory"
     assert document["error"]["message"].endswith("Runtime exited with error: signal: killed")
     assert document["error"]["hint"] == "killed at its limit of 512 MB; measure it with --memory 10240."
     assert document["error"]["worker"] == 0
     assert document["cost"]["lines"], "what ran is billed"
-    measured = json.loads(slslab(*plan, "--batch-size", "128", "--json").stdout)
-    again = json.loads(slslab(*plan, "--batch-size", "128", "--memory", "512", "--json").stdout)
+    measured = slslab(*plan, "--batch-size", "128", "--json").document
+    again = json.loads(slslab(*plan, "--batch-size", "128", "--memory", "512", "--json").out)
     peak = f"{measured['peak_memory_mb']:,} MB"
     assert again["error"]["hint"].endswith(f"the last run of this plan that finished peaked at {peak}.")
 
@@ -261,16 +250,14 @@ def test_the_real_job(slslab: Slslab) -> None:
         pytest.skip("SLSLAB_CIFAR10 names no folder of the real CIFAR-10 images")
     plan = ["run", "scatterreduce", "--model", "mobilenet", "--dataset", f"folder:{directory}", "--workers", "4"]
     plan += ["--batch-size", "512", "--batches", "2", "--no-evaluation", "--json", "--memory"]
-    done = slslab(*plan, "3008")
-    assert done.returncode == 0, done.stderr
-    document = json.loads(done.stdout)
+    document = slslab(*plan, "3008").document
     assert document["counts"] == {"object.put": 32, "object.get": 48, "object.delete": 28}
     assert document["bytes"] == {"in": 2 * 51_475_616, "out": 2 * 77_213_424}
     assert 1769 < document["peak_memory_mb"] < 3008
     assert document["replicas_equal"] is True
     killed = slslab(*plan, "1769")
-    assert killed.returncode == 1
-    error = json.loads(killed.stdout)["error"]
+    assert killed.code == 1
+    error = json.loads(killed.out)["error"]
     assert error["type"] == "Runtime.OutOfMemory"
     peak = f"{document['peak_memory_mb']:,}"
     assert error["hint"] == (
@@ -286,9 +273,7 @@ def test_a_plan_is_run_again_with_the_same_bits(
     assert left == first["plan"]
     assert (left["schema"], left["prices"], left["options"]["polling"]) == (2, "aws-us-east-1", "adaptive")
     plan, out = str(runs / first["run"] / "plan.toml"), str(tmp_path / "again")
-    done = slslab("run", plan, "--prices", "paper-2025", "--out", out, "--json")
-    assert done.returncode == 0, done.stderr
-    again = json.loads(done.stdout)
+    again = slslab("run", plan, "--prices", "paper-2025", "--out", out, "--json").document
     for same in ("parameters_sha256", "loss", "accuracy", "counts", "bytes"):
         assert again[same] == first[same]
     assert again["run"] != first["run"]
@@ -300,36 +285,34 @@ def test_a_plan_is_run_again_with_the_same_bits(
 def test_a_plan_with_a_queue_and_databases_of_other_hosts_is_run_again(slslab: Slslab, runs: Path) -> None:
     """Nothing of it is decided by the clock without --max-time, --remove-threshold and --remove-interval."""
     hosts = ("--tensor-host", "t4g.medium", "--queue-host", "mq.m5.large")
-    done = slslab("run", "mlless", *SMALL, "--threshold", "0.01", *hosts, "--json")
-    assert done.returncode == 0, done.stderr
-    first = json.loads(done.stdout)
+    first = slslab("run", "mlless", *SMALL, "--threshold", "0.01", *hosts, "--json").document
     assert first["plan"]["options"]["queue"] in ("rabbitmq", "embedded"), "what `auto` became"
     assumed = {line["item"] for line in first["cost"]["lines"] if line.get("assumed")}
     assert assumed == {"Host t4g.medium", "Host mq.m5.large"}
-    again = json.loads(slslab("run", str(runs / first["run"] / "plan.toml"), "--json").stdout)
+    again = slslab("run", str(runs / first["run"] / "plan.toml"), "--json").document
     assert again["parameters_sha256"] == first["parameters_sha256"]
     assert again["plan"] == first["plan"] | {"run": again["run"]}
-    assert "Host t4g.medium (assumed)" in slslab("show", again["run"]).stdout
+    assert "Host t4g.medium (assumed)" in slslab("show", again["run"]).out
     page = (runs / again["run"] / "report.html").read_text()
     assert "a host that is assumed" in page
 
 
-def test_instances_are_no_containers_with_the_embedded_stack(environment: dict[str, str], tmp_path: Path) -> None:
-    command = [*COMMAND, "run", "gpu", "--environment", "docker", "--out", str(tmp_path / "run")]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert done.returncode == 2
-    error, hint = done.stderr.strip().splitlines()[-2:]
+def test_instances_are_no_containers_with_the_embedded_stack(slslab: Slslab, tmp_path: Path) -> None:
+    done = slslab("run", "gpu", "--environment", "docker", "--out", str(tmp_path / "run"))
+    assert done.code == 2
+    error, hint = done.err.strip().splitlines()[-2:]
     assert error == "Error: Instances are processes of this host with the embedded stack."
     assert hint == "Hint: --stack compose launches them as containers."
     assert not (tmp_path / "run").exists()
 
 
-def test_a_run_that_its_host_cannot_begin_leaves_nothing(environment: dict[str, str], tmp_path: Path) -> None:
-    nowhere = {**environment, "DOCKER_HOST": f"unix://{tmp_path}/nobody.sock"}
-    command = [*COMMAND, "run", "allreduce", "--environment", "docker", "--out", str(tmp_path / "run")]
-    done = subprocess.run(command, env=nowhere, capture_output=True, text=True)
-    assert done.returncode == 3
-    error, hint = done.stderr.strip().splitlines()[-2:]
+def test_a_run_that_its_host_cannot_begin_leaves_nothing(
+    slslab: Slslab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nobody.sock")
+    done = slslab("run", "allreduce", "--environment", "docker", "--out", str(tmp_path / "run"))
+    assert done.code == 3
+    error, hint = done.err.strip().splitlines()[-2:]
     assert error == f"Error: No Docker engine answers: No such file or directory at {tmp_path}/nobody.sock."
     assert hint.startswith("Hint: start Docker")
     assert not (tmp_path / "run").exists()
@@ -378,38 +361,43 @@ def test_bad_requests_get_one_sentence_and_a_hint(
 ) -> None:
     before = sorted(runs.iterdir())
     ended = slslab(*arguments)
-    assert ended.returncode == code, ended.stderr
-    assert says in ended.stderr
-    assert "Traceback" not in ended.stderr
-    assert ended.stdout == ""
+    assert ended.code == code, ended.err
+    assert says in ended.err
+    assert "Traceback" not in ended.err
+    assert ended.out == ""
     assert sorted(runs.iterdir()) == before, "a wrong request leaves no run behind"
 
 
 def test_doctor(slslab: Slslab) -> None:
-    found = {finding["subject"]: finding for finding in json.loads(slslab("doctor", "--json").stdout)}
+    found = {finding["subject"]: finding for finding in slslab("doctor", "--json").document}
     assert found["torch"]["state"] == "ok"
     assert "not a security boundary" in found["isolation"]["hint"]
 
 
-def begin(
+@contextmanager
+def begun(
     environment: dict[str, str], out: Path, *arguments: str, until: str = "update"
 ) -> Iterator[subprocess.Popen[str]]:
-    """Start a long command and wait until the trace of the run in `out` has such an operation."""
+    """Start a long command, wait until the trace of the run in `out` has such an operation, and end it afterwards."""
     process = subprocess.Popen(
         [*COMMAND, *arguments],
-        env=environment,
+        env={**os.environ, **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
     )
     log = out / "trace.jsonl"
-    deadline = time.monotonic() + 60
-    while not (log.exists() and f'"op":"{until}"' in log.read_text()):
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    yield process
+    deadline = time.monotonic() + 120
+    try:
+        while not (log.exists() and f'"op":"{until}"' in log.read_text()):
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        yield process
+    finally:
+        process.kill()
+        process.wait()
 
 
 def object_store_sockets(pid: int) -> list[Path]:
@@ -452,21 +440,21 @@ def test_no_ending_leaves_anything_but_the_trace(
 ) -> None:
     out = tmp_path / "run"
     command = ("run", architecture, "--workers", "2", "--epochs", "60", "--out", str(out), "--json")
-    [process] = begin(environment, out, *command)
-    sockets = object_store_sockets(process.pid)
-    assert sockets
-    assert len(remains(process.pid)) >= 4, "two workers, an S3 server, control groups"
-    os.kill(process.pid, number)
-    stdout, _ = process.communicate(timeout=60)
-    assert process.returncode == code
+    with begun(environment, out, *command) as process:
+        sockets = object_store_sockets(process.pid)
+        assert sockets
+        assert len(remains(process.pid)) >= 4, "two workers, an S3 server, control groups"
+        os.kill(process.pid, number)
+        stdout, _ = process.communicate(timeout=60)
+        assert process.returncode == code
     deadline = time.monotonic() + 20
     while remains(process.pid) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert remains(process.pid) == []
     assert not [socket for socket in sockets if socket.exists()]
     shown = slslab("show", str(out), "--json")
-    assert shown.returncode == 0, shown.stderr
-    document = json.loads(shown.stdout)
+    assert shown.code == 0, shown.err
+    document = json.loads(shown.out)
     assert document["status"] == "failed"
     assert document["error"]["type"] == ("Killed" if number == signal.SIGKILL else "Interrupted")
     assert document["counts"]["object.put"] > 0
@@ -484,14 +472,14 @@ def test_an_interrupted_table_leaves_no_process_and_the_run_that_was_made(
     """The first of its nine runs, SPIRT's at full size."""
     table, out = tmp_path / "table", tmp_path / "table" / "mobilenet-spirt"
     command = ("reproduce", "table2", "--model", "mobilenet", "--dataset", "synthetic", "--out", str(table))
-    [process] = begin(environment, out, *command, until="invoke")
-    os.kill(process.pid, signal.SIGINT)
-    stdout, stderr = process.communicate(timeout=60)
+    with begun(environment, out, *command, until="invoke") as process:
+        os.kill(process.pid, signal.SIGINT)
+        stdout, stderr = process.communicate(timeout=60)
     assert (process.returncode, stdout) == (130, ""), stderr
     assert "\nInterrupted: 0 of 9 runs exist; the same command makes the others.\n" in stderr
     assert remains(process.pid) == []
     assert [place.name for place in table.iterdir()] == [out.name]
-    assert json.loads(slslab("show", str(out), "--json").stdout)["error"]["type"] == "Interrupted"
+    assert slslab("show", str(out), "--json").document["error"]["type"] == "Interrupted"
 
 
 @pytest.mark.alone
@@ -512,8 +500,7 @@ def test_a_busy_host_changes_no_billed_compute(slslab: Slslab, runs: Path) -> No
         for loop in loops:
             loop.kill()
             loop.wait()
-    assert ended.returncode == 0, ended.stderr
-    document = json.loads(ended.stdout)
+    document = ended.document
     assert document["host"]["oversubscribed"] is True
     events = load(runs / document["run"]).events.to_pylist()
     compute = [event for event in events if event["op"] == "compute"]

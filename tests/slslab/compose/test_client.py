@@ -22,10 +22,12 @@ from urllib.parse import urlsplit
 import pyarrow.parquet as pq
 import pytest
 import redis
+from tests import commands
+from tests.commands import Done
 
 from slslab.aws.clients import aws_client
 from slslab.aws.credentials import CREDENTIALS
-from slslab.cli.main import main
+from slslab.compose.__main__ import main as serve_compose
 from slslab.compose.client import RemoteEmulator
 from slslab.compose.network import Network
 from slslab.compose.services import examine
@@ -48,6 +50,15 @@ COMPOSE = ("--stack", "compose", "--environment", "process")
 SMALL = ("--workers", "2", "--batches", "2", "--memory", "1769", "--json")
 # What makes messages depend on what is learnt, or on which is faster.
 OPTIONS = {"allreduce": (), "mlless": ("--filter", "none"), "spirt": ("--batches", "1", "--light-memory", "1769")}
+
+
+# The service, whose environments are forked from a process that has made their imports.
+SERVICE = f"""
+from functools import partial
+from slslab.compose import __main__ as service
+service.Emulator = partial(service.Emulator, template={commands.IMPORTS})
+service.main()
+"""
 
 
 @dataclass
@@ -91,7 +102,7 @@ def free_port() -> int:
 def start(variables: dict[str, str], log: Path) -> "subprocess.Popen[str]":
     """The service as a process of its own, once it answers."""
     with log.open("w") as errors:
-        command = [sys.executable, "-m", "slslab.compose"]
+        command = [sys.executable, "-c", SERVICE]
         process = subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=errors, text=True)
     assert process.stdout is not None
     with process.stdout:
@@ -141,25 +152,19 @@ def port_of(url: str) -> str:
     return str(urlsplit(url).port)
 
 
-Command = Callable[..., tuple[int, str, str]]
+Command = Callable[..., Done]
 
 
 @pytest.fixture
-def slslab(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Iterator[Command]:
-    """The command in this process, which is spared its imports: exit code, stdout and stderr."""
-    before = signal.getsignal(signal.SIGTERM)
+def slslab(tmp_path: Path) -> Command:
+    """The command line with the address of an emulator, and further variables."""
+    own = {"SLSLAB_RUNS": str(tmp_path / "runs"), "SLSLAB_STATE": str(tmp_path / "state")}
 
-    def call(url: str, *arguments: str, **more: str) -> tuple[int, str, str]:
-        monkeypatch.setenv("SLSLAB_RUNS", str(tmp_path / "runs"))
-        monkeypatch.setenv("SLSLAB_STATE", str(tmp_path / "state"))
-        for name, value in {"SLSLAB_EMULATOR_URL": url, **more}.items():
-            monkeypatch.setenv(name, value)
-        with pytest.raises(SystemExit) as ending:
-            main(arguments)
-        return int(str(ending.value.code)), *capfd.readouterr()
+    def call(url: str, *arguments: str, **more: str) -> Done:
+        with commands.forked_environments():
+            return commands.slslab(*arguments, variables=own | {"SLSLAB_EMULATOR_URL": url} | more)
 
-    yield call
-    signal.signal(signal.SIGTERM, before)
+    return call
 
 
 def run(slslab: Command, url: str, runs: Path, name: str, *options: str) -> tuple[dict[str, Any], Path]:
@@ -371,14 +376,22 @@ def test_without_a_stack_there_is_one_sentence_and_a_hint(composed: Composed, sl
     ],
 )
 def test_the_service_says_what_is_wrong_with_its_variables(
-    changed: dict[str, str], code: int, message: str, composed: Composed
+    changed: dict[str, str],
+    code: int,
+    message: str,
+    composed: Composed,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    command = [sys.executable, "-m", "slslab.compose"]
-    variables = composed.variables | changed
-    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == code, done.stderr
-    assert message in done.stderr.splitlines()[0]
-    assert done.stderr.splitlines()[1].startswith("Hint: ")
+    for name, value in (composed.variables | changed).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(signal, "signal", lambda _number, _handler: None)
+    with pytest.raises(SystemExit) as ended:
+        serve_compose()
+    error, hint = capsys.readouterr().err.splitlines()[:2]
+    assert ended.value.code == code, error
+    assert message in error
+    assert hint.startswith("Hint: ")
 
 
 def test_a_services_name_stands_for_all_its_replicas(monkeypatch: pytest.MonkeyPatch) -> None:

