@@ -1,6 +1,7 @@
 """The command line within the tests' process, which spares every command the start of an interpreter and imports."""
 
 import json
+import os
 import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
@@ -69,3 +70,16 @@ def forked_environments() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(embedded, "Emulator", partial(Emulator, template=IMPORTS))
         yield
+
+
+@contextmanager
+def own_variables(variables: Mapping[str, str]) -> Iterator[None]:
+    """Have these environment variables and no others, so that a command finds no server of other tests."""
+    before = dict(os.environ)
+    os.environ.clear()
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)

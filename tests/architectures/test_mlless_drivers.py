@@ -287,11 +287,10 @@ def test_a_queue_that_is_gone_ends_the_run(drive: Driven, make_plan: MakePlan) -
 
 def slslab(directory: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
     """Exit code and document of a run through the command line."""
-    with pytest.MonkeyPatch.context() as patch, commands.forked_environments():
-        for name in os.environ:
-            if name.startswith(("AWS_", "SLSLAB_")):
-                patch.delenv(name)
-        done = commands.slslab("run", "mlless", *arguments, "--json", variables={"SLSLAB_RUNS": str(directory)})
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "SLSLAB_"))}
+    variables["SLSLAB_RUNS"] = str(directory)
+    with commands.own_variables(variables), commands.forked_environments():
+        done = commands.slslab("run", "mlless", *arguments, "--json")
     return done.code, json.loads(done.out)
 
 

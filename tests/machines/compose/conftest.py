@@ -1,6 +1,5 @@
 """A whole stack of the offline images, in a project and at ports of its own, started and ended by `slslab`."""
 
-import json
 import os
 import socket
 import subprocess
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import commands
 from tests.containers import need_containers
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -28,11 +28,11 @@ class StackCommands:
     seconds: float = 0.0
     described: dict[str, Any] = field(default_factory=dict)
 
-    def slslab(self, *arguments: str, check: bool = True, limit_s: float = 600) -> "subprocess.CompletedProcess[str]":
-        """A command of slslab's."""
-        command = [sys.executable, "-m", "slslab", *arguments]
-        done = subprocess.run(command, env=self.variables, cwd=ROOT, capture_output=True, text=True, timeout=limit_s)
-        assert not check or done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    def slslab(self, *arguments: str) -> commands.Done:
+        """A command of slslab's that succeeds."""
+        with commands.own_variables(self.variables):
+            done = commands.slslab(*arguments, directory=ROOT)
+        assert done.code == 0, done.out[-2000:] + done.err[-4000:]
         return done
 
     def docker(self, *arguments: str) -> list[str]:
@@ -66,7 +66,7 @@ class StackCommands:
         began = time.monotonic()
         done = self.slslab("up", "--stack", "compose", "--offline", "--workers", "2", "--detach", "--json")
         self.seconds = time.monotonic() - began
-        self.described = json.loads(done.stdout)
+        self.described = done.document
 
     def left(self) -> list[str]:
         """What of the stack the engine still has."""

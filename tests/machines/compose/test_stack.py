@@ -83,7 +83,7 @@ def create(client: Any, memory_mb: int = 512) -> str:
 
 def test_it_is_healthy_soon_and_says_what_it_is(stack: StackCommands) -> None:
     assert stack.seconds < HEALTHY_S
-    status = json.loads(stack.slslab("status", "--json").stdout)
+    status = stack.slslab("status", "--json").document
     services = {service["part"]: service for service in status["services"]}
     assert services.keys() == {"lambda", "s3", "states", "tensors", "queue"}
     for service in services.values():
@@ -93,7 +93,7 @@ def test_it_is_healthy_soon_and_says_what_it_is(stack: StackCommands) -> None:
     assert services["tensors"]["name"].startswith("tensordb ")
     assert len(status["endpoints"]["tensors"]) >= 2
     assert "containers of Docker" in status["confinement"]
-    table = stack.slslab("status").stdout
+    table = stack.slslab("status").out
     assert "LocalStack" in table
     assert "RabbitMQ" in table
 
@@ -101,7 +101,7 @@ def test_it_is_healthy_soon_and_says_what_it_is(stack: StackCommands) -> None:
 @pytest.fixture(scope="module")
 def in_processes(stack: StackCommands) -> dict[str, Any]:
     """What one of the architectures computes with the embedded stack."""
-    document: dict[str, Any] = json.loads(stack.slslab("run", "allreduce", *SMALL, "--json").stdout)
+    document: dict[str, Any] = stack.slslab("run", "allreduce", *SMALL, "--json").document
     assert document["status"] == "done"
     return document
 
@@ -111,7 +111,7 @@ def test_an_architecture_computes_in_containers_what_it_does_in_processes(
     architecture: str, stack: StackCommands, in_processes: dict[str, Any]
 ) -> None:
     asked = ("run", architecture, *SMALL, *OPTIONS.get(architecture, ()), "--json")
-    there = json.loads(stack.slslab(*asked, "--stack", "compose").stdout)
+    there = stack.slslab(*asked, "--stack", "compose").document
     assert there["status"] == "done"
     same = ["parameters_sha256", "torch", "threads"]
     if architecture == "allreduce":
@@ -152,8 +152,8 @@ def real_images(tmp_path: Path) -> Path:
 def test_mobilenet_trains_on_the_real_images_in_containers(stack: StackCommands, real_images: Path) -> None:
     asked = ["run", "allreduce", "--model", "mobilenet", "--dataset", f"folder:{real_images}", "--workers", "2"]
     asked += ["--batch-size", "32", "--batches", "1", "--memory", "2048", "--json"]
-    there = json.loads(stack.slslab(*asked, "--stack", "compose").stdout)
-    here = json.loads(stack.slslab(*asked).stdout)
+    there = stack.slslab(*asked, "--stack", "compose").document
+    here = stack.slslab(*asked).document
     assert there["parameters_sha256"] == here["parameters_sha256"]
     assert there["counts"] == here["counts"]
     assert there["gradient_bytes"] == 12_868_904

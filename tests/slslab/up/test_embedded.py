@@ -15,6 +15,7 @@ import boto3
 import botocore.config
 import psutil
 import pytest
+from tests import commands
 
 from slslab.host.reaper import marked_processes
 from slslab.testing import ROLE, create_function, packaged
@@ -33,18 +34,17 @@ def state(tmp_path: Path) -> dict[str, str]:
     return os.environ | {"SLSLAB_STATE": str(tmp_path / "state")}
 
 
-def slslab(state: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "slslab", *arguments]
-    return subprocess.run(command, env=state, capture_output=True, text=True, timeout=120, check=False)
+def slslab(state: dict[str, str], *arguments: str) -> commands.Done:
+    return commands.slslab(*arguments, variables=state)
 
 
 @pytest.fixture
 def service(state: dict[str, str]) -> Iterator[dict[str, Any]]:
     """A service in the background, ended after the test."""
     started = slslab(state, "up", "--detach", "--port", "0", "--s3-port", "0", "--json")
-    assert started.returncode == 0, started.stderr
-    yield json.loads(started.stdout)
-    assert slslab(state, "down").returncode == 0
+    assert started.code == 0, started.err
+    yield json.loads(started.out)
+    assert slslab(state, "down").code == 0
 
 
 def alive(pid: int) -> bool:
@@ -66,21 +66,21 @@ def client(service: dict[str, Any], name: str) -> Any:
 
 
 def test_up_status_down(state: dict[str, str]) -> None:
-    assert slslab(state, "status").returncode == 1
-    assert json.loads(slslab(state, "status", "--json").stdout) == {"up": False, "endpoints": {}}
+    assert slslab(state, "status").code == 1
+    assert json.loads(slslab(state, "status", "--json").out) == {"up": False, "endpoints": {}}
     started = slslab(
         state, "up", "--detach", "--port", "0", "--s3-port", "0", "--limit", "account_concurrency=7",
         "--tensor-databases", "2", "--json",
     )  # fmt: skip
-    assert started.returncode == 0, started.stderr
+    assert started.code == 0, started.err
     try:
-        described = json.loads(slslab(state, "status", "--json").stdout)
+        described = json.loads(slslab(state, "status", "--json").out)
         services = {one["part"]: one for one in described.pop("services")}
-        assert described == {"up": True} | json.loads(started.stdout)
+        assert described == {"up": True} | json.loads(started.out)
         assert {part: one["name"] for part, one in services.items()} == described["stack"]
         assert all(one["healthy"] for one in services.values())
         assert services["s3"]["host"] == described["endpoints"]["s3"]
-        table = slslab(state, "status").stdout
+        table = slslab(state, "status").out
         assert table.count("healthy") == len(services) == 5
         assert described["limits"] == {"account_concurrency": 7}
         lambda_client = client(described, "lambda")
@@ -105,15 +105,15 @@ def test_up_status_down(state: dict[str, str]) -> None:
         s3_client.close()
         states_client.close()
         again = slslab(state, "up", "--detach")
-        assert again.returncode == 2
-        assert f"slslab is up already at {described['endpoints']['lambda']}" in again.stderr
-        assert "Hint: " in again.stderr
+        assert again.code == 2
+        assert f"slslab is up already at {described['endpoints']['lambda']}" in again.err
+        assert "Hint: " in again.err
     finally:
-        assert slslab(state, "down").stderr == "slslab is down.\n"
+        assert slslab(state, "down").err == "slslab is down.\n"
     assert not alive(described["pid"])
     assert not Path(described["logs"]).exists()
     assert not Path(state["SLSLAB_STATE"]).exists()
-    assert slslab(state, "down").stderr == "slslab was not up.\n"
+    assert slslab(state, "down").err == "slslab was not up.\n"
 
 
 @pytest.mark.parametrize(
@@ -139,11 +139,11 @@ def test_what_cannot_start_says_why(
     ended = slslab(state, "up", *detach, *options)
     if taken is not None:
         taken.close()
-    assert ended.returncode == code, ended.stderr
-    assert message in ended.stderr
-    assert "Hint: " in ended.stderr
-    assert "Traceback" not in ended.stderr
-    assert slslab(state, "status").returncode == 1
+    assert ended.code == code, ended.err
+    assert message in ended.err
+    assert "Hint: " in ended.err
+    assert "Traceback" not in ended.err
+    assert slslab(state, "status").code == 1
 
 
 def listener() -> Any:
@@ -158,9 +158,9 @@ def test_in_the_foreground_it_ends_with_its_signal_and_leaves_nothing(
 ) -> None:
     command = [sys.executable, "-m", "slslab", "up", "--port", "0", "--s3-port", "0", "--json"]
     process = subprocess.Popen(command, env=state, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    while slslab(state, "status").returncode:
+    while slslab(state, "status").code:
         assert process.poll() is None
-    described = json.loads(slslab(state, "status", "--json").stdout)
+    described = json.loads(slslab(state, "status", "--json").out)
     lambda_client = client(described, "lambda")
     create_function(lambda_client, "f", HANDLER)
     lambda_client.invoke(FunctionName="f", Payload=b'{"name": "you"}')["Payload"].read()
@@ -170,7 +170,7 @@ def test_in_the_foreground_it_ends_with_its_signal_and_leaves_nothing(
     assert json.loads(output)["endpoints"] == described["endpoints"]
     assert "f REPORT RequestId: " in errors
     assert process.returncode == (0 if number is signal.SIGINT else -number)
-    assert slslab(state, "status").returncode == 1
+    assert slslab(state, "status").code == 1
     mark = Path(described["logs"]).parent.name.removeprefix("slslab-").rpartition("-")[0]
     deadline = time.monotonic() + 15
     while (marked_processes(mark) or Path(described["logs"]).parent.exists()) and time.monotonic() < deadline:
