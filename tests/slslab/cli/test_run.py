@@ -181,7 +181,7 @@ def test_show_runs_and_compare(documents: dict[str, dict[str, Any]], slslab: Sls
 @pytest.mark.alone
 def test_watchdog_re_invokes_and_the_trajectory_is_the_same(slslab: Slslab) -> None:
     """With a time-out of 5 s, 60 epochs need several generations of every worker."""
-    plan = ("run", "allreduce", "--workers", "2", "--epochs", "60", "--batches", "3", "--json")
+    plan = ("run", "allreduce", "--workers", "2", "--epochs", "60", "--batches", "3", "--no-evaluation", "--json")
     with commands.forked_environments():
         whole = slslab(*plan).document
         pieces = slslab(*plan, "--timeout", "5").document
@@ -495,7 +495,7 @@ def test_a_busy_host_changes_no_billed_compute(slslab: Slslab, runs: Path) -> No
     busy = ["sh", "-c", "while :; do :; done"]
     loops = [subprocess.Popen(busy, start_new_session=True) for _ in range(2 * (os.cpu_count() or 2))]
     try:
-        ended = slslab(*plan, "--batch-size", "128", "--batches", "6", "--json")
+        ended = slslab(*plan, "--batch-size", "128", "--batches", "3", "--json")
     finally:
         for loop in loops:
             loop.kill()
