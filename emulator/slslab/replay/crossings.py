@@ -19,6 +19,7 @@ from slslab.replay.kernel.program import Program
 from slslab.replay.kernel.timeline import Timeline
 from slslab.replay.outcome import Outcome
 from slslab.replay.profiles.profile import Figure, Profile
+from slslab.trace.metrics import grouped
 
 TIE = 0.15
 # Latencies of the object store, as multiples of the profile's.
@@ -174,16 +175,13 @@ def course(timeline: Timeline, played: Outcome, usage: Usage) -> Course:
 
     RequestError for a timeline of one epoch, which does not separate the start from the epochs.
     """
-    ends: dict[int, int] = {}
-    for entry, step in enumerate(timeline.steps):
-        if step.epoch >= 0:
-            ends[step.epoch] = max(ends.get(step.epoch, 0), timeline.end[entry])
+    ends = grouped((step.epoch, end) for step, end in zip(timeline.steps, timeline.end, strict=True) if step.epoch >= 0)
     if len(ends) < 2:
         raise RequestError(
             "One epoch does not show what a further one takes.", "replay a run of at least two: --epochs 2."
         )
     first, last = min(ends), max(ends)
-    epoch_s = (ends[last] - ends[first]) / NS / (last - first)
+    epoch_s = (max(ends[last]) - max(ends[first])) / NS / (last - first)
     epochs = timeline.program.epochs
     return Course(played.seconds - epochs * epoch_s, epoch_s, epochs, usage)
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from itertools import groupby
+from itertools import chain, groupby
 from operator import itemgetter
 
 import numpy as np
@@ -17,6 +17,7 @@ from slslab.billing.bill import Usage
 from slslab.replay.kernel.environment import NS
 from slslab.replay.kernel.kernel import TRANSITION
 from slslab.replay.kernel.timeline import Timeline
+from slslab.trace.metrics import grouped
 from slslab.trace.records import billed_ms, billed_seconds
 
 MS = 1_000_000
@@ -245,14 +246,10 @@ def _instances(timeline: Timeline) -> tuple[Instance, ...]:
 
 
 def _requests(timeline: Timeline) -> dict[str, int]:
-    requests: Counter[str] = Counter()
-    for step in timeline.steps:
-        if "." in step.op:
-            requests[step.op] += step.requests
-    polls = np.array(timeline.polls, np.int64)
-    for entry in np.flatnonzero(polls):
-        requests[f"object.{timeline.steps[entry].polling}"] += int(polls[entry])
-    return dict(sorted(requests.items()))
+    asked = ((step.op, step.requests) for step in timeline.steps if "." in step.op)
+    polled = zip(timeline.steps, timeline.polls, strict=True)
+    requests = grouped(chain(asked, ((f"object.{step.polling}", polls) for step, polls in polled if polls)))
+    return {op: sum(numbers) for op, numbers in sorted(requests.items())}
 
 
 def _up_to_ms(nanoseconds: int) -> Decimal:

@@ -15,7 +15,7 @@ from slslab.errors import RunError
 from slslab.replay.kernel.environment import NS
 from slslab.replay.kernel.timeline import Timeline
 from slslab.replay.programs.recording import Recording
-from slslab.trace.metrics import BESIDE
+from slslab.trace.metrics import BESIDE, grouped
 
 CONFIDENCE = 0.95
 
@@ -57,10 +57,7 @@ def estimate(calls: Iterable[Call], batches: int) -> Estimate:
     Workers are in lock step, so a sample is a step: the mean of its workers. A sample of a whole finite
     epoch has no error: the interval is Student's, times √(1 - samples / batches). RunError if every minibatch was a
     first one."""
-    steps: dict[tuple[int, int], list[float]] = defaultdict(list)
-    for call in calls:
-        if not call.first:
-            steps[call.epoch, call.step].append(call.seconds)
+    steps = grouped(((call.epoch, call.step), call.seconds) for call in calls if not call.first)
     if not steps:
         raise RunError("Every minibatch was the first one of its environment.", "record more --batches.")
     return mean_of([fmean(seconds) for seconds in steps.values()], batches)
@@ -124,9 +121,7 @@ def cpu_calls(recording: Recording) -> tuple[Call, ...]:
     for event in _training_events(recording):
         key = (event["invocation"], event["worker"], event["epoch"], event["step"])
         spent[key] += event["cpu_ns"] + event["cpu_before_ns"]
-    first: dict[str, tuple[int, int]] = {}
-    for invocation, _, epoch, step in spent:
-        first[invocation] = min(first.get(invocation, (epoch, step)), (epoch, step))
+    places = grouped((invocation, (epoch, step)) for invocation, _, epoch, step in spent)
     records = _records(recording)
     return tuple(
         Call(
@@ -134,7 +129,7 @@ def cpu_calls(recording: Recording) -> tuple[Call, ...]:
             epoch,
             step,
             cpu_ns / NS,
-            bool(records[invocation].get("cold_start", True)) and first[invocation] == (epoch, step),
+            bool(records[invocation].get("cold_start", True)) and min(places[invocation]) == (epoch, step),
         )
         for (invocation, worker, epoch, step), cpu_ns in spent.items()
     )

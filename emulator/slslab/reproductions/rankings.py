@@ -11,6 +11,7 @@ from slslab.papers.paper import Paper
 from slslab.papers.recomputation import rank
 from slslab.reproductions.bills import BillLine
 from slslab.reproductions.documents import ReproducedRow
+from slslab.trace.metrics import grouped
 
 # Figures this close (relative) are equal: sums of the same numbers in another order.
 EQUAL = 1e-9
@@ -54,9 +55,10 @@ def rank_rows(
         standings = {name: known.get(name, Standing(None)) for name in names}
         # Equal rows keep the published order.
         orders[basis] = ordered({name: each.value for name, each in standings.items() if each.value is not None})
-        pairs: dict[str, list[tuple[str, str]]] = {}
-        for first, second in itertools.combinations(names, 2):
-            pairs.setdefault(_pair(standings[first], standings[second], sign), []).append((first, second))
+        pairs = grouped(
+            (_pair(standings[first], standings[second], sign), (first, second))
+            for first, second in itertools.combinations(names, 2)
+        )
         verdicts |= pairs.keys()
         differing = [_sentence(compare, *pair, standings) for pair in pairs.get("swapped", ())]
         differing += [f"{', '.join(group)} are equal" for group in _groups(pairs.get("equal", ()))]

@@ -15,6 +15,7 @@ from slslab.replay.whatif import with_memory
 from slslab.reproductions.cpu_speed import Calibration, calibrate
 from slslab.reproductions.experiments import BATCHES, GPU, Experiment
 from slslab.reproductions.minibatches import Estimate, cpu_calls, estimate, played_calls
+from slslab.trace.metrics import grouped
 
 TIME, MEMORY = "function_seconds", "memory_mb"
 
@@ -63,11 +64,12 @@ def fit_speed(played: Sequence[Played], profile: Profile) -> Calibration:
 
 def differences(played: Sequence[Played], calibration: Calibration, profile: Profile) -> Iterator[str]:
     """Yield how far apart runs of one model are in nearly the same computation, and models at one speed."""
-    spent: dict[str, list[float]] = {}
-    for run in played:
-        if run.measured.plan.options.get("gradients") == "json":  # making and reading texts is another computation
-            continue
-        spent.setdefault(run.row.group, []).append(estimate(cpu_calls(run.measured.recording), BATCHES).value)
+    spent = grouped(
+        (run.row.group, estimate(cpu_calls(run.measured.recording), BATCHES).value)
+        for run in played
+        # Making and reading texts is another computation.
+        if run.measured.plan.options.get("gradients") != "json"
+    )
     ranges = "; ".join(f"{name} {min(values):.1f} to {max(values):.1f} s" for name, values in spent.items())
     yield (
         f"The CPU time of a minibatch, most of it the same gradient in every row, differs between runs: {ranges}. "

@@ -6,7 +6,6 @@ invocation began is kept as an order: after those that had ended, if the driver 
 """
 
 from bisect import bisect_left
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
@@ -14,8 +13,8 @@ from typing import Any
 
 from slslab.replay.kernel.kernel import TRANSITION
 from slslab.replay.kernel.program import Gathering, Polling, Program, Step, Track
-from slslab.replay.programs.databases import Databases
-from slslab.replay.programs.recording import BESIDE, Event, Recording, find_calls, operation
+from slslab.replay.programs.recording import BESIDE, Databases, Event, Recording, find_calls, operation
+from slslab.trace.metrics import grouped
 from slslab_workers.channels.polling import poll_policy
 from slslab_workers.training import released_log
 
@@ -36,10 +35,7 @@ class _Reader:
         self.gates: list[int] = []
         self.records = {record["request_id"]: record for record in recording.invocations}
         # By invocation, what its function did.
-        self.work: dict[str, list[Event]] = defaultdict(list)
-        for event in self.events:
-            if event["worker"] >= 0 and event["op"] not in BESIDE:
-                self.work[event["invocation"]].append(event)
+        self.work = grouped((e["invocation"], e) for e in self.events if e["worker"] >= 0 and e["op"] not in BESIDE)
         # Gates, by invocation and by event.
         self.began = {invocation: self._gate() for invocation in self.records}
         self.ended = {invocation: self._gate() for invocation in self.records}
@@ -74,9 +70,7 @@ class _Reader:
 
     def _invocations(self, executions: Mapping[str, Track]) -> list[Track]:
         starts = {e["environment"] or e["resource"]: e for e in self.events if e["op"] == "environment.start"}
-        init = defaultdict(list)
-        for event in starts.values():
-            init[event["function"]].append(event["cpu_ns"])
+        init = grouped((event["function"], event["cpu_ns"]) for event in starts.values())
         called = set(self.calls.values())
         by_states = {gate for track in executions.values() for step in track.flat_steps() for gate in step.opens}
         after = self._driver_order([i for i in self.records if i not in called and self.began[i] not in by_states])
@@ -128,10 +122,7 @@ class _Reader:
 
     def _executions(self) -> dict[str, Track]:
         """Return the state machines' executions: transitions, each of which begins its invocation and waits for it."""
-        executions: dict[str, list[Event]] = defaultdict(list)
-        for event in self.events:
-            if event["op"] == TRANSITION:
-                executions[event["resource"].partition("/")[0]].append(event)
+        executions = grouped((e["resource"].partition("/")[0], e) for e in self.events if e["op"] == TRANSITION)
         started = {e["resource"]: self._opens(e["event"]) for e in self.events if e["op"] == "execute"}
         tracks = {}
         for name, transitions in executions.items():

@@ -13,6 +13,7 @@ from slslab.errors import RequestError
 from slslab.reports.document import read_document
 from slslab.trace.directory import PLAN, resolve
 from slslab.trace.log import instances, invocations, load
+from slslab.trace.metrics import grouped
 
 
 @dataclass(frozen=True)
@@ -42,12 +43,9 @@ class Finished:
     def epoch_ends_ns(self) -> list[int | None]:
         """Return when each epoch's last event of a worker ended, ns on the trace's clock; None for an epoch without
         events."""
-        ends: dict[int, int] = {}
-        names = ("worker", "epoch", "end_ns")
-        for worker, epoch, end in zip(*(self.events[name].to_pylist() for name in names), strict=True):
-            if worker >= 0 and epoch >= 0:
-                ends[epoch] = max(ends.get(epoch, end), end)
-        return [ends.get(epoch) for epoch in range(len(self.document["loss"]))]
+        columns = (self.events[name].to_pylist() for name in ("worker", "epoch", "end_ns"))
+        ends = grouped((epoch, end) for worker, epoch, end in zip(*columns, strict=True) if worker >= 0 and epoch >= 0)
+        return [max(ends[epoch], default=None) for epoch in range(len(self.document["loss"]))]
 
     def span_ns(self) -> tuple[int, int]:
         """Return when the trace's first event began and its last one ended, ns on its clock; zeros without events."""

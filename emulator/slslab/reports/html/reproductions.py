@@ -7,6 +7,7 @@ from typing import Any
 from slslab.reports.grids import thresholds
 from slslab.reports.html import charts, formats, scales
 from slslab.reports.html.parts import Card, Cell, Chart, Document, Figure, Key, Page, Table
+from slslab.trace.metrics import grouped
 
 WAYS = ("published", "recomputed", "measured", "modelled")
 CANNOT = "cannot"
@@ -67,9 +68,7 @@ def _column(document: Document, column: Document) -> Card | None:
     rows = [(row, row["cells"][name]) for row in document["rows"] if row["cells"].get(name)]
     if not rows:
         return None
-    groups: dict[str, list[tuple[Document, Document]]] = defaultdict(list)
-    for row, cell in rows:
-        groups[row.get("group", "")].append((row, cell))
+    groups = grouped((row.get("group", ""), (row, cell)) for row, cell in rows)
     drawn = [_dots(f"{name}-{number}", group, title, of) for number, (group, of) in enumerate(groups.items())]
     table = Table(
         ("row", *WAYS, "difference", "verdict"),

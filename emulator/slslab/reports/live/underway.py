@@ -53,7 +53,8 @@ def describe(run: str, plan: Mapping[str, Any], log: Log, book: Book, now: Now) 
     }
     if not log.records:
         return Underway(document, [], [])
-    samples = _samples(log)
+    # Of each environment's clock, in their order.
+    samples = metrics.grouped((each["environment"], each) for each in log.records if each["record"] == "clock")
     ended = log.metered("invocation")
     open_ = [_invocation(begun, samples[begun["environment"]], now) for begun in log.invocations.values()]
     events = metrics.rows(tabulate(log.records))
@@ -125,15 +126,6 @@ def losses(records: Iterable[Record]) -> list[float]:
     while (epoch := len(means)) in known:
         means.append(statistics.fmean(known[epoch].values()))
     return means
-
-
-def _samples(log: Log) -> dict[str, list[Record]]:
-    """Return the samples of each environment's clock, in their order."""
-    samples: dict[str, list[Record]] = defaultdict(list)
-    for record in log.records:
-        if record["record"] == "clock":
-            samples[record["environment"]].append(record)
-    return samples
 
 
 def _own(begun: Record, samples: Sequence[Record]) -> list[Record]:
