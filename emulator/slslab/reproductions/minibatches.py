@@ -6,7 +6,7 @@ is slower, since networks and buffers are built in it, and is marked."""
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 from typing import Any
@@ -41,14 +41,10 @@ class Estimate:
     high: float | None
     samples: int
 
-    def scaled(self, factor: float) -> "Estimate":
+    def mapped(self, change: Callable[[float], float]) -> "Estimate":
         """Return the estimate in another unit."""
-        low, high = (None if bound is None else bound * factor for bound in (self.low, self.high))
-        return Estimate(self.value * factor, low, high, self.samples)
-
-    def as_document(self) -> dict[str, Any]:
-        """Return the estimate for JSON."""
-        return {"value": self.value, "low": self.low, "high": self.high, "samples": self.samples}
+        low, high = (None if bound is None else change(bound) for bound in (self.low, self.high))
+        return Estimate(change(self.value), low, high, self.samples)
 
 
 def estimate(calls: Iterable[Call], batches: int) -> Estimate:
@@ -94,24 +90,20 @@ def _calls(worker: int, cold: bool, begin: int, end: int, spans: Spans) -> Itera
 def measured_calls(recording: Recording) -> tuple[Call, ...]:
     """Return minibatches as measured: on the Lambda clock, which stops while the host is busy with others; of
     instances, on the wall clock less that delay."""
-    delays: dict[str, dict[tuple[int, int], int]] = defaultdict(lambda: defaultdict(int))
-    spans: dict[str, dict[tuple[int, int], tuple[int, int]]] = defaultdict(dict)
-    workers = {}
-    for event in _training_events(recording):
-        place, invocation = (event["epoch"], event["step"]), event["invocation"]
-        workers[invocation] = event["worker"]
-        known = spans[invocation].get(place, (event["start_ns"], event["end_ns"]))
-        spans[invocation][place] = (min(known[0], event["start_ns"]), max(known[1], event["end_ns"]))
-        delays[invocation][place] += event["host_delay_ns"]
     records = _records(recording)
     calls = []
-    for invocation, places in spans.items():
-        record = records[invocation]
+    for invocation, events in grouped((e["invocation"], e) for e in _training_events(recording)).items():
+        record, steps = records[invocation], grouped(((e["epoch"], e["step"]), e) for e in events)
         duration_ns = round(record["duration_ms"] * 1e6) if "duration_ms" in record else 0
-        for call in _calls(workers[invocation], bool(record.get("cold_start", True)), 0, duration_ns, places):
-            whole = len(places) == 1 and duration_ns
-            delay = 0 if whole else delays[invocation][call.epoch, call.step] / NS
-            calls.append(replace(call, seconds=call.seconds - delay))
+        spans = {
+            place: (min(event["start_ns"] for event in of_step), max(event["end_ns"] for event in of_step))
+            for place, of_step in steps.items()
+        }
+        for call in _calls(events[0]["worker"], bool(record.get("cold_start", True)), 0, duration_ns, spans):
+            delay_ns = sum(event["host_delay_ns"] for event in steps[call.epoch, call.step])
+            # The duration of a whole invocation is on the Lambda clock already.
+            beside = 0 if len(steps) == 1 and duration_ns else delay_ns / NS
+            calls.append(replace(call, seconds=call.seconds - beside))
     return tuple(calls)
 
 
@@ -138,24 +130,20 @@ def cpu_calls(recording: Recording) -> tuple[Call, ...]:
 def played_calls(timeline: Timeline, recording: Recording) -> tuple[Call, ...]:
     """Return minibatches as modelled by playing a recorded program."""
     records = _records(recording)
-    spans: dict[int, dict[tuple[int, int], tuple[int, int]]] = defaultdict(dict)
-    origin: dict[int, str] = {}
-    for entry, step in enumerate(timeline.steps):
-        if step.event < 0:
-            continue
-        event, track = recording.events[step.event], timeline.track[entry]
-        if event["step"] < 0 or not 0 <= event["worker"] < recording.plan.workers:
-            continue
-        origin[track] = event["invocation"]
-        place = (event["epoch"], event["step"])
-        begin, end = timeline.begin[entry], timeline.end[entry]
-        known = spans[track].get(place, (begin, end))
-        spans[track][place] = (min(known[0], begin), max(known[1], end))
+    training = {event["event"]: event for event in _training_events(recording)}
+    entries = grouped(
+        (timeline.track[entry], (training[step.event], entry))
+        for entry, step in enumerate(timeline.steps)
+        if step.event in training
+    )
     calls: list[Call] = []
-    for track, places in spans.items():
-        call, record = timeline.calls[track], records[origin[track]]
+    for track, played in entries.items():
+        call, record = timeline.calls[track], records[played[0][0]["invocation"]]
+        steps = grouped(((event["epoch"], event["step"]), entry) for event, entry in played)
+        # A track's entries are in the order of its steps.
+        spans = {place: (timeline.begin[of_step[0]], timeline.end[of_step[-1]]) for place, of_step in steps.items()}
         worker, cold = timeline.program.tracks[track].worker, bool(record.get("cold_start", True))
-        calls += _calls(worker, cold, call.began, call.ended, places)
+        calls += _calls(worker, cold, call.began, call.ended, spans)
     return tuple(calls)
 
 

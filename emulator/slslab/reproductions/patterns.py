@@ -136,8 +136,7 @@ class Comparison:
 
 def free_costs() -> dict[str, StepCosts]:
     """Return the costs of workers that need no CPU time."""
-    known = architectures()
-    return {name: without_compute(known[name]) for name in PATTERNS}
+    return {name: without_compute(architectures()[name]) for name in PATTERNS}
 
 
 def compare_rounds(
@@ -195,11 +194,10 @@ def compare_rounds(
         comparison = replace(comparison, unlogged=seconds(workers, size, replace(variant, log_bytes=None)))
         if not comparison.differs:
             return comparison
-        published = comparison.winners["published"]
-        return replace(
-            comparison,
-            long_log=find_log(lambda log: seconds(workers, size, replace(variant, log_bytes=log)), published),
+        long_log = find_log(
+            lambda log: seconds(workers, size, replace(variant, log_bytes=log)), comparison.winners["published"]
         )
+        return replace(comparison, long_log=long_log)
 
     return lambda row: tuple(compare(row, variant) for variant in variants(table, row, polling))
 

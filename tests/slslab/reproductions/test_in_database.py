@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +30,8 @@ from slslab.reproductions.in_database.arms import (
     stacked_mean,
     take_turns,
 )
-from slslab.reproductions.in_database.comparisons import compare_released
+from slslab.reproductions.in_database.comparisons import Exchange, compare_released, seconds
 from slslab.reproductions.in_database.measurements import IN_DATABASE, Measurements, measure, middle, read, write
-from slslab.reproductions.in_database.programs import Exchange, seconds
 from slslab.reproductions.in_database.redis import is_installed
 from slslab.reproductions.in_database.table import RatioCell, build
 
@@ -240,7 +240,7 @@ def test_both_means_are_means() -> None:
 
 
 def test_a_median_has_the_least_and_the_greatest() -> None:
-    assert middle([3.0, 1.0, 2.5]).as_document() == {"value": 2.5, "low": 1.0, "high": 3.0, "samples": 3}
+    assert asdict(middle([3.0, 1.0, 2.5])) == {"value": 2.5, "low": 1.0, "high": 3.0, "samples": 3}
     assert middle([3.0]).low is None
 
 

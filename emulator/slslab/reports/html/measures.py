@@ -1,4 +1,4 @@
-"""Cards of a run's figures: phases, measured beside modelled, bill, learning, memory, invocations."""
+"""Cards of a run's figures: the moment, phases, measured beside modelled, bill, learning, memory, invocations."""
 
 from collections import defaultdict
 from decimal import Decimal
@@ -10,6 +10,64 @@ from slslab.trace.metrics import PHASES, Records, Rows
 
 # Beyond so many bars of memory, only the maximum of each function is shown.
 MEMORY_BARS = 24
+# From this share of the limit on, memory use is marked.
+NEAR = 0.9
+
+
+def present_card(document: Document) -> Card | None:
+    """Return what each worker did last, and the running invocations with their memory against the limit."""
+    if "now" not in document:
+        return None
+    tables = tuple(table for table in (_present_workers(document), _running(document)) if table is not None)
+    if not tables:
+        return None
+    return Card(
+        "card-now",
+        "Now",
+        tables=tables,
+        notes=("Of each worker the operation that ended last; the current one is recorded at its end.",),
+        wide=True,
+    )
+
+
+def _present_workers(document: Document) -> Table | None:
+    rows = [
+        (
+            f"worker {worker['worker']}",
+            Cell("running", mood="good") if worker["under_way"] else "between invocations",
+            _counted(worker["epoch"]),
+            _counted(worker["step"]),
+            f"{worker['op']} ({worker['phase']})",
+            formats.seconds(worker["seconds_ago"]),
+        )
+        for worker in document["now"]["workers"]
+    ]
+    columns = ("worker", "state", "epoch", "minibatch", "latest operation", "ended ago")
+    return Table(columns, rows, caption="Workers", words=frozenset({0, 1, 4})) if rows else None
+
+
+def _running(document: Document) -> Table | None:
+    rows = [
+        (
+            short_name(invocation["function"], str(document["run"])),
+            _counted(invocation["worker"], 0),
+            formats.seconds(invocation["seconds"]),
+            _peak(invocation["peak_memory_mb"], invocation["memory_mb"]),
+            formats.megabytes(invocation["memory_mb"]),
+        )
+        for invocation in document["now"]["invocations"]
+    ]
+    columns = ("function", "worker", "for", "peak memory so far", "memory size")
+    return Table(columns, rows, caption="Running invocations") if rows else None
+
+
+def _peak(peak_mb: int, limit_mb: int) -> Cell:
+    return Cell(formats.megabytes(peak_mb), mood="bad" if peak_mb >= NEAR * limit_mb else "")
+
+
+def _counted(number: int, first: int = 1) -> str:
+    """Return an epoch or step as people count them, from 1 on; a dash if there is none."""
+    return formats.MISSING if number < 0 else str(number + first)
 
 
 def phases_card(document: Document) -> Card | None:

@@ -8,9 +8,9 @@ from slslab.reports.html.measures import (
     memory_card,
     modelled_card,
     phases_card,
+    present_card,
 )
 from slslab.reports.html.parts import Card, Caution, Document, Figure, Page
-from slslab.reports.html.present import present_card
 from slslab.reports.html.published import published_card
 from slslab.reports.html.traces import communication_card, timeline_card, traffic_card
 from slslab.trace.metrics import OVERSUBSCRIBED, Records, Rows
