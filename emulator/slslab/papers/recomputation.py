@@ -179,9 +179,7 @@ def _evaluate(expression: Expression, values: Mapping[str, Decimal]) -> Fraction
 
 def _unit(published: Decimal) -> Fraction:
     """Return one unit of the last printed digit."""
-    exponent = published.as_tuple().exponent
-    assert isinstance(exponent, int)
-    return Fraction(10) ** exponent
+    return Fraction(10) ** int(published.as_tuple().exponent)
 
 
 def _rounds_to(value: Fraction, published: Decimal | None) -> bool:

@@ -53,8 +53,8 @@ def with_latency(profile: Profile, factor: float) -> Profile:
         )
         for name, operation in store.operations.items()
     }
-    channels = {**profile.channels, "object": store.model_copy(update={"operations": operations})}
-    return profile.model_copy(update={"channels": channels})
+    slower = store.model_copy(update={"operations": operations})
+    return profile.model_copy(update={"channels": {**profile.channels, "object": slower}})
 
 
 def pipe_share(profile: Profile, size: int) -> float:

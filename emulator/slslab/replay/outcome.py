@@ -128,8 +128,9 @@ class Outcome:
         span = _up_to_ms(self.makespan_ns)
         objects = Counter({op: number for op, number in self.requests.items() if op.startswith("object.")})
         objects.update(driver or {})
-        services = tuple((host, span) for host in hosts)
-        return Usage(records, objects, self.transitions, hosts=launched, service_hosts=services)
+        return Usage(
+            records, objects, self.transitions, hosts=launched, service_hosts=tuple((host, span) for host in hosts)
+        )
 
 
 def outcome(timeline: Timeline, architecture: str = "x86_64") -> Outcome:
@@ -137,13 +138,12 @@ def outcome(timeline: Timeline, architecture: str = "x86_64") -> Outcome:
     invocations, instances = _invocations(timeline), _instances(timeline)
     accepted = min((call.accepted for call in timeline.calls), default=0)
     spent = _spend(timeline)
-    waiting = spent[0]
     return Outcome(
         makespan_ns=timeline.end_ns - accepted,
         billed_seconds=sum(call.billed_ms for call in invocations) / 1000
         + sum(billed_seconds(instance.lasted_ns) for instance in instances),
         gb_seconds=Decimal(sum(call.memory_mb * call.billed_ms for call in invocations)) / (1024 * 1000),
-        waiting_gb_seconds=sum(waiting[call.track] * call.memory_mb for call in invocations) / (1024 * NS),
+        waiting_gb_seconds=sum(spent[0, call.track] * call.memory_mb for call in invocations) / (1024 * NS),
         cold_starts=sum(call.init_ms is not None for call in invocations),
         workers=_workers(spent, invocations, instances, timeline),
         requests=_requests(timeline),

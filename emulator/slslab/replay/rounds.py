@@ -155,10 +155,8 @@ def sweep(winner_at: Callable[[float], str], begin: float, end: float, points: i
     """Return who wins from `begin` to `end`, tried at so many points evenly spaced by ratio; where two neighbours
     differ, their distance is halved until the border is known to NARROW."""
     places = [begin * (end / begin) ** (number / (points - 1)) for number in range(points)]
-    points_tried = [(place, winner_at(place)) for place in places]
-    borders = [points_tried[0]]
-    for left, right in pairwise(points_tried):
-        borders += _halve(winner_at, left, right)
+    tried = [(place, winner_at(place)) for place in places]
+    borders = [tried[0], *(border for pair in pairwise(tried) for border in _halve(winner_at, *pair))]
     ends = [place for place, _ in borders[1:]] + [end]
     return tuple(Interval(place, until, name) for (place, name), until in zip(borders, ends, strict=True))
 

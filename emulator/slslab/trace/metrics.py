@@ -183,8 +183,11 @@ def orchestration_seconds(events: Rows) -> float | None:
 
 def hosts(events: Iterable[Mapping[str, Any]]) -> list[tuple[str, Decimal]]:
     """Return instance type and seconds, in whole ms, of each host of a database or queue: wall time of the run."""
-    runs = [event for event in events if event["op"] == "host.run"]
-    return [(run["resource"], Decimal(round((run["end_ns"] - run["start_ns"]) / 1e6)) / 1000) for run in runs]
+    return [
+        (event["resource"], Decimal(round((event["end_ns"] - event["start_ns"]) / 1e6)) / 1000)
+        for event in events
+        if event["op"] == "host.run"
+    ]
 
 
 def transitions(events: Iterable[Mapping[str, Any]]) -> int:
@@ -206,8 +209,7 @@ def report_summary(records: Records) -> dict[str, Any]:
 
 def gb_seconds(records: Records) -> Decimal:
     """Return the billed GB-seconds, exact (1 GB = 1,024 MB)."""
-    total = sum(record["memory_mb"] * record["billed_ms"] for record in records)
-    return Decimal(total) / (1024 * 1000)
+    return Decimal(sum(record["memory_mb"] * record["billed_ms"] for record in records)) / (1024 * 1000)
 
 
 def last_position(events: Rows, worker: int | None) -> tuple[int, int] | None:

@@ -9,6 +9,7 @@ once, and of events at the same time the track with the lower number comes first
 the same timeline on every machine.
 """
 
+import math
 from collections import deque
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
@@ -199,7 +200,8 @@ class _Kernel:
             call.began = now
         elif track.kind == "instance":
             instance = self.profile.instance(track.name)
-            state.environment = Environment.of_instance(instance, track.memory_mb, self.profile)
+            speeds = (instance.host_speed.value, instance.compute_speed.value)
+            state.environment = Environment(math.inf, track.memory_mb, self.profile, speeds)
             call.began = now + round(instance.boot_s.value * NS)
         elif (lease := self._lease(state, now)) is not None:
             state.environment = lease.environment
@@ -238,7 +240,7 @@ class _Kernel:
 
     def _release(self, now: int) -> None:
         """Free the concurrency of an ended invocation, and schedule the track that has waited longest for it."""
-        self.pool.release()
+        self.pool.free += 1
         if self.held:
             self._schedule(self.states[self.held.popleft()], now)
 

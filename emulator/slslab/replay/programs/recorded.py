@@ -126,12 +126,11 @@ class _Reader:
         started = {e["resource"]: self._opens(e["event"]) for e in self.events if e["op"] == "execute"}
         tracks = {}
         for name, transitions in executions.items():
-            steps: list[Step] = []
-            for state, inside in _nested(sorted(transitions, key=lambda e: (e["start_ns"], -e["end_ns"]))):
-                steps += self._state(state, inside)
+            states = _nested(sorted(transitions, key=lambda e: (e["start_ns"], -e["end_ns"])))
+            steps = tuple(step for state, inside in states for step in self._state(state, inside))
             first = transitions[0]
             awaits = (started[name],) if name in started else ()
-            tracks[name] = Track(name, "execution", first["worker"], tuple(steps), awaits=awaits, epoch=first["epoch"])
+            tracks[name] = Track(name, "execution", first["worker"], steps, awaits=awaits, epoch=first["epoch"])
         return tracks
 
     def _state(self, state: Event, inside: Sequence[Event]) -> list[Step]:

@@ -18,6 +18,7 @@ from slslab.reports.document import make_bill
 from slslab.reports.live.log import Log, Record
 from slslab.trace import metrics
 from slslab.trace.events import own_event
+from slslab.trace.log import metered
 from slslab.trace.records import billed_ms, billed_seconds
 from slslab.trace.table import tabulate
 
@@ -55,12 +56,11 @@ def describe(run: str, plan: Mapping[str, Any], log: Log, book: Book, now: Now) 
         return Underway(document, [], [])
     # Of each environment's clock, in their order.
     samples = metrics.grouped((each["environment"], each) for each in log.records if each["record"] == "clock")
-    ended = log.metered("invocation")
     open_ = [_invocation(begun, samples[begun["environment"]], now) for begun in log.invocations.values()]
     events = metrics.rows(tabulate(log.records))
-    launched = [*log.metered("instance"), *(_instance(begun, now) for begun in log.instances.values())]
+    launched = [*metered(log.records, "instance"), *(_instance(begun, now) for begun in log.instances.values())]
     events += [_host(begun, now) for begun in log.hosts.values()]
-    records = [*ended, *open_]
+    records = [*metered(log.records, "invocation"), *open_]
     totals = metrics.totals(events, records, launched)
     delay, oversubscribed = totals.pop("host_delay_seconds"), totals.pop("oversubscribed")
     bill = make_bill(events, records, launched, book)
