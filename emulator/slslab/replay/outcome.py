@@ -4,7 +4,7 @@ Every figure is modelled, by the timeline's profile; counts, rounding and prices
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import chain, groupby
@@ -135,7 +135,7 @@ class Outcome:
 
 def outcome(timeline: Timeline, architecture: str = "x86_64") -> Outcome:
     """Add up a timeline whose functions run on one processor architecture."""
-    invocations, instances = _invocations(timeline), _instances(timeline)
+    invocations, instances = tuple(_invocations(timeline)), _instances(timeline)
     accepted = min((call.accepted for call in timeline.calls), default=0)
     spent = _spend(timeline)
     return Outcome(
@@ -145,7 +145,7 @@ def outcome(timeline: Timeline, architecture: str = "x86_64") -> Outcome:
         gb_seconds=Decimal(sum(call.memory_mb * call.billed_ms for call in invocations)) / (1024 * 1000),
         waiting_gb_seconds=sum(spent[0, call.track] * call.memory_mb for call in invocations) / (1024 * NS),
         cold_starts=sum(call.init_ms is not None for call in invocations),
-        workers=_workers(spent, invocations, instances, timeline),
+        workers=tuple(_workers(spent, invocations, instances, timeline)),
         requests=_requests(timeline),
         transitions=sum(max(1, step.requests) for step in timeline.steps if step.op == TRANSITION),
         architecture=architecture,
@@ -196,7 +196,7 @@ def _workers(
     invocations: Sequence[Invocation],
     instances: Sequence[Instance],
     timeline: Timeline,
-) -> tuple[WorkerFigures, ...]:
+) -> Iterator[WorkerFigures]:
     number = Counter(invocation.worker for invocation in invocations)
     parts = [
         (invocation.worker, invocation.track, timeline.calls[invocation.track].init_ns, invocation.billed_ms)
@@ -206,35 +206,29 @@ def _workers(
         (instance.worker, instance.track, instance.boot_ns, billed_seconds(instance.lasted_ns) * 1000)
         for instance in instances
     ]
-    workers = []
     for worker, of_worker in groupby(sorted(parts), key=itemgetter(0)):
         _, tracks, init_ns, billed = zip(*of_worker, strict=True)
         columns = spent[:, tracks]
         waiting, transfer, compute = (float(part) / NS for part in columns.sum(axis=1))
-        workers.append(
-            WorkerFigures(
-                worker=worker,
-                invocations=number[worker],
-                duration=float(columns.sum()) / NS,
-                billed=sum(billed) / 1000,
-                waiting=waiting,
-                transfer=transfer,
-                compute=compute,
-                init=sum(init_ns) / NS,
-            )
+        yield WorkerFigures(
+            worker=worker,
+            invocations=number[worker],
+            duration=float(columns.sum()) / NS,
+            billed=sum(billed) / 1000,
+            waiting=waiting,
+            transfer=transfer,
+            compute=compute,
+            init=sum(init_ns) / NS,
         )
-    return tuple(workers)
 
 
-def _invocations(timeline: Timeline) -> tuple[Invocation, ...]:
-    invocations = []
+def _invocations(timeline: Timeline) -> Iterator[Invocation]:
     for index, (track, call) in enumerate(zip(timeline.program.tracks, timeline.calls, strict=True)):
         if track.kind == "invocation":
             duration_ms = round((call.ended - call.began) / MS, 2)
             init_ms = round(call.init_ns / MS, 2) if call.cold else None
             function = (track.worker, track.name, track.memory_mb, track.ephemeral_mb)
-            invocations.append(Invocation(index, *function, init_ms, duration_ms, billed_ms(duration_ms, init_ms)))
-    return tuple(invocations)
+            yield Invocation(index, *function, init_ms, duration_ms, billed_ms(duration_ms, init_ms))
 
 
 def _instances(timeline: Timeline) -> tuple[Instance, ...]:

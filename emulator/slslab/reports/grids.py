@@ -93,8 +93,7 @@ def _column(document: Document, column: Document) -> Grid:
     """Return a row per row and variant, of those of which anything is known."""
     name, digits = column["name"], column.get("digits", DIGITS.get(column["unit"], 3))
     cells = [(row, row["cells"][name]) for row in document["rows"] if name in row["cells"]]
-    recomputed = (again["way"] for _, cell in cells for again in cell["recomputed"] if again["value"])
-    ways = list(dict.fromkeys(recomputed))
+    ways = list(dict.fromkeys(again["way"] for _, cell in cells for again in cell["recomputed"] if again["value"]))
     shown = [basis for basis in ("measured", "modelled") if any(cell[basis] for _, cell in cells)]
     grouped = any(row["group"] for row in document["rows"])
     headings = ["row", *(["model"] if grouped else []), "variant"]
@@ -180,8 +179,7 @@ def _ranking(ranking: Document) -> Grid:
         order = [f"{name} {value:.4f}" for name, value in ranking[basis]]
         rows.append((basis, *order, *[NOTHING] * (places - len(order))))
     title = f"Ranking: {ranking['title']} ({ranking['unit']}): {ranking['verdict']}"
-    headings = ("", *(str(place + 1) for place in range(places)))
-    return Grid(title, headings, tuple(rows), caption=ranking["reason"], words=True)
+    return Grid(title, ("", *map(str, range(1, places + 1))), tuple(rows), caption=ranking["reason"], words=True)
 
 
 def _by_epoch(curve: Document) -> Grid:

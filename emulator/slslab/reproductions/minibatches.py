@@ -87,11 +87,10 @@ def _calls(worker: int, cold: bool, begin: int, end: int, spans: Spans) -> Itera
         before = ended
 
 
-def measured_calls(recording: Recording) -> tuple[Call, ...]:
-    """Return minibatches as measured: on the Lambda clock, which stops while the host is busy with others; of
+def measured_calls(recording: Recording) -> Iterator[Call]:
+    """Yield minibatches as measured: on the Lambda clock, which stops while the host is busy with others; of
     instances, on the wall clock less that delay."""
     records = _records(recording)
-    calls = []
     for invocation, events in grouped((e["invocation"], e) for e in _training_events(recording)).items():
         record, steps = records[invocation], grouped(((e["epoch"], e["step"]), e) for e in events)
         duration_ns = round(record["duration_ms"] * 1e6) if "duration_ms" in record else 0
@@ -103,8 +102,7 @@ def measured_calls(recording: Recording) -> tuple[Call, ...]:
             delay_ns = sum(event["host_delay_ns"] for event in steps[call.epoch, call.step])
             # The duration of a whole invocation is on the Lambda clock already.
             beside = 0 if len(steps) == 1 and duration_ns else delay_ns / NS
-            calls.append(replace(call, seconds=call.seconds - beside))
-    return tuple(calls)
+            yield replace(call, seconds=call.seconds - beside)
 
 
 def cpu_calls(recording: Recording) -> tuple[Call, ...]:
@@ -127,8 +125,8 @@ def cpu_calls(recording: Recording) -> tuple[Call, ...]:
     )
 
 
-def played_calls(timeline: Timeline, recording: Recording) -> tuple[Call, ...]:
-    """Return minibatches as modelled by playing a recorded program."""
+def played_calls(timeline: Timeline, recording: Recording) -> Iterator[Call]:
+    """Yield minibatches as modelled by playing a recorded program."""
     records = _records(recording)
     training = {event["event"]: event for event in _training_events(recording)}
     entries = grouped(
@@ -136,15 +134,13 @@ def played_calls(timeline: Timeline, recording: Recording) -> tuple[Call, ...]:
         for entry, step in enumerate(timeline.steps)
         if step.event in training
     )
-    calls: list[Call] = []
     for track, played in entries.items():
         call, record = timeline.calls[track], records[played[0][0]["invocation"]]
         steps = grouped(((event["epoch"], event["step"]), entry) for event, entry in played)
         # A track's entries are in the order of its steps.
         spans = {place: (timeline.begin[of_step[0]], timeline.end[of_step[-1]]) for place, of_step in steps.items()}
         worker, cold = timeline.program.tracks[track].worker, bool(record.get("cold_start", True))
-        calls += _calls(worker, cold, call.began, call.ended, spans)
-    return tuple(calls)
+        yield from _calls(worker, cold, call.began, call.ended, spans)
 
 
 def peak_memory_mb(recording: Recording) -> int:

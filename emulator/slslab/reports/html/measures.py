@@ -52,17 +52,16 @@ def _running(document: Document) -> Table | None:
             short_name(invocation["function"], str(document["run"])),
             _counted(invocation["worker"], 0),
             formats.seconds(invocation["seconds"]),
-            _peak(invocation["peak_memory_mb"], invocation["memory_mb"]),
+            Cell(
+                formats.megabytes(invocation["peak_memory_mb"]),
+                mood="bad" if invocation["peak_memory_mb"] >= NEAR * invocation["memory_mb"] else "",
+            ),
             formats.megabytes(invocation["memory_mb"]),
         )
         for invocation in document["now"]["invocations"]
     ]
     columns = ("function", "worker", "for", "peak memory so far", "memory size")
     return Table(columns, rows, caption="Running invocations") if rows else None
-
-
-def _peak(peak_mb: int, limit_mb: int) -> Cell:
-    return Cell(formats.megabytes(peak_mb), mood="bad" if peak_mb >= NEAR * limit_mb else "")
 
 
 def _counted(number: int, first: int = 1) -> str:

@@ -154,9 +154,11 @@ def _ranged(value: Mapping[str, Any] | None) -> str | Cell:
 def _verdict(cell: Document) -> Cell:
     verdict = cell.get("verdict") or formats.MISSING
     reasons = [cell["reason"]] if cell.get("reason") else []
-    for way in cell.get("recomputed") or ():
-        if way.get("reason") and way["verdict"] != CANNOT:
-            reasons.append(_joined(way["way"], way["reason"], by=": "))
+    reasons += [
+        _joined(way["way"], way["reason"], by=": ")
+        for way in cell.get("recomputed") or ()
+        if way.get("reason") and way["verdict"] != CANNOT
+    ]
     return Cell(verdict, "; ".join(reason.rstrip(".") for reason in reasons), mood=MOODS.get(verdict, ""))
 
 

@@ -4,7 +4,7 @@ Modelled are small programs that the replay kernel plays, naive in a function, o
 those of the protocol; CPU seconds are given. One function whose environment is warm, against its worker's own database;
 what it takes before its first request and after its last one is not included."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from statistics import median
@@ -133,9 +133,8 @@ class Comparison:
         }
 
 
-def compare_tensors(exchange: Exchange, samples: Mapping[str, Samples], profile: Profile) -> list[Comparison]:
-    """Return a comparison for each naive client with the database's script, all on float32 tensors."""
-    comparisons = []
+def compare_tensors(exchange: Exchange, samples: Mapping[str, Samples], profile: Profile) -> Iterator[Comparison]:
+    """Yield a comparison for each naive client with the database's script, all on float32 tensors."""
     inside = samples[IN_DATABASE]
     script_s = median(inside.script_cpu_s)
     with_s, request_s = (seconds(exchange.in_database(cpu_s), profile) for cpu_s in (script_s, 0.0))
@@ -144,28 +143,25 @@ def compare_tensors(exchange: Exchange, samples: Mapping[str, Samples], profile:
         cpu_s = tuple(median(part) for part in (naive.get_cpu_s, naive.arithmetic_cpu_s, naive.put_cpu_s))
         without_s, moving_s = (seconds(exchange.naive(*spent), profile) for spent in (cpu_s, (0.0, 0.0, 0.0)))
         ratios = [outer / inner for outer, inner in zip(naive.seconds, inside.seconds, strict=True)]
-        comparisons.append(
-            Comparison(
-                exchange,
-                arm,
-                {WITHOUT: without_s, WITH: with_s, RATIO: without_s / with_s},
-                {
-                    WITHOUT: f"{exchange.gets} gets and a set of {exchange.size / 1e6:.1f} MB take {moving_s:.2f} s"
-                    f"{_speed(profile)} and the arithmetic {cpu_s[1]:.2f} s of CPU",
-                    WITH: f"no gradient moves: the request takes {1e3 * request_s:.2f} ms and the script "
-                    f"{script_s:.3f} s of CPU, {each(script_s, exchange.numbers)}",
-                },
-                {
-                    "bytes_moved": float(exchange.moved),
-                    "requests_and_bytes_s": moving_s,
-                    "arithmetic_cpu_s": cpu_s[1],
-                    "script_cpu_s": script_s,
-                    "request_s": request_s,
-                },
-                {WITHOUT: middle(naive.seconds), WITH: middle(inside.seconds), RATIO: middle(ratios)},
-            )
+        yield Comparison(
+            exchange,
+            arm,
+            {WITHOUT: without_s, WITH: with_s, RATIO: without_s / with_s},
+            {
+                WITHOUT: f"{exchange.gets} gets and a set of {exchange.size / 1e6:.1f} MB take {moving_s:.2f} s"
+                f"{_speed(profile)} and the arithmetic {cpu_s[1]:.2f} s of CPU",
+                WITH: f"no gradient moves: the request takes {1e3 * request_s:.2f} ms and the script "
+                f"{script_s:.3f} s of CPU, {each(script_s, exchange.numbers)}",
+            },
+            {
+                "bytes_moved": float(exchange.moved),
+                "requests_and_bytes_s": moving_s,
+                "arithmetic_cpu_s": cpu_s[1],
+                "script_cpu_s": script_s,
+                "request_s": request_s,
+            },
+            {WITHOUT: middle(naive.seconds), WITH: middle(inside.seconds), RATIO: middle(ratios)},
         )
-    return comparisons
 
 
 def compare_released(exchange: Exchange, released: Released, profile: Profile) -> Comparison:
@@ -202,14 +198,13 @@ def compare_released(exchange: Exchange, released: Released, profile: Profile) -
 
 def compare(
     measurements: Measurements, model: str, operation: str, memory_mb: int, profile: Profile
-) -> list[Comparison]:
-    """Return all comparisons of one operation and model; as released only if that was measured."""
+) -> Iterator[Comparison]:
+    """Yield all comparisons of one operation and model; as released only if that was measured."""
     known = measurements.models[model]
     exchange = Exchange(operation, known.parameters, measurements.gradients, memory_mb)
-    comparisons = compare_tensors(exchange, known.operations[operation], profile)
+    yield from compare_tensors(exchange, known.operations[operation], profile)
     if measurements.released is not None and exchange.averages:
-        comparisons.append(compare_released(exchange, measurements.released, profile))
-    return comparisons
+        yield compare_released(exchange, measurements.released, profile)
 
 
 def each(spent_s: float, count: int) -> str:
