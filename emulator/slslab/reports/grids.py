@@ -178,8 +178,13 @@ def _ranking(ranking: Document) -> Grid:
     for basis in bases:
         order = [f"{name} {value:.4f}" for name, value in ranking[basis]]
         rows.append((basis, *order, *[NOTHING] * (places - len(order))))
-    title = f"Ranking: {ranking['title']} ({ranking['unit']}): {ranking['verdict']}"
-    return Grid(title, ("", *map(str, range(1, places + 1))), tuple(rows), caption=ranking["reason"], words=True)
+    return Grid(
+        f"Ranking: {ranking['title']} ({ranking['unit']}): {ranking['verdict']}",
+        ("", *map(str, range(1, places + 1))),
+        tuple(rows),
+        caption=ranking["reason"],
+        words=True,
+    )
 
 
 def _by_epoch(curve: Document) -> Grid:
@@ -189,8 +194,11 @@ def _by_epoch(curve: Document) -> Grid:
     rows = [
         (f"{epoch:.0f}", *(f"{line[epoch]:.2f}" if epoch in line else NOTHING for line in lines)) for epoch in epochs
     ]
-    title = f"{curve['title']}: {curve['y']['title']} ({curve['y']['unit']})"
-    return Grid(title, (EPOCHS, *(line["name"] for line in curve["lines"])), tuple(rows))
+    return Grid(
+        f"{curve['title']}: {curve['y']['title']} ({curve['y']['unit']})",
+        (EPOCHS, *(line["name"] for line in curve["lines"])),
+        tuple(rows),
+    )
 
 
 def _bills(what: str, bills: Sequence[Document]) -> Grid:
@@ -203,5 +211,8 @@ def _bills(what: str, bills: Sequence[Document]) -> Grid:
         rows.append((f"{item}{' (the paper)' * counted}", *amounts))
     totals = (sum(float(line["amount"]) for line in bill["lines"]) for bill in bills)
     rows.append(("whole bill", *(f"≈{total:.5f}" for total in totals)))
-    title = f"What the paper counts, and what it leaves out: {what}, USD per epoch"
-    return Grid(title, ("modelled", *(bill["name"] for bill in bills)), tuple(rows))
+    return Grid(
+        f"What the paper counts, and what it leaves out: {what}, USD per epoch",
+        ("modelled", *(bill["name"] for bill in bills)),
+        tuple(rows),
+    )

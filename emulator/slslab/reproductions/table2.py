@@ -59,13 +59,13 @@ def build(
     again = recompute(paper, TABLE)
     results: dict[Experiment, tuple[ReproducedRow, tuple[tuple[BillLine, ...], str]]] = {}
     for number, run in enumerate(played, 1):
-        row_of_run = _row(paper, run, platform, again[table.rows.index(run.row)])
-        results[run.experiment] = row_of_run, _bill(run, platform, book)
+        reproduced = _row(paper, run, platform, again[table.rows.index(run.row)])
+        results[run.experiment] = reproduced, _bill(run, platform, book)
         report("playing runs", number, len(played))
     for experiment, why in runs.failed.items():
         row = row_of(paper, experiment)
-        row_of_run = _failed_row(experiment, row, why, again[table.rows.index(row)])
-        results[experiment] = row_of_run, ((), f"There is no run: {why}.")
+        failed = _failed_row(experiment, row, why, again[table.rows.index(row)])
+        results[experiment] = failed, ((), f"There is no run: {why}.")
     order = [run for run in experiments(dict.fromkeys(run.model for run in results)) if run in results]
     bills = [results[run][1] for run in order]
     rows = [results[run][0] for run in order]

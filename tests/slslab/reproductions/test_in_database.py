@@ -100,7 +100,7 @@ def test_an_update_fetches_parameters_and_one_gradient() -> None:
 
 def test_json_as_released_by_hand() -> None:
     # Three gets of 2 + 20 ms, 5 to decode, a set of 12.
-    assert seconds(AVERAGING.naive_json(2_000_000, 0.005), PLATFORM) == pytest.approx(0.083)
+    assert seconds(AVERAGING.naive(0.0, 0.005, 0.0, text_bytes=2_000_000), PLATFORM) == pytest.approx(0.083)
     # 4 + 100 for the script, 15 for the mean's way out, 3 to decode it, a set of 12.
     assert seconds(AVERAGING.round_trip(0.1, 1_500_000, 0.003), PLATFORM) == pytest.approx(0.134)
 

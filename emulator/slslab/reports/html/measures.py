@@ -146,8 +146,14 @@ def bill_card(document: Document) -> Card | None:
     ]
     bars += [(scales.short_line(item), "modelled", float(amount)) for item, amount in amounts.items() if amount]
     keys = scales.basis_keys("measured", "modelled") if modelled else scales.basis_keys("measured")
-    label = f"Bars: {currency} of each line of the bill"
-    chart = charts.grouped_bars("bill", label, bars, keys, f"amount, {currency}", axis_format="~g")
+    chart = charts.grouped_bars(
+        "bill",
+        f"Bars: {currency} of each line of the bill",
+        bars,
+        keys,
+        f"amount, {currency}",
+        axis_format="~g",
+    )
     # Lines of several price tiers have one item.
     rows: list[tuple[str, list[str | Cell]]] = []
     for line in cost["lines"]:
@@ -225,8 +231,14 @@ def memory_card(document: Document, events: Rows | None, invocations: Records) -
     caption = f"Max Memory Used by function {of}."
     if launched:
         caption = "Resident memory of each instance; an instance type's memory is not enforced here."
-    label = "Bars: peak memory in MB, with a mark at the memory size"
-    chart = charts.bars_to_limit("memory", label, rows, "peak memory, MB", "memory size, MB", caption)
+    chart = charts.bars_to_limit(
+        "memory",
+        "Bars: peak memory in MB, with a mark at the memory size",
+        rows,
+        "peak memory, MB",
+        "memory size, MB",
+        caption,
+    )
     return Card("card-memory", "Memory against the limit", (chart,))
 
 

@@ -131,8 +131,9 @@ def _recomputed(cell: Document) -> str | Cell:
     best = next((way for way in ways if way["verdict"] in ("agrees", "rounding")), ways[0])
     arithmetic = "; ".join(_joined(way["way"], _arithmetic(way), by=": ") for way in ways)
     about = _joined(best["way"], best["verdict"], by=": ")
-    mood = MOODS.get(best["verdict"], "")
-    return Cell(formats.significant(float(best["value"]), 6), about, mood=mood, title=arithmetic)
+    return Cell(
+        formats.significant(float(best["value"]), 6), about, mood=MOODS.get(best["verdict"], ""), title=arithmetic
+    )
 
 
 def _arithmetic(way: Document) -> str:

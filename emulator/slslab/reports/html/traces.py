@@ -16,8 +16,13 @@ def timeline_card(document: Document, events: Rows | None, invocations: Records)
         return None
     hidden = f" {timeline.left_out:,} more rows are not drawn." if timeline.left_out else ""
     caption = f"{timeline.thinned}{hidden} Drag to move, Shift and wheel to magnify, double click to reset.".strip()
-    label = "Timeline: phases of each worker over wall time in seconds"
-    chart = charts.gantt("timeline", label, timeline, lambda name: short_name(name, str(document["run"])), caption)
+    chart = charts.gantt(
+        "timeline",
+        "Timeline: phases of each worker over wall time in seconds",
+        timeline,
+        lambda name: short_name(name, str(document["run"])),
+        caption,
+    )
     return Card("card-timeline", "Timeline", (chart,), wide=True)
 
 

@@ -75,7 +75,10 @@ def curves_by_time(document: Document) -> RenderableType:
         ]
         cells = (points[epoch - 1] if epoch <= len(points) else MISSING for epoch in epochs)
         rows.append((f"{line['name']}, {variant}", *cells, f"{points[-1]} ({len(points)})"))
-    title = f"{document['table']['title']} ({document['table']['source']}): test accuracy, minutes"
-    table = plain_table(("after epoch", *map(str, epochs), "last"), rows, title=title)
+    table = plain_table(
+        ("after epoch", *map(str, epochs), "last"),
+        rows,
+        title=f"{document['table']['title']} ({document['table']['source']}): test accuracy, minutes",
+    )
     notes = ["≈ modelled; accuracies are measured.", *document["table"]["notes"], *document["notes"]]
     return Group(table, Text("\n".join(notes), "dim"))

@@ -197,5 +197,6 @@ def _late(rows: Sequence[Document], timeout_s: float) -> Table:
         workers = sorted({call["worker"] for call in calls})
         named = ", ".join(map(str, workers[:8])) + (" …" if len(workers) > 8 else "")
         lines.append((label, function, named, f"{sign}{max(call['seconds'] for call in calls):,.1f}"))
-    headings = ("variant", "function", "workers", "longest s")
-    return plain_table(headings, lines, title=f"Over the time-out of {timeout_s:g} s")
+    return plain_table(
+        ("variant", "function", "workers", "longest s"), lines, title=f"Over the time-out of {timeout_s:g} s"
+    )

@@ -133,8 +133,9 @@ def reports(document: Document) -> Table:
 
 def traffic(document: Document) -> Table:
     """Return messages and bytes of the training protocol, and of its overheads."""
-    headings = ("operation", "protocol", "overheads")
-    return plain_table(headings, count_rows(document), byte_rows(document), title="Messages and bytes")
+    return plain_table(
+        ("operation", "protocol", "overheads"), count_rows(document), byte_rows(document), title="Messages and bytes"
+    )
 
 
 def learning(document: Document) -> Table:

@@ -58,11 +58,16 @@ class Exchange:
         """Return bytes that a naive function fetches and puts back."""
         return (self.gets + 1) * self.size
 
-    def naive(self, get_cpu_s: float, arithmetic_cpu_s: float, put_cpu_s: float) -> Program:
-        """Fetch, compute, put back; CPU seconds of the client in all gets, in the arithmetic, in the put."""
-        phase = PHASES[self.operation]
+    def naive(
+        self, get_cpu_s: float, arithmetic_cpu_s: float, put_cpu_s: float, *, text_bytes: int | None = None
+    ) -> Program:
+        """Fetch, compute, put back; CPU seconds of the client in all gets, in the arithmetic, in the put.
+
+        With `text_bytes` gradients are fetched as so many bytes of JSON each, and the mean is put back as a tensor.
+        """
+        phase, size = PHASES[self.operation], self.size if text_bytes is None else text_bytes
         share = round(get_cpu_s * NS / self.gets)
-        gets = [Step("tensor.get", phase, cpu_ns=share, requests=1, bytes=self.size) for _ in range(self.gets)]
+        gets = [Step("tensor.get", phase, cpu_ns=share, requests=1, bytes=size) for _ in range(self.gets)]
         compute = Step(self.operation, phase, cpu_ns=round(arithmetic_cpu_s * NS))
         put = Step("tensor.set", phase, cpu_ns=round(put_cpu_s * NS), requests=1, bytes=self.size)
         return self._program((*gets, compute, put))
@@ -72,21 +77,12 @@ class Exchange:
         script_ns = round(script_cpu_s * NS)
         return self._program((Step("tensor.script", PHASES[self.operation], requests=1, server_cpu_ns=script_ns),))
 
-    def naive_json(self, text_bytes: int, decode_cpu_s: float) -> Program:
-        """Fetch gradients of so many bytes of JSON, decode and average them, put the mean back as a tensor."""
-        phase = PHASES[self.operation]
-        gets = [Step("tensor.get", phase, requests=1, bytes=text_bytes) for _ in range(self.gets)]
-        return self._program((*gets, *self._put_back(phase, decode_cpu_s)))
-
     def round_trip(self, script_s: float, mean_bytes: int, decode_cpu_s: float) -> Program:
         """Return a script whose mean leaves the database as JSON, is decoded, and put back as a tensor."""
         phase, script_ns = PHASES[self.operation], round(script_s * NS)
         script = Step("tensor.script", phase, requests=1, bytes=mean_bytes, server_cpu_ns=script_ns)
-        return self._program((script, *self._put_back(phase, decode_cpu_s)))
-
-    def _put_back(self, phase: str, cpu_s: float) -> tuple[Step, Step]:
-        compute = Step(self.operation, phase, cpu_ns=round(cpu_s * NS))
-        return compute, Step("tensor.set", phase, requests=1, bytes=self.size)
+        compute = Step(self.operation, phase, cpu_ns=round(decode_cpu_s * NS))
+        return self._program((script, compute, Step("tensor.set", phase, requests=1, bytes=self.size)))
 
     def _program(self, steps: tuple[Step, ...]) -> Program:
         track = Track(self.operation, "invocation", 0, steps, self.memory_mb)
@@ -173,7 +169,9 @@ def compare_released(exchange: Exchange, released: Released, profile: Profile) -
     text_bytes, mean_bytes = round(released.text_bytes * size), round(released.mean_text_bytes * size)
     decode_s, lua_s = (spent * exchange.numbers for spent in (released.decode_s, released.lua_s))
     mean_s = released.decode_s * size
-    without_s, moving_s = (seconds(exchange.naive_json(text_bytes, cpu_s), profile) for cpu_s in (decode_s, 0.0))
+    without_s, moving_s = (
+        seconds(exchange.naive(0.0, cpu_s, 0.0, text_bytes=text_bytes), profile) for cpu_s in (decode_s, 0.0)
+    )
     with_s = seconds(exchange.round_trip(lua_s, mean_bytes, mean_s), profile)
     trip_s = seconds(exchange.round_trip(0.0, mean_bytes, 0.0), profile)
     return Comparison(
