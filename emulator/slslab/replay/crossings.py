@@ -4,6 +4,7 @@ All of it is modelled; bills are exact arithmetic on modelled usage.
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -217,7 +218,4 @@ def crossing(ways: tuple[Course, Course], figure: str, book: Book) -> int | None
         if high >= MOST_EPOCHS:
             return None
         low, high = high, min(2 * high, MOST_EPOCHS)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if leads(middle) == first else (low, middle)
-    return high
+    return bisect_left(range(high), True, low + 1, key=lambda epochs: leads(epochs) != first)

@@ -5,7 +5,7 @@ from decimal import Decimal
 
 from slslab.reports.html import charts, formats, scales
 from slslab.reports.html.parts import Card, Cell, Document, Key, Table
-from slslab.reports.summaries import MISSING, handler_seconds, quantity, report_rows, seconds
+from slslab.reports.summaries import MISSING, beside_modelled, quantity, report_rows, seconds
 from slslab.trace.metrics import PHASES, Records, Rows
 
 # Beyond so many bars of memory, only the maximum of each function is shown.
@@ -100,13 +100,12 @@ def modelled_card(document: Document) -> Card | None:
     modelled = document.get("modelled") or {}
     if modelled.get("status") != "modelled":
         return None
-    modelled_workers = {worker["worker"]: worker for worker in modelled["per_worker"]}
+    bases = ("measured", "modelled")
     bars, rows = [], []
-    for worker in document["per_worker"]:
-        other = modelled_workers.get(worker["worker"], {"seconds": None, "billed_seconds": None})
-        billed = {"measured": worker["billed_seconds"], "modelled": other["billed_seconds"]}
-        bars += [(_rank(worker), basis, value) for basis, value in billed.items() if value is not None]
-        rows.append((_rank(worker), *map(seconds, (handler_seconds(worker), other["seconds"], *billed.values()))))
+    for worker, figures in beside_modelled(document):
+        billed = zip(bases, figures[2:], strict=True)
+        bars += [(_rank(worker), basis, value) for basis, value in billed if value is not None]
+        rows.append((_rank(worker), *map(seconds, figures)))
     span = document["seconds"].get("span")
     total = (
         *("first to last", formats.significant(span), formats.significant(modelled["seconds"])),
@@ -116,7 +115,7 @@ def modelled_card(document: Document) -> Card | None:
         "modelled",
         "Bars: billed seconds per worker, measured and modelled",
         bars,
-        scales.basis_keys("measured", "modelled"),
+        scales.basis_keys(*bases),
         "billed time, s",
     )
     headings = ("worker", "measured s", "modelled s", "measured billed s", "modelled billed s")
