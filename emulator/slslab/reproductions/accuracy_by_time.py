@@ -115,7 +115,11 @@ def variants(progressions: Sequence[Progression]) -> dict[str, dict[str, Progres
     released = any(progression.experiment.released for progression in progressions)
     names = [progression.row.name for progression in progressions]
     return {
-        variant: {row.row.name: row for row in progressions if row.variant == variant or names.count(row.row.name) == 1}
+        variant: {
+            progression.row.name: progression
+            for progression in progressions
+            if progression.variant == variant or names.count(progression.row.name) == 1
+        }
         for variant in (CANONICAL, *([RELEASED] if released else []))
     }
 

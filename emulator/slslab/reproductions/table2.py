@@ -147,10 +147,10 @@ def _row(paper: Paper, run: Played, platform: Profile, again: Sequence[Recompute
     measured = estimate(measured_calls(recording), BATCHES)
     modelled = {
         TIME: seconds,
-        EPOCH: seconds.mapped(lambda one: one * BATCHES),
+        EPOCH: seconds.mapped(lambda value: value * BATCHES),
         **_costs(paper, run, seconds),
     }
-    here = {TIME: measured, EPOCH: measured.mapped(lambda one: one * BATCHES)}
+    here = {TIME: measured, EPOCH: measured.mapped(lambda value: value * BATCHES)}
     if run.memory_mb is not None:
         here[MEMORY] = Estimate(float(peak_memory_mb(recording)), None, None, len(recording.invocations))
     parts = _parts(timeline, run)

@@ -70,8 +70,9 @@ class _Generator:
                 f"The recording has no invocation of {unit}, so its cost is not known.", "record a whole run."
             )
         places = list(patterns.places(role, self.workload))
-        whole = [(Place(-1, -1, 0, 1), places)]
-        for place, within in whole if role.each == "run" else [(one[0], [one]) for one in places]:
+        # A track's own place, with those in which it does something.
+        tracks = [(Place(-1, -1, 0, 1), places)] if role.each == "run" else [(each[0], [each]) for each in places]
+        for place, within in tracks:
             for rank, steps in self._items(role, unit, within):
                 yield self._track(role, template, rank, place, steps)
 
