@@ -164,10 +164,7 @@ def compare_rounds(
 
     @cache
     def swept(workers: int, variant: Variant, begin: float, end: float) -> tuple[Interval, ...]:
-        def winner_at(share: float) -> str:
-            return winner(seconds(workers, size_at(profile, share), variant))
-
-        return sweep(winner_at, begin, end, PLACES)
+        return sweep(lambda share: winner(seconds(workers, size_at(profile, share), variant)), begin, end, PLACES)
 
     def compare(row: Row, variant: Variant) -> Comparison:
         workers, size = (count_of(table, row, name) for name in ("workers", "bytes"))
