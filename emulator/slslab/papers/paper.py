@@ -105,9 +105,11 @@ class Table(_Entry):
 
     @model_validator(mode="after")
     def _columns(self) -> Self:
-        named = [(f"row {row.name!r}", column) for row in self.rows for column in row.published]
-        named += [("formulas", column) for column in self.formulas]
-        named += [("unexplained", column) for column in self.unexplained]
+        named = (
+            *((f"row {row.name!r}", column) for row in self.rows for column in row.published),
+            *(("formulas", column) for column in self.formulas),
+            *(("unexplained", column) for column in self.unexplained),
+        )
         for where, column in named:
             if column not in self.units:
                 raise ValueError(f"{where} has {column!r}, which is not a column in units")
@@ -295,8 +297,7 @@ def paper_names() -> tuple[str, ...]:
 
 def load_paper(name: str | Path) -> Paper:
     """Load the paper of this name, or else the TOML file at this path; PaperError names the entry."""
-    built_in = [folder / f"{name}.toml" for folder in FOLDERS]
-    path = next((path for path in built_in if path.is_file()), Path(name))
+    path = next(filter(Path.is_file, (folder / f"{name}.toml" for folder in FOLDERS)), Path(name))
     document = read_toml(path, "paper", paper_names(), PaperError, Decimal)
     check_schema(document, SCHEMA, path, "paper", PaperError)
     return validate(Paper, document, path, "paper", PaperError)

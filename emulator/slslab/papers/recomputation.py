@@ -4,7 +4,7 @@ printed digits.
 Nothing is measured or modelled here: it is exact arithmetic.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal, localcontext
 from fractions import Fraction
@@ -135,10 +135,9 @@ def _compare(
     values: Mapping[str, Decimal],
     published: Decimal | None,
     rounded: Mapping[str, Fraction],
-) -> list[Recomputed]:
+) -> Iterator[Recomputed]:
     exact: dict[str, Fraction | None] = {way: _evaluate(formula, values) for way, formula in ways.items()}
     same = [way for way, value in exact.items() if value is not None and _rounds_to(value, published)]
-    cells = []
     for way, formula in ways.items():
         value = exact[way]
         difference = as_decimal(Fraction(published) / value - 1) if published is not None and value else None
@@ -153,8 +152,7 @@ def _compare(
             verdict, reason = _difference(value, published, by, difference)
         number = None if value is None else as_decimal(value)
         written = (formula.text, formula.fill(values))
-        cells.append(Recomputed(column, way, *written, number, published, verdict, reason, difference))
-    return cells
+        yield Recomputed(column, way, *written, number, published, verdict, reason, difference)
 
 
 def _difference(value: Fraction, published: Decimal, by: Sequence[str], difference: Decimal | None) -> tuple[str, str]:
@@ -179,9 +177,7 @@ def _evaluate(expression: Expression, values: Mapping[str, Decimal]) -> Fraction
 
 def _unit(published: Decimal) -> Fraction:
     """Return one unit of the last printed digit."""
-    exponent = published.as_tuple().exponent
-    assert isinstance(exponent, int)
-    return Fraction(10) ** exponent
+    return Fraction(10) ** int(published.as_tuple().exponent)
 
 
 def _rounds_to(value: Fraction, published: Decimal | None) -> bool:

@@ -4,6 +4,7 @@ All of it is modelled; bills are exact arithmetic on modelled usage.
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -19,6 +20,7 @@ from slslab.replay.kernel.program import Program
 from slslab.replay.kernel.timeline import Timeline
 from slslab.replay.outcome import Outcome
 from slslab.replay.profiles.profile import Figure, Profile
+from slslab.trace.metrics import grouped
 
 TIE = 0.15
 # Latencies of the object store, as multiples of the profile's.
@@ -52,8 +54,8 @@ def with_latency(profile: Profile, factor: float) -> Profile:
         )
         for name, operation in store.operations.items()
     }
-    channels = {**profile.channels, "object": store.model_copy(update={"operations": operations})}
-    return profile.model_copy(update={"channels": channels})
+    slower = store.model_copy(update={"operations": operations})
+    return profile.model_copy(update={"channels": {**profile.channels, "object": slower}})
 
 
 def pipe_share(profile: Profile, size: int) -> float:
@@ -174,16 +176,13 @@ def course(timeline: Timeline, played: Outcome, usage: Usage) -> Course:
 
     RequestError for a timeline of one epoch, which does not separate the start from the epochs.
     """
-    ends: dict[int, int] = {}
-    for entry, step in enumerate(timeline.steps):
-        if step.epoch >= 0:
-            ends[step.epoch] = max(ends.get(step.epoch, 0), timeline.end[entry])
+    ends = grouped((step.epoch, end) for step, end in zip(timeline.steps, timeline.end, strict=True) if step.epoch >= 0)
     if len(ends) < 2:
         raise RequestError(
             "One epoch does not show what a further one takes.", "replay a run of at least two: --epochs 2."
         )
     first, last = min(ends), max(ends)
-    epoch_s = (ends[last] - ends[first]) / NS / (last - first)
+    epoch_s = (max(ends[last]) - max(ends[first])) / NS / (last - first)
     epochs = timeline.program.epochs
     return Course(played.seconds - epochs * epoch_s, epoch_s, epochs, usage)
 
@@ -219,7 +218,4 @@ def crossing(ways: tuple[Course, Course], figure: str, book: Book) -> int | None
         if high >= MOST_EPOCHS:
             return None
         low, high = high, min(2 * high, MOST_EPOCHS)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if leads(middle) == first else (low, middle)
-    return high
+    return bisect_left(range(high), True, low + 1, key=lambda epochs: leads(epochs) != first)

@@ -19,9 +19,8 @@ import numpy.typing as npt
 from slslab.errors import RequestError
 from slslab.replay.kernel.kernel import TRANSITION
 from slslab.replay.profiles.profile import Channel, Compute, Figure, Functions, Instances, Operation, Profile
-from slslab.replay.programs.databases import Databases
-from slslab.replay.programs.lambda_clock import lambda_clock_ns
-from slslab.replay.programs.recording import BESIDE, Event, Recording, find_calls, operation
+from slslab.replay.programs.recording import BESIDE, Databases, Event, Recording, find_calls, operation
+from slslab.trace.metrics import lambda_clock_ns
 from slslab_workers.plan import VCPU_MB
 
 Sample = tuple[int, float, float]

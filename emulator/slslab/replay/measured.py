@@ -81,8 +81,7 @@ class Measured:
         Nearly all are a minibatch's or a worker's, so they grow with both; exact as recorded.
         """
         factor = workers * epochs / (self.program.workers * self.program.epochs)
-        requests = metrics.driver_requests(self.recording.events)
-        return {op: round(number * factor) for op, number in requests.items()}
+        return {op: round(n * factor) for op, n in metrics.driver_requests(self.recording.events).items()}
 
     def usage(self) -> Usage:
         """Return the usage that it was billed for."""

@@ -42,7 +42,6 @@ def _model(recording: Recording, book: Book) -> dict[str, Any]:
     records = recording.invocations
     played = outcome(timeline, str(records[0]["architecture"]) if records else "x86_64")
     hosts = [kind for kind, _ in metrics.hosts(recording.events)]
-    usage = played.usage(hosts, metrics.driver_requests(recording.events))
     return {
         "status": "modelled",
         "profile": {"name": profile.name, "date": profile.date.isoformat()},
@@ -53,7 +52,7 @@ def _model(recording: Recording, book: Book) -> dict[str, Any]:
         "waiting_share": round(played.waiting_share, 4),
         "critical_path": critical_path(timeline).describe(),
         "per_worker": [_worker(worker) for worker in played.workers],
-        "cost": compute_bill(usage, book).as_document(),
+        "cost": compute_bill(played.usage(hosts, metrics.driver_requests(recording.events)), book).as_document(),
     }
 
 

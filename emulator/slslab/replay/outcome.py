@@ -4,10 +4,10 @@ Every figure is modelled, by the timeline's profile; counts, rounding and prices
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from itertools import groupby
+from itertools import chain, groupby
 from operator import itemgetter
 
 import numpy as np
@@ -17,6 +17,7 @@ from slslab.billing.bill import Usage
 from slslab.replay.kernel.environment import NS
 from slslab.replay.kernel.kernel import TRANSITION
 from slslab.replay.kernel.timeline import Timeline
+from slslab.trace.metrics import grouped
 from slslab.trace.records import billed_ms, billed_seconds
 
 MS = 1_000_000
@@ -127,24 +128,24 @@ class Outcome:
         span = _up_to_ms(self.makespan_ns)
         objects = Counter({op: number for op, number in self.requests.items() if op.startswith("object.")})
         objects.update(driver or {})
-        services = tuple((host, span) for host in hosts)
-        return Usage(records, objects, self.transitions, hosts=launched, service_hosts=services)
+        return Usage(
+            records, objects, self.transitions, hosts=launched, service_hosts=tuple((host, span) for host in hosts)
+        )
 
 
 def outcome(timeline: Timeline, architecture: str = "x86_64") -> Outcome:
     """Add up a timeline whose functions run on one processor architecture."""
-    invocations, instances = _invocations(timeline), _instances(timeline)
+    invocations, instances = tuple(_invocations(timeline)), _instances(timeline)
     accepted = min((call.accepted for call in timeline.calls), default=0)
     spent = _spend(timeline)
-    waiting = spent[0]
     return Outcome(
         makespan_ns=timeline.end_ns - accepted,
         billed_seconds=sum(call.billed_ms for call in invocations) / 1000
         + sum(billed_seconds(instance.lasted_ns) for instance in instances),
         gb_seconds=Decimal(sum(call.memory_mb * call.billed_ms for call in invocations)) / (1024 * 1000),
-        waiting_gb_seconds=sum(waiting[call.track] * call.memory_mb for call in invocations) / (1024 * NS),
+        waiting_gb_seconds=sum(spent[0, call.track] * call.memory_mb for call in invocations) / (1024 * NS),
         cold_starts=sum(call.init_ms is not None for call in invocations),
-        workers=_workers(spent, invocations, instances, timeline),
+        workers=tuple(_workers(spent, invocations, instances, timeline)),
         requests=_requests(timeline),
         transitions=sum(max(1, step.requests) for step in timeline.steps if step.op == TRANSITION),
         architecture=architecture,
@@ -195,7 +196,7 @@ def _workers(
     invocations: Sequence[Invocation],
     instances: Sequence[Instance],
     timeline: Timeline,
-) -> tuple[WorkerFigures, ...]:
+) -> Iterator[WorkerFigures]:
     number = Counter(invocation.worker for invocation in invocations)
     parts = [
         (invocation.worker, invocation.track, timeline.calls[invocation.track].init_ns, invocation.billed_ms)
@@ -205,35 +206,29 @@ def _workers(
         (instance.worker, instance.track, instance.boot_ns, billed_seconds(instance.lasted_ns) * 1000)
         for instance in instances
     ]
-    workers = []
     for worker, of_worker in groupby(sorted(parts), key=itemgetter(0)):
         _, tracks, init_ns, billed = zip(*of_worker, strict=True)
         columns = spent[:, tracks]
         waiting, transfer, compute = (float(part) / NS for part in columns.sum(axis=1))
-        workers.append(
-            WorkerFigures(
-                worker=worker,
-                invocations=number[worker],
-                duration=float(columns.sum()) / NS,
-                billed=sum(billed) / 1000,
-                waiting=waiting,
-                transfer=transfer,
-                compute=compute,
-                init=sum(init_ns) / NS,
-            )
+        yield WorkerFigures(
+            worker=worker,
+            invocations=number[worker],
+            duration=float(columns.sum()) / NS,
+            billed=sum(billed) / 1000,
+            waiting=waiting,
+            transfer=transfer,
+            compute=compute,
+            init=sum(init_ns) / NS,
         )
-    return tuple(workers)
 
 
-def _invocations(timeline: Timeline) -> tuple[Invocation, ...]:
-    invocations = []
+def _invocations(timeline: Timeline) -> Iterator[Invocation]:
     for index, (track, call) in enumerate(zip(timeline.program.tracks, timeline.calls, strict=True)):
         if track.kind == "invocation":
             duration_ms = round((call.ended - call.began) / MS, 2)
             init_ms = round(call.init_ns / MS, 2) if call.cold else None
             function = (track.worker, track.name, track.memory_mb, track.ephemeral_mb)
-            invocations.append(Invocation(index, *function, init_ms, duration_ms, billed_ms(duration_ms, init_ms)))
-    return tuple(invocations)
+            yield Invocation(index, *function, init_ms, duration_ms, billed_ms(duration_ms, init_ms))
 
 
 def _instances(timeline: Timeline) -> tuple[Instance, ...]:
@@ -245,14 +240,10 @@ def _instances(timeline: Timeline) -> tuple[Instance, ...]:
 
 
 def _requests(timeline: Timeline) -> dict[str, int]:
-    requests: Counter[str] = Counter()
-    for step in timeline.steps:
-        if "." in step.op:
-            requests[step.op] += step.requests
-    polls = np.array(timeline.polls, np.int64)
-    for entry in np.flatnonzero(polls):
-        requests[f"object.{timeline.steps[entry].polling}"] += int(polls[entry])
-    return dict(sorted(requests.items()))
+    asked = ((step.op, step.requests) for step in timeline.steps if "." in step.op)
+    polled = zip(timeline.steps, timeline.polls, strict=True)
+    requests = grouped(chain(asked, ((f"object.{step.polling}", polls) for step, polls in polled if polls)))
+    return {op: sum(numbers) for op, numbers in sorted(requests.items())}
 
 
 def _up_to_ms(nanoseconds: int) -> Decimal:

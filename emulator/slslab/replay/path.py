@@ -86,9 +86,8 @@ class CriticalPath:
 
 def critical_path(timeline: Timeline) -> CriticalPath:
     """Follow back, from the track that ends last to the first acceptance, what each entry waited for longest."""
-    stretches = list(_follow(timeline))
-    stretches.reverse()
-    return CriticalPath(tuple(stretch for stretch in stretches if stretch.ns > 0))
+    backwards = [stretch for stretch in _follow(timeline) if stretch.ns > 0]
+    return CriticalPath(tuple(reversed(backwards)))
 
 
 def worker_name(worker: int) -> str:

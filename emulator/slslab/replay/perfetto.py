@@ -12,7 +12,6 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import chain
 from pathlib import Path
@@ -35,8 +34,9 @@ FLOW = {"name": "message", "cat": "message"}
 
 def write_perfetto(timeline: Timeline, path: Path) -> None:
     """Write a modelled timeline; RequestError if the file cannot be written."""
-    tracks = timeline.program.tracks
-    processes = [STATE_MACHINES if track.kind == "execution" else _process(track.worker) for track in tracks]
+    processes = [
+        STATE_MACHINES if track.kind == "execution" else _process(track.worker) for track in timeline.program.tracks
+    ]
     places = _place(processes, [(call.accepted, call.ended) for call in timeline.calls])
     profile = timeline.profile
     about = {"status": "modelled", "profile": f"{profile.name} of {profile.date}"}
@@ -150,17 +150,8 @@ def _rows(timeline: Timeline, heads: Sequence[tuple[int, Stretch]]) -> Iterator[
         begun.add(index)
 
 
-@dataclass(frozen=True)
-class _Span:
-    """An invocation, an instance or a transition as it was recorded."""
-
-    number: str
-    process: int
-    name: str
-    category: str
-    start: int
-    end: int
-    args: Mapping[str, Any]
+# An invocation, an instance or a transition as it was recorded: its number and process, and what `_slice` writes of it.
+_Span = tuple[str, int, str, str, int, int, Mapping[str, Any]]
 
 
 def _spans(recording: Recording, work: Iterable[Mapping[str, Any]]) -> Iterator[_Span]:
@@ -171,13 +162,13 @@ def _spans(recording: Recording, work: Iterable[Mapping[str, Any]]) -> Iterator[
         span = accepted.get(number, record)
         args = {name: record[name] for name in ("request_id", "memory_mb", "duration_ms", "billed_ms", "cold_start")}
         process = _process(workers.get(number, -1))
-        yield _Span(number, process, record["function"], "invocation", span["start_ns"], span["end_ns"], args)
+        yield number, process, record["function"], "invocation", span["start_ns"], span["end_ns"], args
     for one in recording.instances:
         args = {name: one[name] for name in ("id", "device", "billed_seconds")}
-        yield _Span(one["id"], _process(one["worker"]), one["type"], "instance", one["start_ns"], one["end_ns"], args)
+        yield one["id"], _process(one["worker"]), one["type"], "instance", one["start_ns"], one["end_ns"], args
     for event in recording.events:
         if event["op"] == TRANSITION:
-            yield _Span("", STATE_MACHINES, event["resource"], TRANSITION, event["start_ns"], event["end_ns"], {})
+            yield "", STATE_MACHINES, event["resource"], TRANSITION, event["start_ns"], event["end_ns"], {}
 
 
 def _measured(recording: Recording) -> tuple[list[Place], list[Event]]:
@@ -187,11 +178,11 @@ def _measured(recording: Recording) -> tuple[list[Place], list[Event]]:
     zero = min((event["start_ns"] for event in events), default=0)
     work = [event for event in events if event["worker"] >= 0 and event["op"] not in BESIDE]
     spans = list(_spans(recording, work))
-    places = _place([span.process for span in spans], [(span.start, span.end) for span in spans])
-    place_of = {span.number: place for span, place in zip(spans, places, strict=True) if span.number}
+    places = _place([process for _, process, *_ in spans], [(start, end) for *_, start, end, _ in spans])
+    place_of = {number: place for (number, *_), place in zip(spans, places, strict=True) if number}
     written = [
-        _slice(place, span.name, span.category, span.start - zero, span.end - zero, span.args)
-        for span, place in zip(spans, places, strict=True)
+        _slice(place, name, category, start - zero, end - zero, args)
+        for (_, _, name, category, start, end, args), place in zip(spans, places, strict=True)
     ]
     starts = {e["environment"] or e["resource"]: e for e in events if e["op"] == "environment.start"}
     for record in recording.invocations:
@@ -221,8 +212,8 @@ def _write(path: Path, about: Mapping[str, str], places: Sequence[Place], events
             if path.suffix == ".gz":
                 # Without a time and a name, equal timelines give equal files.
                 file = stack.enter_context(gzip.GzipFile("", "wb", 6, file, mtime=0))
-            opening = {"displayTimeUnit": "ms", "otherData": about}
-            file.write(f'{encode(opening)[:-1]},"traceEvents":[\n'.encode())
+            opening = encode({"displayTimeUnit": "ms", "otherData": about})
+            file.write(f'{opening[:-1]},"traceEvents":[\n'.encode())
             for number, event in enumerate(chain(_names(places), events)):
                 file.write((",\n" if number else "").encode() + encode(event).encode())
             file.write(b"\n]}\n")

@@ -21,8 +21,11 @@ def cheapest(rows: Sequence[Row], deadline_s: float) -> Row | None:
 
     Of equally cheap ones the fastest; None if no row ends in time.
     """
-    in_time = [row for row in _without_timeout(rows) if row.number("seconds") <= deadline_s]
-    return min(in_time, key=lambda row: (row.figures["cost"].value, row.number("seconds")), default=None)
+    return min(
+        (row for row in _without_timeout(rows) if row.number("seconds") <= deadline_s),
+        key=lambda row: (row.figures["cost"].value, row.number("seconds")),
+        default=None,
+    )
 
 
 def fastest(rows: Sequence[Row]) -> Row | None:

@@ -65,28 +65,26 @@ class Round:
         options = {**self.costs.workload.options, LOG_TRAFFIC.name: self.log_bytes is not None}
         workload = replace(self.costs.workload, parameters=max(1, round(self.size / 4)), options=options)
         made = generate(replace(self.costs, workload=workload), self.workers, 2, 1)
-        tracks = tuple(replace(track, steps=self._steps(track)) for track in made.tracks)
+        tracks = tuple(replace(track, steps=tuple(self._steps(track))) for track in made.tracks)
         # A list finds all objects, or none while other workers are behind: only the pauses between gets matter.
         pauses = policy("adaptive" if self.polling == "none" else self.polling).gets
         return replace(made, tracks=tracks, batches=1, polls=(pauses.first, pauses.factor, pauses.limit))
 
-    def _steps(self, track: Track) -> tuple[Step | Gathering, ...]:
-        items: list[Step | Gathering] = []
+    def _steps(self, track: Track) -> Iterator[Step | Gathering]:
         written: int | None = None
         for item in track.steps:
             if isinstance(item, Step) and (item.phase, item.step) == (LOG, 1):
                 # The log that the round begins with does not hold the first step's lines.
                 written = item.bytes if written is None else written
-                items.append(replace(item, bytes=item.bytes - written + (self.log_bytes or 0)))
+                yield replace(item, bytes=item.bytes - written + (self.log_bytes or 0))
             elif isinstance(item, Step):
-                items += self._exchanged((item,))
+                yield from self._exchanged((item,))
             elif groups := tuple(filter(None, map(self._exchanged, item.groups))):
                 if self.deletes_at_once:
                     groups = tuple(tuple(step for step in group if step.op != DELETE) for group in groups)
-                items.append(Gathering(groups))
+                yield Gathering(groups)
                 if self.deletes_at_once:
-                    items.append(Step(DELETE, PHASE, requests=1))
-        return tuple(items)
+                    yield Step(DELETE, PHASE, requests=1)
 
     def _exchanged(self, steps: tuple[Step, ...]) -> tuple[Step, ...]:
         kept = (step for step in steps if step.phase == PHASE and step.step == 1)
@@ -155,10 +153,8 @@ def sweep(winner_at: Callable[[float], str], begin: float, end: float, points: i
     """Return who wins from `begin` to `end`, tried at so many points evenly spaced by ratio; where two neighbours
     differ, their distance is halved until the border is known to NARROW."""
     places = [begin * (end / begin) ** (number / (points - 1)) for number in range(points)]
-    points_tried = [(place, winner_at(place)) for place in places]
-    borders = [points_tried[0]]
-    for left, right in pairwise(points_tried):
-        borders += _halve(winner_at, left, right)
+    tried = [(place, winner_at(place)) for place in places]
+    borders = [tried[0], *(border for pair in pairwise(tried) for border in _halve(winner_at, *pair))]
     ends = [place for place, _ in borders[1:]] + [end]
     return tuple(Interval(place, until, name) for (place, name), until in zip(borders, ends, strict=True))
 

@@ -105,11 +105,13 @@ def check_memory(memory_mb: int) -> int:
     return memory_mb
 
 
-def with_memory(program: Program, recorded_mb: int, memory_mb: int) -> Program:
+def with_memory(program: Program, recorded_mb: int, memory_mb: int | None) -> Program:
     """Return the program with another memory size of the training functions: those that have the plan's size.
 
-    Functions that the plan gives a size of their own (a supervisor, SPIRT's light ones) keep it.
+    Functions that the plan gives a size of their own (a supervisor, SPIRT's light ones) keep it, and all do for None.
     """
+    if memory_mb is None:
+        return program
 
     def changed(track: Track) -> Track:
         # A supervisor's number is larger than those of the workers.

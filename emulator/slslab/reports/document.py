@@ -377,6 +377,5 @@ def bill_of(run: str, book: str) -> Cost:
     directory = resolve(run)
     if directory.document() is None:
         read_document(run)
-    trace = load(directory.path)
-    launched = instances(directory.path)
-    return make_bill(metrics.rows(trace.events), invocations(directory.path), launched, load_book(book))
+    events = metrics.rows(load(directory.path).events)
+    return make_bill(events, invocations(directory.path), instances(directory.path), load_book(book))

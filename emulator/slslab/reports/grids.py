@@ -93,8 +93,7 @@ def _column(document: Document, column: Document) -> Grid:
     """Return a row per row and variant, of those of which anything is known."""
     name, digits = column["name"], column.get("digits", DIGITS.get(column["unit"], 3))
     cells = [(row, row["cells"][name]) for row in document["rows"] if name in row["cells"]]
-    recomputed = (again["way"] for _, cell in cells for again in cell["recomputed"] if again["value"])
-    ways = list(dict.fromkeys(recomputed))
+    ways = list(dict.fromkeys(again["way"] for _, cell in cells for again in cell["recomputed"] if again["value"]))
     shown = [basis for basis in ("measured", "modelled") if any(cell[basis] for _, cell in cells)]
     grouped = any(row["group"] for row in document["rows"])
     headings = ["row", *(["model"] if grouped else []), "variant"]
@@ -179,9 +178,13 @@ def _ranking(ranking: Document) -> Grid:
     for basis in bases:
         order = [f"{name} {value:.4f}" for name, value in ranking[basis]]
         rows.append((basis, *order, *[NOTHING] * (places - len(order))))
-    title = f"Ranking: {ranking['title']} ({ranking['unit']}): {ranking['verdict']}"
-    headings = ("", *(str(place + 1) for place in range(places)))
-    return Grid(title, headings, tuple(rows), caption=ranking["reason"], words=True)
+    return Grid(
+        f"Ranking: {ranking['title']} ({ranking['unit']}): {ranking['verdict']}",
+        ("", *map(str, range(1, places + 1))),
+        tuple(rows),
+        caption=ranking["reason"],
+        words=True,
+    )
 
 
 def _by_epoch(curve: Document) -> Grid:
@@ -191,8 +194,11 @@ def _by_epoch(curve: Document) -> Grid:
     rows = [
         (f"{epoch:.0f}", *(f"{line[epoch]:.2f}" if epoch in line else NOTHING for line in lines)) for epoch in epochs
     ]
-    title = f"{curve['title']}: {curve['y']['title']} ({curve['y']['unit']})"
-    return Grid(title, (EPOCHS, *(line["name"] for line in curve["lines"])), tuple(rows))
+    return Grid(
+        f"{curve['title']}: {curve['y']['title']} ({curve['y']['unit']})",
+        (EPOCHS, *(line["name"] for line in curve["lines"])),
+        tuple(rows),
+    )
 
 
 def _bills(what: str, bills: Sequence[Document]) -> Grid:
@@ -205,5 +211,8 @@ def _bills(what: str, bills: Sequence[Document]) -> Grid:
         rows.append((f"{item}{' (the paper)' * counted}", *amounts))
     totals = (sum(float(line["amount"]) for line in bill["lines"]) for bill in bills)
     rows.append(("whole bill", *(f"≈{total:.5f}" for total in totals)))
-    title = f"What the paper counts, and what it leaves out: {what}, USD per epoch"
-    return Grid(title, ("modelled", *(bill["name"] for bill in bills)), tuple(rows))
+    return Grid(
+        f"What the paper counts, and what it leaves out: {what}, USD per epoch",
+        ("modelled", *(bill["name"] for bill in bills)),
+        tuple(rows),
+    )

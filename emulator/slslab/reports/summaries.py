@@ -42,6 +42,14 @@ def handler_seconds(worker: Document) -> float:
     return float(sum(worker["phases"].values()) - worker["phases"]["init"])
 
 
+def beside_modelled(document: Document) -> Iterator[tuple[Document, tuple[float | None, ...]]]:
+    """Yield each worker with the seconds of its handlers, measured and modelled, and its billed ones likewise."""
+    modelled = {worker["worker"]: worker for worker in document["modelled"]["per_worker"]}
+    for worker in document["per_worker"]:
+        other = modelled.get(worker["worker"], {"seconds": None, "billed_seconds": None})
+        yield worker, (handler_seconds(worker), other["seconds"], worker["billed_seconds"], other["billed_seconds"])
+
+
 def seconds(value: float | None) -> str:
     """Return seconds with three decimals."""
     return MISSING if value is None else f"{value:,.3f}"

@@ -37,11 +37,6 @@ class Progression:
         """Return row and variant in words."""
         return f"{self.row.name} ({self.variant})"
 
-    @property
-    def shared(self) -> bool:
-        """Return whether the curve is another architecture's."""
-        return self.curve is not None and self.curve.plan.architecture != self.experiment.architecture
-
     def minutes(self, epochs: int) -> float | None:
         """Return modelled minutes of so many epochs."""
         return None if self.epoch.seconds is None else epochs * self.epoch.seconds / 60
@@ -74,7 +69,7 @@ class Progression:
     def as_document(self) -> dict[str, Any]:
         """Return what a row's document has of it."""
         return {
-            "curve": self.curve.as_document(self.shared) if self.curve else None,
+            "curve": self.curve.as_document(self.experiment.architecture) if self.curve else None,
             "epoch": {
                 "seconds": self.epoch.seconds,
                 "cost": self.epoch.cost,
@@ -85,10 +80,9 @@ class Progression:
 
 
 def pair_up(
-    paper: Paper, model: str, curves: Iterable[Curve], epochs: Mapping[Experiment, EpochTime]
+    paper: Paper, model: str, curves: Sequence[Curve], epochs: Mapping[Experiment, EpochTime]
 ) -> tuple[Progression, ...]:
     """Return the rows of the table in its order, canonical, and as released where that has a curve."""
-    curves = tuple(curves)
     rows = []
     for row in paper.table(TABLE).rows:
         architecture = paper.table(TABLE).inputs_of(row)["architecture"]
@@ -115,27 +109,23 @@ def play_epochs(
     return recordings, pair_up(paper, model, curves, times)
 
 
-def of_variant(progressions: Iterable[Progression], variant: str) -> dict[str, Progression]:
-    """Return the rows of a variant by name, with those rows whose architecture has only one variant."""
-    progressions = tuple(progressions)
+def variants(progressions: Sequence[Progression]) -> dict[str, dict[str, Progression]]:
+    """Return the rows of each variant by name, with those whose architecture has only one variant; as released only if
+    any row is."""
+    released = any(progression.experiment.released for progression in progressions)
     names = [progression.row.name for progression in progressions]
     return {
-        progression.row.name: progression
-        for progression in progressions
-        if progression.variant == variant or names.count(progression.row.name) == 1
+        variant: {
+            progression.row.name: progression
+            for progression in progressions
+            if progression.variant == variant or names.count(progression.row.name) == 1
+        }
+        for variant in (CANONICAL, *([RELEASED] if released else []))
     }
 
 
-def variants(progressions: Iterable[Progression]) -> dict[str, dict[str, Progression]]:
-    """Return the rows of each variant by name; as released only if any row is."""
-    progressions = tuple(progressions)
-    released = any(progression.experiment.released for progression in progressions)
-    return {name: of_variant(progressions, name) for name in (CANONICAL, *([RELEASED] if released else []))}
-
-
-def by_epoch(progressions: Iterable[Progression]) -> list[dict[str, Any]]:
-    """Return accuracy by epoch, a picture for each variant: a line for each curve, also if rows share it."""
-    pictures = []
+def by_epoch(progressions: Sequence[Progression]) -> Iterator[dict[str, Any]]:
+    """Yield accuracy by epoch, a picture for each variant: a line for each curve, also if rows share it."""
     for variant, rows in variants(progressions).items():
         lines = [
             _line(
@@ -145,24 +135,19 @@ def by_epoch(progressions: Iterable[Progression]) -> list[dict[str, Any]]:
             )
             for curve, sharing in equal_ones(rows.values())
         ]
-        pictures.append(
-            _picture("Accuracy by epoch", variant, {"name": "epochs", "title": "epochs", "unit": ""}, lines)
-        )
-    return pictures
+        yield _picture("Accuracy by epoch", variant, {"name": "epochs", "title": "epochs", "unit": ""}, lines)
 
 
-def by_time(progressions: Iterable[Progression]) -> list[dict[str, Any]]:
-    """Return accuracy by modelled minutes, a picture for each variant: a line for each row that has both."""
-    pictures = []
+def by_time(progressions: Sequence[Progression]) -> Iterator[dict[str, Any]]:
+    """Yield accuracy by modelled minutes, a picture for each variant: a line for each row that has both."""
     for variant, rows in variants(progressions).items():
-        lines = []
-        for name, progression in rows.items():
-            if progression.curve is not None and progression.epoch.seconds is not None:
-                minutes = [point.epoch * progression.epoch.seconds / 60 for point in progression.curve.points]
-                lines.append(_line(name, progression.curve, minutes))
+        lines = [
+            _line(name, row.curve, [point.epoch * row.epoch.seconds / 60 for point in row.curve.points])
+            for name, row in rows.items()
+            if row.curve is not None and row.epoch.seconds is not None
+        ]
         x = {"name": "minutes", "title": "modelled time", "unit": "min"}
-        pictures.append(_picture("Accuracy by time", variant, x, lines))
-    return pictures
+        yield _picture("Accuracy by time", variant, x, lines)
 
 
 def _line(name: str, curve: Curve, x: list[float]) -> dict[str, Any]:

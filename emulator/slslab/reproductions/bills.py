@@ -18,6 +18,7 @@ from slslab.replay.outcome import Outcome, outcome
 from slslab.replay.profiles.profile import Profile
 from slslab.replay.programs.scaling import generate
 from slslab.replay.whatif import modelled_usage, with_memory
+from slslab.trace.metrics import grouped
 
 COUNTED = "Minibatches"
 
@@ -48,14 +49,11 @@ def bill(measured: Measured, profile: Profile, memory_mb: int | None, batches: i
 
     RequestError if the run cannot be scaled, PlanError for options that its pattern does not cover."""
     program = generate(measured.costs, measured.plan.workers, batches, 1)
-    if memory_mb is not None:
-        program = with_memory(program, measured.plan.memory_mb, memory_mb)
-    timeline = play(program, profile)
+    timeline = play(with_memory(program, measured.plan.memory_mb, memory_mb), profile)
     result = outcome(timeline, measured.arch)
     counted = _minibatch_seconds(timeline)
-    lines = compute_bill(modelled_usage(measured, timeline, result), book).lines
     parts: list[BillLine] = []
-    for line in lines:
+    for line in compute_bill(modelled_usage(measured, timeline, result), book).lines:
         if line.unit == "GB-second" and memory_mb is not None and line.item.startswith("Lambda duration"):
             parts += _functions(measured, result, memory_mb, counted, line.price)
         elif memory_mb is None and line.item == f"Host {result.instances[0].type}":
@@ -70,17 +68,16 @@ def bill(measured: Measured, profile: Profile, memory_mb: int | None, batches: i
 def _minibatch_seconds(timeline: Timeline) -> Decimal:
     """Return seconds of all workers' minibatches; of functions of one minibatch, those of the whole invocation."""
     program = timeline.program
-    spans: dict[tuple[int, int, int], list[int]] = {}
-    for entry, step in enumerate(timeline.steps):
-        track = timeline.track[entry]
-        if step.step >= 0 and 0 <= program.tracks[track].worker < program.workers:
-            span = spans.setdefault((track, step.epoch, step.step), [timeline.begin[entry], 0])
-            span[1] = timeline.end[entry]
-    minibatches = Counter(track for track, _, _ in spans)
+    entries = grouped(
+        ((track, step.epoch, step.step), entry)
+        for entry, (track, step) in enumerate(zip(timeline.track, timeline.steps, strict=True))
+        if step.step >= 0 and 0 <= program.tracks[track].worker < program.workers
+    )
+    minibatches = Counter(track for track, _, _ in entries)
     total = 0
-    for (track, _, _), (begin, end) in spans.items():
-        call = timeline.calls[track]
-        total += call.ended - call.began if minibatches[track] == 1 else end - begin
+    for (track, _, _), of_step in entries.items():
+        call, span = timeline.calls[track], timeline.end[of_step[-1]] - timeline.begin[of_step[0]]
+        total += call.ended - call.began if minibatches[track] == 1 else span
     return Decimal(total) / NS
 
 

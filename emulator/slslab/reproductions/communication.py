@@ -69,14 +69,13 @@ def build(
     here = paper.table(table)
     again = {id(row): comparisons for row, comparisons in zip(here.rows, recompute(paper, table), strict=True)}
     comparisons = [comparison for variants in compared for comparison in variants]
-    rows = [_row(comparison, again[id(comparison.row)], profile) for comparison in comparisons]
     exchanges = {each.run: each for comparison in comparisons for each in comparison.measured.values()}
     return {
         **head(name, "replayed", paper, here),
         "profile": {"name": profile.name, "date": profile.date.isoformat(), "description": profile.description},
         **more,
         "columns": [dict(zip(("name", "title", "unit", "digits"), comparison, strict=True)) for comparison in COLUMNS],
-        "rows": [row.as_document() for row in rows],
+        "rows": [_row(each, again[id(each.row)], profile).as_document() for each in comparisons],
         "rankings": [],
         "bills": [],
         "curves": [],
@@ -179,28 +178,27 @@ def _bars(compared: Sequence[Sequence[Comparison]]) -> Iterator[dict[str, Any]]:
     """Yield a chart for each model: both patterns side by side, for each number of workers and basis."""
     for model in dict.fromkeys(variants[0].row.name for variants in compared):
         members = [variants for variants in compared if variants[0].row.name == model]
-        values = [list(bar) for variants in members for bar in _bars_of(variants)]
         yield {
             "title": f"A round, {model}",
             "axis": "time of a round",
             "unit": "s",
             "series": [NAMES[name] for name in PATTERNS],
-            "values": values,
+            "values": [list(bar) for variants in members for bar in _bars_of(variants)],
         }
 
 
 def _bars_of(variants: Sequence[Comparison]) -> Iterator[tuple[str, str, float]]:
-    published = {name: float(value) for name, value in variants[0].row.published.items()}
-    sets = [("published", published)]
-    sets += [
-        (
-            f"measured, {comparison.variant.name}",
-            {name: each.seconds.value for name, each in comparison.measured.items()},
-        )
-        for comparison in variants
-    ]
-    sets += [(f"modelled, {comparison.variant.name}", dict(comparison.modelled)) for comparison in variants]
-    for basis, seconds in sets:
+    sets = {
+        "published": {name: float(value) for name, value in variants[0].row.published.items()},
+        **{
+            f"measured, {comparison.variant.name}": {
+                name: each.seconds.value for name, each in comparison.measured.items()
+            }
+            for comparison in variants
+        },
+        **{f"modelled, {comparison.variant.name}": comparison.modelled for comparison in variants},
+    }
+    for basis, seconds in sets.items():
         for name in PATTERNS:
             if name in seconds:
                 yield f"{variants[0].workers} workers\n{basis}", NAMES[name], seconds[name]

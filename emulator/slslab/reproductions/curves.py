@@ -2,7 +2,7 @@
 
 Some architectures compute the same parameters, bit by bit, so one curve stands for all that learn by the same rule."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from types import MappingProxyType
@@ -132,12 +132,12 @@ class Curve:
         epochs = f"{self.last.epoch} epoch{'s' * (self.last.epoch != 1)}"
         return f"{epochs}, {reasons.get(self.ended or '', 'where it was interrupted')}"
 
-    def as_document(self, shared: bool) -> dict[str, Any]:
-        """Return the curve for JSON; `shared` says whether it is another architecture's with the same rule."""
+    def as_document(self, architecture: str) -> dict[str, Any]:
+        """Return the curve for JSON; it is `shared` if it is not this architecture's, but one's with the same rule."""
         return {
             "name": self.name,
             "architecture": self.plan.architecture,
-            "shared": shared,
+            "shared": self.plan.architecture != architecture,
             "rule": {"name": self.rule.name, "options": dict(self.rule.options)},
             "dataset": self.dataset,
             "epochs": self.last.epoch,
@@ -164,12 +164,9 @@ class _File(BaseModel):
 
 def rule(architecture: str, options: Mapping[str, Value]) -> Rule:
     """Return the rule of an architecture with these options, all others having their defaults."""
-    values: dict[str, Value] = {}
-    known = architectures()
-    if architecture in known:
-        values = {option.name: option.default for option in known[architecture].options}
-    values |= options
-    values = {name: value for name, value in values.items() if name not in PLACES}
+    known = architectures().get(architecture)
+    defaults = {option.name: option.default for option in known.options} if known else {}
+    values = {name: value for name, value in {**defaults, **options}.items() if name not in PLACES}
     if values.get("filter") == "none":
         # All workers send everything, so the mean over the senders is that over all.
         for name in ("threshold", "mean-over"):
@@ -218,17 +215,15 @@ def read_curve(path: Path) -> Curve:
     return Curve(path.parent.name, plan, points, file.ended, made)
 
 
-def select(curves: Iterable[Curve], model: str, dataset: str) -> tuple[Curve, ...]:
+def select(curves: Sequence[Curve], model: str, dataset: str) -> tuple[Curve, ...]:
     """Return the curves of Table 2's minibatches, of this model and data set; RunError lists the others if there is
     none."""
-    curves = tuple(curves)
-    size = (WORKERS, BATCHES, BATCH_SIZE)
     selected = tuple(
         curve
         for curve in curves
         if curve.plan.model == model
         and _is(curve.dataset, dataset)
-        and (curve.plan.workers, curve.plan.batches, curve.plan.batch_size) == size
+        and (curve.plan.workers, curve.plan.batches, curve.plan.batch_size) == (WORKERS, BATCHES, BATCH_SIZE)
     )
     if not selected:
         there = ", ".join(f"{curve.name} ({curve.plan.model} on {curve.dataset})" for curve in curves)
@@ -243,17 +238,15 @@ def select(curves: Iterable[Curve], model: str, dataset: str) -> tuple[Curve, ..
 def curve_of(curves: Iterable[Curve], rule: Rule, architecture: str) -> Curve | None:
     """Return the curve of a rule: the paper's learning rate and seed first, then the architecture's own, then the
     longest."""
-    able = [curve for curve in curves if curve.rule == rule]
     return min(
-        able,
+        (curve for curve in curves if curve.rule == rule),
         key=lambda curve: (len(curve.unusual), curve.plan.architecture != architecture, -curve.last.epoch, curve.name),
         default=None,
     )
 
 
-def sent_shares(curves: Iterable[Curve], rows: Iterable[Experiment]) -> dict[Experiment, float]:
+def sent_shares(curves: Sequence[Curve], rows: Iterable[Experiment]) -> dict[Experiment, float]:
     """Return, for rows whose curve has a filter, the share of the gradients that it let pass over the whole curve."""
-    curves = tuple(curves)
     shares = {}
     for experiment in rows:
         curve = curve_of(curves, rule_of(experiment), experiment.architecture)

@@ -6,7 +6,7 @@ inputs), measured (here, on this host), modelled (on a platform's profile)."""
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, TypeVar
@@ -80,8 +80,8 @@ class Cell:
                 }
                 for way in self.recomputed
             ],
-            "measured": self.measured.as_document() if self.measured else None,
-            "modelled": self.modelled.as_document() if self.modelled else None,
+            "measured": asdict(self.measured) if self.measured else None,
+            "modelled": asdict(self.modelled) if self.modelled else None,
             "difference": self.difference,
             "tolerance": self.tolerance,
             "verdict": self.verdict,
@@ -102,13 +102,12 @@ class ReproducedRow:
 
     def as_document(self) -> dict[str, Any]:
         """Return the row for JSON."""
-        cells = {name: cell.as_document() for name, cell in self.cells.items()}
         return {
             "name": self.name,
             "group": self.group,
             "variant": self.variant,
             "note": self.note,
-            "cells": cells,
+            "cells": {name: cell.as_document() for name, cell in self.cells.items()},
             **self.more,
         }
 

@@ -16,9 +16,8 @@ from slslab.replay.outcome import outcome
 from slslab.replay.profiles.profile import Profile
 from slslab.replay.programs.scaling import generate
 from slslab.replay.whatif import modelled_usage, with_memory
-from slslab.reproductions.cpu_speed import Calibration
 from slslab.reproductions.experiments import BATCHES, GPU, Experiment
-from slslab.reproductions.replayed_rows import Played, fit_speed
+from slslab.reproductions.replayed_rows import Calibration, Played, fit_speed
 from slslab.reproductions.table2 import row_of
 from slslab_workers.plan import PlanError
 
@@ -77,17 +76,15 @@ def steady_epoch(run: Played, platform: Profile, book: Book, share: float | None
     measured, costs = run.measured, run.measured.costs
     if share is not None:
         costs = replace(costs, workload=replace(costs.workload, share=share))
-    spans, totals = [], []
+    played = []
     for epochs in (FIRST, LAST):
         program = generate(costs, measured.plan.workers, BATCHES, epochs)
-        if run.memory_mb is not None:
-            program = with_memory(program, measured.plan.memory_mb, run.memory_mb)
-        timeline = play(program, platform)
+        timeline = play(with_memory(program, measured.plan.memory_mb, run.memory_mb), platform)
         result = outcome(timeline, measured.arch)
-        spans.append(result.seconds)
-        totals.append(compute_bill(modelled_usage(measured, timeline, result), book).total)
+        played.append((result.seconds, compute_bill(modelled_usage(measured, timeline, result), book).total))
+    (first_s, first_total), (last_s, last_total) = played
     number = LAST - FIRST
-    return EpochTime((spans[1] - spans[0]) / number, float(totals[1] - totals[0]) / number, costs.workload.share)
+    return EpochTime((last_s - first_s) / number, float(last_total - first_total) / number, costs.workload.share)
 
 
 def epoch_times(

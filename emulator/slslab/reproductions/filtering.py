@@ -162,7 +162,6 @@ def _rows(
     for name, arm in arms.items():
         point, share = arm.point, arm.share
         made_of = f"Modelled are {point.epoch} epochs of {arm.epoch.seconds:.1f} s." if point and arm.seconds else ""
-        cells = {"seconds": compare(name, arm.seconds, made_of, arm.why)}
         measured = {
             "epochs": None if point is None else point.epoch,
             "updates": None if point is None else point.updates,
@@ -171,11 +170,16 @@ def _rows(
             **_traffic(arm, experiment.model),
         }
         ways = tuple(way for way in again if way.column == "steps") if name == "without" else ()
-        for column, value in measured.items():
-            cells[column] = Cell(recomputed=ways if column == "steps" else (), measured=whole(value))
-        cells["epoch_seconds"] = Cell(modelled=whole(arm.epoch.seconds), missing=arm.epoch.reason)
+        cells = {
+            "seconds": compare(name, arm.seconds, made_of, arm.why),
+            **{
+                column: Cell(recomputed=ways if column == "steps" else (), measured=whole(value))
+                for column, value in measured.items()
+            },
+            "epoch_seconds": Cell(modelled=whole(arm.epoch.seconds), missing=arm.epoch.reason),
+        }
         more = {
-            "curve": arm.curve.as_document(arm.curve.plan.architecture != ARCHITECTURE) if arm.curve else None,
+            "curve": arm.curve.as_document(ARCHITECTURE) if arm.curve else None,
             "modelled_share": arm.epoch.share if arm.epoch.seconds is not None else None,
         }
         yield ReproducedRow(WORDS[name], group, experiment.variant, cells, "", more)
@@ -246,8 +250,10 @@ def _notes(arms: Mapping[str, Arm], experiment: Experiment) -> Iterator[str]:
         rounded = ""
         if arm.share is not None and arm.epoch.seconds is not None and arm.share < 1:
             rounded = ", in the model spread evenly over workers and steps, rounded to sixteenths or simpler"
-        words = f"{WORDS[arm.name].capitalize()}, {experiment.variant}"
-        yield f"{words}: {arm.curve.name}, {arm.curve.end()}{share}{rounded}."
+        yield (
+            f"{WORDS[arm.name].capitalize()}, {experiment.variant}: {arm.curve.name}, {arm.curve.end()}{share}"
+            f"{rounded}."
+        )
         if arm.name == "without" and arm.curve.plan.architecture != ARCHITECTURE:
             yield (
                 f"{arm.curve.name} stands for MLLess without a filter, whose parameters are equal in every bit "
@@ -261,10 +267,12 @@ def _notes(arms: Mapping[str, Arm], experiment: Experiment) -> Iterator[str]:
 
 
 def _picture(pairs: Sequence[tuple[Experiment, Curve | None, Curve | None]]) -> dict[str, Any]:
-    named: dict[str, Curve] = {}
-    for experiment, without, with_ in pairs:
-        named |= {f"without the filter, {experiment.variant}": without} if without else {}
-        named |= {f"with the filter, {experiment.variant}": with_} if with_ else {}
+    named = {
+        f"{WORDS[arm]}, {experiment.variant}": curve
+        for experiment, *both in pairs
+        for arm, curve in zip(ARMS, both, strict=True)
+        if curve
+    }
     return {
         "title": "Accuracy by epoch",
         "x": {"title": "epochs", "unit": ""},

@@ -4,7 +4,6 @@ A round lasts from when the last worker begins to exchange to when the last one 
 waits for slower workers nor what the others exchanged before. It is wall time of the recording host with its object
 store."""
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from slslab.replay.rounds import PHASE, is_exchange
 from slslab.reproductions import MODELS
 from slslab.reproductions.experiments import BATCHES, committed, experiments, read_all
 from slslab.reproductions.minibatches import Estimate, mean_of
+from slslab.trace.metrics import grouped
 from slslab_workers.channels.polling import POLLING
 from slslab_workers.training.released_log import LOG_TRAFFIC
 from slslab_workers.training.released_log import PHASE as LOG
@@ -70,17 +70,14 @@ def read_exchanges(directory: Path | None = None) -> tuple[Exchange, ...]:
 
 def measured_rounds(recording: Recording) -> tuple[Timed, ...]:
     """Return the rounds of all steps but the first, in which environments are cold. RunError if there is none."""
-    begins: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
-    ends: dict[tuple[int, int], int] = {}
-    for event in recording.events:
-        if not 0 <= event["worker"] < recording.plan.workers or event["step"] < 0 or event["failed"]:
-            continue
-        place, worker = (event["epoch"], event["step"]), event["worker"]
-        if event["phase"] in (PHASE, LOG):
-            begins[place][worker] = min(begins[place].get(worker, event["start_ns"]), event["start_ns"])
-        if is_exchange(event["phase"], event["op"]):
-            ends[place] = max(ends.get(place, 0), event["end_ns"])
-    rounds = tuple(_timed(begins[place].values(), ends[place]) for place in sorted(ends)[1:])
+    workers = range(recording.plan.workers)
+    events = [e for e in recording.events if e["worker"] in workers and e["step"] >= 0 and not e["failed"]]
+    # By step: when each worker began something, and when something ended.
+    begins = grouped(
+        ((e["epoch"], e["step"]), (e["worker"], e["start_ns"])) for e in events if e["phase"] in (PHASE, LOG)
+    )
+    ends = grouped(((e["epoch"], e["step"]), e["end_ns"]) for e in events if is_exchange(e["phase"], e["op"]))
+    rounds = tuple(_timed(map(min, grouped(begins[step]).values()), max(ends[step])) for step in sorted(ends)[1:])
     if not rounds:
         raise RunError(f"{recording.plan.run} has no step but its first.", "record more --batches.")
     return rounds

@@ -6,7 +6,7 @@ is slower, since networks and buffers are built in it, and is marked."""
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 from typing import Any
@@ -15,7 +15,7 @@ from slslab.errors import RunError
 from slslab.replay.kernel.environment import NS
 from slslab.replay.kernel.timeline import Timeline
 from slslab.replay.programs.recording import Recording
-from slslab.trace.metrics import BESIDE
+from slslab.trace.metrics import BESIDE, grouped
 
 CONFIDENCE = 0.95
 
@@ -41,14 +41,10 @@ class Estimate:
     high: float | None
     samples: int
 
-    def scaled(self, factor: float) -> "Estimate":
+    def mapped(self, change: Callable[[float], float]) -> "Estimate":
         """Return the estimate in another unit."""
-        low, high = (None if bound is None else bound * factor for bound in (self.low, self.high))
-        return Estimate(self.value * factor, low, high, self.samples)
-
-    def as_document(self) -> dict[str, Any]:
-        """Return the estimate for JSON."""
-        return {"value": self.value, "low": self.low, "high": self.high, "samples": self.samples}
+        low, high = (None if bound is None else change(bound) for bound in (self.low, self.high))
+        return Estimate(change(self.value), low, high, self.samples)
 
 
 def estimate(calls: Iterable[Call], batches: int) -> Estimate:
@@ -57,10 +53,7 @@ def estimate(calls: Iterable[Call], batches: int) -> Estimate:
     Workers are in lock step, so a sample is a step: the mean of its workers. A sample of a whole finite
     epoch has no error: the interval is Student's, times √(1 - samples / batches). RunError if every minibatch was a
     first one."""
-    steps: dict[tuple[int, int], list[float]] = defaultdict(list)
-    for call in calls:
-        if not call.first:
-            steps[call.epoch, call.step].append(call.seconds)
+    steps = grouped(((call.epoch, call.step), call.seconds) for call in calls if not call.first)
     if not steps:
         raise RunError("Every minibatch was the first one of its environment.", "record more --batches.")
     return mean_of([fmean(seconds) for seconds in steps.values()], batches)
@@ -94,28 +87,22 @@ def _calls(worker: int, cold: bool, begin: int, end: int, spans: Spans) -> Itera
         before = ended
 
 
-def measured_calls(recording: Recording) -> tuple[Call, ...]:
-    """Return minibatches as measured: on the Lambda clock, which stops while the host is busy with others; of
+def measured_calls(recording: Recording) -> Iterator[Call]:
+    """Yield minibatches as measured: on the Lambda clock, which stops while the host is busy with others; of
     instances, on the wall clock less that delay."""
-    delays: dict[str, dict[tuple[int, int], int]] = defaultdict(lambda: defaultdict(int))
-    spans: dict[str, dict[tuple[int, int], tuple[int, int]]] = defaultdict(dict)
-    workers = {}
-    for event in _training_events(recording):
-        place, invocation = (event["epoch"], event["step"]), event["invocation"]
-        workers[invocation] = event["worker"]
-        known = spans[invocation].get(place, (event["start_ns"], event["end_ns"]))
-        spans[invocation][place] = (min(known[0], event["start_ns"]), max(known[1], event["end_ns"]))
-        delays[invocation][place] += event["host_delay_ns"]
     records = _records(recording)
-    calls = []
-    for invocation, places in spans.items():
-        record = records[invocation]
+    for invocation, events in grouped((e["invocation"], e) for e in _training_events(recording)).items():
+        record, steps = records[invocation], grouped(((e["epoch"], e["step"]), e) for e in events)
         duration_ns = round(record["duration_ms"] * 1e6) if "duration_ms" in record else 0
-        for call in _calls(workers[invocation], bool(record.get("cold_start", True)), 0, duration_ns, places):
-            whole = len(places) == 1 and duration_ns
-            delay = 0 if whole else delays[invocation][call.epoch, call.step] / NS
-            calls.append(replace(call, seconds=call.seconds - delay))
-    return tuple(calls)
+        spans = {
+            place: (min(event["start_ns"] for event in of_step), max(event["end_ns"] for event in of_step))
+            for place, of_step in steps.items()
+        }
+        for call in _calls(events[0]["worker"], bool(record.get("cold_start", True)), 0, duration_ns, spans):
+            delay_ns = sum(event["host_delay_ns"] for event in steps[call.epoch, call.step])
+            # The duration of a whole invocation is on the Lambda clock already.
+            beside = 0 if len(steps) == 1 and duration_ns else delay_ns / NS
+            yield replace(call, seconds=call.seconds - beside)
 
 
 def cpu_calls(recording: Recording) -> tuple[Call, ...]:
@@ -124,9 +111,7 @@ def cpu_calls(recording: Recording) -> tuple[Call, ...]:
     for event in _training_events(recording):
         key = (event["invocation"], event["worker"], event["epoch"], event["step"])
         spent[key] += event["cpu_ns"] + event["cpu_before_ns"]
-    first: dict[str, tuple[int, int]] = {}
-    for invocation, _, epoch, step in spent:
-        first[invocation] = min(first.get(invocation, (epoch, step)), (epoch, step))
+    places = grouped((invocation, (epoch, step)) for invocation, _, epoch, step in spent)
     records = _records(recording)
     return tuple(
         Call(
@@ -134,34 +119,28 @@ def cpu_calls(recording: Recording) -> tuple[Call, ...]:
             epoch,
             step,
             cpu_ns / NS,
-            bool(records[invocation].get("cold_start", True)) and first[invocation] == (epoch, step),
+            bool(records[invocation].get("cold_start", True)) and min(places[invocation]) == (epoch, step),
         )
         for (invocation, worker, epoch, step), cpu_ns in spent.items()
     )
 
 
-def played_calls(timeline: Timeline, recording: Recording) -> tuple[Call, ...]:
-    """Return minibatches as modelled by playing a recorded program."""
+def played_calls(timeline: Timeline, recording: Recording) -> Iterator[Call]:
+    """Yield minibatches as modelled by playing a recorded program."""
     records = _records(recording)
-    spans: dict[int, dict[tuple[int, int], tuple[int, int]]] = defaultdict(dict)
-    origin: dict[int, str] = {}
-    for entry, step in enumerate(timeline.steps):
-        if step.event < 0:
-            continue
-        event, track = recording.events[step.event], timeline.track[entry]
-        if event["step"] < 0 or not 0 <= event["worker"] < recording.plan.workers:
-            continue
-        origin[track] = event["invocation"]
-        place = (event["epoch"], event["step"])
-        begin, end = timeline.begin[entry], timeline.end[entry]
-        known = spans[track].get(place, (begin, end))
-        spans[track][place] = (min(known[0], begin), max(known[1], end))
-    calls: list[Call] = []
-    for track, places in spans.items():
-        call, record = timeline.calls[track], records[origin[track]]
+    training = {event["event"]: event for event in _training_events(recording)}
+    entries = grouped(
+        (timeline.track[entry], (training[step.event], entry))
+        for entry, step in enumerate(timeline.steps)
+        if step.event in training
+    )
+    for track, played in entries.items():
+        call, record = timeline.calls[track], records[played[0][0]["invocation"]]
+        steps = grouped(((event["epoch"], event["step"]), entry) for event, entry in played)
+        # A track's entries are in the order of its steps.
+        spans = {place: (timeline.begin[of_step[0]], timeline.end[of_step[-1]]) for place, of_step in steps.items()}
         worker, cold = timeline.program.tracks[track].worker, bool(record.get("cold_start", True))
-        calls += _calls(worker, cold, call.began, call.ended, places)
-    return tuple(calls)
+        yield from _calls(worker, cold, call.began, call.ended, spans)
 
 
 def peak_memory_mb(recording: Recording) -> int:

@@ -136,8 +136,7 @@ class Comparison:
 
 def free_costs() -> dict[str, StepCosts]:
     """Return the costs of workers that need no CPU time."""
-    known = architectures()
-    return {name: without_compute(known[name]) for name in PATTERNS}
+    return {name: without_compute(architectures()[name]) for name in PATTERNS}
 
 
 def compare_rounds(
@@ -165,10 +164,7 @@ def compare_rounds(
 
     @cache
     def swept(workers: int, variant: Variant, begin: float, end: float) -> tuple[Interval, ...]:
-        def winner_at(share: float) -> str:
-            return winner(seconds(workers, size_at(profile, share), variant))
-
-        return sweep(winner_at, begin, end, PLACES)
+        return sweep(lambda share: winner(seconds(workers, size_at(profile, share), variant)), begin, end, PLACES)
 
     def compare(row: Row, variant: Variant) -> Comparison:
         workers, size = (count_of(table, row, name) for name in ("workers", "bytes"))
@@ -195,11 +191,10 @@ def compare_rounds(
         comparison = replace(comparison, unlogged=seconds(workers, size, replace(variant, log_bytes=None)))
         if not comparison.differs:
             return comparison
-        published = comparison.winners["published"]
-        return replace(
-            comparison,
-            long_log=find_log(lambda log: seconds(workers, size, replace(variant, log_bytes=log)), published),
+        long_log = find_log(
+            lambda log: seconds(workers, size, replace(variant, log_bytes=log)), comparison.winners["published"]
         )
+        return replace(comparison, long_log=long_log)
 
     return lambda row: tuple(compare(row, variant) for variant in variants(table, row, polling))
 

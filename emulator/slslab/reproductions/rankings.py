@@ -3,14 +3,11 @@
 Rows may be equal, and of a row that did not come as far only a lower bound may be known."""
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from slslab.papers.paper import Paper
-from slslab.papers.recomputation import rank
-from slslab.reproductions.bills import BillLine
-from slslab.reproductions.documents import ReproducedRow
+from slslab.trace.metrics import grouped
 
 # Figures this close (relative) are equal: sums of the same numbers in another order.
 EQUAL = 1e-9
@@ -54,9 +51,10 @@ def rank_rows(
         standings = {name: known.get(name, Standing(None)) for name in names}
         # Equal rows keep the published order.
         orders[basis] = ordered({name: each.value for name, each in standings.items() if each.value is not None})
-        pairs: dict[str, list[tuple[str, str]]] = {}
-        for first, second in itertools.combinations(names, 2):
-            pairs.setdefault(_pair(standings[first], standings[second], sign), []).append((first, second))
+        pairs = grouped(
+            (_pair(standings[first], standings[second], sign), (first, second))
+            for first, second in itertools.combinations(names, 2)
+        )
         verdicts |= pairs.keys()
         differing = [_sentence(compare, *pair, standings) for pair in pairs.get("swapped", ())]
         differing += [f"{', '.join(group)} are equal" for group in _groups(pairs.get("equal", ()))]
@@ -69,37 +67,6 @@ def rank_rows(
     elif "unknown" in verdicts or not standings_by_basis:
         verdict = UNDECIDED
     return {"title": title, "unit": unit, **orders, "verdict": verdict, "reason": ". ".join([*sentences, *reasons])}
-
-
-def rank_costs(
-    paper: Paper, table: str, column: str, rows: Sequence[ReproducedRow], bills: Sequence[Sequence[BillLine]]
-) -> Iterator[dict[str, Any]]:
-    """Yield one ranking for each group of rows: recomputed, modelled, and by the whole modelled bill.
-
-    A row with one variant (instances) is in the order of each variant."""
-    ways = next(ranking.ways for ranking in paper.table(table).rankings if ranking.column == column)
-    published, recomputed = rank(paper, table, column), rank(paper, table, column, ways)
-    for group in dict.fromkeys(row.group for row in rows):
-        members = [(row, lines) for row, lines in zip(rows, bills, strict=True) if row.group == group]
-        names = [row.name for row, _ in members]
-        bases = {"recomputed": {name: float(value) for name, value in recomputed[group]}}
-        for variant in dict.fromkeys(row.variant for row, _ in members):
-            costs = bases[f"modelled, {variant}"] = {}
-            whole = bases[f"whole bill, {variant}"] = {}
-            for row, lines in members:
-                if row.variant == variant or names.count(row.name) == 1:
-                    modelled = row.cells[column].modelled
-                    costs |= {row.name: modelled.value} if modelled else {}
-                    whole |= {row.name: float(sum(line.amount for line in lines))} if lines else {}
-        printed = {name: float(value) for name, value in published[group]}
-        # An order of some of the rows would be another one.
-        standings = {
-            basis: {name: Standing(value) for name, value in figures.items()}
-            for basis, figures in bases.items()
-            if figures.keys() == printed.keys()
-        }
-        compare = "{first} costs {ratio} times as much as {second}"
-        yield rank_rows(f"cost of an epoch, {group}", "USD", printed, standings, compare)
 
 
 def _pair(first: Standing, second: Standing, sign: int) -> str:

@@ -1,10 +1,17 @@
 """Recorded runs replayed as rows of Table 2: with the row's memory size, and one speed of processors for all rows.
 
+A profile assumes that a vCPU is as fast as a processor of the recording host. The published seconds of all rows
+together give a better figure: the speed with which half of the rows are modelled longer and half shorter than
+published. No row has a constant of its own.
+
 `differences` says what one speed cannot explain, and what no interval within a run contains."""
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from statistics import median
+from typing import Any
 
 from slslab.papers.paper import Row
 from slslab.replay.kernel.kernel import play
@@ -12,11 +19,14 @@ from slslab.replay.kernel.program import Program
 from slslab.replay.measured import Measured
 from slslab.replay.profiles.profile import Figure, Profile, with_speed
 from slslab.replay.whatif import with_memory
-from slslab.reproductions.cpu_speed import Calibration, calibrate
 from slslab.reproductions.experiments import BATCHES, GPU, Experiment
 from slslab.reproductions.minibatches import Estimate, cpu_calls, estimate, played_calls
+from slslab.trace.metrics import grouped
 
 TIME, MEMORY = "function_seconds", "memory_mb"
+# The range in which the speed is searched, and its precision.
+SLOWEST, FASTEST = 1 / 64, 64.0
+CLOSE = 1e-4
 
 
 @dataclass(frozen=True)
@@ -40,12 +50,48 @@ class Played:
     @cached_property
     def program(self) -> Program:
         """Return the recorded program with the published memory size."""
-        program = self.measured.program
-        return program if self.memory_mb is None else with_memory(program, self.measured.plan.memory_mb, self.memory_mb)
+        return with_memory(self.measured.program, self.measured.plan.memory_mb, self.memory_mb)
 
     def seconds(self, profile: Profile) -> Estimate:
         """Return modelled seconds of a minibatch."""
         return estimate(played_calls(play(self.program, profile), self.measured.recording), BATCHES)
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The speed of a vCPU, as a multiple of a processor of the recording host, and the rows that it was fitted to."""
+
+    speed: float
+    rows: tuple[str, ...]
+
+    def apply(self, profile: Profile) -> Profile:
+        """Return the profile with functions of that speed."""
+        source = f"fitted to the published seconds of {len(self.rows)} rows: the median of modelled ÷ published is 1"
+        return with_speed(profile, Figure(value=self.speed, status="assumed", source=source))
+
+    def as_document(self) -> dict[str, Any]:
+        """Return the calibration for JSON."""
+        return {"cpu_speed": self.speed, "rows": list(self.rows)}
+
+
+def calibrate(published: Mapping[str, float], modelled: Callable[[float], Mapping[str, float]]) -> Calibration:
+    """Return the speed at which the median row is modelled as published; `modelled` plays all rows at a speed.
+
+    More speed never takes longer, so it is found by halving the interval. If requests alone take longer than
+    published, the speed is the largest in the range, and the cells show how far off they are."""
+
+    def off(speed: float) -> float:
+        seconds_by_row = modelled(speed)
+        return median(math.log(seconds_by_row[name] / seconds) for name, seconds in published.items())
+
+    slow, fast = SLOWEST, FASTEST
+    while fast / slow > 1 + CLOSE:
+        middle = math.sqrt(slow * fast)
+        if off(middle) > 0:
+            slow = middle
+        else:
+            fast = middle
+    return Calibration(math.sqrt(slow * fast), tuple(published))
 
 
 def fit_speed(played: Sequence[Played], profile: Profile) -> Calibration:
@@ -63,11 +109,12 @@ def fit_speed(played: Sequence[Played], profile: Profile) -> Calibration:
 
 def differences(played: Sequence[Played], calibration: Calibration, profile: Profile) -> Iterator[str]:
     """Yield how far apart runs of one model are in nearly the same computation, and models at one speed."""
-    spent: dict[str, list[float]] = {}
-    for run in played:
-        if run.measured.plan.options.get("gradients") == "json":  # making and reading texts is another computation
-            continue
-        spent.setdefault(run.row.group, []).append(estimate(cpu_calls(run.measured.recording), BATCHES).value)
+    spent = grouped(
+        (run.row.group, estimate(cpu_calls(run.measured.recording), BATCHES).value)
+        for run in played
+        # Making and reading texts is another computation.
+        if run.measured.plan.options.get("gradients") != "json"
+    )
     ranges = "; ".join(f"{name} {min(values):.1f} to {max(values):.1f} s" for name, values in spent.items())
     yield (
         f"The CPU time of a minibatch, most of it the same gradient in every row, differs between runs: {ranges}. "

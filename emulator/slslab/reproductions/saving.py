@@ -23,12 +23,14 @@ def save(document: Mapping[str, Any], directory: Path) -> tuple[Path, ...]:
     from slslab.reports.html.pages import reproduction_page
 
     name = document["reproduces"]
-    texts = {
-        f"{name}.json": json.dumps(document, indent=2) + "\n",
-        f"{name}.csv": _table(document),
-        f"{name}.html": reproduction_page(document),
-    }
-    return write_texts(directory, texts)
+    return write_texts(
+        directory,
+        {
+            f"{name}.json": json.dumps(document, indent=2) + "\n",
+            f"{name}.csv": _table(document),
+            f"{name}.html": reproduction_page(document),
+        },
+    )
 
 
 def write_texts(directory: Path, texts: Mapping[str, str]) -> tuple[Path, ...]:

@@ -3,28 +3,28 @@
 Measured are recorded runs of some of the 24 minibatches; modelled is what their traces say of Lambda, with Table 2's
 memory sizes and one speed of its processors for all rows; costs are Table 2's own arithmetic on modelled seconds."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 from slslab.billing.bill import Book
 from slslab.errors import RequestError
 from slslab.papers.expressions import Expression
 from slslab.papers.paper import Paper, Row
-from slslab.papers.recomputation import Recomputed, recompute
+from slslab.papers.recomputation import Recomputed, rank, recompute
 from slslab.replay.kernel.environment import NS
 from slslab.replay.kernel.kernel import play
 from slslab.replay.kernel.timeline import Timeline
 from slslab.replay.outcome import waits
 from slslab.replay.profiles.profile import Profile
 from slslab.reproductions.bills import BillLine, bill
-from slslab.reproductions.cpu_speed import Calibration
 from slslab.reproductions.documents import AGREES_MEMORY, Cell, ReproducedRow, head
 from slslab.reproductions.experiments import BATCHES, GPU, Experiment, Runs, experiments
 from slslab.reproductions.minibatches import Estimate, cpu_calls, estimate, measured_calls, peak_memory_mb, played_calls
-from slslab.reproductions.rankings import rank_costs
-from slslab.reproductions.replayed_rows import MEMORY, TIME, Played, differences, fit_speed
+from slslab.reproductions.rankings import Standing, rank_rows
+from slslab.reproductions.replayed_rows import MEMORY, TIME, Calibration, Played, differences, fit_speed
 from slslab_workers.plan import PlanError
 
 TABLE = "table2"
@@ -59,13 +59,13 @@ def build(
     again = recompute(paper, TABLE)
     results: dict[Experiment, tuple[ReproducedRow, tuple[tuple[BillLine, ...], str]]] = {}
     for number, run in enumerate(played, 1):
-        row_of_run = _row(paper, run, platform, again[table.rows.index(run.row)])
-        results[run.experiment] = row_of_run, _bill(run, platform, book)
+        reproduced = _row(paper, run, platform, again[table.rows.index(run.row)])
+        results[run.experiment] = reproduced, _bill(run, platform, book)
         report("playing runs", number, len(played))
     for experiment, why in runs.failed.items():
         row = row_of(paper, experiment)
-        row_of_run = _failed_row(experiment, row, why, again[table.rows.index(row)])
-        results[experiment] = row_of_run, ((), f"There is no run: {why}.")
+        failed = _failed_row(experiment, row, why, again[table.rows.index(row)])
+        results[experiment] = failed, ((), f"There is no run: {why}.")
     order = [run for run in experiments(dict.fromkeys(run.model for run in results)) if run in results]
     bills = [results[run][1] for run in order]
     rows = [results[run][0] for run in order]
@@ -108,20 +108,55 @@ def row_of(paper: Paper, experiment: Experiment) -> Row:
     return find_row(paper, TABLE, architecture=experiment.architecture, model=experiment.model)
 
 
+def rank_costs(
+    paper: Paper, table: str, column: str, rows: Sequence[ReproducedRow], bills: Sequence[Sequence[BillLine]]
+) -> Iterator[dict[str, Any]]:
+    """Yield one ranking for each group of rows: recomputed, modelled, and by the whole modelled bill.
+
+    A row with one variant (instances) is in the order of each variant."""
+    ways = next(ranking.ways for ranking in paper.table(table).rankings if ranking.column == column)
+    published, recomputed = rank(paper, table, column), rank(paper, table, column, ways)
+    for group in dict.fromkeys(row.group for row in rows):
+        members = [(row, lines) for row, lines in zip(rows, bills, strict=True) if row.group == group]
+        names = [row.name for row, _ in members]
+        bases = {"recomputed": {name: float(value) for name, value in recomputed[group]}}
+        for variant in dict.fromkeys(row.variant for row, _ in members):
+            costs = bases[f"modelled, {variant}"] = {}
+            whole = bases[f"whole bill, {variant}"] = {}
+            for row, lines in members:
+                if row.variant == variant or names.count(row.name) == 1:
+                    modelled = row.cells[column].modelled
+                    costs |= {row.name: modelled.value} if modelled else {}
+                    whole |= {row.name: float(sum(line.amount for line in lines))} if lines else {}
+        printed = {name: float(value) for name, value in published[group]}
+        # An order of some of the rows would be another one.
+        standings = {
+            basis: {name: Standing(value) for name, value in figures.items()}
+            for basis, figures in bases.items()
+            if figures.keys() == printed.keys()
+        }
+        yield rank_rows(
+            f"cost of an epoch, {group}", "USD", printed, standings, "{first} costs {ratio} times as much as {second}"
+        )
+
+
 def _row(paper: Paper, run: Played, platform: Profile, again: Sequence[Recomputed]) -> ReproducedRow:
     recording, row = run.measured.recording, run.row
     timeline = play(run.program, platform)
     seconds = estimate(played_calls(timeline, recording), BATCHES)
     measured = estimate(measured_calls(recording), BATCHES)
-    modelled = {TIME: seconds, EPOCH: seconds.scaled(BATCHES), **_costs(paper, run, seconds)}
-    here = {TIME: measured, EPOCH: measured.scaled(BATCHES)}
+    modelled = {
+        TIME: seconds,
+        EPOCH: seconds.mapped(lambda value: value * BATCHES),
+        **_costs(paper, run, seconds),
+    }
+    here = {TIME: measured, EPOCH: measured.mapped(lambda value: value * BATCHES)}
     if run.memory_mb is not None:
         here[MEMORY] = Estimate(float(peak_memory_mb(recording)), None, None, len(recording.invocations))
     parts = _parts(timeline, run)
     reason = _reason(run, seconds, parts)
-    cells = {}
-    for name, *_ in COLUMNS:
-        cells[name] = Cell(
+    cells = {
+        name: Cell(
             row.published.get(name),
             tuple(way for way in again if way.column == name),
             here.get(name),
@@ -129,13 +164,15 @@ def _row(paper: Paper, run: Played, platform: Profile, again: Sequence[Recompute
             AGREES_MEMORY if name == MEMORY else Cell.tolerance,
             _memory_reason(run) if name == MEMORY else reason,
         )
+        for name, *_ in COLUMNS
+    }
     more = {
         "recorded": {
             "run": run.measured.plan.run,
             "batches": run.measured.plan.batches,
             "memory_mb": run.measured.plan.memory_mb,
             "oversubscribed": run.measured.document["host"]["oversubscribed"],
-            "cpu_seconds": estimate(cpu_calls(recording), BATCHES).as_document(),
+            "cpu_seconds": asdict(estimate(cpu_calls(recording), BATCHES)),
         },
         "parts": parts,
     }
@@ -158,22 +195,18 @@ def _costs(paper: Paper, run: Played, seconds: Estimate) -> dict[str, Estimate]:
     """Return the table's own arithmetic on other seconds."""
     formulas, known = paper.table(TABLE).formulas, paper.values(TABLE, run.row)
     ways = next(ranking.ways for ranking in paper.table(TABLE).rankings if ranking.column == COST)
+
+    def priced(expression: Expression, seconds: float) -> float:
+        minibatch_s = Decimal(repr(seconds))
+        return float(expression.evaluate({**known, TIME: minibatch_s, EPOCH: minibatch_s * BATCHES}))
+
     costs = {}
     for column in COSTS:
         able = (formulas[column][way] for way in ways if way in formulas.get(column, {}))
         expression = next((each for each in able if known.keys() >= set(each.names)), None)
         if expression is None or column not in run.row.published:
             continue
-
-        def priced(value: float | None, expression: Expression = expression) -> float | None:
-            if value is None:
-                return None
-            minibatch_s = Decimal(repr(value))
-            return float(expression.evaluate({**known, TIME: minibatch_s, EPOCH: minibatch_s * BATCHES}))
-
-        value = priced(seconds.value)
-        assert value is not None
-        costs[column] = Estimate(value, priced(seconds.low), priced(seconds.high), seconds.samples)
+        costs[column] = seconds.mapped(partial(priced, expression))
     return costs
 
 
@@ -217,8 +250,10 @@ def _beside_released(row: ReproducedRow, rows: Sequence[ReproducedRow]) -> Repro
     released = other.cells[TIME]
     if released.verdict != "agrees" or released.modelled is None:
         return row
-    seconds = f"{released.modelled.value:.1f} s"
-    added = f" As released it takes {seconds}, which agrees: the difference is what the authors' code does in addition."
+    added = (
+        f" As released it takes {released.modelled.value:.1f} s, which agrees: the difference is what the authors' "
+        "code does in addition."
+    )
     cells = {
         name: cell if name == MEMORY else replace(cell, reason=cell.reason + added) for name, cell in row.cells.items()
     }

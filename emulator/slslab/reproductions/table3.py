@@ -40,16 +40,14 @@ def build(
 ) -> dict[str, Any]:
     """Return the document of the table; `target` (0..1) is a second accuracy to compare at, by default the common
     one."""
-    curves = [curve for curve, _ in equal_ones(progressions)]
-    common = target if target is not None else common_target(curves)
+    common = target if target is not None else common_target(curve for curve, _ in equal_ones(progressions))
     again = dict(zip((row.name for row in paper.table(TABLE).rows), recompute(paper, TABLE), strict=True))
-    rows = [_row(progression, again[progression.row.name], common) for progression in progressions]
     return {
         **head(TABLE, "replayed", paper, paper.table(TABLE)),
         **platform(recordings),
         "target": {"published": TARGET, "common": common, "chosen": target is not None},
         "columns": [{"name": name, "title": title, "unit": unit} for name, title, unit in _columns(common)],
-        "rows": [row.as_document() for row in rows],
+        "rows": [_row(each, again[each.row.name], common).as_document() for each in progressions],
         "rankings": list(_rankings(progressions, common)),
         "bills": [],
         "curves": [*by_epoch(progressions), *by_time(progressions)],
@@ -64,9 +62,8 @@ def build(
 
 def build_figure(paper: Paper, progressions: Sequence[Progression], recordings: Recordings) -> dict[str, Any]:
     """Return the document of Figure 4: the points of accuracy by time."""
-    document = head("fig4", "replayed", paper, paper.table(TABLE))
     return {
-        **document,
+        **head("fig4", "replayed", paper, paper.table(TABLE)),
         "table": {
             "title": "Accuracy by time",
             "source": "Figure 4",
@@ -87,7 +84,7 @@ def build_figure(paper: Paper, progressions: Sequence[Progression], recordings: 
         ],
         "rankings": [],
         "bills": [],
-        "curves": by_time(progressions),
+        "curves": list(by_time(progressions)),
         "shared_curves": shared_curves(progressions),
         "notes": [*describe(progressions), *_lacking(progressions), *time_notes(progressions, recordings)],
     }
@@ -149,28 +146,28 @@ def _columns(common: float | None) -> list[tuple[str, str, str]]:
 
 def _row(progression: Progression, again: Sequence[Recomputed], common: float | None) -> ReproducedRow:
     curve, point, missing = progression.curve, *progression.reach(TARGET)
-    untimed = missing or progression.epoch.reason
     epochs = point.epoch if point else None
     minutes = progression.minutes(point.epoch) if point else None
-    reason = _time_reason(progression, again, minutes)
 
     def cell(column: str, **ours: Any) -> Cell:
         return Cell(
             progression.row.published.get(column), tuple(each for each in again if each.column == column), **ours
         )
 
-    accuracy = whole(100 * curve.last.accuracy) if curve else None
     cells = {
         "accuracy": cell(
             "accuracy",
-            measured=accuracy,
+            measured=whole(100 * curve.last.accuracy) if curve else None,
             tolerance=AGREES_ACCURACY,
             reason=f"Measured after {curve.end()}." if curve else "",
             missing="" if curve else progression.unknown,
         ),
         "best_accuracy": cell("best_accuracy", measured=whole(100 * curve.best.accuracy) if curve else None),
         "minutes": cell(
-            "minutes", modelled=whole(minutes), reason=reason, missing="" if minutes is not None else untimed
+            "minutes",
+            modelled=whole(minutes),
+            reason=_time_reason(progression, again, minutes),
+            missing="" if minutes is not None else missing or progression.epoch.reason,
         ),
         "seconds": cell("seconds", modelled=whole(None if minutes is None else 60 * minutes)),
         "epochs": cell("epochs", measured=whole(epochs)),

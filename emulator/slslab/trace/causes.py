@@ -1,10 +1,10 @@
 """Find the events that must precede each event of a trace."""
 
 from bisect import bisect_left
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from slslab.trace.metrics import grouped
 from slslab_workers.trace.operations import OPERATIONS
 
 # Channel, name and version of what one event makes and others get.
@@ -20,10 +20,7 @@ def find_causes(events: Sequence[Mapping[str, Any]]) -> list[list[int]]:
     put of an object, the publish of a message, the set of a tensor) ends before its effect ends, or has no cause but
     program order and starts before its effect ends. So along any path the ends only decrease.
     """
-    sources: dict[Source, list[int]] = defaultdict(list)
-    for number, event in enumerate(events):
-        for source in _made(event):
-            sources[source].append(number)
+    sources = grouped((source, number) for number, event in enumerate(events) for source in _made(event))
     # A script reads and writes, so that only an event that had ended before is certain to have come first.
     for source, makers in sources.items():
         if source[0] == "tensor":

@@ -14,7 +14,7 @@ from typing import Any
 import tomli_w
 
 from slslab.errors import RequestError, RunError
-from slslab.trace.log import LOG, TABLE, replacing, write_invocations
+from slslab.trace.log import INVOCATIONS, LOG, TABLE, replacing, write_records
 
 DOCUMENT = "run.json"
 PLAN = "plan.toml"
@@ -118,7 +118,7 @@ class RunDirectory:
     def write_invocations(self, records: list[dict[str, Any]]) -> None:
         """Write invocations.jsonl: a metered record with its REPORT line per invocation."""
         self._check_unfinished()
-        write_invocations(self.path, records)
+        write_records(self.path / INVOCATIONS, records)
 
     def document(self) -> dict[str, Any] | None:
         """Return the run's document, or None while it has not come to its end."""
@@ -178,8 +178,7 @@ def list_runs(folder: Path | None = None) -> list[RunDirectory]:
     folder = folder or root()
     if not folder.is_dir():
         return []
-    paths = filter(_is_run, folder.iterdir())
-    return [RunDirectory(path) for path in sorted(paths, key=_begun, reverse=True)]
+    return [RunDirectory(path) for path in sorted(filter(_is_run, folder.iterdir()), key=_begun, reverse=True)]
 
 
 def resolve(run: str) -> RunDirectory:

@@ -63,16 +63,7 @@ def read_log(path: Path) -> tuple[list[dict[str, Any]], bool]:
     """Return the records of a trace log, and whether its last line is torn; RunError if another line is broken."""
     lines = path.read_bytes().split(b"\n")
     torn = lines.pop() != b""
-    records = []
-    for number, line in enumerate(lines, 1):
-        try:
-            record = json.loads(line)
-            check_record(record)
-        except ValueError as error:
-            raise RunError(
-                f"Line {number} of {path} is not a trace record: {error}.", "the file was changed; run the plan again."
-            ) from error
-        records.append(record)
+    records = [parse(line, f"Line {number} of {path}") for number, line in enumerate(lines, 1)]
     if not records or records[0]["record"] != "header":
         raise RunError(f"{path} has no header.", "the run ended before its trace began; run the plan again.")
     if records[0]["schema"] != SCHEMA:
@@ -83,22 +74,38 @@ def read_log(path: Path) -> tuple[list[dict[str, Any]], bool]:
     return records, torn
 
 
+def parse(line: bytes, place: str) -> dict[str, Any]:
+    """Return the record of a line; RunError, naming its place, if it is not one."""
+    try:
+        record: dict[str, Any] = json.loads(line)
+        check_record(record)
+    except ValueError as error:
+        raise RunError(
+            f"{place} is not a trace record: {error}.", "the file was changed; run the plan again."
+        ) from error
+    return record
+
+
 def compact(directory: Path) -> Trace:
     """Replace the log of a run that has ended by its Parquet table, invocations.jsonl and, if any, instances.jsonl.
 
     The same log gives the same files; the log is removed when they are on disk. Two commands may do it at once.
     """
-    with _alone(directory):
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
         if (directory / LOG).exists():
             records, torn = read_log(directory / LOG)
             metadata = {b"slslab.schema": str(SCHEMA).encode(), b"slslab.torn": str(int(torn)).encode()}
             with replacing(directory / TABLE) as file:
                 pq.write_table(tabulate(records).replace_schema_metadata(metadata), file, compression="zstd")
-            write_invocations(directory, _metered(records, "invocation"))
-            if instance_records := _metered(records, "instance"):
-                _write_records(directory / INSTANCES, instance_records)
+            write_records(directory / INVOCATIONS, metered(records, "invocation"))
+            if instance_records := metered(records, "instance"):
+                write_records(directory / INSTANCES, instance_records)
             (directory / LOG).unlink()
         return read_table(directory / TABLE)
+    finally:
+        os.close(descriptor)
 
 
 def load(directory: Path) -> Trace:
@@ -120,19 +127,15 @@ def instances(directory: Path) -> list[dict[str, Any]]:
     return _read_records(directory, "instance", INSTANCES)
 
 
-def write_invocations(directory: Path, records: Sequence[Mapping[str, Any]]) -> None:
-    """Write invocations.jsonl: a metered record with its REPORT line on each line, in order of their ends."""
-    _write_records(directory / INVOCATIONS, records)
-
-
 def _read_records(directory: Path, kind: str, name: str) -> list[dict[str, Any]]:
     if (directory / LOG).exists():
-        return _metered(read_log(directory / LOG)[0], kind)
+        return metered(read_log(directory / LOG)[0], kind)
     path = directory / name
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def _write_records(path: Path, records: Sequence[Mapping[str, Any]]) -> None:
+def write_records(path: Path, records: Sequence[Mapping[str, Any]]) -> None:
+    """Write a metered record on each line; of invocations with their REPORT lines, in order of their ends."""
     with replacing(path) as file:
         file.writelines(json.dumps(record).encode() + b"\n" for record in records)
 
@@ -152,15 +155,6 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     temporary.replace(path)
 
 
-@contextmanager
-def _alone(directory: Path) -> Iterator[None]:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _metered(records: Sequence[Mapping[str, Any]], kind: str) -> list[dict[str, Any]]:
+def metered(records: Sequence[Mapping[str, Any]], kind: str) -> list[dict[str, Any]]:
+    """Return the metered records of ended invocations or instances among a log's."""
     return [{k: v for k, v in r.items() if k != "record"} for r in records if r["record"] == kind]

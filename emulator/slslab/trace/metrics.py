@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -15,6 +15,21 @@ PHASES = ("init", "fetch", "compute", "synchronise", "update", "wait", "other")
 OVERSUBSCRIBED = 0.02
 Records = Sequence[Mapping[str, Any]]
 Rows = list[dict[str, Any]]
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+def grouped(pairs: Iterable[tuple[Key, Value]]) -> defaultdict[Key, list[Value]]:
+    """Return the values of each key; keys and values keep the order of the pairs."""
+    groups: defaultdict[Key, list[Value]] = defaultdict(list)
+    for key, value in pairs:
+        groups[key].append(value)
+    return groups
+
+
+def lambda_clock_ns(event: Mapping[str, Any]) -> int:
+    """Return an event's duration on the Lambda clock, ns: its wall time less the host delay within it."""
+    return int(event["end_ns"] - event["start_ns"] - event["host_delay_ns"])
 
 
 def rows(events: pa.Table) -> Rows:
@@ -33,10 +48,8 @@ def protocol(events: Rows) -> dict[str, Any]:
 
 
 def _requests(events: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    requests: Counter[str] = Counter()
-    for event in events:
-        requests[event["op"]] += event["requests"]
-    return dict(sorted(requests.items()))
+    requests = grouped((event["op"], event["requests"]) for event in events)
+    return {op: sum(numbers) for op, numbers in sorted(requests.items())}
 
 
 def _moved(events: Rows) -> dict[str, int]:
@@ -72,7 +85,7 @@ def workers(events: Rows, records: Records, instances: Records = ()) -> list[dic
     traced_s: dict[str, float] = defaultdict(float)
     for event in events:
         if event["worker"] >= 0 and event["op"] not in BESIDE:
-            lambda_s = (event["end_ns"] - event["start_ns"] - event["host_delay_ns"]) / 1e9
+            lambda_s = lambda_clock_ns(event) / 1e9
             phase = event["phase"] if event["phase"] in PHASES else "other"
             seconds[event["worker"]][phase] += lambda_s
             traced_s[event["invocation"]] += lambda_s
@@ -153,10 +166,7 @@ def orchestration_seconds(events: Rows) -> float | None:
     invocation that a Task's TimeoutSeconds gave up, because its transition cannot name it. None without state machines.
     """
     spans = {e["invocation"]: (e["start_ns"], e["end_ns"]) for e in events if e["op"] == "invoke" and e["worker"] < 0}
-    executions: dict[str, Rows] = defaultdict(list)
-    for event in events:
-        if event["op"] == "transition":
-            executions[event["resource"].partition("/")[0]].append(event)
+    executions = grouped((e["resource"].partition("/")[0], e) for e in events if e["op"] == "transition")
     if not executions:
         return None
     total = 0
@@ -173,8 +183,11 @@ def orchestration_seconds(events: Rows) -> float | None:
 
 def hosts(events: Iterable[Mapping[str, Any]]) -> list[tuple[str, Decimal]]:
     """Return instance type and seconds, in whole ms, of each host of a database or queue: wall time of the run."""
-    runs = [event for event in events if event["op"] == "host.run"]
-    return [(run["resource"], Decimal(round((run["end_ns"] - run["start_ns"]) / 1e6)) / 1000) for run in runs]
+    return [
+        (event["resource"], Decimal(round((event["end_ns"] - event["start_ns"]) / 1e6)) / 1000)
+        for event in events
+        if event["op"] == "host.run"
+    ]
 
 
 def transitions(events: Iterable[Mapping[str, Any]]) -> int:
@@ -196,8 +209,7 @@ def report_summary(records: Records) -> dict[str, Any]:
 
 def gb_seconds(records: Records) -> Decimal:
     """Return the billed GB-seconds, exact (1 GB = 1,024 MB)."""
-    total = sum(record["memory_mb"] * record["billed_ms"] for record in records)
-    return Decimal(total) / (1024 * 1000)
+    return Decimal(sum(record["memory_mb"] * record["billed_ms"] for record in records)) / (1024 * 1000)
 
 
 def last_position(events: Rows, worker: int | None) -> tuple[int, int] | None:

@@ -1,6 +1,5 @@
 """The table that a trace's log is compacted into: an event's fields, and what only the whole log tells."""
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ import pyarrow.parquet as pq
 
 from slslab.errors import RunError
 from slslab.trace.causes import find_causes
+from slslab.trace.metrics import grouped
 from slslab.trace.records import EVENT_FIELDS
 from slslab_workers.trace.event import FIELDS
 
@@ -68,13 +68,8 @@ def _host_delays(events: Sequence[Mapping[str, Any]], samples: Sequence[Mapping[
     Interpolation is linear between samples. Before an environment's first sample and after its last one there is no
     delay, and none without samples.
     """
-    sampled: dict[str, list[tuple[int, int]]] = defaultdict(list)
-    for sample in samples:
-        sampled[sample["environment"]].append((sample["wall_ns"], sample["host_delay_ns"]))
-    members: dict[str, list[int]] = defaultdict(list)
-    for number, event in enumerate(events):
-        if event["environment"] in sampled:
-            members[event["environment"]].append(number)
+    sampled = grouped((sample["environment"], (sample["wall_ns"], sample["host_delay_ns"])) for sample in samples)
+    members = grouped((e["environment"], number) for number, e in enumerate(events) if e["environment"] in sampled)
     delays = np.zeros(len(events), np.int64)
     for environment, numbers in members.items():
         walls, totals = np.array(sorted(sampled[environment]), np.int64).T

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 from tests.slslab.replay.platform import platform
 
-from slslab.reproductions.cpu_speed import calibrate
+from slslab.reproductions.replayed_rows import calibrate
 
 
 def computing(seconds: Mapping[str, float], requests: float = 0.0) -> object:

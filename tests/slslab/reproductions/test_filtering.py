@@ -11,11 +11,11 @@ from tests.slslab.reproductions.learnt import write_curve
 
 from slslab.billing.bill import load_book
 from slslab.papers.paper import load_paper
-from slslab.reproductions.cpu_speed import Calibration
 from slslab.reproductions.curves import read_curves
 from slslab.reproductions.epochs import EpochTime, Recordings
 from slslab.reproductions.experiments import Experiment
 from slslab.reproductions.filtering import build
+from slslab.reproductions.replayed_rows import Calibration
 
 PAPER = load_paper("barrak-2025")
 SIZE = 4 * 3_217_226

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +30,8 @@ from slslab.reproductions.in_database.arms import (
     stacked_mean,
     take_turns,
 )
-from slslab.reproductions.in_database.comparisons import compare_released
+from slslab.reproductions.in_database.comparisons import Exchange, compare_released, seconds
 from slslab.reproductions.in_database.measurements import IN_DATABASE, Measurements, measure, middle, read, write
-from slslab.reproductions.in_database.programs import Exchange, seconds
 from slslab.reproductions.in_database.redis import is_installed
 from slslab.reproductions.in_database.table import RatioCell, build
 
@@ -100,7 +100,7 @@ def test_an_update_fetches_parameters_and_one_gradient() -> None:
 
 def test_json_as_released_by_hand() -> None:
     # Three gets of 2 + 20 ms, 5 to decode, a set of 12.
-    assert seconds(AVERAGING.naive_json(2_000_000, 0.005), PLATFORM) == pytest.approx(0.083)
+    assert seconds(AVERAGING.naive(0.0, 0.005, 0.0, text_bytes=2_000_000), PLATFORM) == pytest.approx(0.083)
     # 4 + 100 for the script, 15 for the mean's way out, 3 to decode it, a set of 12.
     assert seconds(AVERAGING.round_trip(0.1, 1_500_000, 0.003), PLATFORM) == pytest.approx(0.134)
 
@@ -240,7 +240,7 @@ def test_both_means_are_means() -> None:
 
 
 def test_a_median_has_the_least_and_the_greatest() -> None:
-    assert middle([3.0, 1.0, 2.5]).as_document() == {"value": 2.5, "low": 1.0, "high": 3.0, "samples": 3}
+    assert asdict(middle([3.0, 1.0, 2.5])) == {"value": 2.5, "low": 1.0, "high": 3.0, "samples": 3}
     assert middle([3.0]).low is None
 
 

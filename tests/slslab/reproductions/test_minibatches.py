@@ -1,6 +1,7 @@
 """What one minibatch took, by hand: of workers who train on, and of functions that live for one."""
 
 import math
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,7 @@ def recording(tmp_path: Path) -> Recording:
     return read_recording(write_run(tmp_path / "run"))
 
 
-def rounded(calls: tuple[Call, ...]) -> list[tuple[int, int, float, bool]]:
+def rounded(calls: Iterable[Call]) -> list[tuple[int, int, float, bool]]:
     return sorted((call.worker, call.epoch, round(call.seconds, 6), call.first) for call in calls)
 
 

@@ -11,7 +11,8 @@ from tests.slslab.reproductions.papers import paper
 from slslab.reproductions.bills import BillLine
 from slslab.reproductions.documents import Cell, ReproducedRow
 from slslab.reproductions.minibatches import Estimate
-from slslab.reproductions.rankings import Standing, rank_costs, rank_rows
+from slslab.reproductions.rankings import Standing, rank_rows
+from slslab.reproductions.table2 import rank_costs
 
 COST = "total_cost"
 PUBLISHED = {"b": 20.0, "a": 10.0, "c": 30.0}

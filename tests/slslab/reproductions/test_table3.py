@@ -17,10 +17,10 @@ from slslab.reports.plots.lines import draw_points
 from slslab.reports.terminal.accuracy import curves_by_time
 from slslab.reports.terminal.reproduction import reproduction
 from slslab.reproductions.accuracy_by_time import Progression, pair_up
-from slslab.reproductions.cpu_speed import Calibration
 from slslab.reproductions.curves import read_curves
 from slslab.reproductions.epochs import EpochTime, Recordings
 from slslab.reproductions.experiments import experiments
+from slslab.reproductions.replayed_rows import Calibration
 from slslab.reproductions.saving import cells
 from slslab.reproductions.table3 import build, build_figure
 

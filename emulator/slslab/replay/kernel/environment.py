@@ -3,10 +3,9 @@
 import math
 from dataclasses import dataclass
 from heapq import heappop, heappush
-from typing import Self
 
 from slslab.replay.kernel.program import Track
-from slslab.replay.profiles.profile import Instances, Profile, to_ns
+from slslab.replay.profiles.profile import Profile, to_ns
 from slslab_workers.plan import thread_count
 
 NS = 1_000_000_000
@@ -30,11 +29,6 @@ class Environment:
         self.seen: set[str] = set()
         self.period = 0
         self.used = 0
-
-    @classmethod
-    def of_instance(cls, instance: Instances, memory_mb: int, profile: Profile) -> Self:
-        """Return an instance, whose processors are its own."""
-        return cls(math.inf, memory_mb, profile, (instance.host_speed.value, instance.compute_speed.value))
 
     def compute(self, now: int, cpu_ns: int, parallel: bool) -> int:
         """Return when work of `cpu_ns`, begun at `now`, is done."""
@@ -125,7 +119,8 @@ class Pool:
         self._profile = profile
         functions = profile.functions
         self._warm_ns = to_ns(functions.warm_ms)
-        self._free = int(functions.concurrency.value)
+        # How many more invocations may begin.
+        self.free = int(functions.concurrency.value)
         self._idle: dict[str, _Idle] = {}
         # The burst is a bucket that the ramp refills: by function a time, which each start moves forward.
         self._ramp_ns = math.ceil(NS / functions.ramp_per_s.value)
@@ -134,20 +129,21 @@ class Pool:
 
     def take(self, track: Track, now: int) -> Lease | int | None:
         """Return an environment; when a new one may start (ns); or None if no concurrency is left."""
-        if not self._free:
+        if not self.free:
             return None
         environment = self._idle.setdefault(track.name, _Idle()).take(now)
         if environment is not None:
-            self._free -= 1
+            self.free -= 1
             return Lease(environment, now + self._warm_ns)
         allowed = self._started.get(track.name, -self._burst_ns) + self._ramp_ns
         if allowed > now:
             return allowed
         self._started[track.name] = max(allowed, now - self._burst_ns)
-        self._free -= 1
+        self.free -= 1
         compute, functions = self._profile.compute, self._profile.functions
-        share = track.memory_mb / compute.vcpu_mb.value
-        environment = Environment(share, track.memory_mb, self._profile, (compute.speed.value,) * 2)
+        environment = Environment(
+            track.memory_mb / compute.vcpu_mb.value, track.memory_mb, self._profile, (compute.speed.value,) * 2
+        )
         ready = now + functions.cold_ns(track.package)
         inited = environment.compute(ready, track.init_cpu_ns, False) + to_ns(functions.init_wait_ms)
         return Lease(environment, inited + self._warm_ns, inited - ready, True)
@@ -155,7 +151,3 @@ class Pool:
     def give_back(self, function: str, when: int, environment: Environment) -> None:
         """Keep the environment, which is idle from `when` on (ns)."""
         self._idle[function].add(when, environment)
-
-    def release(self) -> None:
-        """Allow one more invocation."""
-        self._free += 1

@@ -9,14 +9,15 @@ once, and of events at the same time the track with the lower number comes first
 the same timeline on every machine.
 """
 
+import math
 from collections import deque
+from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 
 from slslab.replay.kernel.environment import NS, Environment, Lease, Pool
-from slslab.replay.kernel.program import Gathering, Program, Step
+from slslab.replay.kernel.program import Gathering, Program, Step, Track
 from slslab.replay.kernel.request_cost import RequestCost, Servers
 from slslab.replay.kernel.timeline import NEVER, Call, Timeline
-from slslab.replay.kernel.track_state import TrackState
 from slslab.replay.profiles.profile import Profile, to_ns
 
 TRANSITION = "transition"
@@ -31,12 +32,38 @@ def play(program: Program, profile: Profile) -> Timeline:
     return _Kernel(program, profile).run()
 
 
+@dataclass(slots=True)
+class _TrackState:
+    """How far a track has been played.
+
+    `pending` holds the rest of the item at hand; `groups` the groups of a gathering that are left, by number, and
+    `ready` those whose gate is open, with the time at which it opened. `begin` is when the track came to the present
+    step, `listed` when it last listed, `pause` the seconds after its next poll, `last` its latest entry. `due` is when
+    it is played next, NEVER while it waits: of its events in the heap only the one at `due` counts. `on_ramp` says
+    whether it waits until another environment of its function may start.
+    """
+
+    index: int
+    track: Track
+    position: int = 0
+    pending: deque[Step] = field(default_factory=deque)
+    groups: dict[int, tuple[Step, ...]] = field(default_factory=dict)
+    ready: list[tuple[int, int]] = field(default_factory=list)
+    begin: int = NEVER
+    listed: int = NEVER
+    pause: float = 0.0
+    last: int = NEVER
+    due: int = 0
+    on_ramp: bool = False
+    environment: Environment | None = None
+
+
 class _Kernel:
     def __init__(self, program: Program, profile: Profile) -> None:
         self.program = program
         self.profile = profile
         self.timeline = Timeline(program, profile, [Call() for _ in program.tracks])
-        self.states = [TrackState(index, track) for index, track in enumerate(program.tracks)]
+        self.states = [_TrackState(index, track) for index, track in enumerate(program.tracks)]
         # Of each gate: arrivals that it still lacks, when the last one came, and the entry that made that one.
         self.missing = list(program.gates)
         self.opened = [0] * len(program.gates)
@@ -70,11 +97,11 @@ class _Kernel:
             )
         return self.timeline
 
-    def _schedule(self, state: TrackState, time: int) -> None:
+    def _schedule(self, state: _TrackState, time: int) -> None:
         state.due = time
         heappush(self.heap, (time, state.index))
 
-    def _advance(self, state: TrackState, now: int) -> None:
+    def _advance(self, state: _TrackState, now: int) -> None:
         """Play a track from here to where it waits for others, or asks a server that others may ask before it."""
         call = self.timeline.calls[state.index]
         if call.began < 0:
@@ -100,7 +127,7 @@ class _Kernel:
         elif state.ready:
             self._schedule(state, state.ready[0][0])
 
-    def _next_step(self, state: TrackState, now: int) -> Step | None:
+    def _next_step(self, state: _TrackState, now: int) -> Step | None:
         """Return the step that a track is at; None at its end, or while no group of its gathering is ready."""
         if not state.pending:
             if not state.groups:
@@ -121,7 +148,7 @@ class _Kernel:
             state.pending.extend(state.groups.pop(heappop(state.ready)[1]))
         return state.pending[0]
 
-    def _gather(self, state: TrackState, gathering: Gathering) -> None:
+    def _gather(self, state: _TrackState, gathering: Gathering) -> None:
         state.groups = dict(enumerate(gathering.groups))
         state.listed = NEVER
         for number, group in enumerate(gathering.groups):
@@ -157,7 +184,7 @@ class _Kernel:
                             continue
                     self._schedule(state, opened)
 
-    def _start(self, state: TrackState, call: Call, now: int) -> bool:
+    def _start(self, state: _TrackState, call: Call, now: int) -> bool:
         """Begin a track; False if a gate is closed, or no environment is free."""
         track = state.track
         if call.accepted < 0:
@@ -173,14 +200,15 @@ class _Kernel:
             call.began = now
         elif track.kind == "instance":
             instance = self.profile.instance(track.name)
-            state.environment = Environment.of_instance(instance, track.memory_mb, self.profile)
+            speeds = (instance.host_speed.value, instance.compute_speed.value)
+            state.environment = Environment(math.inf, track.memory_mb, self.profile, speeds)
             call.began = now + round(instance.boot_s.value * NS)
         elif (lease := self._lease(state, now)) is not None:
             state.environment = lease.environment
             call.began, call.init_ns, call.cold = lease.began, lease.init_ns, lease.cold
         return call.began >= 0
 
-    def _lease(self, state: TrackState, now: int) -> Lease | None:
+    def _lease(self, state: _TrackState, now: int) -> Lease | None:
         """Return an environment for an invocation, or None and queue it for concurrency or its function's ramp."""
         lease = self.pool.take(state.track, now)
         ramp = self.ramps.setdefault(state.track.name, [])
@@ -202,7 +230,7 @@ class _Kernel:
             self.held.append(state.index)
         return lease
 
-    def _finish(self, state: TrackState, call: Call, now: int) -> None:
+    def _finish(self, state: _TrackState, call: Call, now: int) -> None:
         call.ended = now
         if state.track.kind == "invocation":
             assert state.environment is not None
@@ -212,7 +240,7 @@ class _Kernel:
 
     def _release(self, now: int) -> None:
         """Free the concurrency of an ended invocation, and schedule the track that has waited longest for it."""
-        self.pool.release()
+        self.pool.free += 1
         if self.held:
             self._schedule(self.states[self.held.popleft()], now)
 
@@ -221,7 +249,7 @@ class _Kernel:
             self.costs[op] = RequestCost.of(self.profile, op) if "." in op else None
         return self.costs[op]
 
-    def _perform(self, state: TrackState, step: Step, cost: RequestCost | None, opened: int) -> int:
+    def _perform(self, state: _TrackState, step: Step, cost: RequestCost | None, opened: int) -> int:
         """Play a step whose gates are open; return its end."""
         timeline, begin, polls = self.timeline, state.begin, 0
         start = max(begin, opened)
@@ -249,10 +277,10 @@ class _Kernel:
         """Return the entry that opened the last of these gates."""
         return self.opener[max(gates, key=lambda gate: self.opened[gate])] if gates else NEVER
 
-    def _compute(self, state: TrackState, now: int, cpu_ns: int, parallel: bool = False) -> int:
+    def _compute(self, state: _TrackState, now: int, cpu_ns: int, parallel: bool = False) -> int:
         return state.environment.compute(now, cpu_ns, parallel) if state.environment else now
 
-    def _request(self, state: TrackState, step: Step, cost: RequestCost, now: int) -> int:
+    def _request(self, state: _TrackState, step: Step, cost: RequestCost, now: int) -> int:
         """Return when a step's requests, made now one after another, have been answered."""
         owner = state.track.worker if step.at < 0 else step.at
         arrived = now + self.servers.delay(cost, owner, step, now)
@@ -263,7 +291,7 @@ class _Kernel:
             latency += cost.first
         return arrived + latency + step.server_cpu_ns + moved
 
-    def _poll(self, state: TrackState, step: Step, begin: int, opened: int) -> tuple[int, int]:
+    def _poll(self, state: _TrackState, step: Step, begin: int, opened: int) -> tuple[int, int]:
         """Return when the request that succeeds starts, and how many polls before it, each with its pause, failed."""
         now, polls = begin, 0
         listing = step.polling == "list"

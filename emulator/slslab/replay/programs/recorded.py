@@ -6,16 +6,15 @@ invocation began is kept as an order: after those that had ended, if the driver 
 """
 
 from bisect import bisect_left
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
 from slslab.replay.kernel.kernel import TRANSITION
 from slslab.replay.kernel.program import Gathering, Polling, Program, Step, Track
-from slslab.replay.programs.databases import Databases
-from slslab.replay.programs.recording import BESIDE, Event, Recording, find_calls, operation
+from slslab.replay.programs.recording import BESIDE, Databases, Event, Recording, find_calls, operation
+from slslab.trace.metrics import grouped
 from slslab_workers.channels.polling import poll_policy
 from slslab_workers.training import released_log
 
@@ -36,10 +35,7 @@ class _Reader:
         self.gates: list[int] = []
         self.records = {record["request_id"]: record for record in recording.invocations}
         # By invocation, what its function did.
-        self.work: dict[str, list[Event]] = defaultdict(list)
-        for event in self.events:
-            if event["worker"] >= 0 and event["op"] not in BESIDE:
-                self.work[event["invocation"]].append(event)
+        self.work = grouped((e["invocation"], e) for e in self.events if e["worker"] >= 0 and e["op"] not in BESIDE)
         # Gates, by invocation and by event.
         self.began = {invocation: self._gate() for invocation in self.records}
         self.ended = {invocation: self._gate() for invocation in self.records}
@@ -72,40 +68,34 @@ class _Reader:
         self.gates.append(1)
         return len(self.gates) - 1
 
-    def _invocations(self, executions: Mapping[str, Track]) -> list[Track]:
+    def _invocations(self, executions: Mapping[str, Track]) -> Iterator[Track]:
         starts = {e["environment"] or e["resource"]: e for e in self.events if e["op"] == "environment.start"}
-        init = defaultdict(list)
-        for event in starts.values():
-            init[event["function"]].append(event["cpu_ns"])
+        init = grouped((event["function"], event["cpu_ns"]) for event in starts.values())
         called = set(self.calls.values())
         by_states = {gate for track in executions.values() for step in track.flat_steps() for gate in step.opens}
         after = self._driver_order([i for i in self.records if i not in called and self.began[i] not in by_states])
-        tracks = []
         for invocation, record in self.records.items():
             start = starts.get(record["environment"]) if record["cold_start"] else None
             init_ns = start["cpu_ns"] if start else 0
             average = round(fmean(init[record["function"]])) if init[record["function"]] else 0
             events = self.work[invocation]
-            steps = self._steps(events)
+            steps = list(self._steps(events))
             rest = round(record["cpu_ms"] * 1e6) - init_ns - _cpu_ns(events)
             if rest > 0:
                 steps.append(Step("return", "other", rest))
-            tracks.append(
-                Track(
-                    record["function"],
-                    "invocation",
-                    events[0]["worker"] if events else -1,
-                    gather(steps),
-                    record["memory_mb"],
-                    record["ephemeral_mb"],
-                    init_ns or average,
-                    "image" if self.recording.plan.environment == "docker" else "zip",
-                    after.get(invocation, (self.began[invocation],)),
-                    (self.ended[invocation],),
-                    events[0]["epoch"] if events else -1,
-                )
+            yield Track(
+                record["function"],
+                "invocation",
+                events[0]["worker"] if events else -1,
+                gather(steps),
+                record["memory_mb"],
+                record["ephemeral_mb"],
+                init_ns or average,
+                "image" if self.recording.plan.environment == "docker" else "zip",
+                after.get(invocation, (self.began[invocation],)),
+                (self.ended[invocation],),
+                events[0]["epoch"] if events else -1,
             )
-        return tracks
 
     def _instance(self, record: Mapping[str, Any]) -> Track:
         events = self.work[record["id"]]
@@ -128,32 +118,27 @@ class _Reader:
 
     def _executions(self) -> dict[str, Track]:
         """Return the state machines' executions: transitions, each of which begins its invocation and waits for it."""
-        executions: dict[str, list[Event]] = defaultdict(list)
-        for event in self.events:
-            if event["op"] == TRANSITION:
-                executions[event["resource"].partition("/")[0]].append(event)
+        executions = grouped((e["resource"].partition("/")[0], e) for e in self.events if e["op"] == TRANSITION)
         started = {e["resource"]: self._opens(e["event"]) for e in self.events if e["op"] == "execute"}
         tracks = {}
         for name, transitions in executions.items():
-            steps: list[Step] = []
-            for state, inside in _nested(sorted(transitions, key=lambda e: (e["start_ns"], -e["end_ns"]))):
-                steps += self._state(state, inside)
+            states = _nested(sorted(transitions, key=lambda e: (e["start_ns"], -e["end_ns"])))
+            steps = tuple(step for state, inside in states for step in self._state(state, inside))
             first = transitions[0]
             awaits = (started[name],) if name in started else ()
-            tracks[name] = Track(name, "execution", first["worker"], tuple(steps), awaits=awaits, epoch=first["epoch"])
+            tracks[name] = Track(name, "execution", first["worker"], steps, awaits=awaits, epoch=first["epoch"])
         return tracks
 
-    def _state(self, state: Event, inside: Sequence[Event]) -> list[Step]:
+    def _state(self, state: Event, inside: Sequence[Event]) -> Iterator[Step]:
         place = {"epoch": state["epoch"], "event": state["event"]}
         tasks = [e["invocation"] for e in (state, *inside) if e["invocation"] in self.records]
         begins = tuple(self.began[task] for task in tasks)
-        steps = [Step(TRANSITION, "other", requests=1, opens=() if inside else begins, **place)]
+        yield Step(TRANSITION, "other", requests=1, opens=() if inside else begins, **place)
         if inside:
             # The branches begin together.
-            steps.append(Step(TRANSITION, "other", requests=len(inside), opens=begins, **place))
+            yield Step(TRANSITION, "other", requests=len(inside), opens=begins, **place)
         if tasks:
-            steps.append(Step("join", "wait", awaits=tuple(self.ended[task] for task in tasks), **place))
-        return steps
+            yield Step("join", "wait", awaits=tuple(self.ended[task] for task in tasks), **place)
 
     def _opens(self, event: int) -> int:
         """Return the gate that this event opens."""
@@ -169,9 +154,8 @@ class _Reader:
             if self.events[cause]["invocation"] != event["invocation"] and self.events[cause]["worker"] >= 0
         )
 
-    def _steps(self, events: Sequence[Event]) -> list[Step]:
-        """Return an invocation's events as steps, without waits and polls."""
-        steps: list[Step] = []
+    def _steps(self, events: Sequence[Event]) -> Iterator[Step]:
+        """Yield an invocation's events as steps, without waits and polls."""
         last_poll: Polling = ""
         # CPU time of sleeps, which goes to the poll or the step after them.
         carried_ns = 0
@@ -190,16 +174,15 @@ class _Reader:
                 if not polling and op not in BETWEEN:
                     last_poll = ""
                 # Sleeps before a step that polls belong to polls that the kernel makes anew.
-                steps += self._step(event, cpu_ns if polling else cpu_ns + carried_ns, awaits, polling)
+                yield from self._step(event, cpu_ns if polling else cpu_ns + carried_ns, awaits, polling)
             carried_ns = 0
-        return steps
 
-    def _step(self, event: Event, cpu_ns: int, awaits: tuple[int, ...], polling: Polling) -> list[Step]:
+    def _step(self, event: Event, cpu_ns: int, awaits: tuple[int, ...], polling: Polling) -> Iterator[Step]:
         op = event["op"]
         place = {"epoch": event["epoch"], "step": event["step"], "event": event["event"]}
         callee = self.calls.get(event["event"])
         opens = () if callee is None else (self.began[callee],)
-        step = Step(
+        yield Step(
             operation(event),
             event["phase"],
             cpu_ns,
@@ -213,9 +196,8 @@ class _Reader:
             server_cpu_ns=self.databases.script_ns(event),
             **place,
         )
-        if callee is None or self.records[callee]["invocation_type"] == "Event":
-            return [step]
-        return [step, Step("join", "wait", awaits=(self.ended[callee],), **place)]
+        if callee is not None and self.records[callee]["invocation_type"] != "Event":
+            yield Step("join", "wait", awaits=(self.ended[callee],), **place)
 
     def _poll(self, events: Sequence[Event], place: int) -> Polling:
         """Return how this event polled, if it only found that what is waited for is not there yet; else an empty

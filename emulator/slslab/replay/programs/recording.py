@@ -1,7 +1,7 @@
 """Read a recorded run for replay: plan, events and metered records, checked."""
 
 from bisect import bisect_left
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +11,7 @@ from slslab.errors import RunError
 from slslab.trace import log, metrics
 from slslab.trace.directory import RunDirectory
 from slslab_workers.architecture import read_plan
+from slslab_workers.channels.scripts import PREFIX
 from slslab_workers.plan import Plan
 
 Event = Mapping[str, Any]
@@ -59,10 +60,9 @@ def operation(event: Event) -> str:
 
 def find_calls(events: Sequence[Event]) -> dict[int, str]:
     """Return which invocation each worker's `invoke` made, by the event: that of the function accepted meanwhile."""
-    accepted: dict[str, list[tuple[int, str]]] = defaultdict(list)
-    for event in events:
-        if event["op"] == "invoke" and event["worker"] < 0:
-            accepted[event["function"]].append((event["start_ns"], event["invocation"]))
+    accepted = metrics.grouped(
+        (e["function"], (e["start_ns"], e["invocation"])) for e in events if e["op"] == "invoke" and e["worker"] < 0
+    )
     calls = {}
     for event in events:
         if event["op"] == "invoke" and event["worker"] >= 0:
@@ -71,6 +71,47 @@ def find_calls(events: Sequence[Event]) -> dict[int, str]:
             if place < len(invocations) and invocations[place][0] <= event["end_ns"]:
                 calls[event["event"]] = invocations.pop(place)[1]
     return calls
+
+
+class Databases:
+    """The tensor databases of a recorded run: their owners, and the CPU time of scripts in them.
+
+    Events are asked about in their order: each execution of a script is counted once.
+    """
+
+    def __init__(self, events: Sequence[Event]) -> None:
+        asked = metrics.grouped(
+            (event["resource"].partition("/")[0], event["worker"])
+            for event in events
+            if event["op"].startswith("tensor.") and event["worker"] >= 0 and "/" in event["resource"]
+        )
+        # By a database's address, the worker that asks it most; all workers share an only one, which is the first's.
+        self._owners = {
+            address: 0 if len(asked) == 1 else Counter(workers).most_common(1)[0][0]
+            for address, workers in asked.items()
+        }
+        # By worker and the key that the script writes (of texts: reads), which follows the names in the resource.
+        self._executions = metrics.grouped(
+            ((event["worker"], event["resource"].partition(" ")[2]), event["cpu_ns"])
+            for event in events
+            if event["op"] == "tensor.script.run"
+        )
+
+    def owner(self, event: Event) -> int:
+        """Return the worker whose database this event asked; -1 if it asked none."""
+        return self._owners.get(event["resource"].partition("/")[0], -1)
+
+    def script_ns(self, event: Event) -> int:
+        """Return the CPU time of the script that this event ran, 0 without a script or if it failed.
+
+        For a database that does not report it: what the caller waited, which includes the database's work for other
+        clients.
+        """
+        key = event["resource"].partition("/")[2]
+        if event["op"] != "tensor.script" or event["failed"] or key.startswith(PREFIX):
+            return 0
+        executions = self._executions[self.owner(event), key]
+        return executions.pop(0) if executions else max(0, metrics.lambda_clock_ns(event) - int(event["cpu_ns"]))
 
 
 def check(recording: Recording) -> None:

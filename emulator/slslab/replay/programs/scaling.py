@@ -70,12 +70,10 @@ class _Generator:
                 f"The recording has no invocation of {unit}, so its cost is not known.", "record a whole run."
             )
         places = list(patterns.places(role, self.workload))
-        if role.each == "run":
-            for rank, steps in self._items(role, unit, places):
-                yield self._track(role, template, rank, Place(-1, -1, 0, 1), steps)
-            return
-        for place, parts in places:
-            for rank, steps in self._items(role, unit, [(place, parts)]):
+        # A track's own place, with those in which it does something.
+        tracks = [(Place(-1, -1, 0, 1), places)] if role.each == "run" else [(each[0], [each]) for each in places]
+        for place, within in tracks:
+            for rank, steps in self._items(role, unit, within):
                 yield self._track(role, template, rank, place, steps)
 
     def _track(
@@ -100,20 +98,17 @@ class _Generator:
         self, role: Role, unit: str, places: Sequence[tuple[Place, tuple[Part, ...]]]
     ) -> Iterator[tuple[int, tuple[Step | Gathering, ...]]]:
         """Yield each rank with its steps; those that are the same for all ranks are made once."""
-        entries: list[Step | Gathering | tuple[Place, Part, bool]] = []
-        entries += self._beside(unit, BEFORE)
-        personal = False
+        entries: list[Step | Gathering | tuple[Place, Part, bool]] = [*self._beside(unit, BEFORE)]
         for place, parts in places:
             first = is_first(role, place)
             for part in parts:
                 if _is_personal(part):
                     entries.append((place, part, first))
-                    personal = True
                 elif (item := self._item(unit, part, place, first, OWN, len(role.ranks))) is not None:
                     entries.append(item)
         entries += self._beside(unit, AFTER)
-        if not personal:
-            shared = tuple(entry for entry in entries if not isinstance(entry, tuple))
+        shared = tuple(entry for entry in entries if not isinstance(entry, tuple))
+        if len(shared) == len(entries):
             yield from ((rank, shared) for rank in role.ranks)
             return
         for rank in role.ranks:
@@ -139,13 +134,9 @@ class _Generator:
         for activities in part.groups:
             group = []
             for activity in activities:
-                if activity.needs or activity.makes:
-                    step = self._step(unit, activity, place, first, rank, tracks)
-                elif id(activity) in steps:
-                    step = steps[id(activity)]
-                else:
-                    step = steps[id(activity)] = self._step(unit, activity, place, first, rank, tracks)
-                if step is not None:
+                if activity.needs or activity.makes or id(activity) not in steps:
+                    steps[id(activity)] = self._step(unit, activity, place, first, rank, tracks)
+                if (step := steps[id(activity)]) is not None:
                     group.append(step)
             if group:
                 groups.append(tuple(group))
@@ -196,11 +187,10 @@ class _Generator:
         if signal.each == "step":
             position = position * self.workload.batches + max(0, place.step)
         key = (f"{signal.each} {signal.name}", position + signal.ahead, rank if signal.of == OWN else signal.of)
-        gate = self.known.get(key)
-        if gate is None:
-            gate = self.known[key] = len(self.gates)
+        if key not in self.known:
+            self.known[key] = len(self.gates)
             self.gates.append(0)
-        return gate
+        return self.known[key]
 
     def _gates_of(self, signals: tuple[Signal, ...], place: Place, rank: int) -> tuple[int, ...]:
         return tuple(self._gate(signal, place, rank) for signal in signals)

@@ -19,6 +19,7 @@ from slslab.errors import RequestError
 from slslab.replay.kernel.kernel import TRANSITION
 from slslab.replay.kernel.program import Program, Track
 from slslab.replay.programs.recording import operation
+from slslab.trace.metrics import grouped
 from slslab_workers import patterns
 from slslab_workers.architecture import Architecture
 from slslab_workers.patterns import Activity, Pattern, Place, Role, Workload
@@ -95,9 +96,8 @@ def _pattern_of(program: Program, room: Architecture, parameters: int, options: 
         )
     if pattern.filtered is None:
         return pattern
-    op, phase = pattern.filtered
     steps = (step for track in program.tracks for step in track.flat_steps())
-    sent = sum(step.requests for step in steps if (step.op, step.phase) == (op, phase))
+    sent = sum(step.requests for step in steps if (step.op, step.phase) == pattern.filtered)
     scaled = room.pattern(replace(workload, share=sent / (workload.workers * workload.steps)))
     assert scaled is not None
     return scaled
@@ -214,11 +214,13 @@ class _Measurement:
 
     def _slopes(self) -> dict[tuple[str, str], tuple[float, float]]:
         """Return the largest request's bytes and CPU ns of a byte, by function and op, over requests in all phases."""
-        requests: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
-        for (unit, op, _, first), tally in self.recorded.items():
+        requests = grouped(
+            ((unit, op), sample)
+            for (unit, op, _, first), tally in self.recorded.items()
             # First requests are slower whatever their size.
-            if is_request(op) and not first:
-                requests[unit, op] += tally.sizes
+            if is_request(op) and not first
+            for sample in tally.sizes
+        )
         return {key: (max(sizes)[0], _slope(sizes)) for key, sizes in requests.items()}
 
     def _cost(self, key: Key, tally: _Tally, slopes: Mapping[tuple[str, str], tuple[float, float]]) -> Cost:

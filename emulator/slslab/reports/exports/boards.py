@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from slslab.errors import HostError, RequestError
-from slslab.reports.exports.figures import curves, figures, parameters, versions
 from slslab.reports.exports.files import make_directory
-from slslab.reports.exports.finished import Finished
+from slslab.reports.exports.finished import Finished, curves, figures, parameters, versions
 
 EVENTS = "events.out.tfevents.*"
 

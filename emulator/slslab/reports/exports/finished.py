@@ -1,4 +1,5 @@
-"""Finished runs, with everything that an export takes from them."""
+"""Finished runs, with everything that an export takes from them: what experiment trackers store is their parameters,
+their versions, and their figures with their units."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,8 @@ from slslab.errors import RequestError
 from slslab.reports.document import read_document
 from slslab.trace.directory import PLAN, resolve
 from slslab.trace.log import instances, invocations, load
+from slslab.trace.metrics import grouped, rows, span_seconds
+from slslab.version import __version__
 
 
 @dataclass(frozen=True)
@@ -42,18 +45,64 @@ class Finished:
     def epoch_ends_ns(self) -> list[int | None]:
         """Return when each epoch's last event of a worker ended, ns on the trace's clock; None for an epoch without
         events."""
-        ends: dict[int, int] = {}
-        names = ("worker", "epoch", "end_ns")
-        for worker, epoch, end in zip(*(self.events[name].to_pylist() for name in names), strict=True):
-            if worker >= 0 and epoch >= 0:
-                ends[epoch] = max(ends.get(epoch, end), end)
-        return [ends.get(epoch) for epoch in range(len(self.document["loss"]))]
+        columns = (self.events[name].to_pylist() for name in ("worker", "epoch", "end_ns"))
+        ends = grouped((epoch, end) for worker, epoch, end in zip(*columns, strict=True) if worker >= 0 and epoch >= 0)
+        return [max(ends[epoch], default=None) for epoch in range(len(self.document["loss"]))]
 
     def span_ns(self) -> tuple[int, int]:
         """Return when the trace's first event began and its last one ended, ns on its clock; zeros without events."""
         if not self.events.num_rows:
             return 0, 0
         return min(self.events["start_ns"].to_pylist()), max(self.events["end_ns"].to_pylist())
+
+
+def parameters(run: Finished) -> dict[str, str]:
+    """Return the plan, with its options flat as `options.NAME`."""
+    plan = dict(run.document["plan"])
+    plan |= {f"options.{name}": value for name, value in plan.pop("options", {}).items()}
+    return {name: str(value) for name, value in plan.items() if value is not None}
+
+
+def versions(run: Finished) -> dict[str, str]:
+    """Return what the run ran on: this program, torch, and the parts of the stack."""
+    document = run.document
+    parts: dict[str, Any] = {"slslab": __version__, "torch": document["torch"], **document["stack"]}
+    return {f"version.{name}": str(value) for name, value in parts.items()}
+
+
+def figures(run: Finished) -> dict[str, float]:
+    """Return the run's figures (time, memory, bytes, cost), whose names end in their units."""
+    document, cost = run.document, run.document["cost"]
+    seconds = document["seconds"]
+    values = {
+        "measured_s": seconds["measured"],
+        "span_s": span_seconds(rows(run.events), run.instances),
+        "modelled_s": seconds["modelled"],
+        "billed_s": document["billed_seconds"],
+        "gb_seconds": document["gb_seconds"],
+        "peak_memory_mb": document["peak_memory_mb"],
+        "invocations": document["invocations"],
+        "cold_starts": document["cold_starts"],
+        "to_stores_bytes": document["bytes"]["in"],
+        "from_stores_bytes": document["bytes"]["out"],
+        f"cost_{cost['currency'].lower()}": cost["total"],
+        **{f"phase_{phase}_s": value for phase, value in document["phases"].items()},
+    }
+    return {name: float(value) for name, value in values.items() if value is not None}
+
+
+def curves(run: Finished) -> dict[str, list[tuple[int, float, int]]]:
+    """Return loss and accuracy as (epochs trained, value, time: ns since 1970), without missing values."""
+    _, end = run.span_ns()
+    whens = [run.unix_ns(end if when is None else when) for when in run.epoch_ends_ns()]
+    return {
+        name: [
+            (epoch, float(value), when)
+            for epoch, (value, when) in enumerate(zip(run.document[name], whens, strict=False), 1)
+            if value is not None
+        ]
+        for name in ("loss", "accuracy")
+    }
 
 
 def read_finished(runs: Sequence[str]) -> list[Finished]:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from slslab.errors import HostError
-from slslab.reports.exports.figures import curves, figures, parameters, versions
-from slslab.reports.exports.finished import Finished
+from slslab.reports.exports.finished import Finished, curves, figures, parameters, versions
 
 if TYPE_CHECKING:
     from mlflow.entities import Metric, Param, RunTag

@@ -15,7 +15,8 @@ def charting_library() -> str:
 
     A cache that cannot be read or written is ignored.
     """
-    kept = _folder() / f"vega-{version('vl-convert-python')}.js"
+    cache_folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    kept = cache_folder / "slslab" / f"vega-{version('vl-convert-python')}.js"
     try:
         return kept.read_text(encoding="utf-8")
     except OSError:
@@ -26,10 +27,6 @@ def charting_library() -> str:
         script = script.replace("</script", r"<\/script").replace("<!--", r"\x3C!--")
         _keep(kept, script)
         return script
-
-
-def _folder() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "slslab"
 
 
 def _keep(path: Path, text: str) -> None:

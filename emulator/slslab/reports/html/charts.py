@@ -22,6 +22,7 @@ from slslab.reports.html.scales import (
     whole_ticks,
 )
 from slslab.reports.html.timeline import Timeline
+from slslab.trace.metrics import grouped
 
 SHAPES = {"published": "diamond", "measured": "square", "modelled": "circle", "recomputed": "triangle-up"}
 Rows = Sequence[Sequence[str | int | float | None]]
@@ -186,10 +187,8 @@ def gantt(identifier: str, label: str, timeline: Timeline, names: Callable[[str]
 
 def heat_map(identifier: str, label: str, communication: Communication, texts: Mapping[tuple[str, str], str]) -> Chart:
     """Draw bytes from participants (rows) to participants (columns); `texts` has those of each cell by store."""
-    total: dict[tuple[str, str], int] = {}
-    for transfer in communication.transfers:
-        total[transfer.source, transfer.target] = total.get((transfer.source, transfer.target), 0) + transfer.bytes
-    rows = [(*ends, amount, formats.size(amount), texts[ends]) for ends, amount in total.items()]
+    moved = grouped(((transfer.source, transfer.target), transfer.bytes) for transfer in communication.transfers)
+    rows = [(*ends, sum(sizes), formats.size(sum(sizes)), texts[ends]) for ends, sizes in moved.items()]
     order = list(communication.participants)
     # A column that is narrower than a number shows it only in the tooltip.
     opacity = alt.ExprRef(f"width / {len(order)} > 62 ? 1 : 0")

@@ -59,7 +59,7 @@ def describe_comparison(documents: Sequence[Document], traces: Sequence[Rows | N
         cards=tuple(card for card in cards if card is not None),
         chips=tuple(f"{name}: {document['run']}" for name, document in zip(names, documents, strict=True)),
         warnings=tuple(_warnings(documents, names)),
-        figures=_headline(documents) if len(documents) == 2 else (),
+        figures=tuple(_headline(documents)) if len(documents) == 2 else (),
     )
 
 
@@ -74,8 +74,13 @@ def _figures(documents: Sequence[Document], names: Sequence[str]) -> Card:
         if any(each is not None for each in (first, *others)):
             cells = (Cell(_text(title, other), formats.difference(_relative(first, other))) for other in others)
             rows.append((title, _text(title, first), *cells))
-    note = f"Beneath each number stands its difference from {names[0]}."
-    return Card("card-figures", "Figures of the runs", (), (Table(("", *names), rows),), notes=(note,))
+    return Card(
+        "card-figures",
+        "Figures of the runs",
+        (),
+        (Table(("", *names), rows),),
+        notes=(f"Beneath each number stands its difference from {names[0]}.",),
+    )
 
 
 def _differences(documents: Sequence[Document], traces: Sequence[Rows | None], names: Sequence[str]) -> Card | None:
@@ -108,8 +113,14 @@ def _differences(documents: Sequence[Document], traces: Sequence[Rows | None], n
         f"Seconds on the Lambda clock and MB; {CONFIDENCE:.0%} intervals of the difference of means (Welch). "
         "Minibatches of one run are not repeated runs: the interval does not contain what differs from run to run."
     )
-    title = "Differences and their intervals"
-    return Card("card-differences", title, tuple(drawn), tuple(tables), notes=(note,), wide=True)
+    return Card(
+        "card-differences",
+        "Differences and their intervals",
+        tuple(drawn),
+        tuple(tables),
+        notes=(note,),
+        wide=True,
+    )
 
 
 def _interval(name: str, interval: Interval) -> tuple[str | Cell, ...]:
@@ -134,8 +145,13 @@ def _phases(documents: Sequence[Document], names: Sequence[str]) -> Card:
         for name, document in zip(names, documents, strict=True)
         for phase in PHASES
     ]
-    label = "Bars: seconds of each phase per run, the mean of its workers"
-    chart = charts.stacked_bars("phases", label, rows, scales.PHASE_KEYS, "Lambda time a worker, s")
+    chart = charts.stacked_bars(
+        "phases",
+        "Bars: seconds of each phase per run, the mean of its workers",
+        rows,
+        scales.PHASE_KEYS,
+        "Lambda time a worker, s",
+    )
     return Card("card-phases", "Phases, the mean of workers", (chart,))
 
 
@@ -168,8 +184,9 @@ def _learning(documents: Sequence[Document], keys: Sequence[Key]) -> Iterator[Ca
             for number, value in enumerate(document[name], 1)
         ]
         if rows:
-            label = f"Lines: {title} per epoch, per run"
-            chart = charts.lines(name, label, rows, keys, ("epoch", title), percent=percent)
+            chart = charts.lines(
+                name, f"Lines: {title} per epoch, per run", rows, keys, ("epoch", title), percent=percent
+            )
             yield Card(f"card-{name}", title.partition(",")[0].capitalize(), (chart,))
 
 
@@ -206,8 +223,8 @@ def _conditions(documents: Sequence[Document], names: Sequence[str]) -> Card | N
     return Card("card-plans", "What else differs", (), (Table(("", *names), rows, words=words),)) if rows else None
 
 
-def _headline(documents: Sequence[Document]) -> tuple[Figure, ...]:
-    figures, values = [], dict(FIGURES)
+def _headline(documents: Sequence[Document]) -> Iterator[Figure]:
+    values = dict(FIGURES)
     for title in (
         "cost, USD",
         "first to last, s",
@@ -221,11 +238,9 @@ def _headline(documents: Sequence[Document]) -> tuple[Figure, ...]:
             continue
         basis = "exact" if title.startswith("bytes") else "measured"
         name, _, unit = title.partition(", ")
-        change = formats.difference(_relative(first, second))
-        if title == ACCURACY:
-            change = f"{100 * (second - first):+.2f} points"
-        figures.append(Figure(name, change, basis, f"{_text(title, first)} → {_text(title, second)} {unit}".rstrip()))
-    return tuple(figures)
+        points = f"{100 * (second - first):+.2f} points"
+        change = points if title == ACCURACY else formats.difference(_relative(first, second))
+        yield Figure(name, change, basis, f"{_text(title, first)} → {_text(title, second)} {unit}".rstrip())
 
 
 def _warnings(documents: Sequence[Document], names: Sequence[str]) -> Iterator[Caution]:

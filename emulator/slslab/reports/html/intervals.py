@@ -7,7 +7,7 @@ from statistics import fmean
 from typing import Any
 from warnings import catch_warnings, simplefilter
 
-from slslab.trace.metrics import BESIDE
+from slslab.trace.metrics import BESIDE, lambda_clock_ns
 
 CONFIDENCE = 0.95
 STEP_PHASES = ("fetch", "compute", "synchronise", "update", "wait")
@@ -52,8 +52,7 @@ def step_samples(events: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
     seconds: dict[tuple[int, int, int], dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for event in events:
         if event["worker"] >= 0 and event["step"] >= 0 and event["op"] not in BESIDE:
-            taken = (event["end_ns"] - event["start_ns"] - event["host_delay_ns"]) / 1e9
-            seconds[event["worker"], event["epoch"], event["step"]][event["phase"]] += taken
+            seconds[event["worker"], event["epoch"], event["step"]][event["phase"]] += lambda_clock_ns(event) / 1e9
     steps = list(seconds.values())
     samples = {phase: [step.get(phase, 0.0) for step in steps] for phase in STEP_PHASES}
     samples = {phase: values for phase, values in samples.items() if any(values)}

@@ -1,15 +1,72 @@
-"""Cards of a run's figures: phases, measured beside modelled, bill, learning, memory, invocations."""
+"""Cards of a run's figures: the moment, phases, measured beside modelled, bill, learning, memory, invocations."""
 
 from collections import defaultdict
 from decimal import Decimal
 
 from slslab.reports.html import charts, formats, scales
 from slslab.reports.html.parts import Card, Cell, Document, Key, Table
-from slslab.reports.summaries import MISSING, handler_seconds, quantity, report_rows, seconds
+from slslab.reports.summaries import MISSING, beside_modelled, quantity, report_rows, seconds
 from slslab.trace.metrics import PHASES, Records, Rows
 
 # Beyond so many bars of memory, only the maximum of each function is shown.
 MEMORY_BARS = 24
+# From this share of the limit on, memory use is marked.
+NEAR = 0.9
+
+
+def present_card(document: Document) -> Card | None:
+    """Return what each worker did last, and the running invocations with their memory against the limit."""
+    if "now" not in document:
+        return None
+    tables = tuple(table for table in (_present_workers(document), _running(document)) if table is not None)
+    if not tables:
+        return None
+    return Card(
+        "card-now",
+        "Now",
+        tables=tables,
+        notes=("Of each worker the operation that ended last; the current one is recorded at its end.",),
+        wide=True,
+    )
+
+
+def _present_workers(document: Document) -> Table | None:
+    rows = [
+        (
+            f"worker {worker['worker']}",
+            Cell("running", mood="good") if worker["under_way"] else "between invocations",
+            _counted(worker["epoch"]),
+            _counted(worker["step"]),
+            f"{worker['op']} ({worker['phase']})",
+            formats.seconds(worker["seconds_ago"]),
+        )
+        for worker in document["now"]["workers"]
+    ]
+    columns = ("worker", "state", "epoch", "minibatch", "latest operation", "ended ago")
+    return Table(columns, rows, caption="Workers", words=frozenset({0, 1, 4})) if rows else None
+
+
+def _running(document: Document) -> Table | None:
+    rows = [
+        (
+            short_name(invocation["function"], str(document["run"])),
+            _counted(invocation["worker"], 0),
+            formats.seconds(invocation["seconds"]),
+            Cell(
+                formats.megabytes(invocation["peak_memory_mb"]),
+                mood="bad" if invocation["peak_memory_mb"] >= NEAR * invocation["memory_mb"] else "",
+            ),
+            formats.megabytes(invocation["memory_mb"]),
+        )
+        for invocation in document["now"]["invocations"]
+    ]
+    columns = ("function", "worker", "for", "peak memory so far", "memory size")
+    return Table(columns, rows, caption="Running invocations") if rows else None
+
+
+def _counted(number: int, first: int = 1) -> str:
+    """Return an epoch or step as people count them, from 1 on; a dash if there is none."""
+    return formats.MISSING if number < 0 else str(number + first)
 
 
 def phases_card(document: Document) -> Card | None:
@@ -43,13 +100,12 @@ def modelled_card(document: Document) -> Card | None:
     modelled = document.get("modelled") or {}
     if modelled.get("status") != "modelled":
         return None
-    modelled_workers = {worker["worker"]: worker for worker in modelled["per_worker"]}
+    bases = ("measured", "modelled")
     bars, rows = [], []
-    for worker in document["per_worker"]:
-        other = modelled_workers.get(worker["worker"], {"seconds": None, "billed_seconds": None})
-        billed = {"measured": worker["billed_seconds"], "modelled": other["billed_seconds"]}
-        bars += [(_rank(worker), basis, value) for basis, value in billed.items() if value is not None]
-        rows.append((_rank(worker), *map(seconds, (handler_seconds(worker), other["seconds"], *billed.values()))))
+    for worker, figures in beside_modelled(document):
+        billed = zip(bases, figures[2:], strict=True)
+        bars += [(_rank(worker), basis, value) for basis, value in billed if value is not None]
+        rows.append((_rank(worker), *map(seconds, figures)))
     span = document["seconds"].get("span")
     total = (
         *("first to last", formats.significant(span), formats.significant(modelled["seconds"])),
@@ -59,7 +115,7 @@ def modelled_card(document: Document) -> Card | None:
         "modelled",
         "Bars: billed seconds per worker, measured and modelled",
         bars,
-        scales.basis_keys("measured", "modelled"),
+        scales.basis_keys(*bases),
         "billed time, s",
     )
     headings = ("worker", "measured s", "modelled s", "measured billed s", "modelled billed s")
@@ -89,8 +145,14 @@ def bill_card(document: Document) -> Card | None:
     ]
     bars += [(scales.short_line(item), "modelled", float(amount)) for item, amount in amounts.items() if amount]
     keys = scales.basis_keys("measured", "modelled") if modelled else scales.basis_keys("measured")
-    label = f"Bars: {currency} of each line of the bill"
-    chart = charts.grouped_bars("bill", label, bars, keys, f"amount, {currency}", axis_format="~g")
+    chart = charts.grouped_bars(
+        "bill",
+        f"Bars: {currency} of each line of the bill",
+        bars,
+        keys,
+        f"amount, {currency}",
+        axis_format="~g",
+    )
     # Lines of several price tiers have one item.
     rows: list[tuple[str, list[str | Cell]]] = []
     for line in cost["lines"]:
@@ -168,8 +230,14 @@ def memory_card(document: Document, events: Rows | None, invocations: Records) -
     caption = f"Max Memory Used by function {of}."
     if launched:
         caption = "Resident memory of each instance; an instance type's memory is not enforced here."
-    label = "Bars: peak memory in MB, with a mark at the memory size"
-    chart = charts.bars_to_limit("memory", label, rows, "peak memory, MB", "memory size, MB", caption)
+    chart = charts.bars_to_limit(
+        "memory",
+        "Bars: peak memory in MB, with a mark at the memory size",
+        rows,
+        "peak memory, MB",
+        "memory size, MB",
+        caption,
+    )
     return Card("card-memory", "Memory against the limit", (chart,))
 
 

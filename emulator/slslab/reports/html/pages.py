@@ -66,9 +66,8 @@ def _write(page: Page, live: Live | None = None) -> str:
         "img-src": "data:",
         "base-uri": "'none'",
         "form-action": "'none'",
+        **({"connect-src": "'self'"} if live is not None else {}),
     }
-    if live is not None:
-        policy["connect-src"] = "'self'"
     return templates(__package__).get_template("page.html.j2").render(
         page=page,
         content=_content(page),
@@ -105,8 +104,13 @@ def templates(package: str) -> "Environment":
     """Return the templates of a package."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    loader = PackageLoader(package, ".")
-    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    return Environment(
+        loader=PackageLoader(package, "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
 
 
 def _read(name: str) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 from slslab.reports.grids import thresholds
 from slslab.reports.html import charts, formats, scales
 from slslab.reports.html.parts import Card, Cell, Chart, Document, Figure, Key, Page, Table
+from slslab.trace.metrics import grouped
 
 WAYS = ("published", "recomputed", "measured", "modelled")
 CANNOT = "cannot"
@@ -67,9 +68,7 @@ def _column(document: Document, column: Document) -> Card | None:
     rows = [(row, row["cells"][name]) for row in document["rows"] if row["cells"].get(name)]
     if not rows:
         return None
-    groups: dict[str, list[tuple[Document, Document]]] = defaultdict(list)
-    for row, cell in rows:
-        groups[row.get("group", "")].append((row, cell))
+    groups = grouped((row.get("group", ""), (row, cell)) for row, cell in rows)
     drawn = [_dots(f"{name}-{number}", group, title, of) for number, (group, of) in enumerate(groups.items())]
     table = Table(
         ("row", *WAYS, "difference", "verdict"),
@@ -132,8 +131,9 @@ def _recomputed(cell: Document) -> str | Cell:
     best = next((way for way in ways if way["verdict"] in ("agrees", "rounding")), ways[0])
     arithmetic = "; ".join(_joined(way["way"], _arithmetic(way), by=": ") for way in ways)
     about = _joined(best["way"], best["verdict"], by=": ")
-    mood = MOODS.get(best["verdict"], "")
-    return Cell(formats.significant(float(best["value"]), 6), about, mood=mood, title=arithmetic)
+    return Cell(
+        formats.significant(float(best["value"]), 6), about, mood=MOODS.get(best["verdict"], ""), title=arithmetic
+    )
 
 
 def _arithmetic(way: Document) -> str:
@@ -155,9 +155,11 @@ def _ranged(value: Mapping[str, Any] | None) -> str | Cell:
 def _verdict(cell: Document) -> Cell:
     verdict = cell.get("verdict") or formats.MISSING
     reasons = [cell["reason"]] if cell.get("reason") else []
-    for way in cell.get("recomputed") or ():
-        if way.get("reason") and way["verdict"] != CANNOT:
-            reasons.append(_joined(way["way"], way["reason"], by=": "))
+    reasons += [
+        _joined(way["way"], way["reason"], by=": ")
+        for way in cell.get("recomputed") or ()
+        if way.get("reason") and way["verdict"] != CANNOT
+    ]
     return Cell(verdict, "; ".join(reason.rstrip(".") for reason in reasons), mood=MOODS.get(verdict, ""))
 
 

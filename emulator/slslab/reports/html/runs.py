@@ -1,5 +1,7 @@
 """What the page of a run shows, out of its document, its trace and its metered invocations."""
 
+from collections.abc import Iterator
+
 from slslab.reports.html import formats
 from slslab.reports.html.measures import (
     bill_card,
@@ -8,9 +10,9 @@ from slslab.reports.html.measures import (
     memory_card,
     modelled_card,
     phases_card,
+    present_card,
 )
 from slslab.reports.html.parts import Card, Caution, Document, Figure, Page
-from slslab.reports.html.present import present_card
 from slslab.reports.html.published import published_card
 from slslab.reports.html.traces import communication_card, timeline_card, traffic_card
 from slslab.trace.metrics import OVERSUBSCRIBED, Records, Rows
@@ -46,9 +48,9 @@ def describe_run(document: Document, events: Rows | None, invocations: Records) 
         subtitle=f"run {document['run']}",
         cards=tuple(card for card in cards if card is not None),
         status=str(document["status"]),
-        chips=_chips(document),
+        chips=tuple(_chips(document)),
         warnings=tuple(_warnings(document, events)),
-        figures=_figures(document),
+        figures=tuple(_figures(document)),
     )
 
 
@@ -58,36 +60,35 @@ def title_of(document: Document) -> str:
     return f"{names[0]}, {names[1]} on {document.get('dataset', '?')}"
 
 
-def _chips(document: Document) -> tuple[str, ...]:
+def _chips(document: Document) -> Iterator[str]:
     plan = {**document.get("plan", {}), **document}
-    chips = []
-    for name, singular, plural in (
-        ("workers", "worker", "workers"),
-        ("batches", "minibatch an epoch", "minibatches an epoch"),
-        ("epochs", "epoch", "epochs"),
-    ):
-        if name in plan:
-            chips.append(f"{plan[name]:,} {singular if plan[name] == 1 else plural}")
+    yield from (
+        f"{plan[name]:,} {singular if plan[name] == 1 else plural}"
+        for name, singular, plural in (
+            ("workers", "worker", "workers"),
+            ("batches", "minibatch an epoch", "minibatches an epoch"),
+            ("epochs", "epoch", "epochs"),
+        )
+        if name in plan
+    )
     if "batch_size" in plan:
-        chips.append(f"{plan['batch_size']:,} images a minibatch")
+        yield f"{plan['batch_size']:,} images a minibatch"
     if launched := document.get("instances"):
-        chips.append(f"{launched[0]['type']}, on {document['device']}")
+        yield f"{launched[0]['type']}, on {document['device']}"
     elif "memory_mb" in plan:
-        chips.append(f"{plan['memory_mb']:,} MB")
+        yield f"{plan['memory_mb']:,} MB"
     if "seed" in plan:
-        chips.append(f"seed {plan['seed']}")
+        yield f"seed {plan['seed']}"
     if plan.get("as_released"):
-        chips.append("as released")
+        yield "as released"
     options = chosen_options(plan.get("architecture", ""), plan.get("options", {}))
-    chips += [f"{name}: {value}" for name, value in options.items()]
-    return tuple(chips)
+    yield from (f"{name}: {value}" for name, value in options.items())
 
 
-def _warnings(document: Document, events: Rows | None) -> list[Caution]:
-    cautions = []
+def _warnings(document: Document, events: Rows | None) -> Iterator[Caution]:
     if error := document.get("error"):
         hint = f" Hint: {error['hint']}" if error.get("hint") else ""
-        cautions.append(Caution(f"{error['type']}: {error['message']}{hint}", "bad"))
+        yield Caution(f"{error['type']}: {error['message']}{hint}", "bad")
     host = document.get("host", {})
     if host.get("oversubscribed"):
         of = "instances" if document.get("instances") else "functions"
@@ -96,63 +97,56 @@ def _warnings(document: Document, events: Rows | None) -> list[Caution]:
             if document.get("instances")
             else "durations, on the Lambda clock, are without it, but waits for delayed peers are not corrected."
         )
-        cautions.append(
-            Caution(
-                f"Oversubscribed: this host held the {of} up for more than {OVERSUBSCRIBED:.0%} of their time "
-                f"({formats.seconds(host['delay_seconds'])} in all); {follows}"
-            )
+        yield Caution(
+            f"Oversubscribed: this host held the {of} up for more than {OVERSUBSCRIBED:.0%} of their time "
+            f"({formats.seconds(host['delay_seconds'])} in all); {follows}"
         )
     if host.get("cpu_share_enforced") is False:
-        cautions.append(Caution("This host could not enforce Lambda's CPU share."))
+        yield Caution("This host could not enforce Lambda's CPU share.")
     modelled = document.get("modelled") or {}
     if modelled.get("status", "modelled") != "modelled":
-        cautions.append(Caution(f"Not modelled. {modelled['reason']}"))
+        yield Caution(f"Not modelled. {modelled['reason']}")
     if document.get("trace_torn"):
-        cautions.append(Caution("The trace breaks off in the middle of its last line; what followed is not in here."))
+        yield Caution("The trace breaks off in the middle of its last line; what followed is not in here.")
     if events is None and document["status"] != "running":
-        cautions.append(Caution("The trace could not be read: there is no timeline and no communication matrix."))
-    cautions += [Caution(f"{note[:1].upper()}{note[1:]}.") for note in document.get("cost", {}).get("notes", ())]
-    return cautions
+        yield Caution("The trace could not be read: there is no timeline and no communication matrix.")
+    yield from (Caution(f"{note[:1].upper()}{note[1:]}.") for note in document.get("cost", {}).get("notes", ()))
 
 
-def _figures(document: Document) -> tuple[Figure, ...]:
-    figures = []
+def _figures(document: Document) -> Iterator[Figure]:
     modelled = document.get("modelled") or {}
     if modelled.get("status") != "modelled":
         modelled = {}
 
-    def measured(title: str, value: str, other: str | None, note: str = "") -> None:
-        figures.append(Figure(title, value, "measured", note, (other, "modelled") if other else None))
+    def measured(title: str, value: str, other: str | None, note: str = "") -> Figure:
+        return Figure(title, value, "measured", note, (other, "modelled") if other else None)
 
     if cost := document.get("cost"):
         theirs = formats.money(modelled["cost"]["total"]) if modelled else None
-        measured(f"cost, {cost['currency']}", formats.money(cost["total"]), theirs)
+        yield measured(f"cost, {cost['currency']}", formats.money(cost["total"]), theirs)
     if spent := document.get("seconds"):
         name = "first to last" if "span" in spent else "wall time"
         theirs = formats.seconds(modelled["seconds"]) if modelled else None
-        measured(name, formats.seconds(spent.get("span", spent["measured"])), theirs)
+        yield measured(name, formats.seconds(spent.get("span", spent["measured"])), theirs)
     if "billed_seconds" in document:
         theirs = formats.seconds(modelled["billed_seconds"]) if modelled else None
-        measured("billed time", formats.seconds(document["billed_seconds"]), theirs)
+        yield measured("billed time", formats.seconds(document["billed_seconds"]), theirs)
     if document.get("peak_memory_mb"):
         limit = "" if document.get("instances") else f"of {formats.megabytes(document.get('memory_mb'))}"
-        measured("peak memory", formats.megabytes(document["peak_memory_mb"]), None, limit)
+        yield measured("peak memory", formats.megabytes(document["peak_memory_mb"]), None, limit)
     if accuracy := [value for value in document.get("accuracy", ()) if value is not None]:
         epochs = len(document["accuracy"])
         note = f"after {epochs} epoch{'s' * (epochs != 1)}"
-        measured("test accuracy", formats.share(accuracy[-1]), None, note)
+        yield measured("test accuracy", formats.share(accuracy[-1]), None, note)
     if loss := document.get("loss"):
-        measured("training loss", formats.significant(loss[-1]), None)
+        yield measured("training loss", formats.significant(loss[-1]), None)
     if moved := document.get("bytes"):
-        figures.append(
-            Figure("to stores", formats.size(moved["in"]), "exact", f"{formats.size(moved['out'])} from them")
-        )
+        yield Figure("to stores", formats.size(moved["in"]), "exact", f"{formats.size(moved['out'])} from them")
     if document.get("invocations"):
         note = f"{document['cold_starts']:,} cold"
-        figures.append(Figure("invocations", formats.integer(document["invocations"]), "exact", note))
+        yield Figure("invocations", formats.integer(document["invocations"]), "exact", note)
     elif launched := document.get("instances"):
-        figures.append(Figure("instances", str(len(launched)), "exact", f"on {document['device']}"))
-    return tuple(figures)
+        yield Figure("instances", str(len(launched)), "exact", f"on {document['device']}")
 
 
 def _host(document: Document) -> Card | None:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from slslab.trace.metrics import BESIDE, PHASES
+from slslab.trace.metrics import BESIDE, PHASES, grouped
 
 # More bars than a screen has pixels for, or a browser draws at once.
 BARS = 4000
@@ -70,7 +70,7 @@ def build_timeline(
     counted, thinned = sum(bar.events for bar in bars), ""
     if len(bars) > limit:
         gap = (end - start) // 2000
-        bars = [bar for group in _by_row(bars) for bar in merge(group, gap)]
+        bars = [bar for group in _by_row(bars).values() for bar in merge(group, gap)]
         thinned = (
             f"{counted:,} events are drawn as {len(bars):,} bars: neighbours of one phase with less than "
             f"{_length(gap)} between them are one bar."
@@ -78,7 +78,7 @@ def build_timeline(
     if len(bars) > limit:
         kinds = len({bar.phase for bar in bars})
         width = -(-(end - start) * len(shown) * kinds // limit)
-        bars = [bar for group in _by_row(bars) for bar in apportion(group, start, width)]
+        bars = [bar for group in _by_row(bars).values() for bar in apportion(group, start, width)]
         thinned = (
             f"{counted:,} events are drawn as {len(bars):,} bars: the time is cut into intervals of {_length(width)}, "
             "in which each phase has one bar as long as its share, whatever the order of what happened."
@@ -133,13 +133,8 @@ def _length(ns: int) -> str:
 def _spans(events: Sequence[Event], invocations: Sequence[Event], instances: Sequence[Event]) -> list[_Span]:
     """Return what ran, by its beginning; an invocation without a metered record lasts from its first event to its
     last."""
-    inside: dict[str, list[Event]] = defaultdict(list)
-    starts: dict[str, Event] = {}
-    for event in events:
-        if event["op"] == "environment.start":
-            starts[event["invocation"]] = event
-        elif event["worker"] >= 0 and event["op"] not in BESIDE:
-            inside[event["invocation"]].append(event)
+    inside = grouped((e["invocation"], e) for e in events if e["worker"] >= 0 and e["op"] not in BESIDE)
+    starts = {event["invocation"]: event for event in events if event["op"] == "environment.start"}
     ran = {record["request_id"]: (record["start_ns"], record["end_ns"]) for record in invocations}
     ran |= {instance["id"]: (instance["start_ns"], instance["end_ns"]) for instance in instances}
     workers = {instance["id"]: instance["worker"] for instance in instances}
@@ -195,8 +190,5 @@ def _bars(row: str, span: _Span) -> Iterator[Bar]:
         yield Bar(row, span.function, "other", at, span.end_ns, 0)
 
 
-def _by_row(bars: Iterable[Bar]) -> list[list[Bar]]:
-    rows: dict[str, list[Bar]] = defaultdict(list)
-    for bar in bars:
-        rows[bar.row].append(bar)
-    return list(rows.values())
+def _by_row(bars: Iterable[Bar]) -> Mapping[str, list[Bar]]:
+    return grouped((bar.row, bar) for bar in bars)

@@ -1,14 +1,12 @@
 """Cards of what a run's trace shows: the timeline, bytes between workers, and messages."""
 
-from collections import defaultdict
-
 from slslab.reports.html import charts, formats, scales
 from slslab.reports.html.communication import Communication, build_communication
 from slslab.reports.html.measures import short_name
 from slslab.reports.html.parts import Card, Cell, Document, Table
 from slslab.reports.html.timeline import build_timeline
 from slslab.reports.summaries import byte_rows, count_rows
-from slslab.trace.metrics import Records, Rows
+from slslab.trace.metrics import Records, Rows, grouped
 
 
 def timeline_card(document: Document, events: Rows | None, invocations: Records) -> Card | None:
@@ -18,8 +16,13 @@ def timeline_card(document: Document, events: Rows | None, invocations: Records)
         return None
     hidden = f" {timeline.left_out:,} more rows are not drawn." if timeline.left_out else ""
     caption = f"{timeline.thinned}{hidden} Drag to move, Shift and wheel to magnify, double click to reset.".strip()
-    label = "Timeline: phases of each worker over wall time in seconds"
-    chart = charts.gantt("timeline", label, timeline, lambda name: short_name(name, str(document["run"])), caption)
+    chart = charts.gantt(
+        "timeline",
+        "Timeline: phases of each worker over wall time in seconds",
+        timeline,
+        lambda name: short_name(name, str(document["run"])),
+        caption,
+    )
     return Card("card-timeline", "Timeline", (chart,), wide=True)
 
 
@@ -40,11 +43,10 @@ def communication_card(document: Document, events: Rows | None) -> Card | None:
 
 
 def _by_store(communication: Communication) -> dict[tuple[str, str], str]:
-    texts: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for transfer in communication.transfers:
-        texts[transfer.source, transfer.target].append(
-            f"{transfer.store}: {formats.size(transfer.bytes)} in {transfer.messages:,}"
-        )
+    texts = grouped(
+        ((each.source, each.target), f"{each.store}: {formats.size(each.bytes)} in {each.messages:,}")
+        for each in communication.transfers
+    )
     return {ends: "; ".join(parts) for ends, parts in texts.items()}
 
 

@@ -140,9 +140,9 @@ def own_host(application: ASGIApp) -> ASGIApp:
     async def guard(scope: Scope, receive: Receive, send: Send) -> None:
         host = dict(scope.get("headers", ())).get(b"host", b"").decode("latin-1")
         if scope["type"] == "http" and not HOSTS.fullmatch(host):
-            message = "This server answers to 127.0.0.1, localhost and [::1] only."
-            await Response(message, 421, HEADERS, "text/plain")(scope, receive, send)
-            return
-        await application(scope, receive, send)
+            text = "This server answers to 127.0.0.1, localhost and [::1] only."
+            await Response(text, 421, HEADERS, "text/plain")(scope, receive, send)
+        else:
+            await application(scope, receive, send)
 
     return guard

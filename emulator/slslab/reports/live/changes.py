@@ -80,12 +80,9 @@ class Changes:
             stop_event=self._over,
             rust_timeout=0,
         ):
-            for name in sorted({self._name(path) for _, path in changes}):
+            for name in sorted({Path(path).relative_to(self._folder).parts[0] for _, path in changes}):
                 self._await_end(RunDirectory(self._folder / name))
                 self._report(name)
-
-    def _name(self, path: str) -> str:
-        return Path(path).relative_to(self._folder).parts[0]
 
     def _matters(self, _: Change, path: str) -> bool:
         """Return whether the path is a run's directory, or one of its files that show how the run goes."""

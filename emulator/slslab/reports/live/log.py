@@ -1,12 +1,10 @@
 """A trace log that is still being written, read as it grows."""
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from slslab.errors import RunError
-from slslab.trace.records import check_record
+from slslab.trace.log import parse
 
 Record = dict[str, Any]
 
@@ -35,19 +33,9 @@ class Log:
             return False
         whole = appended[: appended.rfind(b"\n") + 1]
         for line in whole.splitlines():
-            try:
-                record = json.loads(line)
-                check_record(record)
-            except ValueError as error:
-                message = f"A line of {self.path} is not a trace record: {error}."
-                raise RunError(message, "the file was changed; run the plan again.") from error
-            self._take(record)
+            self._take(parse(line, f"A line of {self.path}"))
         self._offset += len(whole)
         return bool(whole)
-
-    def metered(self, kind: str) -> list[Record]:
-        """Return the metered records of ended invocations or instances."""
-        return [{k: v for k, v in r.items() if k != "record"} for r in self.records if r["record"] == kind]
 
     def _take(self, record: Record) -> None:
         self.records.append(record)

@@ -43,8 +43,9 @@ def listening(port: int) -> socket.socket:
     try:
         return socket.create_server((HOST, port))
     except OSError as error:
-        message = f"Port {port} of {HOST} cannot be served: {error.strerror}."
-        raise RequestError(message, "--port 0 takes any free one.") from error
+        raise RequestError(
+            f"Port {port} of {HOST} cannot be served: {error.strerror}.", "--port 0 takes any free one."
+        ) from error
 
 
 class _Server(uvicorn.Server):
@@ -66,9 +67,8 @@ class _Server(uvicorn.Server):
 
 async def _serve(folder: Path, listener: socket.socket, ready: Callable[[str], None]) -> None:
     changes = Changes(folder)
-    pages = Pages(Views(folder, load_book(DEFAULT_BOOK)), changes)
     config = uvicorn.Config(
-        pages.application(),
+        Pages(Views(folder, load_book(DEFAULT_BOOK)), changes).application(),
         log_config=None,
         access_log=False,
         lifespan="off",

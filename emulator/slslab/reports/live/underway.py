@@ -18,6 +18,7 @@ from slslab.reports.document import make_bill
 from slslab.reports.live.log import Log, Record
 from slslab.trace import metrics
 from slslab.trace.events import own_event
+from slslab.trace.log import metered
 from slslab.trace.records import billed_ms, billed_seconds
 from slslab.trace.table import tabulate
 
@@ -53,13 +54,13 @@ def describe(run: str, plan: Mapping[str, Any], log: Log, book: Book, now: Now) 
     }
     if not log.records:
         return Underway(document, [], [])
-    samples = _samples(log)
-    ended = log.metered("invocation")
+    # Of each environment's clock, in their order.
+    samples = metrics.grouped((each["environment"], each) for each in log.records if each["record"] == "clock")
     open_ = [_invocation(begun, samples[begun["environment"]], now) for begun in log.invocations.values()]
     events = metrics.rows(tabulate(log.records))
-    launched = [*log.metered("instance"), *(_instance(begun, now) for begun in log.instances.values())]
+    launched = [*metered(log.records, "instance"), *(_instance(begun, now) for begun in log.instances.values())]
     events += [_host(begun, now) for begun in log.hosts.values()]
-    records = [*ended, *open_]
+    records = [*metered(log.records, "invocation"), *open_]
     totals = metrics.totals(events, records, launched)
     delay, oversubscribed = totals.pop("host_delay_seconds"), totals.pop("oversubscribed")
     bill = make_bill(events, records, launched, book)
@@ -125,15 +126,6 @@ def losses(records: Iterable[Record]) -> list[float]:
     while (epoch := len(means)) in known:
         means.append(statistics.fmean(known[epoch].values()))
     return means
-
-
-def _samples(log: Log) -> dict[str, list[Record]]:
-    """Return the samples of each environment's clock, in their order."""
-    samples: dict[str, list[Record]] = defaultdict(list)
-    for record in log.records:
-        if record["record"] == "clock":
-            samples[record["environment"]].append(record)
-    return samples
 
 
 def _own(begun: Record, samples: Sequence[Record]) -> list[Record]:

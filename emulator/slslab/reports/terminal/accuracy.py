@@ -70,14 +70,15 @@ def curves_by_time(document: Document) -> RenderableType:
     epochs = [epoch for epoch in epochs if epoch <= longest]
     rows = []
     for variant, line in lines:
-        points = [_point(minutes, accuracy) for minutes, accuracy in zip(line["x"], line["y"], strict=True)]
+        points = [
+            f"{accuracy:.1f} %\n≈{minutes:,.1f} min" for minutes, accuracy in zip(line["x"], line["y"], strict=True)
+        ]
         cells = (points[epoch - 1] if epoch <= len(points) else MISSING for epoch in epochs)
         rows.append((f"{line['name']}, {variant}", *cells, f"{points[-1]} ({len(points)})"))
-    title = f"{document['table']['title']} ({document['table']['source']}): test accuracy, minutes"
-    table = plain_table(("after epoch", *map(str, epochs), "last"), rows, title=title)
+    table = plain_table(
+        ("after epoch", *map(str, epochs), "last"),
+        rows,
+        title=f"{document['table']['title']} ({document['table']['source']}): test accuracy, minutes",
+    )
     notes = ["≈ modelled; accuracies are measured.", *document["table"]["notes"], *document["notes"]]
     return Group(table, Text("\n".join(notes), "dim"))
-
-
-def _point(minutes: float, accuracy: float) -> str:
-    return f"{accuracy:.1f} %\n≈{minutes:,.1f} min"

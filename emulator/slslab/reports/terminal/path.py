@@ -18,5 +18,8 @@ def critical_path_table(timeline: Timeline) -> Table:
             shares.append(f"{len(part.workers) - NAMED:,} more")
         figures = f"{part.ns / NS:,.3f}", f"{part.ns / path.ns:.1%}", f"{part.stretches:,}"
         rows.append((part.op, part.phase, *figures, ", ".join(shares)))
-    title = f"Critical path, modelled on {timeline.profile.name}: {path.ns / NS:,.3f} s"
-    return plain_table(("operation", "phase", "seconds", "share", "stretches", "of"), rows, title=title)
+    return plain_table(
+        ("operation", "phase", "seconds", "share", "stretches", "of"),
+        rows,
+        title=f"Critical path, modelled on {timeline.profile.name}: {path.ns / NS:,.3f} s",
+    )

@@ -2,7 +2,6 @@
 
 A sign precedes what was not measured: ≈ modelled, = exact."""
 
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any
@@ -14,6 +13,7 @@ from rich.text import Text
 
 from slslab.reports.summaries import MISSING, Document
 from slslab.reports.terminal.tables import Cells, plain_table
+from slslab.trace.metrics import grouped
 
 SIGNS = {"measured": "", "modelled": "≈", "exact": "="}
 BAR_WIDTH = 40
@@ -176,10 +176,7 @@ def _footnote(document: Document) -> Text:
     ]
     if document["oversubscribed"]:
         lines.append("The host was oversubscribed: measured times are longer than they would be on an idle host.")
-    refused: dict[str, list[str]] = defaultdict(list)
-    for row in document["rows"]:
-        if row.get("trouble"):
-            refused[row["trouble"]].append(row["label"])
+    refused = grouped((row["trouble"], row["label"]) for row in document["rows"] if row.get("trouble"))
     return Text("\n".join([*lines, *(f"{'; '.join(labels)}: {trouble}" for trouble, labels in refused.items())]), "dim")
 
 
@@ -190,14 +187,16 @@ def _books(rows: Sequence[Document]) -> str:
 
 
 def _late(rows: Sequence[Document], timeout_s: float) -> Table:
-    late: dict[tuple[str, str, str], list[Document]] = defaultdict(list)
-    for row in rows:
-        for call in row["late"]:
-            late[row["label"], call["function"], SIGNS[row["over_timeout"]["basis"]]].append(call)
+    late = grouped(
+        ((row["label"], call["function"], SIGNS[row["over_timeout"]["basis"]]), call)
+        for row in rows
+        for call in row["late"]
+    )
     lines = []
     for (label, function, sign), calls in late.items():
         workers = sorted({call["worker"] for call in calls})
         named = ", ".join(map(str, workers[:8])) + (" …" if len(workers) > 8 else "")
         lines.append((label, function, named, f"{sign}{max(call['seconds'] for call in calls):,.1f}"))
-    headings = ("variant", "function", "workers", "longest s")
-    return plain_table(headings, lines, title=f"Over the time-out of {timeout_s:g} s")
+    return plain_table(
+        ("variant", "function", "workers", "longest s"), lines, title=f"Over the time-out of {timeout_s:g} s"
+    )

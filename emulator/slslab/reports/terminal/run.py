@@ -12,6 +12,7 @@ from rich.text import Text
 from slslab.reports.summaries import (
     MISSING,
     Document,
+    beside_modelled,
     byte_rows,
     count_rows,
     handler_seconds,
@@ -97,12 +98,7 @@ def modelled(document: Document) -> RenderableType:
     if replayed["status"] != "modelled":
         return Text(f"Not modelled. {replayed['reason']}", style="yellow")
     workers, profile = document["per_worker"], replayed["profile"]
-    replayed_workers = {worker["worker"]: worker for worker in replayed["per_worker"]}
-    rows = []
-    for worker in workers:
-        other = replayed_workers.get(worker["worker"], {"seconds": None, "billed_seconds": None})
-        figures = handler_seconds(worker), other["seconds"], worker["billed_seconds"], other["billed_seconds"]
-        rows.append((_rank(worker), *map(seconds, figures)))
+    rows = [(_rank(worker), *map(seconds, figures)) for worker, figures in beside_modelled(document)]
     sums = sum(map(handler_seconds, workers)), sum(worker["seconds"] for worker in replayed["per_worker"])
     bills = (money(cost["total"]) for cost in (document["cost"], replayed["cost"]))
     totals = [
@@ -133,8 +129,9 @@ def reports(document: Document) -> Table:
 
 def traffic(document: Document) -> Table:
     """Return messages and bytes of the training protocol, and of its overheads."""
-    headings = ("operation", "protocol", "overheads")
-    return plain_table(headings, count_rows(document), byte_rows(document), title="Messages and bytes")
+    return plain_table(
+        ("operation", "protocol", "overheads"), count_rows(document), byte_rows(document), title="Messages and bytes"
+    )
 
 
 def learning(document: Document) -> Table:

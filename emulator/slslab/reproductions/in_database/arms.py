@@ -205,15 +205,13 @@ def naive_arms(database: str, keys: Sequence[str], parts: ExitStack) -> list[Nai
 
     connection: Any = parts.enter_context(redis.Redis.from_url(database))
     ask, client = connection.execute_command, parts.enter_context(thin(database))
-
-    def get(key: str) -> Vector:
-        return np.frombuffer(ask("AI.TENSORGET", key, "BLOB"), np.float32)
-
-    def put(key: str, vector: Vector) -> object:
-        return ask("AI.TENSORSET", key, "FLOAT", vector.size, "BLOB", body(vector))
-
     return [
-        Naive(REDIS_PY, database, keys, get, put, stacked_mean),
+        Naive(
+            *(REDIS_PY, database, keys),
+            lambda key: np.frombuffer(ask("AI.TENSORGET", key, "BLOB"), np.float32),
+            lambda key, vector: ask("AI.TENSORSET", key, "FLOAT", vector.size, "BLOB", body(vector)),
+            stacked_mean,
+        ),
         Naive(
             *(OWN_CLIENT, database, keys),
             partial(client.get, phase="synchronise"),

@@ -169,7 +169,6 @@ def _model(name: str, count: int, repeat: int, mark: Mapping[str, str], report: 
     vectors = Vectors.random(size, count)
     keys, expected = gradient_keys(count), vectors.expected
     events: list[dict[str, Any]] = []
-    turns = {}
     with ExitStack() as stack:
         database = stack.enter_context(EmbeddedTensorDatabases(1, environment=mark, on_event=events.append))
         url = database.endpoints[0]
@@ -183,19 +182,23 @@ def _model(name: str, count: int, repeat: int, mark: Mapping[str, str], report: 
         def report_operation(operation: str, done: int, total: int) -> None:
             report(f"{name}, {operation}", done, total)
 
-        for operation in OPERATIONS:
-            turns[operation] = take_turns(operation, arms, expected[operation], repeat, report_operation)
+        turns = {
+            operation: take_turns(operation, arms, expected[operation], repeat, report_operation)
+            for operation in OPERATIONS
+        }
     if len(events) != len(OPERATIONS) * (repeat + 1):
         raise RunError("The database has not reported every script.", "run it again.")
     scripts = {
         operation: [event["cpu_ns"] / 1e9 for event in events[begin + 1 : begin + repeat + 1]]
         for operation, begin in zip(OPERATIONS, range(0, len(events), repeat + 1), strict=True)
     }
-    samples = {
-        operation: {arm: _samples([turn[arm] for turn in taken], arm, scripts[operation]) for arm in ARMS}
-        for operation, taken in turns.items()
-    }
-    return Model(parameters=size, operations=samples)
+    return Model(
+        parameters=size,
+        operations={
+            operation: {arm: _samples([turn[arm] for turn in taken], arm, scripts[operation]) for arm in ARMS}
+            for operation, taken in turns.items()
+        },
+    )
 
 
 def _samples(taken: Sequence[Taken], arm: str, scripts: Sequence[float]) -> Samples:
@@ -239,8 +242,14 @@ def write(measurements: Measurements, directory: Path) -> Path:
 
 def read(directory: Path) -> Measurements:
     """Return the measurements in this directory; RequestError if there are none, or for the first wrong entry."""
-    hint = "take the measurements with --fidelity sampled."
-    return read_entries(directory / FILE, Measurements, SCHEMA, "file of measurements", RequestError, hint)
+    return read_entries(
+        directory / FILE,
+        Measurements,
+        SCHEMA,
+        "file of measurements",
+        RequestError,
+        "take the measurements with --fidelity sampled.",
+    )
 
 
 def committed() -> Path:

@@ -18,7 +18,6 @@ from slslab.host.session import Session
 from slslab.reproductions.in_database.arms import (
     AVERAGE,
     Naive,
-    Vector,
     Vectors,
     body,
     running_mean,
@@ -75,22 +74,19 @@ def plain_arms(server: str, keys: Sequence[str], parts: ExitStack) -> list[Naive
 
     strings: Any = parts.enter_context(redis.Redis.from_url(server))
     client = parts.enter_context(thin(server))
-
-    def get(key: str) -> Vector:
-        return np.frombuffer(strings.get(key), np.float32)
-
-    def put(key: str, vector: Vector) -> object:
-        return strings.set(key, body(vector))
-
-    def own_get(key: str) -> Vector:
-        return np.frombuffer(client.command("GET", key), np.float32)
-
-    def own_put(key: str, vector: Vector) -> object:
-        return client.command("SET", key, body(vector))
-
     return [
-        Naive("redis-py on Redis", server, keys, get, put, stacked_mean),
-        Naive("own client on Redis", server, keys, own_get, own_put, running_mean),
+        Naive(
+            *("redis-py on Redis", server, keys),
+            lambda key: np.frombuffer(strings.get(key), np.float32),
+            lambda key, vector: strings.set(key, body(vector)),
+            stacked_mean,
+        ),
+        Naive(
+            *("own client on Redis", server, keys),
+            lambda key: np.frombuffer(client.command("GET", key), np.float32),
+            lambda key, vector: client.command("SET", key, body(vector)),
+            running_mean,
+        ),
     ]
 
 

@@ -13,9 +13,16 @@ from slslab.papers.recomputation import Recomputed, percent, recompute
 from slslab.replay.profiles.profile import Profile
 from slslab.reproductions.documents import Cell, ReproducedRow, head
 from slslab.reproductions.in_database.arms import AVERAGE, OPERATIONS, UPDATE
-from slslab.reproductions.in_database.comparisons import RATIO, RELEASED, WITH, WITHOUT, Comparison, compare
+from slslab.reproductions.in_database.comparisons import (
+    FLOAT_BYTES,
+    RATIO,
+    RELEASED,
+    WITH,
+    WITHOUT,
+    Comparison,
+    compare,
+)
 from slslab.reproductions.in_database.measurements import IN_DATABASE, Measurements
-from slslab.reproductions.in_database.programs import FLOAT_BYTES
 from slslab.reproductions.minibatches import Estimate
 from slslab.reproductions.table2 import NAMES
 

@@ -41,12 +41,9 @@ def build() -> str:
     """Return the whole page."""
     papers = [load_paper(name) for name in paper_names()]
     parts = [TITLE, paragraph(INTRODUCTION.strip())]
-    for paper in papers:
-        if paper.discrepancies:
-            parts += _discrepancies(paper)
+    parts += [part for paper in papers if paper.discrepancies for part in _discrepancies(paper)]
     parts += ["## Every figure, recomputed", paragraph(EVERY_FIGURE.strip())]
-    for paper in papers:
-        parts += _recomputed(paper)
+    parts += [part for paper in papers for part in _recomputed(paper)]
     return "\n\n".join(parts) + "\n"
 
 

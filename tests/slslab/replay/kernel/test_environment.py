@@ -71,7 +71,7 @@ def test_environments_are_taken_warm_cold_or_not_at_all() -> None:
     assert (first.began, first.init_ns, first.cold) == (153 * MS, 50 * MS, True)
     assert pool.take(track, 200 * MS) is None
     pool.give_back("train", 300 * MS, first.environment)
-    pool.release()
+    pool.free += 1
     second = pool.take(track, 300 * MS)
     assert isinstance(second, Lease)
     assert (second.environment, second.began, second.cold) == (first.environment, 303 * MS, False)

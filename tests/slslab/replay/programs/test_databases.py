@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from slslab.replay.programs.databases import Databases
+from slslab.replay.programs.recording import Databases
 
 MS = 1_000_000
 FIRST, SECOND = "127.0.0.1:6001", "127.0.0.1:6002"
