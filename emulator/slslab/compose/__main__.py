@@ -78,8 +78,9 @@ def _home(directory: str) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            message = f"Another emulator uses the directory {directory}."
-            raise HostError(message, "end it, or name another in SLSLAB_HOME.") from None
+            raise HostError(
+                f"Another emulator uses the directory {directory}.", "end it, or name another in SLSLAB_HOME."
+            ) from None
         for stale in home.glob("slslab-*"):
             shutil.rmtree(stale, ignore_errors=True)
         tempfile.tempdir = directory

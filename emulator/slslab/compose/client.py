@@ -10,10 +10,9 @@ import json
 import os
 import socket
 import threading
-from collections.abc import Callable
-from contextlib import ExitStack, closing, suppress
-from types import TracebackType
-from typing import Any, Self
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
+from typing import Any
 from urllib.parse import urlsplit
 
 from slslab.errors import HostError, RequestError, SlslabError
@@ -58,20 +57,31 @@ class RemoteEmulator:
             answer = self._answer(connection, method, path, body)
             return answer.status, answer.read()
 
-    def record(self, run: str, tensor_databases: int) -> "RemoteRecording":
-        """Begin a recording. Raises HostError if another run uses the stack."""
-        by = f"{getpass.getuser()}@{socket.gethostname()} (process {os.getpid()})"
-        connection = self._connection()
-        try:
-            asked = {"run": run, "by": by, "tensor_databases": tensor_databases}
-            answer = self._answer(connection, "POST", "/slslab/recordings", asked)
+    @contextmanager
+    def record(self, run: str, tensor_databases: int) -> Iterator["RemoteRecording"]:
+        """Record the run within the block; left without the recording's `finish`, it is aborted.
+
+        Raises HostError if another run uses the stack.
+        """
+        asked = {
+            "run": run,
+            "by": f"{getpass.getuser()}@{socket.gethostname()} (process {os.getpid()})",
+            "tensor_databases": tensor_databases,
+        }
+        with (
+            closing(self._connection()) as connection,
+            closing(self._answer(connection, "POST", "/slslab/recordings", asked)) as answer,
+        ):
             if answer.status != 200:
-                message = json.loads(answer.read())["message"]
-                raise HostError(message, "wait for its end, or see what is wrong: `slslab status`.")
-            return RemoteRecording(self, connection, answer)
-        except BaseException:
-            connection.close()
-            raise
+                raise HostError(
+                    json.loads(answer.read())["message"], "wait for its end, or see what is wrong: `slslab status`."
+                )
+            assert connection.sock is not None
+            recording = RemoteRecording(self, connection.sock, answer)
+            try:
+                yield recording
+            finally:
+                recording.close()
 
     def _connection(self, limit_s: float | None = None) -> http.client.HTTPConnection:
         return http.client.HTTPConnection(*self._address, timeout=ANSWER_S if limit_s is None else limit_s)
@@ -83,25 +93,20 @@ class RemoteEmulator:
             connection.request(method, path, None if body is None else json.dumps(body))
             return connection.getresponse()
         except (OSError, http.client.HTTPException) as error:
-            message = f"No emulator answers at {self.url}: {error or type(error).__name__}."
-            raise HostError(message, START) from error
+            raise HostError(f"No emulator answers at {self.url}: {error or type(error).__name__}.", START) from error
 
 
 class RemoteRecording:
-    """A recording under way, as a context manager: left without its `finish` it is aborted.
+    """A recording under way, whose records are received on `connection`.
 
     `path` is the recording's in the control API; `tensors` has the id of every tensor database's server by its address
     inside the network.
     """
 
-    def __init__(
-        self, emulator: RemoteEmulator, connection: http.client.HTTPConnection, answer: http.client.HTTPResponse
-    ) -> None:
+    def __init__(self, emulator: RemoteEmulator, connection: socket.socket, answer: http.client.HTTPResponse) -> None:
         self._emulator = emulator
         self._answer = answer
-        assert connection.sock is not None
-        self._socket = connection.sock
-        self._connection = connection
+        self._socket = connection
         first = json.loads(answer.readline())
         self.tensors: dict[str, str] = first["tensors"]
         self.path = f"/slslab/recordings/{first['id']}"
@@ -111,18 +116,12 @@ class RemoteRecording:
         self._failure: SlslabError | None = None
         self._reader: threading.Thread | None = None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Receive no further record, and return when the last one has been passed on."""
         with suppress(OSError):  # it has ended already
             self._socket.shutdown(socket.SHUT_RDWR)
         if self._reader is not None:
             self._reader.join()
-        self._answer.close()
-        self._connection.close()
 
     def listen(self, on_record: Callable[[dict[str, Any]], None], ended: Callable[[], None] = lambda: None) -> None:
         """Pass every record from now on to `on_record`, on a thread of its own; then call `ended`."""

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from urllib.parse import quote
 
 from slslab.ec2.processes import failure
@@ -16,61 +16,48 @@ from slslab.trace.records import InstanceRecord
 from slslab_workers.architecture import Fleet
 from slslab_workers.driver.deployment import package
 
-Ask = Callable[[str, str, Any], tuple[int, bytes]]
-
 
 class RemoteLauncher:
-    """See `InstanceLauncher`. `ask` sends a request to the emulator, `path` is the recording's."""
+    """See `InstanceLauncher`, and `Instances` for those of the latest launch.
 
-    def __init__(self, fleet: Fleet, ask: Ask, path: str) -> None:
+    An instance has ended when its metered record is received. `ask` sends a request to the emulator, `path` is the
+    recording's.
+    """
+
+    def __init__(self, fleet: Fleet, ask: Callable[[str, str, Any], tuple[int, bytes]], path: str) -> None:
         self._fleet = fleet
         self._ask = ask
         self._path = f"{path}/instances"
-        self._launched: RemoteInstances | None = None
+        self._left = 0
+        self._failed: InstanceRecord | None = None
+        self._broken = False
+        self._changed = threading.Condition()
 
     @contextmanager
-    def launch(
-        self, module: str, events: Sequence[Mapping[str, Any]], variables: Mapping[str, str]
-    ) -> Iterator["RemoteInstances"]:
+    def launch(self, module: str, events: Sequence[Mapping[str, Any]], variables: Mapping[str, str]) -> Iterator[Self]:
         """Launch one instance per event, in containers of the worker's image."""
-        request = {
-            "module": module,
-            "code": base64.b64encode(package(module)).decode(),
-            "events": events,
-            "variables": variables,
-            "fleet": {"instance_type": self._fleet.instance_type, "device": self._fleet.device},
-        }
-        instances = self._launched = RemoteInstances(len(events), self._ask)
-        status, body = self._ask("POST", self._path, request)
+        self._left, self._failed = len(events), None
+        status, body = self._ask(
+            "POST",
+            self._path,
+            {
+                "module": module,
+                "code": base64.b64encode(package(module)).decode(),
+                "events": events,
+                "variables": variables,
+                "fleet": {"instance_type": self._fleet.instance_type, "device": self._fleet.device},
+            },
+        )
         if status != 200:
             refusal = json.loads(body)
             raise HostError(refusal["message"], refusal.get("hint", "see what the stack is: `slslab status`."))
         try:
-            yield instances
+            yield self
         finally:
             self._ask("DELETE", self._path, None)
-            instances.wait()
-
-    def heard(self, record: InstanceRecord) -> None:
-        """Take a metered record of an instance that has ended."""
-        assert self._launched is not None
-        self._launched.heard(record)
-
-    def broken(self) -> None:
-        """Note that no further record will be received."""
-        if self._launched is not None:
-            self._launched.broken()
-
-
-class RemoteInstances:
-    """The instances of one launch; each has ended when its metered record is received."""
-
-    def __init__(self, count: int, ask: Ask) -> None:
-        self._left = count
-        self._ask = ask
-        self._failed: InstanceRecord | None = None
-        self._broken = False
-        self._changed = threading.Condition()
+            with self._changed:
+                while self._left and not self._broken:
+                    self._changed.wait(0.5)
 
     def check(self) -> None:
         """Raise the first failure, as RunFailed with the worker's rank; the other instances are ended then."""
@@ -92,13 +79,7 @@ class RemoteInstances:
                 self._changed.wait(0.5)
         self.check()
 
-    def wait(self) -> None:
-        """Wait until all have ended, in whatever way, or the recording has."""
-        with self._changed:
-            while self._left and not self._broken:
-                self._changed.wait(0.5)
-
-    def heard(self, record: InstanceRecord) -> None:
+    def ended(self, record: InstanceRecord) -> None:
         """Take the metered record of an instance that has ended."""
         with self._changed:
             self._left -= 1

@@ -34,14 +34,9 @@ class Service:
     host: str
     trouble: str = ""
 
-    @property
-    def healthy(self) -> bool:
-        """Whether it answers."""
-        return not self.trouble
-
     def as_document(self) -> dict[str, Any]:
-        """Return a mapping safe for JSON."""
-        return {**asdict(self), "healthy": self.healthy}
+        """Return a mapping safe for JSON, with whether it answers."""
+        return {**asdict(self), "healthy": not self.trouble}
 
 
 def examine(addresses: Mapping[str, Sequence[str]], host: Mapping[str, Sequence[str]]) -> list[Service]:

@@ -227,7 +227,7 @@ class _Received:
             instance = InstanceRecord(**{k: v for k, v in record.items() if k != "record"})
             self._environments[instance.id] = None
             self._recorder.instance(instance)
-            self._launcher.heard(instance)
+            self._launcher.ended(instance)
             return
         self._recorder.event(record)
         if record["record"] != "event":

@@ -17,9 +17,7 @@ NO_TENSOR = "ERR tensor key is empty or in a different shard"
 NO_SCRIPT = "ERR script key is empty or in a different shard"
 DAG_COMMANDS = (b"AI.TENSORSET", b"AI.TENSORGET", b"AI.SCRIPTEXECUTE")
 
-Get = Callable[[bytes], Tensor]
 V = TypeVar("V", Tensor, Script)
-Put = Callable[[dict[bytes, Tensor]], None]
 
 
 def _stored(session: Session, key: bytes, kind: type[V], complaint: str) -> V:
@@ -149,9 +147,14 @@ def parse_execution(args: Sequence[bytes]) -> Execution:
             )
     if not sections:
         raise CommandError("ERR KEYS or INPUTS scope must be provided first for AI.SCRIPTEXECUTE command")
-    get = sections.get
     return Execution(
-        args[0], args[1], get(b"KEYS", []), get(b"INPUTS", []), get(b"ARGS", []), get(b"OUTPUTS", []), timeout
+        script=args[0],
+        function=args[1],
+        keys=sections.get(b"KEYS", []),
+        inputs=sections.get(b"INPUTS", []),
+        arguments=sections.get(b"ARGS", []),
+        outputs=sections.get(b"OUTPUTS", []),
+        timeout_s=timeout,
     )
 
 
@@ -193,16 +196,25 @@ def _in_turn(session: Session, timeout_s: float | None, work: Callable[[], Reply
         turn.release()
 
 
-def _run(session: Session, execution: Execution, get: Get, put: Put) -> Reply:
+def _run(
+    session: Session,
+    execution: Execution,
+    get: Callable[[bytes], Tensor],
+    put: Callable[[dict[bytes, Tensor]], None],
+) -> Reply:
     """Run a script on tensors from `get` and pass its outputs to `put`."""
     script = _script(session, execution.script)
     if execution.function not in script.entry_points:
         raise CommandError(f"ERR Function does not exist: {execution.function.decode(errors='replace')}")
     with session.store as store:
         store.require(0)
-    inputs = [get(key) for key in execution.inputs]
     outputs, usage = scripts.run(
-        script, execution.function, inputs, execution.keys, execution.arguments, session.context.scripts
+        script,
+        execution.function,
+        [get(key) for key in execution.inputs],
+        execution.keys,
+        execution.arguments,
+        session.context.scripts,
     )
     if len(outputs) != len(execution.outputs):
         raise CommandError(
@@ -310,8 +322,8 @@ def _step(session: Session, step: list[Blob], tensors: dict[bytes, Tensor]) -> R
 @command("ai.info", -1)
 def _info(session: Session, args: list[bytes]) -> Reply:
     if args:
-        script = _script(session, args[0])
-        return ["key", args[0], "type", "SCRIPT", "backend", "TORCH", "device", "CPU", "tag", script.tag]
+        tag = _script(session, args[0]).tag
+        return ["key", args[0], "type", "SCRIPT", "backend", "TORCH", "device", "CPU", "tag", tag]
     settings = session.context.scripts
     return [
         "Version",

@@ -9,7 +9,8 @@ from slslab.tensordb import session as table
 from slslab.tensordb.globs import matches
 from slslab.tensordb.replies import NULL_ARRAY, OK, CommandError, Reply, Simple
 from slslab.tensordb.resp import MAX_BULK
-from slslab.tensordb.session import SYNTAX, Blocked, Session, command, whole, wrong_arity
+from slslab.tensordb.session import SYNTAX, Session, command, whole, wrong_arity
+from slslab.tensordb.store import Waiter
 from slslab.version import __version__
 
 # The version in RedisAI's last image, whose commands and replies are implemented here.
@@ -276,4 +277,4 @@ def _exec(session: Session, args: list[bytes]) -> Reply:
         replies = [table.call(session, entry, arguments) for entry, arguments in queued]
     finally:
         session.executing = False
-    return [NULL_ARRAY if isinstance(reply, Blocked) else reply for reply in replies]
+    return [NULL_ARRAY if isinstance(reply, Waiter) else reply for reply in replies]

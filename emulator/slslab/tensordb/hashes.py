@@ -1,4 +1,8 @@
-"""Commands about hashes and sets: HSET, SADD, …"""
+"""Commands about hashes and sets: HSET, SADD, …; and what lists have in common with them."""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
 
 from slslab.tensordb.replies import Reply
 from slslab.tensordb.session import Session, added, command, whole, wrong_arity
@@ -42,14 +46,14 @@ def _hmget(session: Session, args: list[bytes]) -> Reply:
     return [fields.get(field) for field in args[1:]]
 
 
-@command("hgetall", 2)
-def _hgetall(session: Session, args: list[bytes]) -> Reply:
-    return dict(session.store.elements(args[0], dict))
-
-
-@command("hkeys", 2)
-def _hkeys(session: Session, args: list[bytes]) -> Reply:
-    return list(session.store.elements(args[0], dict))
+@command("hgetall", 2, bound={"kind": dict, "answer": dict})
+@command("hkeys", 2, bound={"kind": dict, "answer": list})
+@command("smembers", 2, bound={"kind": set, "answer": frozenset})
+@command("hlen", 2, bound={"kind": dict, "answer": len})
+@command("scard", 2, bound={"kind": set, "answer": len})
+@command("llen", 2, bound={"kind": deque, "answer": len})
+def _all(session: Session, args: list[bytes], kind: type[Any], answer: Callable[[Any], Reply]) -> Reply:
+    return answer(session.store.elements(args[0], kind))
 
 
 @command("hvals", 2)
@@ -57,14 +61,10 @@ def _hvals(session: Session, args: list[bytes]) -> Reply:
     return list(session.store.elements(args[0], dict).values())
 
 
-@command("hlen", 2)
-def _hlen(session: Session, args: list[bytes]) -> Reply:
-    return len(session.store.elements(args[0], dict))
-
-
-@command("hexists", 3)
-def _hexists(session: Session, args: list[bytes]) -> Reply:
-    return int(args[1] in session.store.elements(args[0], dict))
+@command("hexists", 3, bound={"kind": dict})
+@command("sismember", 3, bound={"kind": set})
+def _contains(session: Session, args: list[bytes], kind: type[Any]) -> Reply:
+    return int(args[1] in session.store.elements(args[0], kind))
 
 
 @command("hdel", -3)
@@ -102,18 +102,3 @@ def _srem(session: Session, args: list[bytes]) -> Reply:
     if removed:
         session.store.settle(args[0], -sum(len(member) + ENTRY_BYTES for member in removed))
     return len(removed)
-
-
-@command("smembers", 2)
-def _smembers(session: Session, args: list[bytes]) -> Reply:
-    return frozenset(session.store.elements(args[0], set))
-
-
-@command("sismember", 3)
-def _sismember(session: Session, args: list[bytes]) -> Reply:
-    return int(args[1] in session.store.elements(args[0], set))
-
-
-@command("scard", 2)
-def _scard(session: Session, args: list[bytes]) -> Reply:
-    return len(session.store.elements(args[0], set))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from itertools import islice
 
 from slslab.tensordb.replies import NULL_ARRAY, OK, CommandError, Reply
-from slslab.tensordb.session import SYNTAX, Blocked, Session, command, whole
+from slslab.tensordb.session import SYNTAX, Session, command, whole
 from slslab.tensordb.store import ENTRY_BYTES, Store, Waiter
 
 LEFT, RIGHT = {"left": True}, {"left": False}
@@ -71,11 +71,6 @@ def _pop_command(session: Session, args: list[bytes], left: bool) -> Reply:
     return [_pop(store, key, left) for _ in range(min(count, present))]
 
 
-@command("llen", 2)
-def _llen(session: Session, args: list[bytes]) -> Reply:
-    return len(session.store.elements(args[0], deque))
-
-
 @command("lindex", 3)
 def _lindex(session: Session, args: list[bytes]) -> Reply:
     items, index = session.store.elements(args[0], deque), whole(args[1])
@@ -132,11 +127,12 @@ def _lrem(session: Session, args: list[bytes]) -> Reply:
     return len(removed)
 
 
-def _side(word: bytes) -> bool:
-    """Return whether a word is LEFT; CommandError if it is not RIGHT either."""
-    if word.upper() not in (b"LEFT", b"RIGHT"):
+def _lefts(words: list[bytes]) -> list[bool]:
+    """Return whether each word is LEFT; CommandError if one is not RIGHT either."""
+    sides = [word.upper() for word in words]
+    if not {b"LEFT", b"RIGHT"}.issuperset(sides):
         raise CommandError(SYNTAX)
-    return word.upper() == b"LEFT"
+    return [side == b"LEFT" for side in sides]
 
 
 def _move(store: Store, source: bytes, target: bytes, from_left: bool, to_left: bool) -> bytes | None:
@@ -150,13 +146,9 @@ def _move(store: Store, source: bytes, target: bytes, from_left: bool, to_left: 
 
 
 @command("lmove", 5, grows=True)
-def _lmove(session: Session, args: list[bytes]) -> Reply:
-    return _move(session.store, args[0], args[1], _side(args[2]), _side(args[3]))
-
-
 @command("rpoplpush", 3, grows=True)
-def _rpoplpush(session: Session, args: list[bytes]) -> Reply:
-    return _move(session.store, args[0], args[1], from_left=False, to_left=True)
+def _move_command(session: Session, args: list[bytes]) -> Reply:
+    return _move(session.store, args[0], args[1], *_lefts(args[2:] or [b"RIGHT", b"LEFT"]))
 
 
 def _timeout(argument: bytes) -> float:
@@ -172,21 +164,21 @@ def _timeout(argument: bytes) -> float:
     return seconds
 
 
-def _block(session: Session, keys: list[bytes], timeout: float, take: Callable[[bytes], Reply]) -> "Reply | Blocked":
+def _block(session: Session, keys: list[bytes], timeout_s: float, take: Callable[[bytes], Reply]) -> "Reply | Waiter":
     """Take from the first key that has an element, or wait for one."""
     for key in keys:
         taken = take(key)
         if taken is not None:
             return taken
-    waiter = Waiter(keys, take)
+    waiter = Waiter(keys, take, timeout_s)
     if not session.executing:
         session.store.wait(waiter)
-    return Blocked(waiter, timeout)
+    return waiter
 
 
 @command("blpop", -3, bound=LEFT)
 @command("brpop", -3, bound=RIGHT)
-def _blocking_pop(session: Session, args: list[bytes], left: bool) -> "Reply | Blocked":
+def _blocking_pop(session: Session, args: list[bytes], left: bool) -> "Reply | Waiter":
     def take(key: bytes) -> Reply:
         element = _pop(session.store, key, left)
         return None if element is None else [key, element]
@@ -195,13 +187,7 @@ def _blocking_pop(session: Session, args: list[bytes], left: bool) -> "Reply | B
 
 
 @command("blmove", 6, grows=True)
-def _blmove(session: Session, args: list[bytes]) -> "Reply | Blocked":
-    return _blocking_move(session, args, _side(args[2]), _side(args[3]))
-
-
-@command("brpoplpush", 4, grows=True, bound={"from_left": False, "to_left": True})
-def _blocking_move(session: Session, args: list[bytes], from_left: bool, to_left: bool) -> "Reply | Blocked":
-    def take(key: bytes) -> Reply:
-        return _move(session.store, key, args[1], from_left, to_left)
-
-    return _block(session, [args[0]], _timeout(args[-1]), take)
+@command("brpoplpush", 4, grows=True)
+def _blocking_move(session: Session, args: list[bytes]) -> "Reply | Waiter":
+    lefts = _lefts(args[2:-1] or [b"RIGHT", b"LEFT"])
+    return _block(session, args[:1], _timeout(args[-1]), lambda key: _move(session.store, key, args[1], *lefts))

@@ -22,8 +22,8 @@ def _eval(session: Session, args: list[bytes]) -> Reply:
         mean = f"[{','.join(average_texts(map(json.loads, items)))}]".encode()
     except (StopIteration, TypeError, ValueError) as error:
         raise CommandError(f"ERR Error running script: {error}") from None
-    resource = f"lua/average {args[2].decode(errors='replace')}"
-    session.context.report(session.context.peer, resource, clock.stop(sum(map(len, items))))
+    usage = clock.stop(sum(map(len, items)))
+    session.context.report(session.context.peer, f"lua/average {args[2].decode(errors='replace')}", usage)
     return mean
 
 

@@ -109,8 +109,3 @@ class Encoder:
         if self._small:
             self.parts.append(bytes(self._small))
             self._small.clear()
-
-    @property
-    def pending(self) -> bool:
-        """Whether there is anything to be sent."""
-        return bool(self._small or self.parts)

@@ -8,6 +8,7 @@ import re
 import socket
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import NoReturn
 
 from slslab.tensordb.memory import allocate
@@ -44,15 +45,13 @@ def integer(word: Blob) -> int:
     raise ValueError("not an integer")
 
 
+@dataclass(slots=True)
 class Request:
     """One command: its name and arguments, or the error for which its large argument was refused."""
 
-    __slots__ = ("arguments", "refusal", "reserved")
-
-    def __init__(self) -> None:
-        self.arguments: list[Blob] = []
-        self.refusal: CommandError | None = None
-        self.reserved = 0  # bytes reserved in the store for an argument that is being received
+    arguments: list[Blob] = field(default_factory=list)
+    refusal: CommandError | None = None
+    reserved: int = 0  # bytes reserved in the store for an argument that is being received
 
 
 class Reader:

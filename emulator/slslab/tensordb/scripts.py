@@ -139,8 +139,7 @@ class Clock:
 
     def stop(self, size: int) -> Usage:
         """Return the times until now; `size` is the bytes of the inputs."""
-        end = time.monotonic_ns()
-        return Usage(self._start, end, self._cpu() - self._cpu_start, size)
+        return Usage(self._start, time.monotonic_ns(), self._cpu() - self._cpu_start, size)
 
 
 _importing = threading.Lock()

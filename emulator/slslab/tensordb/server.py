@@ -15,8 +15,8 @@ from slslab.tensordb import ai, connections, generic, hashes, lists, lua, string
 from slslab.tensordb.replies import NULL_ARRAY, CommandError, Encoder, Reply
 from slslab.tensordb.resp import ProtocolError, Reader, Request
 from slslab.tensordb.scripts import Settings, Usage
-from slslab.tensordb.session import Blocked, Context, Session, admit, execute, release
-from slslab.tensordb.store import PeerClosed, Store
+from slslab.tensordb.session import Context, Session, admit, execute, release
+from slslab.tensordb.store import PeerClosed, Store, Waiter
 
 BACKLOG = 512
 # Buffers given to the kernel at once, of which it takes 1024 at most.
@@ -49,12 +49,10 @@ class Peer:
         report: Callable[[int, str, Usage], None],
         ended: Callable[[], object],
     ) -> None:
-        self._number = number
         self._ended = ended
         self._listener = socket.create_server((options.host, port), backlog=BACKLOG)
         self._connections: dict[int, socket.socket] = {}
-        self._lock = threading.Lock()
-        self._empty = threading.Condition(self._lock)
+        self._lock = threading.Condition()  # told when a connection has ended
         self.closed = False
         self._numbers = count(1)
         self.port: int = self._listener.getsockname()[1]
@@ -71,7 +69,7 @@ class Peer:
 
     def start(self) -> None:
         """Accept connections from now on."""
-        threading.Thread(target=self._accept, name=f"peer-{self._number}", daemon=True).start()
+        threading.Thread(target=self._accept, name=f"peer-{self.context.peer}", daemon=True).start()
 
     def close(self) -> None:
         """Close the connections and free the memory; the port is free when this returns."""
@@ -91,7 +89,7 @@ class Peer:
     def left(self, limit_s: float) -> bool:
         """Wait until every connection has ended; False if one still runs a script at the limit."""
         with self._lock:
-            return self._empty.wait_for(lambda: not self._connections, limit_s)
+            return self._lock.wait_for(lambda: not self._connections, limit_s)
 
     def _accept(self) -> None:
         while True:
@@ -108,14 +106,13 @@ class Peer:
                     connection.close()
                     return
                 self._connections[number] = connection
-            thread = threading.Thread(
-                target=self._serve,
-                args=(connection, number, f"{address[0]}:{address[1]}"),
-                name=f"peer-{self._number}-{number}",
-                daemon=True,
-            )
             try:
-                thread.start()
+                threading.Thread(
+                    target=self._serve,
+                    args=(connection, number, f"{address[0]}:{address[1]}"),
+                    name=f"peer-{self.context.peer}-{number}",
+                    daemon=True,
+                ).start()
             except RuntimeError:  # no thread can be started: this client is disconnected
                 self._forget(number, connection)
 
@@ -132,7 +129,7 @@ class Peer:
         with self._lock:
             del self._connections[number]
             connection.close()
-            self._empty.notify_all()
+            self._lock.notify_all()
 
 
 class Connection:
@@ -170,15 +167,14 @@ class Connection:
         if not complete:
             return
         answer = execute(session, request)
-        reply = self._wait(answer) if isinstance(answer, Blocked) else answer
         self._encoder.protocol = session.protocol
-        self._encoder.add(reply)
+        self._encoder.add(self._wait(answer) if isinstance(answer, Waiter) else answer)
         if len(self._encoder.parts) >= COLLECT:
             self._flush()
 
-    def _wait(self, blocked: Blocked) -> Reply:
+    def _wait(self, waiter: Waiter) -> Reply:
         """Wait until the client is served, times out or disconnects; without polling."""
-        store, waiter = self._session.store, blocked.waiter
+        store = self._session.store
         disconnected = select.poll()
         disconnected.register(self._socket, select.POLLRDHUP)
         bell = os.eventfd(0, os.EFD_CLOEXEC)
@@ -193,19 +189,18 @@ class Connection:
                 # An element that was pushed since the client was queued has not found it alive.
                 for key in waiter.keys:
                     store.signal(key)
-            both.poll(min(blocked.timeout_s * 1000, LONGEST_WAIT_MS) if blocked.timeout_s else None)
+            both.poll(min(waiter.timeout_s * 1000, LONGEST_WAIT_MS) if waiter.timeout_s else None)
         finally:
             try:
                 with store:
-                    store.leave(waiter)
+                    if not waiter.served:
+                        store.leave(waiter)
             finally:
                 os.close(bell)
         return waiter.reply if waiter.served else NULL_ARRAY
 
     def _flush(self) -> None:
         """Send all replies; buffer meanwhile what the client sends, which may read only when it has sent all."""
-        if not self._encoder.pending:
-            return
         parts = [memoryview(part) for part in self._encoder.take()]
         poll = select.poll()
         events = select.POLLIN | select.POLLOUT

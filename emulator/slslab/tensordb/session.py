@@ -18,14 +18,6 @@ SYNTAX = "ERR syntax error"
 
 
 @dataclass(frozen=True)
-class Blocked:
-    """Instead of a reply: the client waits, `timeout_s` at most (0: for ever)."""
-
-    waiter: Waiter
-    timeout_s: float
-
-
-@dataclass(frozen=True)
 class Context:
     """What all sessions of a peer share. `report` is called for every execution of a script: its name and its usage."""
 
@@ -56,9 +48,8 @@ class Session:
         self.leaving = False  # the connection ends after the reply
 
 
-Handler = Callable[..., "Reply | Blocked"]
-Enter = Callable[[Handler], Handler]
-NOTHING: Mapping[str, Any] = {}
+# Instead of a reply a client may have to wait.
+Handler = Callable[..., "Reply | Waiter"]
 
 
 @dataclass(frozen=True)
@@ -83,11 +74,13 @@ class Command:
 TABLE: dict[bytes, Command] = {}
 
 
-def command(name: str, arity: int, *, bound: Mapping[str, Any] = NOTHING, **properties: bool) -> Enter:
+def command(
+    name: str, arity: int, *, bound: Mapping[str, Any] | None = None, **properties: bool
+) -> Callable[[Handler], Handler]:
     """Enter a handler into the table under a name; `bound` are its further arguments for this name."""
 
     def enter(handler: Handler) -> Handler:
-        TABLE[name.encode()] = Command(name, arity, partial(handler, **bound), **properties)
+        TABLE[name.encode()] = Command(name, arity, partial(handler, **(bound or {})), **properties)
         return handler
 
     return enter
@@ -117,7 +110,7 @@ def added(old: Blob | None, increment: int, complaint: str) -> int:
     return number
 
 
-def execute(session: Session, request: Request) -> "Reply | Blocked":
+def execute(session: Session, request: Request) -> "Reply | Waiter":
     """Check a request and execute or queue it; its error is the reply."""
     try:
         release(session.store, request)
@@ -130,7 +123,7 @@ def execute(session: Session, request: Request) -> "Reply | Blocked":
         return error
 
 
-def call(session: Session, entry: Command, arguments: list[Any]) -> "Reply | Blocked":
+def call(session: Session, entry: Command, arguments: list[Any]) -> "Reply | Waiter":
     """Execute a command that has been checked; its error is the reply."""
     try:
         if not entry.raw:

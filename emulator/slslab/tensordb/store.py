@@ -10,7 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from types import TracebackType
+from dataclasses import dataclass
 from typing import Any, Self, TypeVar, cast
 
 from slslab.tensordb.replies import WRONGTYPE, CommandError, Reply
@@ -39,31 +39,31 @@ class PeerClosed(Exception):
     """The peer has been shut down."""
 
 
+@dataclass(slots=True, eq=False)
 class Entry:
     """A value under a key; `expires` is in milliseconds since the epoch, None if never."""
 
-    __slots__ = ("expires", "size", "value")
-
-    def __init__(self, value: Value, size: int, expires: int | None) -> None:
-        self.value = value
-        self.size = size
-        self.expires = expires
+    value: Value
+    size: int
+    expires: int | None
 
 
+@dataclass(eq=False)
 class Waiter:
     """A client that waits for one of several lists.
 
     `take` tries to take from a key, under the store's lock, and returns None if there is nothing; `alive` returns
-    whether the client is still connected, so that no element goes to one that has left; `wake` ends its wait.
+    whether the client is still connected, so that no element goes to one that has left; `wake` ends its wait. It waits
+    `timeout_s` at most (0: for ever).
     """
 
-    def __init__(self, keys: list[bytes], take: Callable[[bytes], Reply]) -> None:
-        self.keys = keys
-        self.take = take
-        self.alive: Callable[[], bool] = lambda: False
-        self.wake: Callable[[], None] = lambda: None
-        self.served = False
-        self.reply: Reply = None
+    keys: list[bytes]
+    take: Callable[[bytes], Reply]
+    timeout_s: float
+    alive: Callable[[], bool] = lambda: False
+    wake: Callable[[], None] = lambda: None
+    served: bool = False
+    reply: Reply = None
 
 
 class Store:
@@ -100,9 +100,7 @@ class Store:
             self._expire()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         # As Redis does: waiting clients are served after the command, or the transaction, that filled the list.
         try:
             if self._depth == 1:
@@ -237,9 +235,14 @@ class Store:
             self._waiting.setdefault(key, deque()).append(waiter)
 
     def leave(self, waiter: Waiter) -> None:
-        """End a wait, unless it has been served."""
-        if not waiter.served:
-            self._forget(waiter)
+        """Remove a client from the queues of its keys."""
+        self.blocked -= 1
+        for key in set(waiter.keys):
+            queue = self._waiting[key]
+            while waiter in queue:
+                queue.remove(waiter)
+            if not queue:
+                del self._waiting[key]
 
     def signal(self, key: bytes) -> None:
         """Note that a list has an element, for the clients that wait for it."""
@@ -258,18 +261,9 @@ class Store:
                     reply = waiter.take(key)
                 except CommandError as error:
                     reply = error
-                self._forget(waiter)
+                self.leave(waiter)
                 waiter.served, waiter.reply = True, reply
                 waiter.wake()
-
-    def _forget(self, waiter: Waiter) -> None:
-        self.blocked -= 1
-        for key in set(waiter.keys):
-            queue = self._waiting[key]
-            while waiter in queue:
-                queue.remove(waiter)
-            if not queue:
-                del self._waiting[key]
 
 
 def milliseconds() -> int:

@@ -64,8 +64,7 @@ def _set_command(session: Session, args: list[Blob]) -> Reply:
     entry = store.table.get(key)
     if options.condition and (entry is None) != (options.condition == b"NX"):
         return old
-    expires = entry.expires if options.keep and entry is not None else options.expires
-    _set(store, key, args[1], expires)
+    _set(store, key, args[1], entry.expires if options.keep and entry is not None else options.expires)
     return old if options.get else OK
 
 

@@ -9,12 +9,11 @@ from slslab.tensordb.scripts import Usage
 from slslab_workers.channels.events import environment_sink
 from slslab_workers.trace.event import Event
 
-Report = Callable[[int, str, Usage], None]
 # A frame longer than a pipe's atomic write could interleave with one of another writer.
 RESOURCE_LENGTH = 1024
 
 
-def reporter() -> Report:
+def reporter() -> Callable[[int, str, Usage], None]:
     """Return what reports executions to the descriptor that SLSLAB_TRACE_FD names; without one it drops them."""
     if "SLSLAB_TRACE_FD" not in os.environ:
         return lambda *_: None
@@ -22,24 +21,20 @@ def reporter() -> Report:
     lock = threading.Lock()
 
     def report(peer: int, resource: str, usage: Usage) -> None:
+        event = Event(
+            op="tensor.script.run",
+            phase="other",
+            start_ns=usage.start_ns,
+            end_ns=usage.end_ns,
+            cpu_ns=usage.cpu_ns,
+            bytes=usage.bytes,
+            resource=resource[:RESOURCE_LENGTH],
+            worker=peer,
+            function="tensordb",
+            environment=f"tensordb-{peer}",
+        )
         # A reader that has gone away loses trace records only.
         with lock, suppress(BrokenPipeError):
-            sink(_event(peer, resource, usage))
+            sink({"record": "event", **event.record()})
 
     return report
-
-
-def _event(peer: int, resource: str, usage: Usage) -> dict[str, object]:
-    event = Event(
-        op="tensor.script.run",
-        phase="other",
-        start_ns=usage.start_ns,
-        end_ns=usage.end_ns,
-        cpu_ns=usage.cpu_ns,
-        bytes=usage.bytes,
-        resource=resource[:RESOURCE_LENGTH],
-        worker=peer,
-        function="tensordb",
-        environment=f"tensordb-{peer}",
-    )
-    return {"record": "event", **event.record()}

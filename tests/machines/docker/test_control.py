@@ -17,11 +17,12 @@ from slslab.compose import client
 from slslab.compose import control as control_module
 from slslab.compose.client import RemoteEmulator, RemoteRecording
 from slslab.compose.control import Control
-from slslab.compose.instances import RemoteInstances
+from slslab.compose.instances import RemoteLauncher
 from slslab.compose.network import Network
 from slslab.errors import HostError
 from slslab.host.docker_engine import MARK_LABEL
 from slslab.lambda_.emulator import Emulator
+from slslab_workers.architecture import Fleet
 
 MODULE = "import time\ntime.sleep(600)\n"
 NETWORK = {
@@ -210,11 +211,16 @@ def test_a_service_that_hangs_does_not_hold_the_stack(
 
 
 def test_instances_of_an_emulator_that_died_are_waited_for_no_longer() -> None:
-    instances = RemoteInstances(1, lambda *_: (404, b"{}"))
-    waiting = threading.Thread(target=instances.wait)
+    launcher = RemoteLauncher(Fleet("g4dn.xlarge", "cpu"), lambda *_: (200, b"{}"), "")
+
+    def launch() -> None:
+        with launcher.launch("slslab_workers.gpu.instance", [{}], {}):
+            pass
+
+    waiting = threading.Thread(target=launch)
     waiting.start()
-    instances.broken()
+    launcher.broken()
     waiting.join(10)
     assert not waiting.is_alive()
     with pytest.raises(HostError, match="ended before its instances did"):
-        instances.join()
+        launcher.join()

@@ -238,7 +238,7 @@ def test_one_run_at_a_time_has_the_stack_and_its_databases_empty(composed: Compo
         assert [client.exists("left") for client in clients] == [0, 1]
         assert list(recording.tensors) == databases
         with pytest.raises(HostError, match=r"The run first of .*process .* uses this stack") as error:
-            composed.emulator.record("second", 0)
+            composed.emulator.record("second", 0).__enter__()
         assert error.value.hint.startswith("wait for its end")
         recording.listen(lambda _record: None)
         assert recording.finish()["package"]["unzipped_bytes"] == 0
@@ -583,4 +583,4 @@ def test_a_server_that_is_something_else_is_in_trouble_and_no_error() -> None:
     with http.server.HTTPServer(("127.0.0.1", 0), Other) as server:
         threading.Thread(target=server.handle_request, daemon=True).start()
         (found,) = examine({"s3": [f"http://127.0.0.1:{server.server_port}"]}, {})
-    assert not found.healthy
+    assert not found.as_document()["healthy"]
