@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from slslab.cli.options import read_numbers
 from slslab.cli.terminal import Bar
-from slslab.errors import RequestError, RunError
+from slslab.errors import RequestError, RunError, refused_plans
 
 if TYPE_CHECKING:
     from slslab.billing.bill import Book
@@ -70,12 +70,10 @@ def priced(row: "Row", book: "Book") -> "Row":
 def replayable(run: str) -> Iterator[None]:
     """Raise RunError for what cannot be played to its end, RequestError for options that a pattern does not cover."""
     from slslab.replay.kernel.kernel import ReplayError
-    from slslab_workers.plan import PlanError
 
     try:
-        yield
-    except PlanError as error:
-        raise RequestError(error.message, error.hint) from error
+        with refused_plans():
+            yield
     except ReplayError as error:
         raise RunError(f"{run} cannot be replayed: {error}", "run the plan again.") from error
 

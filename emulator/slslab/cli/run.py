@@ -9,6 +9,7 @@ import click
 
 from slslab.cli.terminal import INTERRUPTED, Bar, print_document
 from slslab.errors import RequestError
+from slslab_workers.architecture import architectures
 from slslab_workers.option import Option
 from slslab_workers.plan import ENVIRONMENTS, INVOCATIONS, MEMORY_FORMATS, MODES, STACKS, Plan
 
@@ -23,13 +24,9 @@ class RunGroup(click.Group):
     """`slslab run ARCH`: a command for every registered architecture, with its own options beside the common ones."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        from slslab.runs.planning import architectures
-
         return list(architectures())
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        from slslab.runs.planning import architectures
-
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:  # noqa: ARG002
         known = architectures()
         if cmd_name not in known:
             raise RequestError(f"There is no architecture {cmd_name!r}.", f"choose one of {', '.join(known)}.")
@@ -60,7 +57,7 @@ class RunGroup(click.Group):
 class RunOrPlanGroup(RunGroup):
     """`slslab run ARCH | PLAN.toml`: what ends in .toml or holds a / is a plan, everything else an architecture."""
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
         if not (cmd_name.endswith(".toml") or "/" in cmd_name):
             return super().get_command(ctx, cmd_name)
 

@@ -15,7 +15,6 @@ from slslab_workers.architecture import (
 )
 from slslab_workers.channels.polling import poll_policy
 from slslab_workers.driver.job import Job, aws_failures
-from slslab_workers.gpu.counts import counts
 from slslab_workers.gpu.pattern import pattern
 from slslab_workers.option import Option
 from slslab_workers.plan import Plan, PlanError
@@ -68,7 +67,6 @@ class Gpu(Architecture):
         fleet = Fleet(str(plan.options["instance-type"]), str(plan.options["device"]))
         return Requirements(instances=fleet)
 
-    counts = staticmethod(counts)
     pattern = staticmethod(pattern)
 
     def replicas(self) -> type[Any]:

@@ -30,11 +30,10 @@ from slslab_workers.channels.tensors import TensorDatabase, TensorError, Unreach
 from slslab_workers.driver.deployment import ROLE, Deployment, FunctionSpec, deploy_and_train, worker_failure
 from slslab_workers.driver.job import gradient_mb
 from slslab_workers.option import Option
-from slslab_workers.patterns import Counts, Pattern, Workload
+from slslab_workers.patterns import Counts, Pattern, Workload, count
 from slslab_workers.plan import Plan, PlanError, Value
-from slslab_workers.spirt.counts import counts
 from slslab_workers.spirt.machine import STATES, definition
-from slslab_workers.spirt.pattern import pattern
+from slslab_workers.spirt.pattern import COVERED, pattern
 from slslab_workers.spirt.roster import JOIN, Roster
 from slslab_workers.spirt.settings import (
     PING_INTERVAL_S,
@@ -155,8 +154,12 @@ class Spirt(Architecture):
     def counts(
         self, workers: int, batches: int, epochs: int, parameters: int, options: Mapping[str, Value] = NO_OPTIONS
     ) -> Counts:
-        """Return what all peers send, fetch and have computed in their databases, and their state transitions."""
-        return counts(workers, batches, epochs, parameters, self.complete(options))
+        """Return what all peers send, fetch and have computed in their databases, and their state transitions, epoch by
+        epoch: of the peers that take part in it."""
+        roster = Roster.of(workers, options)
+        present = [len(roster.active(epoch)) for epoch in range(epochs)]
+        options = {**options, **COVERED}
+        return count(*(self.pattern(Workload(active, batches, 1, parameters, options)) for active in present))
 
     def pattern(self, workload: Workload) -> Pattern:
         """Return who sends what to whom in each epoch."""
