@@ -1,10 +1,5 @@
 """Errors that a user sees: one sentence that says what happened, one that says what to do."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
-from slslab_workers.plan import PlanError
-
 
 class SlslabError(Exception):
     """An error with a hint; `exit_code` is that of the command line."""
@@ -25,15 +20,6 @@ class RequestError(SlslabError):
     """The request was wrong."""
 
     exit_code = 2
-
-
-@contextmanager
-def refused_plans() -> Iterator[None]:
-    """Raise RequestError for a plan that cannot be carried out (PlanError)."""
-    try:
-        yield
-    except PlanError as error:
-        raise RequestError(error.message, error.hint) from error
 
 
 class HostError(SlslabError):

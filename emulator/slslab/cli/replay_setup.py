@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from slslab.cli.options import read_numbers
 from slslab.cli.terminal import Bar
-from slslab.errors import RequestError, RunError, refused_plans
+from slslab.errors import RequestError, RunError
 
 if TYPE_CHECKING:
     from slslab.billing.bill import Book
@@ -70,6 +70,7 @@ def priced(row: "Row", book: "Book") -> "Row":
 def replayable(run: str) -> Iterator[None]:
     """Raise RunError for what cannot be played to its end, RequestError for options that a pattern does not cover."""
     from slslab.replay.kernel.kernel import ReplayError
+    from slslab.runs.planning import refused_plans
 
     try:
         with refused_plans():

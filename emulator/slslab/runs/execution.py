@@ -12,12 +12,12 @@ from typing import Any, cast
 
 from slslab.billing.bill import Book, load_book
 from slslab.ec2.fleet import check_fleet
-from slslab.errors import HostError, refused_plans
+from slslab.errors import HostError
 from slslab.reports.document import METRICS, EndedDocument, Page, make_document
 from slslab.reports.html.files import PAGE, leave_page
 from slslab.runs.admission import admit
 from slslab.runs.embedded import EmbeddedSystem
-from slslab.runs.planning import architectures, find_book, load_plan, make_plan, settle
+from slslab.runs.planning import architectures, find_book, load_plan, make_plan, refused_plans, settle
 from slslab.runs.recorder import Recorder
 from slslab.runs.system import System
 from slslab.trace import metrics
