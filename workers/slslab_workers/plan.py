@@ -8,16 +8,12 @@ from typing import Any, Self
 SCHEMA = 2
 VCPU_MB = 1769
 Value = str | int | float | bool
-MODES = ("long-running", "per-batch")
-INVOCATIONS = ("sync", "event")
-STACKS = ("embedded", "compose")
-ENVIRONMENTS = ("process", "docker")
 MEMORY_FORMATS = ("default", "channels-last")
 CHOICES = {
-    "mode": MODES,
-    "invoke": INVOCATIONS,
-    "stack": STACKS,
-    "environment": ENVIRONMENTS,
+    "mode": ("long-running", "per-batch"),
+    "invoke": ("sync", "event"),
+    "stack": ("embedded", "compose"),
+    "environment": ("process", "docker"),
     "memory_format": MEMORY_FORMATS,
 }
 LEAST = {"workers": 1, "batch_size": 1, "batches": 1, "epochs": 1, "timeout": 1, "seed": 0}

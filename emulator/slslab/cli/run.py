@@ -11,7 +11,7 @@ from slslab.cli.terminal import INTERRUPTED, Bar, print_document
 from slslab.errors import RequestError
 from slslab_workers.architecture import architectures
 from slslab_workers.option import Option
-from slslab_workers.plan import ENVIRONMENTS, INVOCATIONS, MEMORY_FORMATS, MODES, STACKS, Plan
+from slslab_workers.plan import CHOICES, Plan
 
 if TYPE_CHECKING:
     from slslab.reports.document import EndedDocument
@@ -111,7 +111,7 @@ def _plan_options() -> list[click.Parameter]:
         option("--weight-decay", float, help="Weight decay of SGD."),
         option(
             "--memory-format",
-            click.Choice(MEMORY_FORMATS),
+            click.Choice(CHOICES["memory_format"]),
             help="How models and minibatches lie in memory: default is PyTorch's, as in the papers' code; "
             "channels-last has the channels of a pixel beside each other, which convolutions on CPUs are faster with "
             "(docs/architectures.md).",
@@ -131,23 +131,23 @@ def _plan_options() -> list[click.Parameter]:
         option("--timeout", int, help="Time-out of a function, s."),
         option(
             "--mode",
-            click.Choice(MODES),
+            click.Choice(CHOICES["mode"]),
             help="One invocation per worker that re-invokes itself before its time-out, or one per minibatch.",
         ),
         option(
             "--stack",
-            click.Choice(STACKS),
+            click.Choice(CHOICES["stack"]),
             help="embedded starts what the plan needs and ends it; compose runs on the stack that `slslab up --stack "
             "compose` or `docker compose up` started (its emulator is $SLSLAB_EMULATOR_URL, by default "
             "http://127.0.0.1:9001).",
         ),
         click.Option(
             ["--environment"],
-            type=click.Choice(ENVIRONMENTS),
+            type=click.Choice(CHOICES["environment"]),
             help="What functions run in: processes of this host, or containers (by default process with the embedded "
             "stack, docker with compose).",
         ),
-        option("--invoke", click.Choice(INVOCATIONS), help="How the driver invokes the workers."),
+        option("--invoke", click.Choice(CHOICES["invoke"]), help="How the driver invokes the workers."),
         option(
             "--as-released",
             is_flag=True,

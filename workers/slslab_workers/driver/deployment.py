@@ -17,7 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from slslab_workers.architecture import Cloud, Outcome, Progress, RunFailed
-from slslab_workers.driver.job import Job, aws_failures
+from slslab_workers.channels import endpoints
+from slslab_workers.channels.queues import Queues, open_queues
+from slslab_workers.driver.job import Job, failures
 from slslab_workers.plan import Assignment, Plan, PlanError
 from slslab_workers.training.datasets import DIGITS
 from slslab_workers.training.keys import result_key
@@ -60,8 +62,8 @@ def train_data_parallel(plan: Plan, handler: str, cloud: Cloud, progress: Progre
 
 
 def deploy_and_train(deployment: "Deployment") -> Outcome:
-    """Create, train and remove in any case; an error of AWS's fails the run (RunFailed)."""
-    with aws_failures():
+    """Create, train and remove in any case; an error of AWS's or of another service fails the run (RunFailed)."""
+    with failures():
         try:
             deployment.create()
             return deployment.train()
@@ -86,6 +88,7 @@ class Deployment(Job):
         self.handler = handler
         self.function = f"slslab-{plan.run}"[:64]
         self._lambda = cloud.client("lambda")
+        self._environment = cloud.environment
         self._stopping = threading.Event()
         # A thread for each worker, and one for a companion.
         self._invokers = ThreadPoolExecutor(plan.workers + 1, thread_name_prefix="invoke")
@@ -106,6 +109,10 @@ class Deployment(Job):
     def functions(self) -> list[FunctionSpec]:
         """Return the architecture's functions, the workers' first."""
         return [FunctionSpec(self.function, self.handler, self.plan.memory_mb)]
+
+    def _queues(self) -> Queues:
+        """Connect to the queues, if the architecture requires any."""
+        return open_queues(endpoints.queue_url(self._environment), self._tracer)
 
     def _create_function(self, function: FunctionSpec) -> None:
         created = self._lambda.create_function(

@@ -14,7 +14,7 @@ from slslab_workers.architecture import (
     Requirements,
 )
 from slslab_workers.channels.polling import poll_policy
-from slslab_workers.driver.job import Job, aws_failures
+from slslab_workers.driver.job import Job, failures
 from slslab_workers.gpu.pattern import pattern
 from slslab_workers.option import Option
 from slslab_workers.plan import Plan, PlanError
@@ -81,7 +81,7 @@ class Gpu(Architecture):
         if cloud.launcher is None:
             raise PlanError("There is nothing here that starts instances.", "choose an architecture of functions.")
         job = _GpuJob(plan, cloud, progress)
-        with aws_failures():
+        with failures():
             try:
                 job.create_bucket()
                 return job.train(cloud.launcher)

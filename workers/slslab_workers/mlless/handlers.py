@@ -20,7 +20,6 @@ from slslab_workers.mlless.schedule import Schedule
 from slslab_workers.mlless.settings import (
     REMOVED,
     SUPERVISOR,
-    Settings,
     acknowledge,
     exchange_name,
     removed_model_key,
@@ -50,9 +49,8 @@ class MLLessWorker(Worker):
         self, assignment: Assignment, context: Any, objects: ObjectChannel | None = None, queues: Queues | None = None
     ) -> None:
         super().__init__(assignment, context, objects)
-        self._settings = Settings.of(self.plan)
-        self._filter = make_filter(self.plan, self._settings)
-        self.combine = aggregation.rule(f"mean-over-{self._settings.mean_over}")
+        self._filter = make_filter(self.plan)
+        self.combine = aggregation.rule(f"mean-over-{self.plan.options['mean-over']}")
         self._queue = worker_queue(self.plan, self.rank)
         self._open = ExitStack()
         # Messages received of this step and later ones, by step, and by type and sender.
@@ -64,7 +62,7 @@ class MLLessWorker(Worker):
                 queues = self._open.enter_context(open_queues(endpoints.queue_url(), self.tracer))
         self._queues = queues
         self._tensors: TensorDatabase | None = None
-        if self._settings.store == "tensordb":
+        if self.plan.options["store"] == "tensordb":
             self._tensors = self._open.enter_context(TensorDatabase(endpoints.tensor_urls()[0], self.tracer))
 
     def run(self) -> dict[str, Any]:

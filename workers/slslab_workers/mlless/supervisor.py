@@ -18,10 +18,11 @@ from slslab_workers.mlless.schedule import Removal, Schedule
 from slslab_workers.mlless.settings import (
     END_STEPS,
     SUPERVISOR,
-    Settings,
     acknowledge,
     client_queue,
+    count_below,
     exchange_name,
+    scales_in,
     supervisor_queue,
     worker_queue,
 )
@@ -75,7 +76,6 @@ class Supervisor:
     def __init__(self, supervision: Supervision, context: Any, queues: Queues) -> None:
         self._task = supervision
         self._plan = supervision.plan
-        self._settings = Settings.of(supervision.plan)
         self._context = context
         self._queues = queues
         self._position = supervision.first
@@ -85,7 +85,7 @@ class Supervisor:
         self._reported = supervision.reported or time.time()
         self._decided = supervision.decided
         self._schedule = Schedule(self._plan.workers, self._plan.batches, supervision.removals)
-        self._tuner = _make_tuner(self._settings, supervision)
+        self._tuner = _make_tuner(supervision)
 
     def run(self) -> Supervision | None:
         """Supervise to the end and return None; or until time is short, and return what is left to the next invocation.
@@ -185,10 +185,11 @@ class Supervisor:
 
     def _judge(self, loss: float) -> str | None:
         """Return why training ends after this step, with this mean loss, or None."""
-        self._below = self._settings.count_below(loss, self._below)
+        self._below = count_below(self._plan, loss, self._below)
         if self._below >= END_STEPS:
             return "loss"
-        if self._settings.max_time and time.time() - self._task.since >= self._settings.max_time:
+        max_time = float(self._plan.options["max-time"])
+        if max_time and time.time() - self._task.since >= max_time:
             return "time"
         return "epochs" if self._position + 1 == self._schedule.start(self._plan.epochs) else None
 
@@ -214,13 +215,14 @@ class Supervisor:
         self._queues.publish(client_queue(self._plan), json.dumps(content).encode(), "other", overhead=overhead)
 
 
-def _make_tuner(settings: Settings, supervision: Supervision) -> Tuner | None:
+def _make_tuner(supervision: Supervision) -> Tuner | None:
     """Return the tuner with what it knows already, if the plan has one."""
-    threshold, interval_s = settings.remove_threshold, settings.remove_interval
-    if threshold is None or interval_s is None:
+    plan = supervision.plan
+    if not scales_in(plan):
         return None
+    threshold, interval_s = (float(plan.options[f"remove-{name}"]) for name in ("threshold", "interval"))
     if supervision.tuner is None:
-        return Tuner(threshold, interval_s, supervision.plan.workers)
+        return Tuner(threshold, interval_s, plan.workers)
     return Tuner.from_document(supervision.tuner, threshold, interval_s)
 
 

@@ -5,9 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Set
 from typing import Any
 
-import boto3
-import botocore.config
-
+from slslab_workers.channels.objects import aws_client
 from slslab_workers.channels.tensors import Unreachable
 from slslab_workers.spirt import joining
 from slslab_workers.spirt.peer import LOOK_S, RESERVE_S, Peer
@@ -53,7 +51,7 @@ def init_peers(peer: Peer, event: Mapping[str, Any]) -> dict[str, Any]:
             # Stored before it is sent: the answer must name this nonce.
             command("HSET", keys.requests, other, request["nonce"])
             _send(peer, waiting_queue(peer.plan, other), request)
-    roster = peer.settings.roster
+    roster = peer.roster
     if peer.rank in roster.joins:
         founders, others = set(roster.founders), set(roster.active(roster.joins[peer.rank])) - {peer.rank}
         queue = waiting_queue(peer.plan, peer.rank)
@@ -72,7 +70,7 @@ def auth(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
     the peers that the plan lets join after this epoch.
     """
     joining.hand_over(peer, joining.newcomers(peer))
-    identity, roster = peer.identity, peer.settings.roster
+    identity, roster = peer.identity, peer.roster
     first = peer.first_epochs()[peer.rank] == peer.epoch
     others = (peer.taking_part() | set(roster.founders if peer.epoch == 0 else ())) - {peer.rank} if first else set()
     asking = roster.asking(peer.epoch) - peer.failed().keys()
@@ -216,9 +214,7 @@ def _address(record: Mapping[str, Any]) -> dict[str, Any]:
 def _invoke(peer: Peer, function: str, event: Mapping[str, Any]) -> dict[str, Any] | None:
     """Invoke another function and wait for it, as the released code does; return its payload if it failed."""
     with peer.tracer.span("invoke", "wait", function) as span:
-        session: Any = boto3.session.Session()
-        config = botocore.config.Config(retries={"total_max_attempts": 1}, read_timeout=peer.plan.timeout)
-        client = session.client("lambda", config=config)
+        client = aws_client("lambda", retries={"total_max_attempts": 1}, read_timeout=peer.plan.timeout)
         answer = client.invoke(FunctionName=function, Payload=json.dumps(event).encode())
         payload: dict[str, Any] = json.loads(answer["Payload"].read())
         client.close()
