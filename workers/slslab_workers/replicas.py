@@ -99,9 +99,7 @@ class Replicas:
     def advance(self) -> None:
         """Train to the next point at which the workers synchronise: one step."""
         epoch, step = divmod(self.position, self.plan.batches)
-        parts = (self.gradient(rank, epoch, step) for rank in range(self.plan.workers))
-        aggregate = self.synchronise(parts)
-        self.update(aggregate)
+        self.update(self.synchronise(self.gradient(rank, epoch, step) for rank in range(self.plan.workers)))
         for state in self.states:
             state.position += 1
 

@@ -56,13 +56,12 @@ def cheapest(run: str, deadline: float, memory: str | None, plot: Path | None, j
     Sizes below the measured peak memory are refused; sizes at which a function exceeds its time-out do not count.
     Exit code 1 if none is done in time.
     """
-    from slslab.replay.questions import cheapest as find_cheapest
-    from slslab.replay.questions import fastest
+    from slslab.replay import questions
 
     setup, rows = _sweep(run, memory, plot, options)
-    best = find_cheapest(rows, deadline)
+    best, fastest = questions.cheapest(rows, deadline), questions.fastest(rows)
     document = setup.document(
-        rows=setup.documents(rows), deadline_s=deadline, cheapest=_size(best), fastest=_size(fastest(rows))
+        rows=setup.documents(rows), deadline_s=deadline, cheapest=_size(best), fastest=_size(fastest)
     )
     print_document(document, lambda: replay.cheapest(document), json_)
     if best is None:
@@ -204,8 +203,7 @@ def timeline(run: str, perfetto: Path | None, plot: Path | None, json_: bool, **
     )
     where = {perfetto: " (open it at https://ui.perfetto.dev)", plot: ""}
     files = " and ".join(f"{file}{note}" for file, note in where.items() if file is not None)
-    text = f"{len(played.steps):,} steps in ≈{result.seconds:,.2f} s: {files}"
-    print_document(document, lambda: Text(text), json_)
+    print_document(document, lambda: Text(f"{len(played.steps):,} steps in ≈{result.seconds:,.2f} s: {files}"), json_)
 
 
 def _played(run: str, options: dict[str, Any]) -> "tuple[ReplaySetup, Timeline, Outcome]":

@@ -32,8 +32,7 @@ class ReplaySetup:
         """Return the row of the variant with these changes, by the prices that were asked for."""
         from slslab.replay.whatif import evaluate
 
-        variant = replace(self.variant, **changes)
-        row = evaluate(self.run, variant, replace(self.platform, book=self.prices))
+        row = evaluate(self.run, replace(self.variant, **changes), replace(self.platform, book=self.prices))
         return row if self.prices == self.platform.book else priced(row, self.prices)
 
     def documents(self, rows: "Sequence[Row]") -> list[dict[str, Any]]:

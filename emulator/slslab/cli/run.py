@@ -50,8 +50,13 @@ class RunGroup(click.Group):
             out, book, json_ = values.pop("out"), values.pop("prices"), values.pop("json_")
             _run(lambda bar: run_plan(cmd_name, values, chosen, out=out, book=book, progress=bar), json_)
 
-        params = [*_plan_options(), *_output_options(Plan.prices), *own]
-        return click.Command(cmd_name, callback=run, params=params, help=architecture.summary, no_args_is_help=False)
+        return click.Command(
+            cmd_name,
+            callback=run,
+            params=[*_plan_options(), *_output_options(Plan.prices), *own],
+            help=architecture.summary,
+            no_args_is_help=False,
+        )
 
 
 class RunOrPlanGroup(RunGroup):

@@ -79,8 +79,7 @@ class ComposeSystem:
                     for event in received.transitions(*execution):
                         recorder.event(event)
                 received.fetch_logs(self._emulator, logs)
-                driver = time.process_time() - began
-                seconds = {"emulator": end["cpu_seconds"], "driver": round(driver, 3)}
+                seconds = {"emulator": end["cpu_seconds"], "driver": round(time.process_time() - began, 3)}
                 return {"package": end["package"], "own_cpu_seconds": seconds}
 
             tensors = _host_addresses(recording.tensors, self._services["tensors"], requirements.tensor_databases)

@@ -103,8 +103,7 @@ class _Body:
         return rest
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        base = (0, self._position, len(self._data))[whence]
-        self._position = base + offset
+        self._position = (0, self._position, len(self._data))[whence] + offset
         return self._position
 
     def tell(self) -> int:

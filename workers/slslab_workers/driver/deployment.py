@@ -34,10 +34,9 @@ def package(handler: str) -> bytes:
     All files are included but bytecode and the digits, which only the driver reads; without times, so that equal
     sources give equal bytes.
     """
-    roots = {Path(__file__).parents[1], _package_of(handler)}
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        for root in sorted(roots):
+        for root in sorted({Path(__file__).parents[1], _package_of(handler)}):
             files = {path for path in root.rglob("*") if path.is_file() and path.suffix != ".pyc"}
             for path in sorted(files - {DIGITS}):
                 entry = zipfile.ZipInfo(str(path.relative_to(root.parent)))

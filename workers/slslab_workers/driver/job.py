@@ -64,9 +64,8 @@ class Job:
     def upload(self, epochs: Iterable[int]) -> None:
         """Store the minibatches of these epochs."""
         plan = self.plan
-        each = plan.workers * plan.batches
         epochs = list(epochs)
-        total = self._uploaded + each * len(epochs)
+        total = self._uploaded + plan.workers * plan.batches * len(epochs)
         samples, policy = self._samples, self._samples.dataset.policy
 
         def put(epoch: int, rank: int, step: int, chosen: Any) -> None:

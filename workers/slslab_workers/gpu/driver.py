@@ -64,8 +64,7 @@ class Gpu(Architecture):
                 "exchange that could be run as released.",
                 "omit --as-released.",
             )
-        fleet = Fleet(str(plan.options["instance-type"]), str(plan.options["device"]))
-        return Requirements(instances=fleet)
+        return Requirements(instances=Fleet(str(plan.options["instance-type"]), str(plan.options["device"])))
 
     pattern = staticmethod(pattern)
 

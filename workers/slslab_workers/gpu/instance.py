@@ -68,8 +68,7 @@ class GpuWorker(Trainer):
 
     def _goes_on(self, epoch: int) -> bool:
         """Wait, on billed time, for the driver's verdict after this epoch; return whether there is another."""
-        polls = poll_policy(self.plan).gets
-        return self.objects.wait_for(verdict_key(self.plan, epoch), polls, "other").body == GO_ON
+        return self.objects.wait_for(verdict_key(self.plan, epoch), poll_policy(self.plan).gets, "other").body == GO_ON
 
     def _key(self, position: int, rank: int) -> str:
         epoch, step = divmod(position, self.plan.batches)

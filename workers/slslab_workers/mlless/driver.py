@@ -42,7 +42,6 @@ from slslab_workers.plan import Plan, PlanError, Value
 from slslab_workers.training.options import OPTIMISER, PARTITION, REPLICAS
 from slslab_workers.training.released_log import LOG_TRAFFIC
 
-SUPERVISOR_MEMORY = Option("supervisor-memory", int, 512, "Memory size of the supervisor's function, MB.")
 # How long the client waits for a message before it looks whether a function has failed.
 PATIENCE_S = 0.5
 
@@ -110,7 +109,7 @@ class MLLess(Architecture):
             "off",
             "Scale in: at least this many seconds between two decisions; for example 20. Needs --remove-threshold.",
         ),
-        SUPERVISOR_MEMORY,
+        Option("supervisor-memory", int, 512, "Memory size of the supervisor's function, MB."),
         QUEUE,
         TENSOR_HOST,
         QUEUE_HOST,

@@ -83,8 +83,7 @@ class MLLessWorker(Worker):
             return None
         with self.tracer.span("reduce", "synchronise"):
             parts = [self._filter.decode(stored, gradient.numel()) for stored in received]
-            total = aggregation.sum_in_rank_order(parts)
-            return self.combine(total, len(self._schedule(state).ranks), len(parts))
+            return self.combine(aggregation.sum_in_rank_order(parts), len(self._schedule(state).ranks), len(parts))
 
     def filter_gradient(self, state: WorkerState, gradient: torch.Tensor) -> torch.Tensor | None:
         """Return the significant update, in the filter's encoding, or None; the rest is kept as residual."""
@@ -153,8 +152,7 @@ class MLLessWorker(Worker):
             self._await(position, {("K", SUPERVISOR)})
             self._leave(position, own)
             return
-        key = self._await(position, {("D", removed)})["D", removed]["key"]
-        model = self._get(key, overhead=True)
+        model = self._get(self._await(position, {("D", removed)})["D", removed]["key"], overhead=True)
         with self.tracer.span("reduce", "synchronise"):
             gradients.write_parameters(state.model, own.add_(model).div_(2))
 
@@ -221,8 +219,8 @@ class MLLessWorker(Worker):
         if self._tensors is not None:
             self._tensors.set(key, vector.numpy(), "synchronise", overhead=overhead)
         else:
-            body = gradients.as_bytes(vector)
-            self.objects.put(key, body, "synchronise", overhead=overhead, metadata={"dtype": "float32"})
+            metadata = {"dtype": "float32"}
+            self.objects.put(key, gradients.as_bytes(vector), "synchronise", overhead=overhead, metadata=metadata)
 
     def _get(self, key: str, *, overhead: bool) -> torch.Tensor:
         """Return a vector from where the plan keeps updates."""

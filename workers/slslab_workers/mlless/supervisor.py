@@ -61,9 +61,12 @@ class Supervision:
     @classmethod
     def from_event(cls, event: Mapping[str, Any]) -> Self:
         """Read a Lambda event."""
-        removals = tuple((position, rank) for position, rank in event["removals"])
-        plan, reports = Plan.from_document(event["plan"]), tuple(event["reports"])
-        return cls(**{**event, "plan": plan, "reports": reports, "removals": removals})
+        read = {
+            "plan": Plan.from_document(event["plan"]),
+            "reports": tuple(event["reports"]),
+            "removals": tuple((position, rank) for position, rank in event["removals"]),
+        }
+        return cls(**{**event, **read})
 
     def to_event(self) -> dict[str, Any]:
         """Return the Lambda event."""
@@ -122,9 +125,12 @@ class Supervisor:
             if silent_s > PATIENCE_S:
                 missing = sorted(set(self._schedule.ranks) - self._reports.keys())
                 raise TimeoutError(f"Workers {missing} reported nothing in step {self._position} for {silent_s:.0f} s.")
-            queue = supervisor_queue(self._plan)
-            patience_s = min(left_s, PATIENCE_S - silent_s + 1)
-            message = self._queues.consume(queue, patience_s, "synchronise", overhead=self._is_repeated)
+            message = self._queues.consume(
+                supervisor_queue(self._plan),
+                min(left_s, PATIENCE_S - silent_s + 1),
+                "synchronise",
+                overhead=self._is_repeated,
+            )
             if message is not None:
                 self._note(json.loads(message.body))
                 acknowledge(message)

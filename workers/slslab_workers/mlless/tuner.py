@@ -200,9 +200,7 @@ class Tuner:
 
 def smoothed(values: Sequence[float] | Vector) -> Vector:
     """Return the mean of the exponentially weighted averages, span 20, from both ends: (N,) of (N,)."""
-    forth = _weighted_average(values)
-    back = _weighted_average(values[::-1])[::-1]
-    return (forth + back) / 2
+    return (_weighted_average(values) + _weighted_average(values[::-1])[::-1]) / 2
 
 
 def _weighted_average(values: Sequence[float] | Vector) -> Vector:

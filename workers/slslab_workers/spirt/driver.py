@@ -55,13 +55,6 @@ SMALLEST_MB = 128
 SCANNED = 1000
 # Memory in float32 gradients: of one's JSON text, of a function that reads such a text, of a mean written as text.
 TEXT, READ_TEXT, WRITTEN_TEXT = 6, 20, 32
-LIGHT_MEMORY = Option(
-    "light-memory",
-    int,
-    0,
-    "Memory size, MB, of the functions that need no torch: membership, average, aggregation, update, next epoch; 0 for "
-    "256 MB and four gradients, or twenty where a mean comes as JSON.",
-)
 
 if TYPE_CHECKING:
     from slslab_workers.replicas import Replicas
@@ -106,7 +99,13 @@ class Spirt(Architecture):
         Option("accumulate", int, 1, "Parts of a minibatch, whose gradients are added up: less memory, more time."),
         Option("barrier-timeout", float, 500.0, "A peer that is silent at the barrier for this long, s, is left out."),
         JOIN,
-        LIGHT_MEMORY,
+        Option(
+            "light-memory",
+            int,
+            0,
+            "Memory size, MB, of the functions that need no torch: membership, average, aggregation, update, next "
+            "epoch; 0 for 256 MB and four gradients, or twenty where a mean comes as JSON.",
+        ),
         QUEUE,
         TENSOR_HOST,
         QUEUE_HOST,
@@ -404,8 +403,7 @@ class SpirtDeployment(Deployment):
         self._objects.put(validation_key(self.plan), body, "other", metadata=metadata)
 
     def _membership_queues(self) -> list[str]:
-        names = (waiting_queue, password_queue)
-        return [name(self.plan, rank) for name in names for rank in range(self.plan.workers)]
+        return [name(self.plan, rank) for name in (waiting_queue, password_queue) for rank in range(self.plan.workers)]
 
     def _remove_machine(self) -> None:
         if not self._machine:

@@ -46,8 +46,9 @@ def compute_gradients(peer: Peer, event: Mapping[str, Any]) -> dict[str, Any]:
     torch.set_num_threads(thread_count(plan.memory_mb))
     model = _model(peer)
     model.train()
-    parameters = peer.database.get(peer.keys.parameters, "fetch", overhead=False)
-    gradients.write_parameters(model, torch.from_numpy(parameters))
+    gradients.write_parameters(
+        model, torch.from_numpy(peer.database.get(peer.keys.parameters, "fetch", overhead=False))
+    )
     if has_buffers(model):
         write_buffers(model, torch.from_numpy(peer.database.get(peer.keys.buffers(peer.epoch), "fetch")))
     inputs, targets = step.fetch_minibatch(peer.objects, plan, peer.rank, peer.epoch, batch)

@@ -54,8 +54,13 @@ def init_peers(peer: Peer, event: Mapping[str, Any]) -> dict[str, Any]:
     roster = peer.roster
     if peer.rank in roster.joins:
         founders, others = set(roster.founders), set(roster.active(roster.joins[peer.rank])) - {peer.rank}
-        queue = waiting_queue(peer.plan, peer.rank)
-        _collect(peer, queue, founders, lambda body: _admit(peer, identity, body), others - founders)
+        _collect(
+            peer,
+            waiting_queue(peer.plan, peer.rank),
+            founders,
+            lambda body: _admit(peer, identity, body),
+            others - founders,
+        )
         return {"rank": peer.rank, "failure": None}
     for founder in roster.founders:
         peer.set_first_epoch(founder, 0)
@@ -116,8 +121,14 @@ def _is_still_there(peer: Peer, rank: int) -> bool:
 
 def _own_record(peer: Peer, kind: str, to: int) -> dict[str, Any]:
     """Return what every record of this peer says; `to` makes a record that was sent to another peer a replay here."""
-    database = {"address": peer.database.host, "port": peer.database.port}
-    return {"kind": kind, "run": peer.plan.run, "rank": peer.rank, "to": to, **database}
+    return {
+        "kind": kind,
+        "run": peer.plan.run,
+        "rank": peer.rank,
+        "to": to,
+        "address": peer.database.host,
+        "port": peer.database.port,
+    }
 
 
 def _send(peer: Peer, queue: str, record: Mapping[str, Any]) -> None:

@@ -97,8 +97,7 @@ class Peer(ExitStack):
             password = self.identity.decrypt(record["password"])
             credentials = f":{quote(password, safe='')}@" if password else ""
             url = f"redis://{credentials}{record['address']}:{record['port']}"
-            database = TensorDatabase(url, self.tracer, connect_s=PING_ANSWER_S)
-            self._others[rank] = self.enter_context(database)
+            self._others[rank] = self.enter_context(TensorDatabase(url, self.tracer, connect_s=PING_ANSWER_S))
         return self._others[rank]
 
     def is_alive(self, rank: int, *, busy: bool = False) -> bool:

@@ -38,8 +38,7 @@ class SpirtReplicas(Replicas):
         epoch = self.position // self.plan.batches
         active = self._roster.active(epoch)
         self._hand_over(epoch)
-        averages = (self._average(rank, epoch) for rank in active)
-        self._step(aggregation.sum_in_rank_order(averages).div_(len(active)))
+        self._step(aggregation.sum_in_rank_order(self._average(rank, epoch) for rank in active).div_(len(active)))
         for state in self.states:
             state.position += self.plan.batches
             state.updates += 1

@@ -28,10 +28,9 @@ CHANGING_S = 0.05
 @on_peer
 def average_gradients(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
     """AverageGradients: average the minibatches' gradients, then wait for the other peers at the barrier."""
-    batches = range(peer.plan.batches)
     _average(peer)
     if peer.database.command("EXISTS", peer.keys.buffers(peer.epoch)):
-        buffers = [peer.keys.batch_buffers(peer.epoch, batch) for batch in batches]
+        buffers = [peer.keys.batch_buffers(peer.epoch, batch) for batch in range(peer.plan.batches)]
         peer.database.execute("average", buffers, [peer.keys.buffers(peer.epoch + 1)], "synchronise")
     lineages = _pass_barrier(peer)
     peer.database.command("SET", peer.keys.lineages(peer.epoch), json.dumps(lineages))
@@ -69,8 +68,7 @@ def aggregation(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
                 yield vector
 
     # A robust aggregation rule would stand here.
-    aggregate = _mean(peer, averages())
-    peer.database.set(peer.keys.aggregate(peer.epoch), aggregate, "synchronise", overhead=False)
+    peer.database.set(peer.keys.aggregate(peer.epoch), _mean(peer, averages()), "synchronise", overhead=False)
     peer.set_active(reached)
     return {"active": reached}
 
@@ -192,8 +190,9 @@ def _step(peer: Peer) -> None:
         rates = (plan.lr, plan.momentum, plan.weight_decay)
         database.execute("sgd_momentum", inputs, outputs, "update", arguments=rates, overhead=False)
     else:
-        inputs = [keys.parameters, aggregate]
-        database.execute("sgd", inputs, [keys.parameters], "update", arguments=(plan.lr,), overhead=False)
+        database.execute(
+            "sgd", [keys.parameters, aggregate], [keys.parameters], "update", arguments=(plan.lr,), overhead=False
+        )
 
 
 def _take_over(peer: Peer, rank: int) -> dict[str, Any] | None:

@@ -29,5 +29,4 @@ OPTIMISERS: Mapping[str, Callable[[Plan, Parameters], torch.optim.Optimizer]] = 
 
 def make_optimiser(plan: Plan, model: torch.nn.Module) -> torch.optim.Optimizer:
     """Return the optimiser that the plan names, of all the model's parameters; raise PlanError for an unknown name."""
-    make = choose("optimiser", str(OPTIMISER.of(plan.options)), OPTIMISERS)
-    return make(plan, model.parameters())
+    return choose("optimiser", str(OPTIMISER.of(plan.options)), OPTIMISERS)(plan, model.parameters())
