@@ -93,8 +93,9 @@ class Replicas:
             self.advance()
             if self.position % self.plan.batches == 0:
                 break
-        count = len(self._losses)
-        return Epoch(statistics.fmean(self._losses), count, self.states[0].updates, self.sent(), self._compute_s)
+        return Epoch(
+            statistics.fmean(self._losses), len(self._losses), self.states[0].updates, self.sent(), self._compute_s
+        )
 
     def advance(self) -> None:
         """Train to the next point at which the workers synchronise: one step."""

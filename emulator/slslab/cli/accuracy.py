@@ -51,12 +51,12 @@ class AccuracyGroup(RunGroup):
             param.default = DEFAULTS.get(str(param.name), param.default)
         if "device" not in specific:
             params.append(DEVICE)
-        names = [param.name for param in params if param.name not in specific]
+        common = [str(param.name) for param in params if param.name not in (*specific, "device")]
 
         def accuracy(out: Path | None, resume: bool, plot: Path | None, json_: bool, **values: Any) -> None:
             options = {name.replace("_", "-"): values[name] for name in specific if values[name] is not None}
-            shared = {name: values[name] for name in names if name != "device"}
-            _accuracy(cmd_name, shared, options, str(values["device"] or "auto"), out, resume, plot, json_)
+            device = str(values["device"] or "auto")
+            _accuracy(cmd_name, {name: values[name] for name in common}, options, device, out, resume, plot, json_)
 
         command = click.Command(
             cmd_name,

@@ -92,6 +92,7 @@ class Deployment(Job):
         # A thread for each worker, and one for a companion.
         self._invokers = ThreadPoolExecutor(plan.workers + 1, thread_name_prefix="invoke")
         self.arns: dict[str, str] = {}
+        self.kind = "Event" if plan.invoke == "event" else "RequestResponse"
         # The workers that train.
         self.ranks = list(range(plan.workers))
 
@@ -173,8 +174,7 @@ class Deployment(Job):
         return []
 
     def _one_invocation(self, rank: int, first: int, until: int, keep: bool) -> dict[str, Any]:
-        kind = "Event" if self.plan.invoke == "event" else "RequestResponse"
-        answer = self._invoke(rank, first, until, kind, keep=keep)
+        answer = self._invoke(rank, first, until, self.kind, keep=keep)
         return answer if answer.get("status") == "finished" else self._await_result(rank, first)
 
     def _each_batch(self, rank: int, first: int, until: int, keep: bool) -> dict[str, Any]:

@@ -219,8 +219,11 @@ class MLLessDeployment(Deployment):
         if not scales_in(self.plan):
             return outcome
         starts = [self._schedule.start(epoch) for epoch in range(self.finished_epochs(results[0]))]
-        losses = mean_losses([*results, *self._removed], starts)
-        return replace(outcome, loss=losses, details={**outcome.details, "scale_in": self._decisions})
+        return replace(
+            outcome,
+            loss=mean_losses([*results, *self._removed], starts),
+            details={**outcome.details, "scale_in": self._decisions},
+        )
 
     def _stretch(self, first: int, until: int, *, keep: bool) -> list[dict[str, Any]]:
         """Return the results of the remaining workers."""
@@ -245,8 +248,7 @@ class MLLessDeployment(Deployment):
             removals=self._schedule.removals,
             tuner=self._tuner,
         )
-        kind = "Event" if self.plan.invoke == "event" else "RequestResponse"
-        answer = self.call(self.supervisor, supervision.to_event(), kind, None)
+        answer = self.call(self.supervisor, supervision.to_event(), self.kind, None)
         with self._queues() as queues:
             statistics: dict[str, Any] = {"step": first - 1, "end": None}
             while statistics["step"] + 1 < self._schedule.actual(until) and statistics["end"] is None:

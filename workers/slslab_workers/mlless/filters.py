@@ -10,9 +10,9 @@ from typing import Protocol
 
 import torch
 
+from slslab_workers.option import choose
 from slslab_workers.plan import Plan
 from slslab_workers.training import gradients
-from slslab_workers.training.choices import choose
 from slslab_workers.training.state import WorkerState
 
 EPSILON = 1e-8

@@ -4,8 +4,9 @@ A removed worker stores its model for the others and exits.
 """
 
 import json
-from collections.abc import Mapping
 from contextlib import ExitStack
+from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -15,7 +16,6 @@ from slslab_workers.channels.objects import ObjectChannel
 from slslab_workers.channels.queues import Message, Queues, open_queues
 from slslab_workers.channels.tensors import TensorDatabase
 from slslab_workers.mlless.filters import make_filter
-from slslab_workers.mlless.released import LOG_LINES
 from slslab_workers.mlless.schedule import Schedule
 from slslab_workers.mlless.settings import (
     REMOVED,
@@ -30,6 +30,7 @@ from slslab_workers.mlless.settings import (
 from slslab_workers.plan import Assignment
 from slslab_workers.training import aggregation, gradients
 from slslab_workers.training.lifetime import remaining_s
+from slslab_workers.training.released_log import LogLines, computed
 from slslab_workers.training.state import WorkerState
 from slslab_workers.training.worker import Worker, handle
 
@@ -43,7 +44,22 @@ REMOVALS = "removals"
 class MLLessWorker(Worker):
     """One worker in one invocation."""
 
-    log_lines = LOG_LINES
+    # The lines that the released MLLess adds to a worker's log: seven in a step, whatever is sent.
+    log_lines: LogLines = MappingProxyType(
+        {
+            "compute": computed,
+            "filter_gradient": lambda _worker, update, *_: (f"{'no ' * (update is None)}significant update",),
+            "send": lambda _worker, _result, _state, update: (
+                "nothing announced" if update is None else "update stored and announced",
+            ),
+            "report": lambda *_: ("reported to the supervisor",),
+            "await_updates": lambda _worker, decision, *_: (f"{len(decision['updates'])} updates announced by all",),
+            "get_updates": lambda _worker, received, *_: (f"{len(received)} updates gotten",),
+            "update": lambda _worker, _result, _state, aggregate: (
+                "no update" if aggregate is None else "model updated",
+            ),
+        }
+    )
 
     def __init__(
         self, assignment: Assignment, context: Any, objects: ObjectChannel | None = None, queues: Queues | None = None
@@ -229,6 +245,5 @@ class MLLessWorker(Worker):
         return gradients.from_bytes(self.objects.get(key, "synchronise", overhead=overhead).body)
 
 
-def handler(event: Mapping[str, Any], context: Any) -> dict[str, Any]:
-    """Run a worker: AWS Lambda's entry point."""
-    return handle(event, context, MLLessWorker)
+# AWS Lambda's entry point.
+handler = partial(handle, worker=MLLessWorker)

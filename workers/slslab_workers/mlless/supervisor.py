@@ -170,8 +170,12 @@ class Supervisor:
         if end is not None:
             self._finish(end)
         # The last message of a step: after it the driver may delete the queues.
-        seconds = self._reported - self._began
-        statistics: dict[str, Any] = {"step": position, "seconds": seconds, "below": self._below, "end": end}
+        statistics: dict[str, Any] = {
+            "step": position,
+            "seconds": self._reported - self._began,
+            "below": self._below,
+            "end": end,
+        }
         if self._tuner is not None:
             statistics["tuned"] = None if tuned is None else {**asdict(tuned), "removed": removed}
             # What the next stretch's supervisor must know; sent in every step, the messages would grow and grow.

@@ -103,9 +103,11 @@ def check_heartbeat(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
     active = [rank for rank in peer.active() if _is_still_there(peer, rank)]
     peer.set_active(active)
     batches = range(peer.plan.batches)
-    unneeded = [peer.keys.gradient(peer.epoch, batch) for batch in batches]
-    unneeded.append(peer.keys.json_gradients(peer.epoch))
-    unneeded += [peer.keys.batch_buffers(peer.epoch, batch) for batch in batches]
+    unneeded = [
+        *(peer.keys.gradient(peer.epoch, batch) for batch in batches),
+        peer.keys.json_gradients(peer.epoch),
+        *(peer.keys.batch_buffers(peer.epoch, batch) for batch in batches),
+    ]
     peer.database.delete(unneeded, "other", overhead=False)
     return {"active": active}
 

@@ -178,8 +178,9 @@ class Peer(ExitStack):
     def _records(self, key: str) -> dict[int, Any]:
         """Return a hash of JSON values by rank."""
         fields = self.database.command("HGETALL", key)
-        pairs = zip(fields[::2], fields[1::2], strict=True)
-        return {int(bytes(rank)): json.loads(bytes(record)) for rank, record in pairs}
+        return {
+            int(bytes(rank)): json.loads(bytes(record)) for rank, record in zip(fields[::2], fields[1::2], strict=True)
+        }
 
 
 @cache

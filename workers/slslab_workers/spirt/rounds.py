@@ -112,8 +112,10 @@ def trigger_next_epoch(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
         peer.objects.put(result_key(plan, peer.rank), json.dumps(result).encode(), "other")
     else:
         peer.start(replace(peer.execution, epoch=peer.epoch + 1))
-    newcomers = sorted(rank for rank, first in peer.first_epochs().items() if first == peer.epoch + 1)
-    return {"next": peer.epoch + 1 if more else None, "newcomers": newcomers}
+    return {
+        "next": peer.epoch + 1 if more else None,
+        "newcomers": sorted(rank for rank, first in peer.first_epochs().items() if first == peer.epoch + 1),
+    }
 
 
 def _pass_barrier(peer: Peer) -> dict[int, str]:

@@ -100,8 +100,7 @@ class Keys:
 
     def of_epoch(self, epoch: int) -> tuple[str, ...]:
         """Return the keys that no peer needs once all peers are at the barrier of the next epoch."""
-        names = (self.average, self.aggregate, self.active, self.lineages, self.buffers)
-        return tuple(name(epoch) for name in names)
+        return tuple(name(epoch) for name in (self.average, self.aggregate, self.active, self.lineages, self.buffers))
 
 
 def waiting_queue(plan: Plan, rank: int) -> str:

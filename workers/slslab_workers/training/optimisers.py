@@ -5,8 +5,8 @@ from types import MappingProxyType
 
 import torch
 
+from slslab_workers.option import choose
 from slslab_workers.plan import Plan
-from slslab_workers.training.choices import choose
 from slslab_workers.training.options import OPTIMISER
 
 Parameters = Iterator[torch.nn.Parameter]
