@@ -31,7 +31,6 @@ from slslab_workers.mlless.counts import counts, removal_counts
 from slslab_workers.mlless.driver import MLLessDeployment
 from slslab_workers.mlless.filters import make_filter
 from slslab_workers.mlless.handlers import MLLessWorker
-from slslab_workers.mlless.settings import Settings
 from slslab_workers.mlless.tuner import Decision, Tuner
 from slslab_workers.plan import Assignment, Plan, PlanError, thread_count
 from slslab_workers.training import aggregation, datasets, gradients
@@ -90,7 +89,7 @@ def reference(plan: Plan, removals: Removals) -> tuple[dict[int, list[str]], dic
     n, b = plan.workers, plan.batches
     dataset = datasets.load(plan.dataset, n * b * plan.batch_size, plan.seed).with_channels(spec(plan.model).channels)
     states = {rank: WorkerState.fresh(plan, rank) for rank in range(n)}
-    kept = make_filter(plan, Settings.of(plan))
+    kept = make_filter(plan)
     numbers, epoch, step, position = {rank: rank for rank in range(n)}, 0, 0, 0
     prints: dict[int, list[str]] = {rank: [] for rank in range(n)}
     losses: dict[int, list[float]] = {rank: [] for rank in range(n)}

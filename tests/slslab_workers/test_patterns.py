@@ -1,4 +1,4 @@
-"""Patterns against the closed forms: what is said activity by activity adds up to what is predicted in one formula."""
+"""Patterns: what is said activity by activity adds up; `test_protocols_page.py` has every architecture's formulas."""
 
 import re
 from pathlib import Path
@@ -48,46 +48,23 @@ def without_zeros(counts: Counts) -> Counts:
     return Counts({op: n for op, n in counts.operations.items() if n}, counts.bytes_in, counts.bytes_out)
 
 
-@pytest.mark.parametrize("name", ROOMS)
+@pytest.mark.parametrize("store", ["tensordb", "s3"])
 @given(
     workers=st.integers(1, 16),
     batches=st.integers(1, 25),
     epochs=st.integers(1, 3),
     parameters=st.integers(1, 100_000),
 )
-def test_messages_and_bytes_are_the_closed_form(
-    name: str, workers: int, batches: int, epochs: int, parameters: int
+def test_mlless_messages_and_bytes_are_the_closed_form(
+    store: str, workers: int, batches: int, epochs: int, parameters: int
 ) -> None:
-    counted = count(pattern_of(name, workers, batches, epochs, parameters))
-    assert counted == without_zeros(ROOMS[name].counts(workers, batches, epochs, parameters))
+    counted = count(pattern_of("mlless", workers, batches, epochs, parameters, store=store))
+    assert counted == without_zeros(mlless_counts(workers, batches, epochs, parameters, {"store": store}))
 
 
-@pytest.mark.parametrize("name", ROOMS)
-def test_the_closed_form_holds_for_thousands_of_workers(name: str) -> None:
-    counted = count(pattern_of(name, 4096, 2, 1, 3_217_226))
-    assert counted == without_zeros(ROOMS[name].counts(4096, 2, 1, 3_217_226))
-
-
-@given(workers=st.integers(1, 16), batches=st.integers(1, 5), epochs=st.integers(1, 3))
-def test_mlless_with_updates_in_s3_is_the_closed_form(workers: int, batches: int, epochs: int) -> None:
-    counted = count(pattern_of("mlless", workers, batches, epochs, LENET, store="s3"))
-    assert counted == without_zeros(mlless_counts(workers, batches, epochs, LENET, {"store": "s3"}))
-
-
-@pytest.mark.parametrize("rule", ["sgd", "sgd-momentum"])
-@pytest.mark.parametrize("update", ["in-database", "naive"])
-@pytest.mark.parametrize(
-    "kept", [{"averaging": "round-trip"}, {"averaging": "naive"}, {"gradients": "json"}], ids=lambda kept: str(kept)
-)
-@settings(max_examples=25)
-@given(workers=st.integers(1, 16), batches=st.integers(1, 25), epochs=st.integers(1, 3))
-def test_spirt_in_all_its_ways_is_the_closed_form(
-    workers: int, batches: int, epochs: int, kept: dict[str, Any], update: str, rule: str
-) -> None:
-    """Bytes, too, but for those of texts, of which neither knows any."""
-    options = {**kept, "update": update, "update-rule": rule}
-    counted = count(pattern_of("spirt", workers, batches, epochs, LENET, **options))
-    assert counted == without_zeros(ROOMS["spirt"].counts(workers, batches, epochs, LENET, options))
+def test_mlless_closed_form_holds_for_thousands_of_workers() -> None:
+    counted = count(pattern_of("mlless", 4096, 2, 1, 3_217_226))
+    assert counted == without_zeros(mlless_counts(4096, 2, 1, 3_217_226))
 
 
 def test_spirt_as_released_by_hand() -> None:

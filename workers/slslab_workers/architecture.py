@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from slslab_workers.option import Option
-from slslab_workers.patterns import Counts, Pattern, Workload
+from slslab_workers.patterns import Counts, Pattern, Workload, count
 from slslab_workers.plan import Plan, Value
 from slslab_workers.trace.operations import SERVERS
 
@@ -177,8 +177,12 @@ class Architecture(Protocol):
     def counts(
         self, workers: int, batches: int, epochs: int, parameters: int, options: Mapping[str, Value] = NO_OPTIONS
     ) -> Counts:
-        """Return messages and bytes of the training protocol over all epochs in closed form; options that are left out
-        have their defaults."""
+        """Return messages and bytes of the training protocol over all epochs; options that are left out have their
+        defaults. By default it is what the pattern has: an architecture without one says it itself."""
+        pattern = self.pattern(Workload(workers, batches, epochs, parameters, self.complete(options)))
+        if pattern is None:
+            raise NotImplementedError
+        return count(pattern)
 
     def pattern(self, workload: Workload) -> Pattern | None:  # noqa: ARG002 - those that override it use it
         """Return who sends what to whom and waits for whom, from which replay makes runs of other sizes.

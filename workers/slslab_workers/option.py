@@ -1,9 +1,12 @@
-"""An option of an architecture, as the command line offers it."""
+"""An option of an architecture, as the command line offers it, and what its value names."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from slslab_workers.plan import KINDS, PlanError, Value
+
+Choice = TypeVar("Choice")
 
 
 @dataclass(frozen=True)
@@ -34,3 +37,10 @@ class Option:
             hint = f"give a value of type {self.type.__name__}."
         if not fits:
             raise PlanError(f"The option {self.name} cannot be {value!r}.", hint)
+
+
+def choose(kind: str, name: str, choices: Mapping[str, Choice]) -> Choice:
+    """Return the choice of this name; raise PlanError, with the names there are, if there is none."""
+    if name not in choices:
+        raise PlanError(f"There is no {kind} {name!r}.", f"choose {', '.join(choices)}.")
+    return choices[name]

@@ -184,15 +184,17 @@ def activities(parts: Iterable[Part], place: Place) -> Iterator[Activity]:
                 yield activity
 
 
-def count(pattern: Pattern) -> Counts:
-    """Count messages and bytes of the training protocol over all epochs, which the architecture's `counts` predicts."""
-    operations, moved = Counter(pattern.driver), Counter[str]()
-    for role in pattern.roles:
-        for place, parts in places(role, pattern.workload):
-            for activity in activities(parts, place):
-                if activity.protocol:
-                    operations[activity.op] += activity.times * len(role.ranks)
-                    moved[MOVES.get(activity.op, "")] += (activity.bytes or 0) * len(role.ranks)
+def count(*patterns: Pattern) -> Counts:
+    """Count messages and bytes of the training protocol over all epochs of these patterns."""
+    operations, moved = Counter[str](), Counter[str]()
+    for pattern in patterns:
+        operations.update(pattern.driver)
+        for role in pattern.roles:
+            for place, parts in places(role, pattern.workload):
+                for activity in activities(parts, place):
+                    if activity.protocol:
+                        operations[activity.op] += activity.times * len(role.ranks)
+                        moved[MOVES.get(activity.op, "")] += (activity.bytes or 0) * len(role.ranks)
     return Counts(+operations, moved["in"], moved["out"])
 
 

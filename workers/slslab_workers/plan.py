@@ -8,16 +8,12 @@ from typing import Any, Self
 SCHEMA = 2
 VCPU_MB = 1769
 Value = str | int | float | bool
-MODES = ("long-running", "per-batch")
-INVOCATIONS = ("sync", "event")
-STACKS = ("embedded", "compose")
-ENVIRONMENTS = ("process", "docker")
 MEMORY_FORMATS = ("default", "channels-last")
 CHOICES = {
-    "mode": MODES,
-    "invoke": INVOCATIONS,
-    "stack": STACKS,
-    "environment": ENVIRONMENTS,
+    "mode": ("long-running", "per-batch"),
+    "invoke": ("sync", "event"),
+    "stack": ("embedded", "compose"),
+    "environment": ("process", "docker"),
     "memory_format": MEMORY_FORMATS,
 }
 LEAST = {"workers": 1, "batch_size": 1, "batches": 1, "epochs": 1, "timeout": 1, "seed": 0}
@@ -86,8 +82,10 @@ class Plan:
                 raise PlanError(f"{name} is {getattr(self, name)}.", f"{name} is at least {least}.")
         for name, choices in CHOICES.items():
             if getattr(self, name) not in choices:
-                message = f"There is no {name.replace('_', ' ')} {getattr(self, name)!r}."
-                raise PlanError(message, f"choose one of {', '.join(choices)}.")
+                raise PlanError(
+                    f"There is no {name.replace('_', ' ')} {getattr(self, name)!r}.",
+                    f"choose one of {', '.join(choices)}.",
+                )
         if not 128 <= self.memory_mb <= 10_240:
             raise PlanError(
                 f"A memory size of {self.memory_mb} MB does not exist on AWS Lambda.", "choose 128 to 10240 MB."
@@ -158,13 +156,11 @@ class Assignment:
     @classmethod
     def from_event(cls, event: Mapping[str, Any]) -> Self:
         """Read a Lambda event; positions count steps from the beginning of the run."""
-        values = {name: value for name, value in event.items() if name != "plan"}
-        return cls(plan=Plan.from_document(event["plan"]), **values)
+        return cls(**{**event, "plan": Plan.from_document(event["plan"])})
 
     def to_event(self) -> dict[str, Any]:
         """Return the Lambda event."""
-        names = ("bucket", "rank", "first", "until", "resume", "keep", "generation")
-        return {"plan": self.plan.to_document()} | {name: getattr(self, name) for name in names}
+        return {**asdict(self), "plan": self.plan.to_document()}
 
 
 def thread_count(memory_mb: int) -> int:

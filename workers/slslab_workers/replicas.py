@@ -93,15 +93,14 @@ class Replicas:
             self.advance()
             if self.position % self.plan.batches == 0:
                 break
-        count = len(self._losses)
-        return Epoch(statistics.fmean(self._losses), count, self.states[0].updates, self.sent(), self._compute_s)
+        return Epoch(
+            statistics.fmean(self._losses), len(self._losses), self.states[0].updates, self.sent(), self._compute_s
+        )
 
     def advance(self) -> None:
         """Train to the next point at which the workers synchronise: one step."""
         epoch, step = divmod(self.position, self.plan.batches)
-        parts = (self.gradient(rank, epoch, step) for rank in range(self.plan.workers))
-        aggregate = self.synchronise(parts)
-        self.update(aggregate)
+        self.update(self.synchronise(self.gradient(rank, epoch, step) for rank in range(self.plan.workers)))
         for state in self.states:
             state.position += 1
 

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 from slslab.accuracy.directory import SCHEMA, CurveDirectory
 from slslab.ec2.devices import choose_devices
 from slslab.errors import HostError, RequestError
-from slslab.runs.planning import architectures, make_plan
+from slslab.runs.planning import architectures, make_plan, refused_plans
 from slslab.version import __version__
-from slslab_workers.architecture import read_plan
+from slslab_workers.architecture import Progress, read_plan
 from slslab_workers.driver.stopping import Stopping
-from slslab_workers.plan import Plan, PlanError
+from slslab_workers.plan import Plan
 from slslab_workers.training.samples import Samples
 
 if TYPE_CHECKING:
@@ -31,11 +31,8 @@ if TYPE_CHECKING:
 EXTENSIBLE = frozenset({"run", "epochs"})
 
 
-class Watcher(Protocol):
+class Watcher(Progress, Protocol):
     """The receiver of a curve's progress."""
-
-    def report(self, stage: str, done: int, total: int) -> None:
-        """Report `done` of `total` of this stage."""
 
     def say(self, line: str) -> None:
         """Print one line about what has been reached."""
@@ -179,7 +176,7 @@ def make_curve(
         raise RequestError(
             f"The architecture {name} does not say what its workers compute in one process.", f"slslab run {name}"
         )
-    try:
+    with refused_plans():
         plan = make_plan(architecture, values, options)
         architecture.requirements(plan)
         kind.check(plan)
@@ -201,8 +198,6 @@ def make_curve(
                 if bodies is not None:
                     replicas.restore(bodies)
                 return _train(curve, replicas, directory, progress)
-    except PlanError as error:
-        raise RequestError(error.message, error.hint) from error
 
 
 def _train(curve: Curve, replicas: "Replicas", directory: CurveDirectory, progress: "_Progress") -> dict[str, Any]:

@@ -59,25 +59,10 @@ def calibrate_cloudwatch(file: Path, run: str, function: str | None, base: str, 
     recording = read_recording(resolve(run).path)
     written = datetime.fromtimestamp(file.stat().st_mtime, UTC).date()
     source = f"REPORT lines of {file.name}, {written.isoformat()}, against the run {recording.plan.run}"
-    fitted = fit_reports(reports.lines, make_program(recording), function, load_profile(base), source, _today())
-    save_profile(fitted.profile, path)
-    return _document(fitted.profile, path, base) | {
-        "run": recording.plan.run,
-        "function": fitted.function,
-        "base": base,
-        "memory_mb": fitted.memory_mb,
-        "lines": {
-            "read": len(reports.lines),
-            "unread": reports.unread,
-            "failed": len(reports.lines) - fitted.lines,
-            "fitted": fitted.lines,
-            "cold": fitted.cold,
-            "billed_as_here": fitted.billed_as_here,
-        },
-        "duration_ms": {"real": fitted.real[0], "before": fitted.before[0], "after": fitted.after[0]},
-        "init_ms": {"real": fitted.real[1], "before": fitted.before[1], "after": fitted.after[1]},
-        "max_memory_mb": fitted.max_memory_mb,
-    }
+    profile, fitted = fit_reports(reports, make_program(recording), function, load_profile(base), source, _today())
+    save_profile(profile, path)
+    document = _document(profile, path, base)
+    return document | {"run": recording.plan.run, "function": fitted["function"], "base": base} | fitted
 
 
 def _document(profile: Profile, path: Path, base: str = BASE) -> Document:

@@ -4,7 +4,7 @@ import json
 import math
 import re
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date
@@ -146,35 +146,20 @@ def _read_record(record: Any) -> Report | None:
         return None
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """Medians of the lines, and of the recorded run replayed at their memory size, before and after the fit.
-
-    Milliseconds; None without a cold start. `lines` counts the lines that were fitted to, `cold` those with an init.
-    """
-
-    profile: Profile
-    function: str
-    memory_mb: int
-    lines: int
-    cold: int
-    real: tuple[float, float | None]
-    before: tuple[float, float | None]
-    after: tuple[float, float | None]
-    max_memory_mb: float
-    billed_as_here: int
-
-
 def fit_reports(
-    reports: Sequence[Report], program: Program, function: str | None, base: Profile, source: str, on: date
-) -> Comparison:
+    reports: Reports, program: Program, function: str | None, base: Profile, source: str, on: date
+) -> tuple[Profile, dict[str, Any]]:
     """Fit the processors' speed and what init waits for, so that the program takes as long as the lines say.
+
+    Return the profile; and medians of the lines, and of the recorded run replayed at their memory size, before and
+    after the fit: milliseconds, None without a cold start. Of the lines, `fitted` counts those that were fitted to,
+    `cold` those with an init.
 
     Lines of failed invocations are left out. A median's speed is the median of speeds, since more speed never takes
     longer. RequestError if the lines are of several memory sizes, if it is not clear which function they are of, or if
     no speed fits.
     """
-    done = [line for line in reports if line.status == "success"]
+    done = [line for line in reports.lines if line.status == "success"]
     if not done:
         raise RequestError("All REPORT lines are of failed invocations.", "take the log of a run that succeeded.")
     sizes = sorted({line.memory_mb for line in done})
@@ -196,8 +181,9 @@ def fit_reports(
         earlier = profile.functions.init_wait_ms
         wait = max(0.0, real[1] - after[1] + (earlier.value if earlier else 0.0))
         figure = Figure(value=round(wait, 2), status="measured", source=f"{source}: median of {len(colds)} cold starts")
-        functions = profile.functions.model_copy(update={"init_wait_ms": figure})
-        profile = profile.model_copy(update={"functions": functions})
+        profile = profile.model_copy(
+            update={"functions": profile.functions.model_copy(update={"init_wait_ms": figure})}
+        )
         after = _medians(program, function, profile)
     profile = profile.model_copy(
         update={
@@ -206,18 +192,21 @@ def fit_reports(
             "description": f"{base.description}; processors and init of {source}",
         }
     )
-    return Comparison(
-        profile,
-        function,
-        sizes[0],
-        len(done),
-        len(colds),
-        real,
-        before,
-        after,
-        statistics.median(line.max_memory_mb for line in done),
-        sum(line.billed_as_here for line in done),
-    )
+    return profile, {
+        "function": function,
+        "memory_mb": sizes[0],
+        "lines": {
+            "read": len(reports.lines),
+            "unread": reports.unread,
+            "failed": len(reports.lines) - len(done),
+            "fitted": len(done),
+            "cold": len(colds),
+            "billed_as_here": sum(line.billed_as_here for line in done),
+        },
+        "duration_ms": {"real": real[0], "before": before[0], "after": after[0]},
+        "init_ms": {"real": real[1], "before": before[1], "after": after[1]},
+        "max_memory_mb": statistics.median(line.max_memory_mb for line in done),
+    }
 
 
 def _choose(program: Program, function: str | None) -> str:
@@ -249,8 +238,7 @@ def _medians(program: Program, function: str, profile: Profile) -> tuple[float, 
 
 def _find_speed(program: Program, function: str, base: Profile, duration_ms: float) -> float:
     def duration(speed: float) -> float:
-        figure = base.compute.speed.model_copy(update={"value": speed})
-        return _medians(program, function, with_speed(base, figure))[0]
+        return _medians(program, function, with_speed(base, base.compute.speed.model_copy(update={"value": speed})))[0]
 
     for speed, short, bound in ((FASTEST, False, "even without its computing"), (SLOWEST, True, "at most")):
         modelled = duration(speed)

@@ -133,9 +133,8 @@ def measure_channels(progress: Progress, rounds: Sequence[tuple[int, int]] = ROU
     records: list[Mapping[str, Any]] = []
     tracer = Tracer(records.append)
     with ExitStack() as parts:
-        session = parts.enter_context(Session())
         requirements = Requirements(tensor_databases=1, queue="auto")
-        stack, processes = start_stack(parts, session, requirements)
+        stack, processes = start_stack(parts, parts.enter_context(Session()), requirements)
         with _variables(stack.client_environment()):
             client = s3_client()
         parts.callback(client.close)

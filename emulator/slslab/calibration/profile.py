@@ -19,8 +19,7 @@ LARGE = 1_000_000
 def fit_host(step: StepTime, exercises: Mapping[str, Exercise], on: date) -> Profile:
     """Return the profile `this-host`: measurements in place of AWS's figures."""
     base = load_profile(BASE)
-    processors = len(os.sched_getaffinity(0))
-    where = f"slslab calibrate on {platform.node()} ({processors} processors), {on.isoformat()}"
+    where = f"slslab calibrate on {platform.node()} ({len(os.sched_getaffinity(0))} processors), {on.isoformat()}"
 
     def measured(value: float, how: str) -> Figure:
         return Figure(value=float(f"{max(0.0, value):.4g}"), status="measured", source=f"{where}: {how}")

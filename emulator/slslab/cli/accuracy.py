@@ -1,6 +1,5 @@
 """`slslab accuracy ARCH`: what an architecture learns, without how long that takes."""
 
-import copy
 import shlex
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from slslab.cli.options import plot_option
 from slslab.cli.run import RunGroup
 from slslab.cli.terminal import INTERRUPTED, Bar, json_option, print_document
 from slslab.reports.terminal.accuracy import curve
+from slslab_workers.architecture import architectures
 
 # Options of `slslab run` that decide what is learnt, unlike those of functions, stores and prices.
 LEARNING = (
@@ -31,27 +31,32 @@ LEARNING = (
     "memory_format",
 )
 DEFAULTS = {"dataset": "cifar10", "epochs": 30}
+DEVICE = click.Option(
+    ["--device"],
+    type=click.Choice(["auto", "cuda", "cpu"]),
+    default="auto",
+    show_default=True,
+    help="What computes; auto takes CUDA if torch finds it.",
+)
 
 
 class AccuracyGroup(RunGroup):
     """A command for every architecture, with those options of `slslab run` that decide what is learnt, and its own."""
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        from slslab.runs.planning import architectures
-
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
         running = super().get_command(ctx, cmd_name)
-        if running is None:
-            return None
         specific = [option.name.replace("-", "_") for option in architectures()[cmd_name].options]
-        params = [_with_default(param) for param in running.params if param.name in (*LEARNING, *specific)]
+        params = [param for param in running.params if param.name in (*LEARNING, *specific)]
+        for param in params:
+            param.default = DEFAULTS.get(str(param.name), param.default)
         if "device" not in specific:
-            params.append(_device_option())
-        names = [param.name for param in params if param.name not in specific]
+            params.append(DEVICE)
+        common = [str(param.name) for param in params if param.name not in (*specific, "device")]
 
         def accuracy(out: Path | None, resume: bool, plot: Path | None, json_: bool, **values: Any) -> None:
             options = {name.replace("_", "-"): values[name] for name in specific if values[name] is not None}
-            shared = {name: values[name] for name in names if name != "device"}
-            _accuracy(cmd_name, shared, options, str(values["device"] or "auto"), out, resume, plot, json_)
+            device = str(values["device"] or "auto")
+            _accuracy(cmd_name, {name: values[name] for name in common}, options, device, out, resume, plot, json_)
 
         command = click.Command(
             cmd_name,
@@ -70,24 +75,6 @@ _out_option = click.option(
 _resume_option = click.option(
     "--resume", is_flag=True, help="Continue the curve in the directory; --epochs may be larger than before."
 )
-
-
-def _device_option() -> click.Option:
-    return click.Option(
-        ["--device"],
-        type=click.Choice(["auto", "cuda", "cpu"]),
-        default="auto",
-        show_default=True,
-        help="What computes; auto takes CUDA if torch finds it.",
-    )
-
-
-def _with_default(param: click.Parameter) -> click.Parameter:
-    if param.name not in DEFAULTS:
-        return param
-    changed = copy.copy(param)
-    changed.default = DEFAULTS[param.name]
-    return changed
 
 
 def _accuracy(

@@ -1,6 +1,5 @@
 """`slslab ask`: questions about a recorded run, each answered by replaying it."""
 
-from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,7 @@ from rich.console import Group
 from rich.text import Text
 
 from slslab.cli.ask_crossings import gpu, patterns
-from slslab.cli.options import memory_option, platform_options, plot_option
+from slslab.cli.options import memory_option, platform_options, plot_option, with_options
 from slslab.cli.replay_setup import ReplaySetup, draw, modelled, read_memory, read_setup, replayable, with_progress
 from slslab.cli.terminal import print_document, run_argument
 from slslab.errors import RequestError
@@ -22,18 +21,15 @@ if TYPE_CHECKING:
     from slslab.replay.whatif import Row
 
 
-def variant_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options in which one variant of the run may differ."""
-    for option in (
-        click.option("--concurrency", type=click.IntRange(1), help="Environments of the account busy at once."),
-        click.option("--workers", type=click.IntRange(1, 4096), help="With so many workers."),
-        click.option("--memory", type=int, metavar="MB", help="With training functions of this memory size."),
-    ):
-        command = option(command)
-    return command
+# What one variant of the run may differ in.
+variant_options = with_options(
+    click.option("--memory", type=int, metavar="MB", help="With training functions of this memory size."),
+    click.option("--workers", type=click.IntRange(1, 4096), help="With so many workers."),
+    click.option("--concurrency", type=click.IntRange(1), help="Environments of the account busy at once."),
+)
 
 
-@click.group()
+@click.group(commands=[patterns, gpu])
 def ask() -> None:
     """Questions about a recorded run, answered by replaying it.
 
@@ -60,13 +56,12 @@ def cheapest(run: str, deadline: float, memory: str | None, plot: Path | None, j
     Sizes below the measured peak memory are refused; sizes at which a function exceeds its time-out do not count.
     Exit code 1 if none is done in time.
     """
-    from slslab.replay.questions import cheapest as find_cheapest
-    from slslab.replay.questions import fastest
+    from slslab.replay import questions
 
     setup, rows = _sweep(run, memory, plot, options)
-    best = find_cheapest(rows, deadline)
+    best, fastest = questions.cheapest(rows, deadline), questions.fastest(rows)
     document = setup.document(
-        rows=setup.documents(rows), deadline_s=deadline, cheapest=_size(best), fastest=_size(fastest(rows))
+        rows=setup.documents(rows), deadline_s=deadline, cheapest=_size(best), fastest=_size(fastest)
     )
     print_document(document, lambda: replay.cheapest(document), json_)
     if best is None:
@@ -208,8 +203,7 @@ def timeline(run: str, perfetto: Path | None, plot: Path | None, json_: bool, **
     )
     where = {perfetto: " (open it at https://ui.perfetto.dev)", plot: ""}
     files = " and ".join(f"{file}{note}" for file, note in where.items() if file is not None)
-    text = f"{len(played.steps):,} steps in ≈{result.seconds:,.2f} s: {files}"
-    print_document(document, lambda: Text(text), json_)
+    print_document(document, lambda: Text(f"{len(played.steps):,} steps in ≈{result.seconds:,.2f} s: {files}"), json_)
 
 
 def _played(run: str, options: dict[str, Any]) -> "tuple[ReplaySetup, Timeline, Outcome]":
@@ -223,7 +217,3 @@ def _played(run: str, options: dict[str, Any]) -> "tuple[ReplaySetup, Timeline, 
     with replayable(setup.run.plan.run):
         timeline, result = simulate(setup.run, setup.variant, setup.platform.profile)
     return setup, timeline, result
-
-
-ask.add_command(patterns)
-ask.add_command(gpu)

@@ -27,13 +27,36 @@ from slslab.version import __version__
 
 
 class RootGroup(click.Group):
-    """The commands in the order in which they were added: from a run to what is asked about it."""
+    """The commands in the order of their list: from a run to what is asked about it."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(self.commands)
 
 
-@click.group(cls=RootGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=RootGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    commands=[
+        run,
+        runs,
+        show,
+        compare,
+        bill,
+        report,
+        serve,
+        export,
+        replay,
+        ask,
+        reproduce,
+        accuracy,
+        calibrate,
+        up,
+        down,
+        status,
+        limits,
+        doctor,
+    ],
+)
 @click.version_option(__version__, package_name="slslab")
 def root() -> None:
     """Serverless training on your own machine, under AWS Lambda's real limits and with its real bill.
@@ -51,26 +74,6 @@ def root() -> None:
 
     A RUN is an id, its unambiguous beginning, a path, `last` or `last~N`.
     """
-
-
-root.add_command(run)
-root.add_command(runs)
-root.add_command(show)
-root.add_command(compare)
-root.add_command(bill)
-root.add_command(report)
-root.add_command(serve)
-root.add_command(export)
-root.add_command(replay)
-root.add_command(ask)
-root.add_command(reproduce)
-root.add_command(accuracy)
-root.add_command(calibrate)
-root.add_command(up)
-root.add_command(down)
-root.add_command(status)
-root.add_command(limits)
-root.add_command(doctor)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

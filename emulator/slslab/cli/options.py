@@ -1,8 +1,9 @@
 """Options that several commands share."""
 
 from collections.abc import Callable
+from functools import reduce
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
@@ -10,8 +11,6 @@ from slslab.cli.terminal import json_option
 from slslab.errors import RequestError
 
 PLATFORM = "aws-us-east-1"
-
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 memory_option = click.option("--memory", metavar="LIST", help="Memory sizes of the training functions, MB: 512,1024.")
 
@@ -23,32 +22,30 @@ plot_option = click.option(
 )
 
 
-def directory_option(name: str, text: str) -> Callable[[Command], Command]:
+def directory_option(name: str, text: str) -> Callable[[Any], Any]:
     """Return an option that names a directory."""
     return click.option(name, type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help=text)
 
 
-def platform_options(command: Command) -> Command:
-    """Add what a run is played on and priced by: options that replay and every question have."""
-    for option in (
-        json_option,
-        click.option(
-            "--profile",
-            default=PLATFORM,
-            show_default=True,
-            metavar="PROFILE",
-            help="The platform: a name or a TOML file.",
-        ),
-        click.option(
-            "--network",
-            metavar="PROFILE",
-            help="Take stores, queues and transitions from this profile; this-host is fitted to the run itself.",
-        ),
-        click.option("--prices", metavar="BOOK", help="Another price book, by name, or a TOML file."),
-        click.option("--arch", type=click.Choice(["x86_64", "arm64"]), help="Functions on these processors."),
-    ):
-        command = option(command)
-    return command
+def with_options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return what adds these options to a command, in the order of its help."""
+    return lambda command: reduce(lambda made, option: option(made), reversed(options), command)
+
+
+# What a run is played on and priced by: options that replay and every question have.
+platform_options = with_options(
+    click.option("--arch", type=click.Choice(["x86_64", "arm64"]), help="Functions on these processors."),
+    click.option("--prices", metavar="BOOK", help="Another price book, by name, or a TOML file."),
+    click.option(
+        "--network",
+        metavar="PROFILE",
+        help="Take stores, queues and transitions from this profile; this-host is fitted to the run itself.",
+    ),
+    click.option(
+        "--profile", default=PLATFORM, show_default=True, metavar="PROFILE", help="The platform: a name or a TOML file."
+    ),
+    json_option,
+)
 
 
 def read_numbers(option: str, text: str | None, least: int, most: int) -> tuple[int, ...]:

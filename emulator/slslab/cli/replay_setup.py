@@ -32,8 +32,7 @@ class ReplaySetup:
         """Return the row of the variant with these changes, by the prices that were asked for."""
         from slslab.replay.whatif import evaluate
 
-        variant = replace(self.variant, **changes)
-        row = evaluate(self.run, variant, replace(self.platform, book=self.prices))
+        row = evaluate(self.run, replace(self.variant, **changes), replace(self.platform, book=self.prices))
         return row if self.prices == self.platform.book else priced(row, self.prices)
 
     def documents(self, rows: "Sequence[Row]") -> list[dict[str, Any]]:
@@ -70,12 +69,11 @@ def priced(row: "Row", book: "Book") -> "Row":
 def replayable(run: str) -> Iterator[None]:
     """Raise RunError for what cannot be played to its end, RequestError for options that a pattern does not cover."""
     from slslab.replay.kernel.kernel import ReplayError
-    from slslab_workers.plan import PlanError
+    from slslab.runs.planning import refused_plans
 
     try:
-        yield
-    except PlanError as error:
-        raise RequestError(error.message, error.hint) from error
+        with refused_plans():
+            yield
     except ReplayError as error:
         raise RunError(f"{run} cannot be replayed: {error}", "run the plan again.") from error
 

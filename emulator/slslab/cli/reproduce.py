@@ -24,24 +24,6 @@ from slslab.cli.terminal import Bar
 from slslab.reproductions import MODELS
 from slslab_workers.plan import MEMORY_FORMATS
 
-
-@click.group()
-def reproduce() -> None:
-    """Does the paper hold? Its tables and figures, made again: published, recomputed, measured, modelled.
-
-    \b
-    slslab reproduce table2 --fidelity replayed   time, memory and cost of an epoch, from recordings, in seconds
-    slslab reproduce table2 --model mobilenet     the same, measured here (some of the minibatches)
-    slslab reproduce table3                       accuracy and the time to it, from accuracy curves and recordings
-    slslab reproduce fig2                         AllReduce and ScatterReduce, 4 to 16 workers
-    slslab reproduce fig3 --fidelity replayed     time against cost
-    slslab reproduce fig4 --plot fig4.svg         accuracy by time
-    slslab reproduce mlless-filter                MLLess with its filter and without
-    slslab reproduce lambdaml-table3              the same two in LambdaML's own experiments
-    slslab reproduce in-database                  SPIRT's averaging and update, in the database and without
-    """
-
-
 TABLE2_OPTIONS = (
     models_option,
     fidelity_option(
@@ -177,5 +159,18 @@ def in_database(
     finish(build(paper, measurements, names, platform, fidelity), directory, json_)
 
 
-for _command in (table2, table3, fig2, fig3, fig4, mlless_filter, lambdaml_table3, in_database):
-    reproduce.add_command(_command)
+@click.group(commands=[table2, table3, fig2, fig3, fig4, mlless_filter, lambdaml_table3, in_database])
+def reproduce() -> None:
+    """Does the paper hold? Its tables and figures, made again: published, recomputed, measured, modelled.
+
+    \b
+    slslab reproduce table2 --fidelity replayed   time, memory and cost of an epoch, from recordings, in seconds
+    slslab reproduce table2 --model mobilenet     the same, measured here (some of the minibatches)
+    slslab reproduce table3                       accuracy and the time to it, from accuracy curves and recordings
+    slslab reproduce fig2                         AllReduce and ScatterReduce, 4 to 16 workers
+    slslab reproduce fig3 --fidelity replayed     time against cost
+    slslab reproduce fig4 --plot fig4.svg         accuracy by time
+    slslab reproduce mlless-filter                MLLess with its filter and without
+    slslab reproduce lambdaml-table3              the same two in LambdaML's own experiments
+    slslab reproduce in-database                  SPIRT's averaging and update, in the database and without
+    """

@@ -99,14 +99,12 @@ def _read(
     from slslab.billing.bill import load_book
     from slslab.papers.paper import load_paper
     from slslab.replay.profiles.profile import load_profile
-    from slslab.reproductions import MODELS
+    from slslab.reproductions import MODELS, experiments
     from slslab.reproductions.accuracy_by_time import play_epochs
     from slslab.reproductions.curves import committed, read_curves, select
-    from slslab.reproductions.experiments import committed as recorded
-    from slslab.reproductions.experiments import experiments, read_all
 
     paper, platform, book = load_paper(PAPER), load_profile(profile), load_book(prices)
     curves = select(read_curves(accuracy or committed()), MODEL, dataset)
     with Bar() as bar, replayable("Table 2"):
-        runs = read_all(recordings or recorded(), experiments(MODELS))
+        runs = experiments.read_all(recordings or experiments.committed(), experiments.experiments(MODELS))
         return paper, curves, *play_epochs(paper, MODEL, curves, runs.done, platform, book, bar.report)

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from slslab.cli.options import PLATFORM, directory_option
+from slslab.cli.options import PLATFORM, directory_option, with_options
 from slslab.cli.terminal import json_option, print_document
 from slslab.errors import RequestError
 from slslab.reproductions import MODELS
@@ -36,13 +36,7 @@ def fidelity_option(text: str) -> Callable[[Any], Any]:
 
 def reproduction(name: str, *options: Callable[[Any], Any]) -> Callable[[Callable[..., Any]], click.Command]:
     """Return what makes a command of a function, with these options in the order of its help, and --json."""
-
-    def register(function: Callable[..., Any]) -> click.Command:
-        for option in (json_option, *reversed(options)):
-            function = option(function)
-        return click.command(name)(function)
-
-    return register
+    return lambda function: click.command(name)(with_options(*options, json_option)(function))
 
 
 def check_recordings(recordings: Path | None, fidelity: str) -> None:

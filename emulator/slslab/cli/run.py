@@ -9,8 +9,9 @@ import click
 
 from slslab.cli.terminal import INTERRUPTED, Bar, print_document
 from slslab.errors import RequestError
+from slslab_workers.architecture import architectures
 from slslab_workers.option import Option
-from slslab_workers.plan import ENVIRONMENTS, INVOCATIONS, MEMORY_FORMATS, MODES, STACKS, Plan
+from slslab_workers.plan import CHOICES, Plan
 
 if TYPE_CHECKING:
     from slslab.reports.document import EndedDocument
@@ -23,13 +24,9 @@ class RunGroup(click.Group):
     """`slslab run ARCH`: a command for every registered architecture, with its own options beside the common ones."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        from slslab.runs.planning import architectures
-
         return list(architectures())
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        from slslab.runs.planning import architectures
-
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:  # noqa: ARG002
         known = architectures()
         if cmd_name not in known:
             raise RequestError(f"There is no architecture {cmd_name!r}.", f"choose one of {', '.join(known)}.")
@@ -53,14 +50,19 @@ class RunGroup(click.Group):
             out, book, json_ = values.pop("out"), values.pop("prices"), values.pop("json_")
             _run(lambda bar: run_plan(cmd_name, values, chosen, out=out, book=book, progress=bar), json_)
 
-        params = [*_plan_options(), *_output_options(Plan.prices), *own]
-        return click.Command(cmd_name, callback=run, params=params, help=architecture.summary, no_args_is_help=False)
+        return click.Command(
+            cmd_name,
+            callback=run,
+            params=[*_plan_options(), *_output_options(Plan.prices), *own],
+            help=architecture.summary,
+            no_args_is_help=False,
+        )
 
 
 class RunOrPlanGroup(RunGroup):
     """`slslab run ARCH | PLAN.toml`: what ends in .toml or holds a / is a plan, everything else an architecture."""
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
         if not (cmd_name.endswith(".toml") or "/" in cmd_name):
             return super().get_command(ctx, cmd_name)
 
@@ -114,7 +116,7 @@ def _plan_options() -> list[click.Parameter]:
         option("--weight-decay", float, help="Weight decay of SGD."),
         option(
             "--memory-format",
-            click.Choice(MEMORY_FORMATS),
+            click.Choice(CHOICES["memory_format"]),
             help="How models and minibatches lie in memory: default is PyTorch's, as in the papers' code; "
             "channels-last has the channels of a pixel beside each other, which convolutions on CPUs are faster with "
             "(docs/architectures.md).",
@@ -134,23 +136,23 @@ def _plan_options() -> list[click.Parameter]:
         option("--timeout", int, help="Time-out of a function, s."),
         option(
             "--mode",
-            click.Choice(MODES),
+            click.Choice(CHOICES["mode"]),
             help="One invocation per worker that re-invokes itself before its time-out, or one per minibatch.",
         ),
         option(
             "--stack",
-            click.Choice(STACKS),
+            click.Choice(CHOICES["stack"]),
             help="embedded starts what the plan needs and ends it; compose runs on the stack that `slslab up --stack "
             "compose` or `docker compose up` started (its emulator is $SLSLAB_EMULATOR_URL, by default "
             "http://127.0.0.1:9001).",
         ),
         click.Option(
             ["--environment"],
-            type=click.Choice(ENVIRONMENTS),
+            type=click.Choice(CHOICES["environment"]),
             help="What functions run in: processes of this host, or containers (by default process with the embedded "
             "stack, docker with compose).",
         ),
-        option("--invoke", click.Choice(INVOCATIONS), help="How the driver invokes the workers."),
+        option("--invoke", click.Choice(CHOICES["invoke"]), help="How the driver invokes the workers."),
         option(
             "--as-released",
             is_flag=True,

@@ -70,5 +70,4 @@ def print_document(document: Any, renderable: Callable[[], RenderableType], as_j
         print(json.dumps(document, indent=2), flush=True)
     else:
         # Piped into a file, tables keep their width instead of the terminal's guess of 80 columns.
-        console = Console(width=None if sys.stdout.isatty() else 140)
-        console.print(renderable())
+        Console(width=None if sys.stdout.isatty() else 140).print(renderable())

@@ -111,8 +111,7 @@ def up(
     """
     from slslab.up import embedded
 
-    commandline = ParameterSource.COMMANDLINE
-    explicit = [name for name in context.params if context.get_parameter_source(name) is commandline]
+    explicit = [name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
     _refuse_options(stack, explicit)
     if stack == "compose":
         _up_compose(files, offline, tensor_databases if "tensor_databases" in explicit else None, detach, json_)
@@ -144,8 +143,9 @@ def _refuse_options(stack: str, explicit: Sequence[str]) -> None:
     names = {"s3_port": "s3-port", "limits": "limit", "budget_mb": "memory-budget", "files": "file"}
     for name in OF_EMBEDDED if stack == "compose" else OF_COMPOSE:
         if name in explicit:
-            option = names.get(name, name)
-            raise RequestError(f"--{option} does not apply to --stack {stack}.", "see `slslab up --help`.")
+            raise RequestError(
+                f"--{names.get(name, name)} does not apply to --stack {stack}.", "see `slslab up --help`."
+            )
 
 
 def _up_compose(files: Sequence[Path], offline: bool, tensor_databases: int | None, detach: bool, json_: bool) -> None:

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import partial
@@ -19,7 +19,8 @@ from slslab.compose.client import OWNER, WORK_S, RemoteEmulator, RemoteRecording
 from slslab.compose.instances import RemoteLauncher
 from slslab.compose.services import server_information
 from slslab.errors import HostError, RequestError
-from slslab.runs.system import Recorder, Running, host_meter
+from slslab.runs.recorder import Recorder
+from slslab.runs.system import Running, host_meter
 from slslab.stack import Stack
 from slslab.statemachines.execution_history import read_transitions
 from slslab.statemachines.history import Transition, labels, transition_event
@@ -68,7 +69,7 @@ class ComposeSystem:
             received = _Received(recorder, launcher)
             recording.listen(received.record, launcher.broken if launcher is not None else lambda: None)
             clients = _Clients(self._services, about["credentials"], recording)
-            record_hosts = host_meter(requirements, recorder)
+            record_hosts = host_meter(requirements, recorder.event)
 
             def finish() -> dict[str, Any]:
                 clients.read_executions()
@@ -78,8 +79,7 @@ class ComposeSystem:
                     for event in received.transitions(*execution):
                         recorder.event(event)
                 received.fetch_logs(self._emulator, logs)
-                driver = time.process_time() - began
-                seconds = {"emulator": end["cpu_seconds"], "driver": round(driver, 3)}
+                seconds = {"emulator": end["cpu_seconds"], "driver": round(time.process_time() - began, 3)}
                 return {"package": end["package"], "own_cpu_seconds": seconds}
 
             tensors = _host_addresses(recording.tensors, self._services["tensors"], requirements.tensor_databases)
@@ -101,29 +101,41 @@ class ComposeSystem:
     def _check(self) -> None:
         about, required = self._about, self._requirements
         if required.instances is not None and about["environment"] != "docker":
-            message = f"The emulator at {self._emulator.url} runs no containers, and so launches no instances."
-            raise HostError(message, "--stack embedded launches them as processes of this host.")
+            raise HostError(
+                f"The emulator at {self._emulator.url} runs no containers, and so launches no instances.",
+                "--stack embedded launches them as processes of this host.",
+            )
         if about["environment"] != self._plan.environment:
-            message = f"The emulator at {self._emulator.url} runs functions as {about['environment']}"
             raise RequestError(
-                f"{message}, and the plan wants {self._plan.environment}.", f"--environment {about['environment']}"
+                f"The emulator at {self._emulator.url} runs functions as {about['environment']}, and the plan wants "
+                f"{self._plan.environment}.",
+                f"--environment {about['environment']}",
             )
         if about["version"] != __version__:
-            message = f"The emulator at {self._emulator.url} is slslab {about['version']}, and this is {__version__}."
-            raise RequestError(message, "build the stack's images anew, or use that version.")
+            raise RequestError(
+                f"The emulator at {self._emulator.url} is slslab {about['version']}, and this is {__version__}.",
+                "build the stack's images anew, or use that version.",
+            )
         if about["clock"] != clock_domain():
-            message = f"The emulator at {self._emulator.url} runs on another host, whose clock is not this one's."
-            raise HostError(message, "run the command on that host.")
+            raise HostError(
+                f"The emulator at {self._emulator.url} runs on another host, whose clock is not this one's.",
+                "run the command on that host.",
+            )
         if required.tensor_databases:
             # Also where there is none: a service that is scaled to nothing is not an unhealthy one.
             _check_replicas(required.tensor_databases, len(self._services["tensors"]["inside"].split()))
         for part in self._parts():
             if not self._services[part]["healthy"]:
-                message = f"The stack's {part} at {self._services[part]['inside']} does not answer"
-                raise HostError(f"{message}: {self._services[part]['trouble']}.", "`docker compose ps` and `logs`.")
+                raise HostError(
+                    f"The stack's {part} at {self._services[part]['inside']} does not answer: "
+                    f"{self._services[part]['trouble']}.",
+                    "`docker compose ps` and `logs`.",
+                )
         if required.queue not in ("", "auto", self._queue_kind()):
-            message = f"The stack's queue is {self._services['queue']['name']}, and the plan wants {required.queue}."
-            raise RequestError(message, "--queue auto takes the stack's.")
+            raise RequestError(
+                f"The stack's queue is {self._services['queue']['name']}, and the plan wants {required.queue}.",
+                "--queue auto takes the stack's.",
+            )
 
     def _queue_kind(self) -> str:
         return "rabbitmq" if self._services["queue"]["inside"].startswith("amqp") else "embedded"
@@ -145,8 +157,8 @@ class _Clients:
         """Return a client of `lambda`, `s3` or `stepfunctions`."""
         if service == "stepfunctions":
             client = self._localstack_client()
-            client.meta.events.register("provide-client-params.sfn.DeleteStateMachine", self._deleting(client))
-            client.meta.events.register("after-call.sfn.CreateStateMachine", self._created(client))
+            client.meta.events.register("provide-client-params.sfn.DeleteStateMachine", partial(self._deleting, client))
+            client.meta.events.register("after-call.sfn.CreateStateMachine", partial(self._created, client))
         else:
             client = aws_client(service, self._services[service]["host"], self._credentials)
         identifier = client.meta.service_model.service_id.hyphenize()
@@ -164,8 +176,10 @@ class _Clients:
             for arn, client in list(self._machines.items()):
                 self._read(client, arn)
         except (botocore.exceptions.ClientError, botocore.exceptions.BotoCoreError) as error:
-            message = f"Step Functions at {self._services['states']['host']} cannot be read: {error}."
-            raise HostError(message, "`docker compose ps` and `logs` tell more.") from error
+            raise HostError(
+                f"Step Functions at {self._services['states']['host']} cannot be read: {error}.",
+                "`docker compose ps` and `logs` tell more.",
+            ) from error
 
     def _localstack_client(self) -> Any:
         address = self._services["states"]["host"]
@@ -177,23 +191,19 @@ class _Clients:
         client = session.client("stepfunctions", **settings("stepfunctions"))
         if client.meta.endpoint_url != address:
             # The package prefers AWS's variable to its own arguments.
-            message = f"AWS_ENDPOINT_URL leads to {client.meta.endpoint_url}, and the stack's LocalStack is {address}."
-            raise RequestError(message, "unset AWS_ENDPOINT_URL.")
+            raise RequestError(
+                f"AWS_ENDPOINT_URL leads to {client.meta.endpoint_url}, and the stack's LocalStack is {address}.",
+                "unset AWS_ENDPOINT_URL.",
+            )
         return client
 
-    def _created(self, client: Any) -> Callable[..., None]:
-        def created(parsed: Mapping[str, Any], **_: Any) -> None:
-            if "stateMachineArn" in parsed:
-                self._machines[parsed["stateMachineArn"]] = client
+    def _created(self, client: Any, parsed: Mapping[str, Any], **_: Any) -> None:
+        if "stateMachineArn" in parsed:
+            self._machines[parsed["stateMachineArn"]] = client
 
-        return created
-
-    def _deleting(self, client: Any) -> Callable[..., None]:
-        def deleting(params: Mapping[str, Any], **_: Any) -> None:
-            if params["stateMachineArn"] in self._machines:
-                self._read(client, params["stateMachineArn"])
-
-        return deleting
+    def _deleting(self, client: Any, params: Mapping[str, Any], **_: Any) -> None:
+        if params["stateMachineArn"] in self._machines:
+            self._read(client, params["stateMachineArn"])
 
     def _read(self, client: Any, machine: str) -> None:
         del self._machines[machine]
@@ -289,8 +299,11 @@ def _host_addresses(tensors: Mapping[str, str], service: Mapping[str, Any], need
             addresses[server_information(address)["run_id"]] = address
     reached = [addresses[run] for run in tensors.values() if run in addresses]
     if len(reached) < len(tensors):
-        message = f"Only {len(reached)} of the stack's {len(tensors)} tensor databases are at the host's ports"
-        raise HostError(f"{message} {service['host']}.", "publish enough ports: SLSLAB_TENSORS_PORTS=6379-6410.")
+        raise HostError(
+            f"Only {len(reached)} of the stack's {len(tensors)} tensor databases are at the host's ports "
+            f"{service['host']}.",
+            "publish enough ports: SLSLAB_TENSORS_PORTS=6379-6410.",
+        )
     return tuple(reached[:needed])
 
 

@@ -15,7 +15,8 @@ from slslab.ec2.processes import ProcessLauncher
 from slslab.errors import RequestError
 from slslab.host.session import Session
 from slslab.lambda_.emulator import Emulator, memory_budget_mb
-from slslab.runs.system import Recorder, Running, host_meter
+from slslab.runs.recorder import Recorder
+from slslab.runs.system import Running, host_meter
 from slslab.stack.assembly import start_stack
 from slslab.stack.queues import queue_kind
 from slslab.stack.state_machines import EmbeddedStateMachines
@@ -32,8 +33,10 @@ class EmbeddedSystem:
         automatic = {"queue": queue_kind(requirements.queue)} if requirements.queue else {}
         if requirements.instances is not None:
             if plan.environment != "process":
-                message = "Instances are processes of this host with the embedded stack."
-                raise RequestError(message, "--stack compose launches them as containers.")
+                raise RequestError(
+                    "Instances are processes of this host with the embedded stack.",
+                    "--stack compose launches them as containers.",
+                )
             automatic["device"] = choose_devices(requirements.instances.device)[0].partition(":")[0]
         self.automatic: Mapping[str, str] = automatic
         # Taken once: what is admitted must also fit when the stack itself has taken its memory.
@@ -84,7 +87,7 @@ class EmbeddedSystem:
                     states.ready()  # it has started in the background
                 return emulator.client(service)
 
-            record_hosts = host_meter(requirements, recorder)
+            record_hosts = host_meter(requirements, recorder.event)
 
             def finish() -> dict[str, Any]:
                 record_hosts()
@@ -92,8 +95,10 @@ class EmbeddedSystem:
                 if states is not None and states.pid is not None:
                     seconds["state_machines"] = _cpu_seconds(states.pid)
                 emulating = emulator.cpu_seconds()
-                driving = time.process_time() - began - emulating
-                seconds |= {"emulator": round(emulating, 3), "driver": round(driving, 3)}
+                seconds |= {
+                    "emulator": round(emulating, 3),
+                    "driver": round(time.process_time() - began - emulating, 3),
+                }
                 return {"package": emulator.package_size(), "own_cpu_seconds": seconds}
 
             host = {

@@ -5,21 +5,20 @@ Data flows one way: plan → invocations and events → trace → bill and metri
 
 import shutil
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 from slslab.billing.bill import Book, load_book
 from slslab.ec2.fleet import check_fleet
-from slslab.errors import HostError, RequestError
+from slslab.errors import HostError
 from slslab.reports.document import METRICS, EndedDocument, Page, make_document
 from slslab.reports.html.files import PAGE, leave_page
 from slslab.runs.admission import admit
 from slslab.runs.embedded import EmbeddedSystem
-from slslab.runs.planning import architectures, find_book, load_plan, make_plan, settle
-from slslab.runs.recorder import TraceRecorder
+from slslab.runs.planning import architectures, find_book, load_plan, make_plan, refused_plans, settle
+from slslab.runs.recorder import Recorder
 from slslab.runs.system import System
 from slslab.trace import metrics
 from slslab.trace.directory import DOCUMENT, RunDirectory, root
@@ -35,23 +34,15 @@ def run_plan(
 
     RequestError or HostError if it cannot begin.
     """
-    with _refused_plans():
+    with refused_plans():
         return _start(make_plan(architectures()[name], {**values, "prices": book}, options), out, progress)
 
 
 def run_again(path: Path, *, out: Path | None, book: str | None, progress: Progress) -> EndedDocument:
     """Run the plan in a file again, billed by another price book if one is given; see `run_plan`."""
-    with _refused_plans():
+    with refused_plans():
         plan = load_plan(path)
         return _start(plan if book is None else replace(plan, prices=find_book(book)), out, progress)
-
-
-@contextmanager
-def _refused_plans() -> Iterator[None]:
-    try:
-        yield
-    except PlanError as error:
-        raise RequestError(error.message, error.hint) from error
 
 
 def _start(plan: Plan, out: Path | None, progress: Progress) -> EndedDocument:
@@ -101,7 +92,7 @@ def execute(
         outcome: Outcome | None = None
         failure: RunFailed | None = None
         with TraceWriter(directory.trace_log, plan.run) as writer:
-            recorder = TraceRecorder(writer, plan, progress)
+            recorder = Recorder(writer, plan, progress)
             with system.running(recorder, directory.logs) as running:
                 began, host = True, running.host
                 try:

@@ -1,6 +1,7 @@
 """Make a complete plan from the command line's values, or from the file of a plan that was run before."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from slslab_workers.architecture import Architecture, architectures
 from slslab_workers.plan import SCHEMA, Plan, PlanError, Value
 from slslab_workers.training.models import spec
 
-__all__ = ["architectures", "find_book", "load_plan", "make_plan", "settle"]
+__all__ = ["architectures", "find_book", "load_plan", "make_plan", "refused_plans", "settle"]
 
 BATCHES = {"digits": (64, 5)}
 
@@ -21,6 +22,15 @@ USUAL_BATCHES = (512, 24)
 
 # What functions run in, by the stack, unless it is chosen.
 ENVIRONMENTS = {"embedded": "process", "compose": "docker"}
+
+
+@contextmanager
+def refused_plans() -> Iterator[None]:
+    """Raise RequestError for a plan that cannot be carried out (PlanError)."""
+    try:
+        yield
+    except PlanError as error:
+        raise RequestError(error.message, error.hint) from error
 
 
 def make_plan(architecture: Architecture, values: Mapping[str, Any], options: Mapping[str, Value]) -> Plan:

@@ -11,8 +11,8 @@ from slslab_workers.plan import Plan
 
 
 @dataclass
-class TraceRecorder:
-    """Passes what the emulator records while a run goes on to the trace and the progress, and keeps the invocations."""
+class Recorder:
+    """Receives what happens while a run goes on, for the trace and the progress, and keeps the invocations."""
 
     writer: TraceWriter
     plan: Plan

@@ -7,25 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from slslab.runs.recorder import Recorder
 from slslab.trace.events import own_event
-from slslab.trace.records import InstanceRecord, InvocationRecord, launch_record
+from slslab.trace.records import launch_record
 from slslab_workers.architecture import Cloud, Requirements
-
-
-class Recorder(Protocol):
-    """Receives what happens while a run goes on."""
-
-    def event(self, record: dict[str, Any]) -> None:
-        """Receive a trace record of a function or of a part of the stack."""
-
-    def driver_event(self, record: dict[str, Any]) -> None:
-        """Receive a trace event of the driver."""
-
-    def invocation(self, record: InvocationRecord) -> None:
-        """Receive a metered invocation."""
-
-    def instance(self, record: InstanceRecord) -> None:
-        """Receive a metered instance."""
 
 
 @dataclass(frozen=True)
@@ -55,15 +40,15 @@ class System(Protocol):
         """Return a context in which the system is ready for the plan; afterwards nothing of the run is left in it."""
 
 
-def host_meter(requirements: Requirements, recorder: Recorder) -> Callable[[], None]:
+def host_meter(requirements: Requirements, on_event: Callable[[dict[str, Any]], None]) -> Callable[[], None]:
     """Return a function that records, from now until it is called, the hosts that AWS would bill beside Lambda, S3 and
     Step Functions."""
     began_ns = time.monotonic_ns()
     for number, instance_type in enumerate(requirements.hosts):
-        recorder.event(launch_record("host", str(number), instance_type, began_ns))
+        on_event(launch_record("host", str(number), instance_type, began_ns))
 
     def record() -> None:
         for instance_type in requirements.hosts:
-            recorder.event(own_event("host.run", began_ns, "", resource=instance_type, function="stack"))
+            on_event(own_event("host.run", began_ns, "", resource=instance_type, function="stack"))
 
     return record

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slslab.calibration.cloudwatch import Comparison, Report, Reports, fit_reports, parse_reports, read_reports
+from slslab.calibration.cloudwatch import Report, Reports, fit_reports, parse_reports, read_reports
 from slslab.errors import RequestError
 from slslab.lambda_.report_line import report_line
 from slslab.replay.kernel.kernel import play
@@ -154,8 +154,10 @@ def program(*names: str) -> Program:
     return Program("test", 1, tracks, ())
 
 
-def fit(reports: list[Report], *names: str, function: str | None = None) -> Comparison:
-    return fit_reports(reports, program(*(names or ("worker",))), function, platform(), "log", date(2026, 11, 21))
+def fit(reports: list[Report], *names: str, function: str | None = None) -> tuple[Profile, Any]:
+    return fit_reports(
+        Reports(tuple(reports), 0), program(*(names or ("worker",))), function, platform(), "log", date(2026, 11, 21)
+    )
 
 
 def report(duration_ms: float, init_ms: float | None = None, memory_mb: int = 1769) -> Report:
@@ -164,36 +166,37 @@ def report(duration_ms: float, init_ms: float | None = None, memory_mb: int = 17
 
 def test_speed_and_init_are_those_with_which_the_run_takes_what_the_lines_say() -> None:
     """Real: 2,100 ms, of which the put takes 100, so processors at half speed; their init of 1,000 ms waits 2,000."""
-    found = fit([report(2000), report(2100, 3000), report(9000)])
-    assert found.before == pytest.approx((1100, 500))
-    assert found.profile.compute.speed.value == pytest.approx(0.5, rel=1e-3)
-    assert found.after == pytest.approx((2100, 3000), rel=1e-3)
-    assert found.real == (2100, 3000)
-    wait = found.profile.functions.init_wait_ms
+    profile, found = fit([report(2000), report(2100, 3000), report(9000)])
+    medians = {when: (found["duration_ms"][when], found["init_ms"][when]) for when in ("real", "before", "after")}
+    assert medians["before"] == pytest.approx((1100, 500))
+    assert profile.compute.speed.value == pytest.approx(0.5, rel=1e-3)
+    assert medians["after"] == pytest.approx((2100, 3000), rel=1e-3)
+    assert medians["real"] == (2100, 3000)
+    wait = profile.functions.init_wait_ms
     assert wait is not None
     assert wait.value == pytest.approx(2000, rel=1e-3)
-    assert (found.lines, found.cold, found.billed_as_here) == (3, 1, 3)
-    speed = found.profile.compute.speed
+    assert (found["lines"]["fitted"], found["lines"]["cold"], found["lines"]["billed_as_here"]) == (3, 1, 3)
+    speed = profile.compute.speed
     assert (speed.status, speed.source, wait.source) == (
         "measured",
         "log: median of 3 lines",
         "log: median of 1 cold starts",
     )
     # All else is the base's, and the modelled init is billed.
-    assert found.profile.compute.vcpu_mb == platform().compute.vcpu_mb
-    (call,) = play(program("worker"), found.profile).calls
+    assert profile.compute.vcpu_mb == platform().compute.vcpu_mb
+    (call,) = play(program("worker"), profile).calls
     assert call.init_ns > 2_000_000_000
 
 
 def test_lines_without_cold_starts_leave_init_alone_and_failed_ones_do_not_count() -> None:
-    found = fit([report(600), replace(report(100_000), status="timeout")])
-    assert found.profile.compute.speed.value == pytest.approx(2, rel=1e-3)
-    assert found.profile.functions == platform().functions
-    assert (found.lines, found.real[1]) == (1, None)
+    profile, found = fit([report(600), replace(report(100_000), status="timeout")])
+    assert profile.compute.speed.value == pytest.approx(2, rel=1e-3)
+    assert profile.functions == platform().functions
+    assert (found["lines"]["fitted"], found["lines"]["failed"], found["init_ms"]["real"]) == (1, 1, None)
 
 
 def test_an_init_that_is_quicker_than_modelled_waits_for_nothing() -> None:
-    wait = fit([report(1100, 200)]).profile.functions.init_wait_ms
+    wait = fit([report(1100, 200)])[0].functions.init_wait_ms
     assert wait is not None
     assert wait.value == 0
 
@@ -207,7 +210,7 @@ def test_a_log_that_cannot_be_compared_is_refused_in_a_sentence() -> None:
         fit([report(1000)], "worker", "auth")
     with pytest.raises(RequestError, match="has the functions worker, and the REPORT lines are of 'other'"):
         fit([report(1000)], function="other")
-    assert fit([report(1100)], "worker", "auth", function="auth").function == "auth"
+    assert fit([report(1100)], "worker", "auth", function="auth")[1]["function"] == "auth"
     with pytest.raises(RequestError, match="worker takes even without its computing 116 ms"):
         fit([report(50)])
     with pytest.raises(RequestError, match="worker takes at most 64,100 ms"):

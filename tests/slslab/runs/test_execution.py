@@ -9,7 +9,6 @@ from slslab.errors import RequestError
 from slslab.runs.execution import check_hosts
 from slslab.runs.planning import architectures, make_plan
 from slslab.runs.system import host_meter
-from slslab.trace.records import InstanceRecord, InvocationRecord
 from slslab_workers.architecture import Requirements
 
 
@@ -19,25 +18,6 @@ def requirements(name: str, **options: Any) -> Requirements:
     return architecture.requirements(plan)
 
 
-class Records:
-    """Keeps what is recorded."""
-
-    def __init__(self) -> None:
-        self.events: list[dict[str, Any]] = []
-
-    def event(self, record: dict[str, Any]) -> None:
-        self.events.append(record)
-
-    def driver_event(self, record: dict[str, Any]) -> None:
-        raise AssertionError(record)
-
-    def invocation(self, record: InvocationRecord) -> None:
-        raise AssertionError(record)
-
-    def instance(self, record: InstanceRecord) -> None:
-        raise AssertionError(record)
-
-
 def test_databases_and_queues_are_billed_by_the_hosts_that_the_options_name() -> None:
     assert requirements("allreduce").hosts == ()
     assert requirements("mlless").hosts == ("m5.large", "mq.t3.micro")
@@ -45,10 +25,10 @@ def test_databases_and_queues_are_billed_by_the_hosts_that_the_options_name() ->
     assert requirements("spirt").hosts == ("m5.large", "m5.large", "m5.large", "mq.t3.micro")
     chosen = requirements("mlless", **{"tensor-host": "t4g.medium", "queue-host": "mq.m5.large"})
     assert chosen.hosts == ("t4g.medium", "mq.m5.large")
-    records = Records()
-    host_meter(chosen, records)()
-    assert [one["type"] for one in records.events if one["record"] == "begin"] == ["t4g.medium", "mq.m5.large"]
-    assert [one["resource"] for one in records.events if one.get("op") == "host.run"] == ["t4g.medium", "mq.m5.large"]
+    records: list[dict[str, Any]] = []
+    host_meter(chosen, records.append)()
+    assert [one["type"] for one in records if one["record"] == "begin"] == ["t4g.medium", "mq.m5.large"]
+    assert [one["resource"] for one in records if one.get("op") == "host.run"] == ["t4g.medium", "mq.m5.large"]
 
 
 @pytest.mark.parametrize("option", ["tensor-host", "queue-host"])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from slslab_workers.architecture import architectures
 from slslab_workers.mlless.filters import Coordinate, Filter, NormRatio, Unfiltered, make_filter
-from slslab_workers.mlless.settings import Settings
+from slslab_workers.mlless.settings import check
 from slslab_workers.plan import Plan, PlanError
 from slslab_workers.training import gradients
 from slslab_workers.training.state import WorkerState
@@ -133,7 +133,7 @@ def test_coordinates_travel_with_their_indices_bit_for_bit() -> None:
 def test_state_of_a_filter_survives_a_checkpoint_bit_for_bit(name: str, optimiser: str) -> None:
     """Residual, significance and moments; and the steps after it are the same as without it."""
     plan = make_plan(filter=name, threshold=0.05, optimiser=optimiser)
-    chosen = make_filter(plan, Settings.of(plan))
+    chosen = make_filter(plan)
     draws = torch.Generator().manual_seed(7)
     state, resumed = WorkerState.fresh(plan, 0), WorkerState.fresh(plan, 0)
     sent, remembered = 0, 0
@@ -164,11 +164,12 @@ def test_state_of_a_filter_survives_a_checkpoint_bit_for_bit(name: str, optimise
 @pytest.mark.parametrize("value", [-1.0, math.nan])
 def test_what_cannot_be_is_refused(option: str, value: float) -> None:
     with pytest.raises(PlanError, match=option):
-        Settings.of(make_plan(**{option: value}))
+        check(make_plan(**{option: value}))
 
 
 def test_an_infinite_threshold_travels_in_json() -> None:
     """JSON has no infinite numbers, and Lambda refuses what is not JSON."""
     document = make_plan(threshold=math.inf).to_document()
     assert document["options"]["threshold"] == "inf"
-    assert Settings.of(Plan.from_document(document)).threshold == math.inf
+    chosen: Any = make_filter(Plan.from_document(document))
+    assert chosen._threshold == math.inf

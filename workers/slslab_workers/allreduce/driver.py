@@ -3,7 +3,6 @@
 from dataclasses import replace
 from typing import Any
 
-from slslab_workers.allreduce.counts import counts
 from slslab_workers.allreduce.pattern import pattern
 from slslab_workers.architecture import Architecture, Cloud, Outcome, Progress
 from slslab_workers.channels.polling import POLLING
@@ -31,7 +30,6 @@ class AllReduce(Architecture):
         PARTITION,
     )
 
-    counts = staticmethod(counts)
     pattern = staticmethod(pattern)
 
     def replicas(self) -> type[Any]:

@@ -1,12 +1,12 @@
 """AllReduce's Lambda handler: rank 0 merges the gradients of all workers."""
 
-from collections.abc import Mapping
-from typing import Any
+from functools import partial
+from types import MappingProxyType
 
 import torch
 
-from slslab_workers.allreduce.released import LOG_LINES
 from slslab_workers.training.exchange import ObjectWorker
+from slslab_workers.training.released_log import LogLines, computed
 from slslab_workers.training.state import WorkerState
 from slslab_workers.training.worker import handle
 
@@ -14,7 +14,19 @@ from slslab_workers.training.worker import handle
 class AllReduceWorker(ObjectWorker):
     """Every worker puts its gradient; rank 0 merges all and puts the result; the others wait for it."""
 
-    log_lines = LOG_LINES
+    # The lines that the released AllReduce adds to a worker's log in a step: five of rank 0, six of any other.
+    log_lines: LogLines = MappingProxyType(
+        {
+            "compute": computed,
+            "put_gradient": lambda worker, *_: ("gradient put", "waiting for the merged gradient")[
+                : 1 + (worker.rank > 0)
+            ],
+            "merge": lambda worker, *_: (f"{worker.plan.workers} gradients merged",),
+            "publish_merged": lambda *_: ("merged gradient put, expired ones deleted",),
+            "get_merged": lambda *_: ("merged gradient gotten",),
+            "update": lambda worker, *_: ("model updated", "step ended")[: 1 + (worker.rank > 0)],
+        }
+    )
 
     def synchronise(self, state: WorkerState, gradient: torch.Tensor) -> torch.Tensor:
         """Return the aggregate (P,) of all workers' gradients, once it is complete."""
@@ -67,6 +79,5 @@ class AllReduceWorker(ObjectWorker):
         return f"{self.plan.run}/allreduce/merged/e{epoch}_s{step}"
 
 
-def handler(event: Mapping[str, Any], context: Any) -> dict[str, Any]:
-    """Run a worker: AWS Lambda's entry point."""
-    return handle(event, context, AllReduceWorker)
+# AWS Lambda's entry point.
+handler = partial(handle, worker=AllReduceWorker)

@@ -9,13 +9,13 @@ AllReduce, ScatterReduce and the training loop run over it as they are.
 
 import functools
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import ClassVar, Concatenate, ParamSpec, Protocol, Self, TypeVar
 
 from slslab_workers.channels.events import Tracer
 from slslab_workers.trace.event import Event
-from slslab_workers.trace.operations import OPERATIONS, Operation, Server
+from slslab_workers.trace.operations import Server
 
 C = TypeVar("C", bound="Channel")
 P = ParamSpec("P")
@@ -53,11 +53,6 @@ class Channel(Protocol):
     def close(self) -> None:
         """End the connection, if this channel has one of its own; by default it has none."""
         return
-
-    @classmethod
-    def operations(cls) -> Mapping[str, Operation]:
-        """Return the channel's operations by op."""
-        return {op: meaning for op, meaning in OPERATIONS.items() if meaning.channel == cls.name}
 
     @contextmanager
     def request(self, op: str, phase: str, resource: str, *, overhead: bool) -> Iterator[Event]:

@@ -26,6 +26,12 @@ BROKEN = (
 READ_BYTES = 1 << 18
 
 
+def aws_client(service: str, **settings: Any) -> Any:
+    """Return a boto3 client of the environment's own; `settings` are botocore's."""
+    session: Any = boto3.session.Session()
+    return session.client(service, config=botocore.config.Config(**settings))
+
+
 def s3_client(**settings: Any) -> Any:
     """Return a boto3 S3 client for gradients: path-style addresses, no checksums, payload unsigned.
 
@@ -33,7 +39,8 @@ def s3_client(**settings: Any) -> Any:
     gradient, which no worker on AWS does. urllib3 sets TCP_NODELAY on its connections. boto3's own retries are off,
     because they could not be counted: `Objects` retries.
     """
-    config = botocore.config.Config(
+    return aws_client(
+        "s3",
         s3={"addressing_style": "path", "payload_signing_enabled": False},
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
@@ -42,8 +49,6 @@ def s3_client(**settings: Any) -> Any:
         read_timeout=120,
         **settings,
     )
-    session: Any = boto3.session.Session()
-    return session.client("s3", config=config)
 
 
 @functools.cache
@@ -98,8 +103,7 @@ class _Body:
         return rest
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        base = (0, self._position, len(self._data))[whence]
-        self._position = base + offset
+        self._position = (0, self._position, len(self._data))[whence] + offset
         return self._position
 
     def tell(self) -> int:

@@ -25,6 +25,12 @@ class PollPolicy:
     lists: Poll
 
 
+POLICIES = {
+    "adaptive": PollPolicy(Poll(0.01, 1.5, 0.1), Poll(0.01, 1.5, 0.1)),
+    "released": PollPolicy(Poll(0.1, 1.0, 0.1), Poll(0.0, 1.0, 0.0)),
+}
+
+
 def poll_policy(plan: Plan) -> PollPolicy:
     """Return the plan's polling."""
     return policy(str(POLLING.of(plan.options)))
@@ -32,7 +38,4 @@ def poll_policy(plan: Plan) -> PollPolicy:
 
 def policy(polling: str) -> PollPolicy:
     """Return what one of the choices of POLLING means."""
-    if polling == "released":
-        return PollPolicy(Poll(0.1, 1.0, 0.1), Poll(0.0, 1.0, 0.0))
-    adaptive = Poll(0.01, 1.5, 0.1)
-    return PollPolicy(adaptive, adaptive)
+    return POLICIES[polling]

@@ -230,17 +230,19 @@ class _Connection:
     def _reply(self) -> Reply:
         line = self._line()
         kind, rest = line[:1], line[1:]
-        if kind == b"+":
-            return rest.decode()
-        if kind == b"-":
-            raise TensorError(rest.decode(errors="replace"))
-        if kind == b":":
-            return int(rest)
-        if kind == b"$":
-            return None if rest == b"-1" else self._bulk(int(rest))
-        if kind == b"*":
-            return None if rest == b"-1" else self._array(int(rest))
-        raise Unreachable(f"{self._name} answers {line[:40]!r}, which is not RESP2")
+        match kind:
+            case b"+":
+                return rest.decode()
+            case b"-":
+                raise TensorError(rest.decode(errors="replace"))
+            case b":":
+                return int(rest)
+            case b"$":
+                return None if rest == b"-1" else self._bulk(int(rest))
+            case b"*":
+                return None if rest == b"-1" else self._array(int(rest))
+            case _:
+                raise Unreachable(f"{self._name} answers {line[:40]!r}, which is not RESP2")
 
     def _array(self, count: int) -> list[Reply]:
         """Return an array's elements; an error among them is an element, so that those after it are still read."""

@@ -17,7 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from slslab_workers.architecture import Cloud, Outcome, Progress, RunFailed
-from slslab_workers.driver.job import Job, aws_failures
+from slslab_workers.channels import endpoints
+from slslab_workers.channels.queues import Queues, open_queues
+from slslab_workers.driver.job import Job, failures
 from slslab_workers.plan import Assignment, Plan, PlanError
 from slslab_workers.training.datasets import DIGITS
 from slslab_workers.training.keys import result_key
@@ -32,10 +34,9 @@ def package(handler: str) -> bytes:
     All files are included but bytecode and the digits, which only the driver reads; without times, so that equal
     sources give equal bytes.
     """
-    roots = {Path(__file__).parents[1], _package_of(handler)}
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        for root in sorted(roots):
+        for root in sorted({Path(__file__).parents[1], _package_of(handler)}):
             files = {path for path in root.rglob("*") if path.is_file() and path.suffix != ".pyc"}
             for path in sorted(files - {DIGITS}):
                 entry = zipfile.ZipInfo(str(path.relative_to(root.parent)))
@@ -60,8 +61,8 @@ def train_data_parallel(plan: Plan, handler: str, cloud: Cloud, progress: Progre
 
 
 def deploy_and_train(deployment: "Deployment") -> Outcome:
-    """Create, train and remove in any case; an error of AWS's fails the run (RunFailed)."""
-    with aws_failures():
+    """Create, train and remove in any case; an error of AWS's or of another service fails the run (RunFailed)."""
+    with failures():
         try:
             deployment.create()
             return deployment.train()
@@ -86,10 +87,12 @@ class Deployment(Job):
         self.handler = handler
         self.function = f"slslab-{plan.run}"[:64]
         self._lambda = cloud.client("lambda")
+        self._environment = cloud.environment
         self._stopping = threading.Event()
         # A thread for each worker, and one for a companion.
         self._invokers = ThreadPoolExecutor(plan.workers + 1, thread_name_prefix="invoke")
         self.arns: dict[str, str] = {}
+        self.kind = "Event" if plan.invoke == "event" else "RequestResponse"
         # The workers that train.
         self.ranks = list(range(plan.workers))
 
@@ -106,6 +109,10 @@ class Deployment(Job):
     def functions(self) -> list[FunctionSpec]:
         """Return the architecture's functions, the workers' first."""
         return [FunctionSpec(self.function, self.handler, self.plan.memory_mb)]
+
+    def _queues(self) -> Queues:
+        """Connect to the queues, if the architecture requires any."""
+        return open_queues(endpoints.queue_url(self._environment), self._tracer)
 
     def _create_function(self, function: FunctionSpec) -> None:
         created = self._lambda.create_function(
@@ -167,8 +174,7 @@ class Deployment(Job):
         return []
 
     def _one_invocation(self, rank: int, first: int, until: int, keep: bool) -> dict[str, Any]:
-        kind = "Event" if self.plan.invoke == "event" else "RequestResponse"
-        answer = self._invoke(rank, first, until, kind, keep=keep)
+        answer = self._invoke(rank, first, until, self.kind, keep=keep)
         return answer if answer.get("status") == "finished" else self._await_result(rank, first)
 
     def _each_batch(self, rank: int, first: int, until: int, keep: bool) -> dict[str, Any]:

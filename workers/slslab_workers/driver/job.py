@@ -11,6 +11,8 @@ import botocore.exceptions
 from slslab_workers.architecture import Cloud, Outcome, Progress, RunFailed
 from slslab_workers.channels.events import Tracer
 from slslab_workers.channels.objects import Objects
+from slslab_workers.channels.queues import QueueError
+from slslab_workers.channels.tensors import TensorError, Unreachable
 from slslab_workers.driver.stopping import Stopping
 from slslab_workers.plan import Plan
 from slslab_workers.training import datasets, models
@@ -21,13 +23,13 @@ UPLOADERS = 4
 
 
 @contextmanager
-def aws_failures() -> Iterator[None]:
-    """Raise RunFailed for an error of AWS's within the block."""
+def failures() -> Iterator[None]:
+    """Raise RunFailed for an error of AWS's, of a queue's or of a tensor database's within the block."""
     try:
         yield
     except botocore.exceptions.ClientError as error:
         raise RunFailed(error.response["Error"]["Code"], str(error)) from error
-    except botocore.exceptions.BotoCoreError as error:
+    except (botocore.exceptions.BotoCoreError, QueueError, TensorError, Unreachable) as error:
         raise RunFailed(type(error).__name__, str(error)) from error
 
 
@@ -42,7 +44,8 @@ class Job:
         self._samples = Samples(plan, lambda done, total: progress.report("load", done, total))
         self._stops = Stopping(plan)
         self._s3 = cloud.client("s3")
-        self._objects = Objects(self._s3, self.bucket, Tracer(cloud.emit, plan.run))
+        self._tracer = Tracer(cloud.emit, plan.run)
+        self._objects = Objects(self._s3, self.bucket, self._tracer)
         self._uploaded = 0
 
     def create_bucket(self) -> None:
@@ -61,9 +64,8 @@ class Job:
     def upload(self, epochs: Iterable[int]) -> None:
         """Store the minibatches of these epochs."""
         plan = self.plan
-        each = plan.workers * plan.batches
         epochs = list(epochs)
-        total = self._uploaded + each * len(epochs)
+        total = self._uploaded + plan.workers * plan.batches * len(epochs)
         samples, policy = self._samples, self._samples.dataset.policy
 
         def put(epoch: int, rank: int, step: int, chosen: Any) -> None:

@@ -14,8 +14,7 @@ from slslab_workers.architecture import (
     Requirements,
 )
 from slslab_workers.channels.polling import poll_policy
-from slslab_workers.driver.job import Job, aws_failures
-from slslab_workers.gpu.counts import counts
+from slslab_workers.driver.job import Job, failures
 from slslab_workers.gpu.pattern import pattern
 from slslab_workers.option import Option
 from slslab_workers.plan import Plan, PlanError
@@ -65,10 +64,8 @@ class Gpu(Architecture):
                 "exchange that could be run as released.",
                 "omit --as-released.",
             )
-        fleet = Fleet(str(plan.options["instance-type"]), str(plan.options["device"]))
-        return Requirements(instances=fleet)
+        return Requirements(instances=Fleet(str(plan.options["instance-type"]), str(plan.options["device"])))
 
-    counts = staticmethod(counts)
     pattern = staticmethod(pattern)
 
     def replicas(self) -> type[Any]:
@@ -83,7 +80,7 @@ class Gpu(Architecture):
         if cloud.launcher is None:
             raise PlanError("There is nothing here that starts instances.", "choose an architecture of functions.")
         job = _GpuJob(plan, cloud, progress)
-        with aws_failures():
+        with failures():
             try:
                 job.create_bucket()
                 return job.train(cloud.launcher)

@@ -62,14 +62,12 @@ class GpuWorker(Trainer):
             return self.combine(total, self.plan.workers, self.plan.workers)
 
     def _get(self, position: int, rank: int) -> torch.Tensor:
-        polls = poll_policy(self.plan).gets
-        stored = self.objects.wait_for(self._key(position, rank), polls, "synchronise", overhead=False)
-        return gradients.from_bytes(stored.body)
+        key, polls = self._key(position, rank), poll_policy(self.plan).gets
+        return gradients.from_bytes(self.objects.wait_for(key, polls, "synchronise", overhead=False).body)
 
     def _goes_on(self, epoch: int) -> bool:
         """Wait, on billed time, for the driver's verdict after this epoch; return whether there is another."""
-        polls = poll_policy(self.plan).gets
-        return self.objects.wait_for(verdict_key(self.plan, epoch), polls, "other").body == GO_ON
+        return self.objects.wait_for(verdict_key(self.plan, epoch), poll_policy(self.plan).gets, "other").body == GO_ON
 
     def _key(self, position: int, rank: int) -> str:
         epoch, step = divmod(position, self.plan.batches)

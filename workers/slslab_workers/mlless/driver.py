@@ -2,9 +2,8 @@
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -20,9 +19,7 @@ from slslab_workers.architecture import (
     ResidentPhase,
     RunFailed,
 )
-from slslab_workers.channels import endpoints
-from slslab_workers.channels.events import Tracer
-from slslab_workers.channels.queues import QUEUE, QueueError, Queues, open_queues
+from slslab_workers.channels.queues import QUEUE, Queues
 from slslab_workers.driver.deployment import Deployment, FunctionSpec, deploy_and_train
 from slslab_workers.driver.job import gradient_mb
 from slslab_workers.mlless.counts import counts
@@ -30,10 +27,11 @@ from slslab_workers.mlless.pattern import pattern
 from slslab_workers.mlless.schedule import Schedule
 from slslab_workers.mlless.settings import (
     REMOVED,
-    Settings,
     acknowledge,
+    check,
     client_queue,
     exchange_name,
+    scales_in,
     supervisor_queue,
     worker_queue,
 )
@@ -44,7 +42,6 @@ from slslab_workers.plan import Plan, PlanError, Value
 from slslab_workers.training.options import OPTIMISER, PARTITION, REPLICAS
 from slslab_workers.training.released_log import LOG_TRAFFIC
 
-SUPERVISOR_MEMORY = Option("supervisor-memory", int, 512, "Memory size of the supervisor's function, MB.")
 # How long the client waits for a message before it looks whether a function has failed.
 PATIENCE_S = 0.5
 
@@ -112,7 +109,7 @@ class MLLess(Architecture):
             "off",
             "Scale in: at least this many seconds between two decisions; for example 20. Needs --remove-threshold.",
         ),
-        SUPERVISOR_MEMORY,
+        Option("supervisor-memory", int, 512, "Memory size of the supervisor's function, MB."),
         QUEUE,
         TENSOR_HOST,
         QUEUE_HOST,
@@ -123,14 +120,14 @@ class MLLess(Architecture):
 
     def requirements(self, plan: Plan) -> Requirements:
         """Return a queue, and one tensor database that all share."""
-        settings = Settings.of(plan)
-        if settings.scales_in and plan.workers == 1:
+        check(plan)
+        if scales_in(plan) and plan.workers == 1:
             raise PlanError(
                 "The only worker cannot be removed.",
                 "give --workers 2 or more, or neither --remove-threshold nor --remove-interval.",
             )
         return Requirements(
-            tensor_databases=1 if settings.store == "tensordb" else 0,
+            tensor_databases=1 if plan.options["store"] == "tensordb" else 0,
             queue=str(plan.options["queue"]),
             tensor_host=str(plan.options["tensor-host"]),
             queue_host=str(plan.options["queue-host"]),
@@ -142,9 +139,8 @@ class MLLess(Architecture):
         A database keeps two updates of each worker, and the models of the removed ones.
         """
         beside_mb = int(plan.options["supervisor-memory"])
-        settings = Settings.of(plan)
-        if settings.store == "tensordb":
-            vectors = 2 * plan.workers + (plan.workers - 1 if settings.scales_in else 0)
+        if plan.options["store"] == "tensordb":
+            vectors = 2 * plan.workers + (plan.workers - 1 if scales_in(plan) else 0)
             beside_mb += vectors * gradient_mb(plan)
         return (ResidentPhase(self.name, plan.workers, beside_mb),)
 
@@ -175,8 +171,6 @@ class MLLessDeployment(Deployment):
     def __init__(self, plan: Plan, cloud: Cloud, progress: Progress) -> None:
         super().__init__(plan, "slslab_workers.mlless.handlers.handler", cloud, progress)
         self.supervisor = f"{self.function[:53]}-supervisor"
-        self._tracer = Tracer(cloud.emit, plan.run)
-        self._environment: Mapping[str, str] = cloud.environment
         # State that the supervisor of one stretch of steps passes to that of the next.
         self._since, self._below = 0.0, 0
         self._tuner: dict[str, Any] | None = None
@@ -222,11 +216,14 @@ class MLLessDeployment(Deployment):
         from slslab_workers.training.evaluation import mean_losses
 
         outcome = super().outcome(results)
-        if not Settings.of(self.plan).scales_in:
+        if not scales_in(self.plan):
             return outcome
         starts = [self._schedule.start(epoch) for epoch in range(self.finished_epochs(results[0]))]
-        losses = mean_losses([*results, *self._removed], starts)
-        return replace(outcome, loss=losses, details={**outcome.details, "scale_in": self._decisions})
+        return replace(
+            outcome,
+            loss=mean_losses([*results, *self._removed], starts),
+            details={**outcome.details, "scale_in": self._decisions},
+        )
 
     def _stretch(self, first: int, until: int, *, keep: bool) -> list[dict[str, Any]]:
         """Return the results of the remaining workers."""
@@ -251,8 +248,7 @@ class MLLessDeployment(Deployment):
             removals=self._schedule.removals,
             tuner=self._tuner,
         )
-        kind = "Event" if self.plan.invoke == "event" else "RequestResponse"
-        answer = self.call(self.supervisor, supervision.to_event(), kind, None)
+        answer = self.call(self.supervisor, supervision.to_event(), self.kind, None)
         with self._queues() as queues:
             statistics: dict[str, Any] = {"step": first - 1, "end": None}
             while statistics["step"] + 1 < self._schedule.actual(until) and statistics["end"] is None:
@@ -276,15 +272,6 @@ class MLLessDeployment(Deployment):
         self._decisions.append(decision)
         if decision["removed"] is not None:
             self._schedule = self._schedule.after(decision["step"], decision["removed"])
-
-    @contextmanager
-    def _queues(self) -> Iterator[Queues]:
-        """Connect to the queues; an error of theirs fails the run."""
-        try:
-            with open_queues(endpoints.queue_url(self._environment), self._tracer) as queues:
-                yield queues
-        except QueueError as error:
-            raise RunFailed(type(error).__name__, str(error)) from error
 
 
 def create_queues(queues: Queues, plan: Plan) -> None:

@@ -10,10 +10,9 @@ from typing import Protocol
 
 import torch
 
-from slslab_workers.mlless.settings import Settings
+from slslab_workers.option import choose
 from slslab_workers.plan import Plan
 from slslab_workers.training import gradients
-from slslab_workers.training.choices import choose
 from slslab_workers.training.state import WorkerState
 
 EPSILON = 1e-8
@@ -110,9 +109,9 @@ FILTERS: Mapping[str, Callable[[float, float], Filter]] = MappingProxyType(
 )
 
 
-def make_filter(plan: Plan, settings: Settings) -> Filter:
+def make_filter(plan: Plan) -> Filter:
     """Return the plan's filter; raise PlanError for an unknown name."""
-    return choose("filter", settings.filter, FILTERS)(settings.threshold, plan.lr)
+    return choose("filter", str(plan.options["filter"]), FILTERS)(float(plan.options["threshold"]), plan.lr)
 
 
 def _accumulate(state: WorkerState, gradient: torch.Tensor) -> torch.Tensor:

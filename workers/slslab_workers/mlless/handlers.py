@@ -4,8 +4,9 @@ A removed worker stores its model for the others and exits.
 """
 
 import json
-from collections.abc import Mapping
 from contextlib import ExitStack
+from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -15,12 +16,10 @@ from slslab_workers.channels.objects import ObjectChannel
 from slslab_workers.channels.queues import Message, Queues, open_queues
 from slslab_workers.channels.tensors import TensorDatabase
 from slslab_workers.mlless.filters import make_filter
-from slslab_workers.mlless.released import LOG_LINES
 from slslab_workers.mlless.schedule import Schedule
 from slslab_workers.mlless.settings import (
     REMOVED,
     SUPERVISOR,
-    Settings,
     acknowledge,
     exchange_name,
     removed_model_key,
@@ -31,6 +30,7 @@ from slslab_workers.mlless.settings import (
 from slslab_workers.plan import Assignment
 from slslab_workers.training import aggregation, gradients
 from slslab_workers.training.lifetime import remaining_s
+from slslab_workers.training.released_log import LogLines, computed
 from slslab_workers.training.state import WorkerState
 from slslab_workers.training.worker import Worker, handle
 
@@ -44,15 +44,29 @@ REMOVALS = "removals"
 class MLLessWorker(Worker):
     """One worker in one invocation."""
 
-    log_lines = LOG_LINES
+    # The lines that the released MLLess adds to a worker's log: seven in a step, whatever is sent.
+    log_lines: LogLines = MappingProxyType(
+        {
+            "compute": computed,
+            "filter_gradient": lambda _worker, update, *_: (f"{'no ' * (update is None)}significant update",),
+            "send": lambda _worker, _result, _state, update: (
+                "nothing announced" if update is None else "update stored and announced",
+            ),
+            "report": lambda *_: ("reported to the supervisor",),
+            "await_updates": lambda _worker, decision, *_: (f"{len(decision['updates'])} updates announced by all",),
+            "get_updates": lambda _worker, received, *_: (f"{len(received)} updates gotten",),
+            "update": lambda _worker, _result, _state, aggregate: (
+                "no update" if aggregate is None else "model updated",
+            ),
+        }
+    )
 
     def __init__(
         self, assignment: Assignment, context: Any, objects: ObjectChannel | None = None, queues: Queues | None = None
     ) -> None:
         super().__init__(assignment, context, objects)
-        self._settings = Settings.of(self.plan)
-        self._filter = make_filter(self.plan, self._settings)
-        self.combine = aggregation.rule(f"mean-over-{self._settings.mean_over}")
+        self._filter = make_filter(self.plan)
+        self.combine = aggregation.rule(f"mean-over-{self.plan.options['mean-over']}")
         self._queue = worker_queue(self.plan, self.rank)
         self._open = ExitStack()
         # Messages received of this step and later ones, by step, and by type and sender.
@@ -64,7 +78,7 @@ class MLLessWorker(Worker):
                 queues = self._open.enter_context(open_queues(endpoints.queue_url(), self.tracer))
         self._queues = queues
         self._tensors: TensorDatabase | None = None
-        if self._settings.store == "tensordb":
+        if self.plan.options["store"] == "tensordb":
             self._tensors = self._open.enter_context(TensorDatabase(endpoints.tensor_urls()[0], self.tracer))
 
     def run(self) -> dict[str, Any]:
@@ -85,8 +99,7 @@ class MLLessWorker(Worker):
             return None
         with self.tracer.span("reduce", "synchronise"):
             parts = [self._filter.decode(stored, gradient.numel()) for stored in received]
-            total = aggregation.sum_in_rank_order(parts)
-            return self.combine(total, len(self._schedule(state).ranks), len(parts))
+            return self.combine(aggregation.sum_in_rank_order(parts), len(self._schedule(state).ranks), len(parts))
 
     def filter_gradient(self, state: WorkerState, gradient: torch.Tensor) -> torch.Tensor | None:
         """Return the significant update, in the filter's encoding, or None; the rest is kept as residual."""
@@ -155,8 +168,7 @@ class MLLessWorker(Worker):
             self._await(position, {("K", SUPERVISOR)})
             self._leave(position, own)
             return
-        key = self._await(position, {("D", removed)})["D", removed]["key"]
-        model = self._get(key, overhead=True)
+        model = self._get(self._await(position, {("D", removed)})["D", removed]["key"], overhead=True)
         with self.tracer.span("reduce", "synchronise"):
             gradients.write_parameters(state.model, own.add_(model).div_(2))
 
@@ -223,8 +235,8 @@ class MLLessWorker(Worker):
         if self._tensors is not None:
             self._tensors.set(key, vector.numpy(), "synchronise", overhead=overhead)
         else:
-            body = gradients.as_bytes(vector)
-            self.objects.put(key, body, "synchronise", overhead=overhead, metadata={"dtype": "float32"})
+            metadata = {"dtype": "float32"}
+            self.objects.put(key, gradients.as_bytes(vector), "synchronise", overhead=overhead, metadata=metadata)
 
     def _get(self, key: str, *, overhead: bool) -> torch.Tensor:
         """Return a vector from where the plan keeps updates."""
@@ -233,6 +245,5 @@ class MLLessWorker(Worker):
         return gradients.from_bytes(self.objects.get(key, "synchronise", overhead=overhead).body)
 
 
-def handler(event: Mapping[str, Any], context: Any) -> dict[str, Any]:
-    """Run a worker: AWS Lambda's entry point."""
-    return handle(event, context, MLLessWorker)
+# AWS Lambda's entry point.
+handler = partial(handle, worker=MLLessWorker)

@@ -97,12 +97,15 @@ def _send(put: str, size: int) -> tuple[Part, ...]:
 
 def _supervisor(workers: int, sent: list[int]) -> Role:
     def supervise(updates: int) -> tuple[Part, ...]:
-        reports = tuple(Signal("report", of=rank) for rank in range(workers))
         return (
             Gathering(
                 tuple(
-                    (Activity("queue.deliver", PHASE, bytes=MESSAGE, needs=(report,), protocol=True),)
-                    for report in reports
+                    (
+                        Activity(
+                            "queue.deliver", PHASE, bytes=MESSAGE, needs=(Signal("report", of=rank),), protocol=True
+                        ),
+                    )
+                    for rank in range(workers)
                 )
             ),
             Activity("queue.publish", PHASE, bytes=_decision_bytes(updates), makes=(DECISION,), protocol=True),
@@ -111,8 +114,7 @@ def _supervisor(workers: int, sent: list[int]) -> Role:
             Activity("queue.publish", "other", bytes=MESSAGE, protocol=True),
         )
 
-    steps = tuple(supervise(updates) for updates in sent)
-    return Role(range(workers, workers + 1), function="supervisor", start=(CONNECT,), steps=steps)
+    return Role(range(workers, workers + 1), function="supervisor", start=(CONNECT,), steps=tuple(map(supervise, sent)))
 
 
 def _decision_bytes(updates: int) -> int:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import torch
 
 from slslab_workers.mlless.filters import make_filter
-from slslab_workers.mlless.settings import END_STEPS, Settings
+from slslab_workers.mlless.settings import END_STEPS, count_below, scales_in
 from slslab_workers.plan import Plan, PlanError
 from slslab_workers.replicas import Replicas
 from slslab_workers.training import aggregation
@@ -21,17 +21,16 @@ class MLLessReplicas(Replicas):
         self, plan: Plan, samples: Samples, device: str = "cpu", on_minibatch: Callable[[], None] = lambda: None
     ) -> None:
         super().__init__(plan, samples, device, on_minibatch)
-        self._settings = Settings.of(plan)
-        self._filter = make_filter(plan, self._settings)
-        self.combine = aggregation.rule(f"mean-over-{self._settings.mean_over}")
+        self._filter = make_filter(plan)
+        self.combine = aggregation.rule(f"mean-over-{plan.options['mean-over']}")
         self._sent = 0
 
     @staticmethod
     def check(plan: Plan) -> None:
         """Raise PlanError for options by which the clock decides: maximum time, and the auto-tuner's removals."""
-        settings = Settings.of(plan)
-        if settings.max_time or settings.scales_in:
-            option = "--max-time" if settings.max_time else "--remove-threshold and --remove-interval"
+        ends_by_time = float(plan.options["max-time"]) > 0
+        if ends_by_time or scales_in(plan):
+            option = "--max-time" if ends_by_time else "--remove-threshold and --remove-interval"
             raise PlanError(
                 "What MLLess's clock decides depends on the functions' time, and there are no functions here.",
                 f"leave out {option}, or use `slslab run mlless`.",
@@ -47,7 +46,7 @@ class MLLessReplicas(Replicas):
         self._sent += len(significant)
         notes = self.states[0].notes
         losses = self._losses[-len(self.states) :]
-        notes[BELOW] = self._settings.count_below(sum(losses) / len(losses), notes.get(BELOW, 0))
+        notes[BELOW] = count_below(self.plan, sum(losses) / len(losses), notes.get(BELOW, 0))
         if notes[BELOW] >= END_STEPS:
             self.ended = "loss"
         if not significant:

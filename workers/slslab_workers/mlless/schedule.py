@@ -50,8 +50,7 @@ class Schedule:
 
     def after(self, position: int, rank: int) -> "Schedule":
         """Return the schedule with one more removal."""
-        workers = self._minibatches // self._batches
-        return Schedule(workers, self._batches, (*self.removals, (position, rank)))
+        return Schedule(self._minibatches // self._batches, self._batches, (*self.removals, (position, rank)))
 
     def workers(self, position: int) -> int:
         """Return the number of workers in a step."""

@@ -18,10 +18,11 @@ from slslab_workers.mlless.schedule import Removal, Schedule
 from slslab_workers.mlless.settings import (
     END_STEPS,
     SUPERVISOR,
-    Settings,
     acknowledge,
     client_queue,
+    count_below,
     exchange_name,
+    scales_in,
     supervisor_queue,
     worker_queue,
 )
@@ -60,9 +61,12 @@ class Supervision:
     @classmethod
     def from_event(cls, event: Mapping[str, Any]) -> Self:
         """Read a Lambda event."""
-        removals = tuple((position, rank) for position, rank in event["removals"])
-        plan, reports = Plan.from_document(event["plan"]), tuple(event["reports"])
-        return cls(**{**event, "plan": plan, "reports": reports, "removals": removals})
+        read = {
+            "plan": Plan.from_document(event["plan"]),
+            "reports": tuple(event["reports"]),
+            "removals": tuple((position, rank) for position, rank in event["removals"]),
+        }
+        return cls(**{**event, **read})
 
     def to_event(self) -> dict[str, Any]:
         """Return the Lambda event."""
@@ -75,7 +79,6 @@ class Supervisor:
     def __init__(self, supervision: Supervision, context: Any, queues: Queues) -> None:
         self._task = supervision
         self._plan = supervision.plan
-        self._settings = Settings.of(supervision.plan)
         self._context = context
         self._queues = queues
         self._position = supervision.first
@@ -85,7 +88,7 @@ class Supervisor:
         self._reported = supervision.reported or time.time()
         self._decided = supervision.decided
         self._schedule = Schedule(self._plan.workers, self._plan.batches, supervision.removals)
-        self._tuner = _make_tuner(self._settings, supervision)
+        self._tuner = _make_tuner(supervision)
 
     def run(self) -> Supervision | None:
         """Supervise to the end and return None; or until time is short, and return what is left to the next invocation.
@@ -122,9 +125,12 @@ class Supervisor:
             if silent_s > PATIENCE_S:
                 missing = sorted(set(self._schedule.ranks) - self._reports.keys())
                 raise TimeoutError(f"Workers {missing} reported nothing in step {self._position} for {silent_s:.0f} s.")
-            queue = supervisor_queue(self._plan)
-            patience_s = min(left_s, PATIENCE_S - silent_s + 1)
-            message = self._queues.consume(queue, patience_s, "synchronise", overhead=self._is_repeated)
+            message = self._queues.consume(
+                supervisor_queue(self._plan),
+                min(left_s, PATIENCE_S - silent_s + 1),
+                "synchronise",
+                overhead=self._is_repeated,
+            )
             if message is not None:
                 self._note(json.loads(message.body))
                 acknowledge(message)
@@ -164,8 +170,12 @@ class Supervisor:
         if end is not None:
             self._finish(end)
         # The last message of a step: after it the driver may delete the queues.
-        seconds = self._reported - self._began
-        statistics: dict[str, Any] = {"step": position, "seconds": seconds, "below": self._below, "end": end}
+        statistics: dict[str, Any] = {
+            "step": position,
+            "seconds": self._reported - self._began,
+            "below": self._below,
+            "end": end,
+        }
         if self._tuner is not None:
             statistics["tuned"] = None if tuned is None else {**asdict(tuned), "removed": removed}
             # What the next stretch's supervisor must know; sent in every step, the messages would grow and grow.
@@ -185,10 +195,11 @@ class Supervisor:
 
     def _judge(self, loss: float) -> str | None:
         """Return why training ends after this step, with this mean loss, or None."""
-        self._below = self._settings.count_below(loss, self._below)
+        self._below = count_below(self._plan, loss, self._below)
         if self._below >= END_STEPS:
             return "loss"
-        if self._settings.max_time and time.time() - self._task.since >= self._settings.max_time:
+        max_time = float(self._plan.options["max-time"])
+        if max_time and time.time() - self._task.since >= max_time:
             return "time"
         return "epochs" if self._position + 1 == self._schedule.start(self._plan.epochs) else None
 
@@ -214,13 +225,14 @@ class Supervisor:
         self._queues.publish(client_queue(self._plan), json.dumps(content).encode(), "other", overhead=overhead)
 
 
-def _make_tuner(settings: Settings, supervision: Supervision) -> Tuner | None:
+def _make_tuner(supervision: Supervision) -> Tuner | None:
     """Return the tuner with what it knows already, if the plan has one."""
-    threshold, interval_s = settings.remove_threshold, settings.remove_interval
-    if threshold is None or interval_s is None:
+    plan = supervision.plan
+    if not scales_in(plan):
         return None
+    threshold, interval_s = (float(plan.options[f"remove-{name}"]) for name in ("threshold", "interval"))
     if supervision.tuner is None:
-        return Tuner(threshold, interval_s, supervision.plan.workers)
+        return Tuner(threshold, interval_s, plan.workers)
     return Tuner.from_document(supervision.tuner, threshold, interval_s)
 
 

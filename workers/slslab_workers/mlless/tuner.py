@@ -200,9 +200,7 @@ class Tuner:
 
 def smoothed(values: Sequence[float] | Vector) -> Vector:
     """Return the mean of the exponentially weighted averages, span 20, from both ends: (N,) of (N,)."""
-    forth = _weighted_average(values)
-    back = _weighted_average(values[::-1])[::-1]
-    return (forth + back) / 2
+    return (_weighted_average(values) + _weighted_average(values[::-1])[::-1]) / 2
 
 
 def _weighted_average(values: Sequence[float] | Vector) -> Vector:
@@ -267,11 +265,11 @@ def fit_base(steps: Sequence[int], losses: Sequence[float]) -> Vector | None:
     x, scale = _scaled(steps)
     y = np.asarray(losses, np.float64)
     weights = np.arange(1.0, len(y) + 1)
-    starts = []
-    for exponent, share in itertools.product(EXPONENTS, ASYMPTOTES):
-        columns = np.stack([np.power(x, exponent), np.ones_like(x)], axis=1)
-        (c0, c1), c3 = _linearised(columns, y, weights, share)
-        starts.append(np.array([c0, c1, exponent, c3]))
+    columns = {exponent: np.stack([np.power(x, exponent), np.ones_like(x)], axis=1) for exponent in EXPONENTS}
+    starts = [
+        np.insert(_linearised(columns[exponent], y, weights, share), 2, exponent)
+        for exponent, share in itertools.product(EXPONENTS, ASYMPTOTES)
+    ]
     best = _best(base_curve, starts, x, y, weights)
     if best is None:
         return None
@@ -289,10 +287,7 @@ def fit_recent(steps: Sequence[int], losses: Sequence[float]) -> Vector | None:
     y = np.asarray(losses, np.float64)
     weights = np.ones_like(y)
     columns = np.stack([x**2, x, np.ones_like(x)], axis=1)
-    starts = []
-    for share in ASYMPTOTES:
-        linear, c3 = _linearised(columns, y, weights, share)
-        starts.append(np.array([*linear, c3]))
+    starts = [_linearised(columns, y, weights, share) for share in ASYMPTOTES]
     best = _best(recent_curve, starts, x, y, weights)
     return None if best is None else best / np.array([scale**2, scale, 1.0, 1.0])
 
@@ -375,13 +370,13 @@ def _scaled(steps: Sequence[int]) -> tuple[Vector, float]:
     return x / scale, scale
 
 
-def _linearised(columns: Vector, y: Vector, weights: Vector, share: float) -> tuple[Vector, float]:
-    """Return coefficients of 1 / (y - c3) in columns (N, K), c3 being this share of the least y, and c3."""
+def _linearised(columns: Vector, y: Vector, weights: Vector, share: float) -> Vector:
+    """Return coefficients of 1 / (y - c3) in columns (N, K), and c3, which is this share of the least y: (K + 1,)."""
     asymptote = max(share * float(y.min()), 0.0)
     above = np.maximum(y - asymptote, 1e-12)
     # This turns an error of the inverse into one of y.
     factors = weights * above**2
-    return non_negative_least_squares(columns * factors[:, None], factors / above), asymptote
+    return np.append(non_negative_least_squares(columns * factors[:, None], factors / above), asymptote)
 
 
 def _best(curve: Curve, starts: Sequence[Vector], x: Vector, y: Vector, weights: Vector) -> Vector | None:

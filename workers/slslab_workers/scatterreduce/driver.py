@@ -6,7 +6,6 @@ from slslab_workers.architecture import Architecture, Cloud, Outcome, Progress
 from slslab_workers.channels.polling import POLLING
 from slslab_workers.driver.deployment import train_data_parallel
 from slslab_workers.plan import Plan
-from slslab_workers.scatterreduce.counts import counts
 from slslab_workers.scatterreduce.pattern import pattern
 from slslab_workers.training.options import COMBINE, OPTIMISER, PARTITION, REPLICAS
 from slslab_workers.training.released_log import LOG_TRAFFIC
@@ -22,7 +21,6 @@ class ScatterReduce(Architecture):
     )
     options = (COMBINE, OPTIMISER, POLLING, LOG_TRAFFIC, REPLICAS, PARTITION)
 
-    counts = staticmethod(counts)
     pattern = staticmethod(pattern)
 
     def replicas(self) -> type[Any]:

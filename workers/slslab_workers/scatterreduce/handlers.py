@@ -1,22 +1,40 @@
 """ScatterReduce's Lambda handler: worker i merges chunk i of all workers' gradients."""
 
-from collections.abc import Mapping
+import statistics
+from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import torch
 
-from slslab_workers.scatterreduce.pattern import chunk
-from slslab_workers.scatterreduce.released import LOG_LINES
+from slslab_workers.scatterreduce.pattern import SUMMARY_STEPS, chunk
 from slslab_workers.training import aggregation
 from slslab_workers.training.exchange import ObjectWorker
+from slslab_workers.training.released_log import LogLines, computed
 from slslab_workers.training.state import WorkerState
 from slslab_workers.training.worker import handle
+
+
+def _updated(worker: Any, _result: None, state: WorkerState, *_arguments: Any) -> tuple[str, ...]:
+    if worker.tracer.step % SUMMARY_STEPS:
+        return ("model updated",)
+    return "model updated", f"mean loss so far {statistics.fmean(state.losses):.4f}"
 
 
 class ScatterReduceWorker(ObjectWorker):
     """Worker i owns chunk i: the others send it theirs, it adds them up, and all get the result."""
 
-    log_lines = LOG_LINES
+    # The lines that the released ScatterReduce adds to a worker's log: six in a step, and one more in every tenth step.
+    log_lines: LogLines = MappingProxyType(
+        {
+            "compute": computed,
+            "put_chunks": lambda worker, *_: (f"{worker.plan.workers - 1} chunks put",),
+            "merge_own": lambda *_: ("own chunk merged",),
+            "publish_own": lambda *_: ("merged chunk put",),
+            "gather": lambda worker, *_: (f"{worker.plan.workers - 1} merged chunks gotten",),
+            "update": _updated,
+        }
+    )
 
     def synchronise(self, state: WorkerState, gradient: torch.Tensor) -> torch.Tensor:
         """Return the aggregate (P,) of all workers' gradients, once all chunks have been got."""
@@ -77,6 +95,5 @@ class ScatterReduceWorker(ObjectWorker):
         return f"{self.plan.run}/scatterreduce/merged/e{epoch}_s{step}/"
 
 
-def handler(event: Mapping[str, Any], context: Any) -> dict[str, Any]:
-    """Run a worker: AWS Lambda's entry point."""
-    return handle(event, context, ScatterReduceWorker)
+# AWS Lambda's entry point.
+handler = partial(handle, worker=ScatterReduceWorker)

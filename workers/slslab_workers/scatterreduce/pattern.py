@@ -34,8 +34,7 @@ def pattern(workload: Workload) -> Pattern:
     workers, parameters = workload.workers, workload.parameters
     larger = parameters % workers
     groups = (range(1), range(1, max(1, larger)), range(max(1, larger), workers))
-    roles = tuple(_role(ranks, workload) for ranks in groups if ranks)
-    return Pattern(workload, roles)
+    return Pattern(workload, tuple(_role(ranks, workload) for ranks in groups if ranks))
 
 
 def _role(ranks: range, workload: Workload) -> Role:

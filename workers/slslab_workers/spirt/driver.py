@@ -22,27 +22,23 @@ from slslab_workers.architecture import (
     RunFailed,
 )
 from slslab_workers.channels import endpoints
-from slslab_workers.channels.events import Tracer
 from slslab_workers.channels.objects import Absent
-from slslab_workers.channels.queues import QUEUE, QueueError, Queues, open_queues
+from slslab_workers.channels.queues import QUEUE, QueueError
 from slslab_workers.channels.queues.barriers import prepare_epoch, remove_epoch
-from slslab_workers.channels.tensors import TensorDatabase, TensorError, Unreachable
+from slslab_workers.channels.tensors import TensorDatabase, Unreachable
 from slslab_workers.driver.deployment import ROLE, Deployment, FunctionSpec, deploy_and_train, worker_failure
 from slslab_workers.driver.job import gradient_mb
 from slslab_workers.option import Option
-from slslab_workers.patterns import Counts, Pattern, Workload
+from slslab_workers.patterns import Counts, Pattern, Workload, count
 from slslab_workers.plan import Plan, PlanError, Value
-from slslab_workers.spirt.counts import counts
 from slslab_workers.spirt.machine import STATES, definition
-from slslab_workers.spirt.pattern import pattern
+from slslab_workers.spirt.pattern import COVERED, pattern
 from slslab_workers.spirt.roster import JOIN, Roster
 from slslab_workers.spirt.settings import (
     PING_INTERVAL_S,
     PINGS,
     Execution,
     Keys,
-    Settings,
-    execution_name,
     password_queue,
     waiting_queue,
 )
@@ -59,13 +55,6 @@ SMALLEST_MB = 128
 SCANNED = 1000
 # Memory in float32 gradients: of one's JSON text, of a function that reads such a text, of a mean written as text.
 TEXT, READ_TEXT, WRITTEN_TEXT = 6, 20, 32
-LIGHT_MEMORY = Option(
-    "light-memory",
-    int,
-    0,
-    "Memory size, MB, of the functions that need no torch: membership, average, aggregation, update, next epoch; 0 for "
-    "256 MB and four gradients, or twenty where a mean comes as JSON.",
-)
 
 if TYPE_CHECKING:
     from slslab_workers.replicas import Replicas
@@ -110,7 +99,13 @@ class Spirt(Architecture):
         Option("accumulate", int, 1, "Parts of a minibatch, whose gradients are added up: less memory, more time."),
         Option("barrier-timeout", float, 500.0, "A peer that is silent at the barrier for this long, s, is left out."),
         JOIN,
-        LIGHT_MEMORY,
+        Option(
+            "light-memory",
+            int,
+            0,
+            "Memory size, MB, of the functions that need no torch: membership, average, aggregation, update, next "
+            "epoch; 0 for 256 MB and four gradients, or twenty where a mean comes as JSON.",
+        ),
         QUEUE,
         TENSOR_HOST,
         QUEUE_HOST,
@@ -125,23 +120,28 @@ class Spirt(Architecture):
         """Return a tensor database per peer, a queue and state machines; PlanError for a plan that SPIRT cannot run."""
         if plan.mode != "long-running" or plan.invoke != "sync":
             raise PlanError("SPIRT's functions are invoked by its state machines.", "leave out --mode and --invoke.")
-        settings = Settings.of(plan)
-        settings.check()
-        settings.roster.check(plan.epochs)
-        light_mb = int(plan.options["light-memory"])
+        options = plan.options
+        if int(options["accumulate"]) < 1:
+            raise PlanError(
+                f"accumulate is {options['accumulate']}.", "give the number of parts of a minibatch, 1 or more."
+            )
+        if not float(options["barrier-timeout"]) > 0:
+            raise PlanError(f"barrier-timeout is {float(options['barrier-timeout'])}.", "give seconds, more than 0.")
+        Roster.of(plan.workers, options).check(plan.epochs)
+        light_mb = int(options["light-memory"])
         if light_mb and not SMALLEST_MB <= light_mb <= plan.memory_mb:
             raise PlanError(
                 f"Functions without torch cannot have {light_mb} MB.",
                 f"choose {SMALLEST_MB} to {plan.memory_mb} MB (--memory), or 0 for the default.",
             )
-        if _has_texts(plan) and settings.averaging != "round-trip":
+        if _has_texts(plan) and options["averaging"] != "round-trip":
             raise PlanError("JSON gradients are averaged by a round trip.", "leave out --averaging.")
         return Requirements(
             tensor_databases=plan.workers,
-            queue=str(plan.options["queue"]),
+            queue=str(options["queue"]),
             state_machines=True,
-            tensor_host=str(plan.options["tensor-host"]),
-            queue_host=str(plan.options["queue-host"]),
+            tensor_host=str(options["tensor-host"]),
+            queue_host=str(options["queue-host"]),
         )
 
     def resident_set(self, plan: Plan) -> tuple[ResidentPhase, ...]:
@@ -155,8 +155,12 @@ class Spirt(Architecture):
     def counts(
         self, workers: int, batches: int, epochs: int, parameters: int, options: Mapping[str, Value] = NO_OPTIONS
     ) -> Counts:
-        """Return what all peers send, fetch and have computed in their databases, and their state transitions."""
-        return counts(workers, batches, epochs, parameters, self.complete(options))
+        """Return what all peers send, fetch and have computed in their databases, and their state transitions, epoch by
+        epoch: of the peers that take part in it."""
+        roster = Roster.of(workers, options)
+        present = [len(roster.active(epoch)) for epoch in range(epochs)]
+        options = {**options, **COVERED}
+        return count(*(self.pattern(Workload(active, batches, 1, parameters, options)) for active in present))
 
     def pattern(self, workload: Workload) -> Pattern:
         """Return who sends what to whom in each epoch."""
@@ -170,10 +174,7 @@ class Spirt(Architecture):
 
     def drive(self, plan: Plan, cloud: Cloud, progress: Progress) -> Outcome:
         """Deploy, start the peers, follow them and evaluate."""
-        try:
-            return deploy_and_train(SpirtDeployment(plan, cloud, progress))
-        except (QueueError, TensorError, Unreachable) as error:
-            raise RunFailed(type(error).__name__, str(error)) from error
+        return deploy_and_train(SpirtDeployment(plan, cloud, progress))
 
 
 class SpirtDeployment(Deployment):
@@ -182,8 +183,6 @@ class SpirtDeployment(Deployment):
     def __init__(self, plan: Plan, cloud: Cloud, progress: Progress) -> None:
         super().__init__(plan, "", cloud, progress)
         self._states = cloud.client("stepfunctions")
-        self._environment: Mapping[str, str] = cloud.environment
-        self._tracer = Tracer(cloud.emit, plan.run)
         self._machine = ""
         self._admission = secrets.token_hex(16)
         self._epoch = 0
@@ -341,9 +340,9 @@ class SpirtDeployment(Deployment):
     def _describe(self, rank: int, epoch: int) -> dict[str, Any] | None:
         """Return a peer's execution; None if it has not been started, as a newcomer's first may not be yet."""
         machine = self._machine.replace(":stateMachine:", ":execution:")
-        name = execution_name(self.plan, rank, epoch)
         try:
-            return dict(self._states.describe_execution(executionArn=f"{machine}:{name}"))
+            execution = self._execution(rank, epoch)
+            return dict(self._states.describe_execution(executionArn=f"{machine}:{execution.name}"))
         except self._states.exceptions.ExecutionDoesNotExist:
             return None
 
@@ -403,12 +402,8 @@ class SpirtDeployment(Deployment):
         body, metadata = datasets.encode_minibatch(images, labels, samples.dataset.policy)
         self._objects.put(validation_key(self.plan), body, "other", metadata=metadata)
 
-    def _queues(self) -> Queues:
-        return open_queues(endpoints.queue_url(self._environment), self._tracer)
-
     def _membership_queues(self) -> list[str]:
-        names = (waiting_queue, password_queue)
-        return [name(self.plan, rank) for name in names for rank in range(self.plan.workers)]
+        return [name(self.plan, rank) for name in (waiting_queue, password_queue) for rank in range(self.plan.workers)]
 
     def _remove_machine(self) -> None:
         if not self._machine:
@@ -453,7 +448,7 @@ def _execution_failure(rank: int, described: Mapping[str, Any]) -> RunFailed:
 
 
 def _has_texts(plan: Plan) -> bool:
-    return Settings.of(plan).gradients == "json"
+    return plan.options["gradients"] == "json"
 
 
 def _light_mb(plan: Plan) -> int:

@@ -9,10 +9,10 @@ the next barrier.
 
 import json
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 from slslab_workers.channels.tensors import TensorError, Unreachable
 from slslab_workers.spirt.peer import Peer
-from slslab_workers.spirt.settings import Execution
 
 # Seconds that peers wait for the request of a newcomer that the plan lets join. Usually it is there already.
 PATIENCE_S = 60.0
@@ -28,7 +28,7 @@ def may_be_admitted(peer: Peer, rank: int) -> bool:
     if rank in peer.failed():
         return False
     in_first_epoch = first.get(peer.rank, peer.epoch) >= peer.epoch
-    return in_first_epoch or (rank in peer.settings.roster.joins and rank not in first)
+    return in_first_epoch or (rank in peer.roster.joins and rank not in first)
 
 
 def reachable(peer: Peer) -> list[int]:
@@ -41,7 +41,7 @@ def agree(peer: Peer, named: Mapping[int, Collection[int]]) -> None:
 
     A peer that asked early waits until the epoch in which the plan lets it join.
     """
-    expected = set(peer.settings.roster.active(peer.epoch + 1)) - peer.taking_part()
+    expected = set(peer.roster.active(peer.epoch + 1)) - peer.taking_part()
     for rank in expected.intersection(reachable(peer)):
         if all(rank in ranks for ranks in named.values()):
             peer.set_first_epoch(rank, peer.epoch + 1)
@@ -130,5 +130,4 @@ def _hand_model_to(peer: Peer, rank: int) -> None:
             newcomer.command("HSET", keys.first_epochs, other, epoch)
     except (KeyError, TensorError, Unreachable):
         return
-    execution = peer.execution
-    peer.start(Execution(execution.plan, execution.bucket, rank, peer.epoch, execution.machine))
+    peer.start(replace(peer.execution, rank=rank))

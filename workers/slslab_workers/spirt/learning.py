@@ -28,7 +28,7 @@ def init_model(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
     peer.database.set(peer.keys.parameters, gradients.flatten(model.parameters()).numpy(), "other")
     if has_buffers(model):
         peer.database.set(peer.keys.buffers(0), read_buffers(model).numpy(), "other")
-    if peer.settings.update_rule == "sgd-momentum":
+    if peer.options["update-rule"] == "sgd-momentum":
         # A velocity of zeros gives the optimiser's first step: momentum · 0 + gradient.
         count = sum(parameter.numel() for parameter in model.parameters())
         peer.database.set(peer.keys.velocity, np.zeros(count, np.float32), "other")
@@ -46,15 +46,16 @@ def compute_gradients(peer: Peer, event: Mapping[str, Any]) -> dict[str, Any]:
     torch.set_num_threads(thread_count(plan.memory_mb))
     model = _model(peer)
     model.train()
-    parameters = peer.database.get(peer.keys.parameters, "fetch", overhead=False)
-    gradients.write_parameters(model, torch.from_numpy(parameters))
+    gradients.write_parameters(
+        model, torch.from_numpy(peer.database.get(peer.keys.parameters, "fetch", overhead=False))
+    )
     if has_buffers(model):
         write_buffers(model, torch.from_numpy(peer.database.get(peer.keys.buffers(peer.epoch), "fetch")))
     inputs, targets = step.fetch_minibatch(peer.objects, plan, peer.rank, peer.epoch, batch)
     with peer.tracer.span("compute", "compute") as span:
-        loss, gradient = accumulated(model, inputs, targets, peer.settings.accumulate)
+        loss, gradient = accumulated(model, inputs, targets, int(peer.options["accumulate"]))
         span.loss = loss
-    if peer.settings.gradients == "json":
+    if peer.options["gradients"] == "json":
         key = peer.keys.json_gradients(peer.epoch)
         peer.database.push_json(key, gradient.numpy(), "synchronise", overhead=False)
     else:

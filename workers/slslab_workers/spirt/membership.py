@@ -5,9 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Set
 from typing import Any
 
-import boto3
-import botocore.config
-
+from slslab_workers.channels.objects import aws_client
 from slslab_workers.channels.tensors import Unreachable
 from slslab_workers.spirt import joining
 from slslab_workers.spirt.peer import LOOK_S, RESERVE_S, Peer
@@ -53,11 +51,16 @@ def init_peers(peer: Peer, event: Mapping[str, Any]) -> dict[str, Any]:
             # Stored before it is sent: the answer must name this nonce.
             command("HSET", keys.requests, other, request["nonce"])
             _send(peer, waiting_queue(peer.plan, other), request)
-    roster = peer.settings.roster
+    roster = peer.roster
     if peer.rank in roster.joins:
         founders, others = set(roster.founders), set(roster.active(roster.joins[peer.rank])) - {peer.rank}
-        queue = waiting_queue(peer.plan, peer.rank)
-        _collect(peer, queue, founders, lambda body: _admit(peer, identity, body), others - founders)
+        _collect(
+            peer,
+            waiting_queue(peer.plan, peer.rank),
+            founders,
+            lambda body: _admit(peer, identity, body),
+            others - founders,
+        )
         return {"rank": peer.rank, "failure": None}
     for founder in roster.founders:
         peer.set_first_epoch(founder, 0)
@@ -72,7 +75,7 @@ def auth(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
     the peers that the plan lets join after this epoch.
     """
     joining.hand_over(peer, joining.newcomers(peer))
-    identity, roster = peer.identity, peer.settings.roster
+    identity, roster = peer.identity, peer.roster
     first = peer.first_epochs()[peer.rank] == peer.epoch
     others = (peer.taking_part() | set(roster.founders if peer.epoch == 0 else ())) - {peer.rank} if first else set()
     asking = roster.asking(peer.epoch) - peer.failed().keys()
@@ -100,9 +103,11 @@ def check_heartbeat(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
     active = [rank for rank in peer.active() if _is_still_there(peer, rank)]
     peer.set_active(active)
     batches = range(peer.plan.batches)
-    unneeded = [peer.keys.gradient(peer.epoch, batch) for batch in batches]
-    unneeded.append(peer.keys.json_gradients(peer.epoch))
-    unneeded += [peer.keys.batch_buffers(peer.epoch, batch) for batch in batches]
+    unneeded = [
+        *(peer.keys.gradient(peer.epoch, batch) for batch in batches),
+        peer.keys.json_gradients(peer.epoch),
+        *(peer.keys.batch_buffers(peer.epoch, batch) for batch in batches),
+    ]
     peer.database.delete(unneeded, "other", overhead=False)
     return {"active": active}
 
@@ -118,8 +123,14 @@ def _is_still_there(peer: Peer, rank: int) -> bool:
 
 def _own_record(peer: Peer, kind: str, to: int) -> dict[str, Any]:
     """Return what every record of this peer says; `to` makes a record that was sent to another peer a replay here."""
-    database = {"address": peer.database.host, "port": peer.database.port}
-    return {"kind": kind, "run": peer.plan.run, "rank": peer.rank, "to": to, **database}
+    return {
+        "kind": kind,
+        "run": peer.plan.run,
+        "rank": peer.rank,
+        "to": to,
+        "address": peer.database.host,
+        "port": peer.database.port,
+    }
 
 
 def _send(peer: Peer, queue: str, record: Mapping[str, Any]) -> None:
@@ -216,9 +227,7 @@ def _address(record: Mapping[str, Any]) -> dict[str, Any]:
 def _invoke(peer: Peer, function: str, event: Mapping[str, Any]) -> dict[str, Any] | None:
     """Invoke another function and wait for it, as the released code does; return its payload if it failed."""
     with peer.tracer.span("invoke", "wait", function) as span:
-        session: Any = boto3.session.Session()
-        config = botocore.config.Config(retries={"total_max_attempts": 1}, read_timeout=peer.plan.timeout)
-        client = session.client("lambda", config=config)
+        client = aws_client("lambda", retries={"total_max_attempts": 1}, read_timeout=peer.plan.timeout)
         answer = client.invoke(FunctionName=function, Payload=json.dumps(event).encode())
         payload: dict[str, Any] = json.loads(answer["Payload"].read())
         client.close()

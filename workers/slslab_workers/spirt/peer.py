@@ -10,14 +10,13 @@ from functools import cache, cached_property
 from typing import Any
 from urllib.parse import quote
 
-import boto3
-
 from slslab_workers.channels import endpoints
 from slslab_workers.channels.events import Tracer
-from slslab_workers.channels.objects import Objects, environment_client
+from slslab_workers.channels.objects import Objects, aws_client, environment_client
 from slslab_workers.channels.queues import Queues, open_queues
 from slslab_workers.channels.tensors import TensorDatabase
-from slslab_workers.spirt.settings import PING_INTERVAL_S, PINGS, Execution, Keys, Settings
+from slslab_workers.spirt.roster import Roster
+from slslab_workers.spirt.settings import PING_INTERVAL_S, PINGS, Execution, Keys
 from slslab_workers.spirt.trust import Identity
 
 PING_ANSWER_S = 1.0
@@ -36,7 +35,8 @@ class Peer(ExitStack):
         self.rank = execution.rank
         self.epoch = execution.epoch
         self.context = context
-        self.settings = Settings.of(self.plan)
+        self.options = self.plan.options
+        self.roster = Roster.of(self.plan.workers, self.options)
         self.keys = Keys(self.plan)
         self.tracer = Tracer(run=self.plan.run, worker=self.rank, invocation=context.aws_request_id)
         self.tracer.epoch = self.epoch
@@ -97,8 +97,7 @@ class Peer(ExitStack):
             password = self.identity.decrypt(record["password"])
             credentials = f":{quote(password, safe='')}@" if password else ""
             url = f"redis://{credentials}{record['address']}:{record['port']}"
-            database = TensorDatabase(url, self.tracer, connect_s=PING_ANSWER_S)
-            self._others[rank] = self.enter_context(database)
+            self._others[rank] = self.enter_context(TensorDatabase(url, self.tracer, connect_s=PING_ANSWER_S))
         return self._others[rank]
 
     def is_alive(self, rank: int, *, busy: bool = False) -> bool:
@@ -179,12 +178,12 @@ class Peer(ExitStack):
     def _records(self, key: str) -> dict[int, Any]:
         """Return a hash of JSON values by rank."""
         fields = self.database.command("HGETALL", key)
-        pairs = zip(fields[::2], fields[1::2], strict=True)
-        return {int(bytes(rank)): json.loads(bytes(record)) for rank, record in pairs}
+        return {
+            int(bytes(rank)): json.loads(bytes(record)) for rank, record in zip(fields[::2], fields[1::2], strict=True)
+        }
 
 
 @cache
 def _step_functions() -> Any:
     """Return the environment's one client of Step Functions."""
-    session: Any = boto3.session.Session()
-    return session.client("stepfunctions")
+    return aws_client("stepfunctions")

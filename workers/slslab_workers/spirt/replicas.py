@@ -9,7 +9,7 @@ from slslab_workers.channels import scripts
 from slslab_workers.plan import Plan
 from slslab_workers.replicas import Replicas
 from slslab_workers.spirt.arithmetic import accumulated, has_buffers, read_buffers, step_outside, write_buffers
-from slslab_workers.spirt.settings import Settings
+from slslab_workers.spirt.roster import Roster
 from slslab_workers.training import aggregation, gradients
 from slslab_workers.training.samples import Samples
 
@@ -25,21 +25,20 @@ class SpirtReplicas(Replicas):
         self, plan: Plan, samples: Samples, device: str = "cpu", on_minibatch: Callable[[], None] = lambda: None
     ) -> None:
         super().__init__(plan, samples, device, on_minibatch)
-        self._settings = Settings.of(plan)
+        self._roster = Roster.of(plan.workers, plan.options)
         model = self.states[0].model
         if has_buffers(model):
             for state in self.states:
                 state.memory[BUFFERS] = read_buffers(model).cpu()
-        if self._settings.update_rule == "sgd-momentum":
+        if self.plan.options["update-rule"] == "sgd-momentum":
             self.states[0].memory[VELOCITY] = torch.zeros_like(self.parameters())
 
     def advance(self) -> None:
         """Train an epoch with the peers that take part in it."""
         epoch = self.position // self.plan.batches
-        active = self._settings.roster.active(epoch)
+        active = self._roster.active(epoch)
         self._hand_over(epoch)
-        averages = (self._average(rank, epoch) for rank in active)
-        self._step(aggregation.sum_in_rank_order(averages).div_(len(active)))
+        self._step(aggregation.sum_in_rank_order(self._average(rank, epoch) for rank in active).div_(len(active)))
         for state in self.states:
             state.position += self.plan.batches
             state.updates += 1
@@ -48,11 +47,11 @@ class SpirtReplicas(Replicas):
         self, model: torch.nn.Module, inputs: torch.Tensor, targets: torch.Tensor
     ) -> tuple[float, torch.Tensor]:
         """Return loss and gradient (P,) of a minibatch, computed in the plan's number of parts."""
-        return accumulated(model, inputs, targets, self._settings.accumulate)
+        return accumulated(model, inputs, targets, int(self.plan.options["accumulate"]))
 
     def judging_rank(self) -> int:
         """Return the first of the ranks that took part in the last epoch."""
-        return self._settings.roster.active(self.position // self.plan.batches - 1)[0]
+        return self._roster.active(self.position // self.plan.batches - 1)[0]
 
     def turn_to(self, rank: int) -> torch.nn.Module:
         """Return the peers' model with this peer's buffers at the beginning of the epoch."""
@@ -72,7 +71,7 @@ class SpirtReplicas(Replicas):
                 if BUFFERS in state.memory:
                     buffers.append(read_buffers(state.model).cpu())
 
-        if self._settings.gradients == "json":
+        if self.plan.options["gradients"] == "json":
             texts = scripts.average_texts(gradient.numpy() for gradient in computed())
             mean = torch.from_numpy(np.array([float(text) for text in texts], np.float32))
         else:
@@ -86,7 +85,7 @@ class SpirtReplicas(Replicas):
         plan, memory = self.plan, self.states[0].memory
         parameters = self.parameters()
         velocity: torch.Tensor | None = memory.get(VELOCITY)
-        if self._settings.update == "naive":
+        if self.plan.options["update"] == "naive":
             step_outside(plan, parameters.numpy(), aggregate.numpy(), None if velocity is None else velocity.numpy())
             velocity = aggregate
         elif velocity is not None:
@@ -101,8 +100,7 @@ class SpirtReplicas(Replicas):
 
     def _hand_over(self, epoch: int) -> None:
         """Give the peers that join in this epoch the buffers of the first peer before them."""
-        roster = self._settings.roster
-        for rank, first in roster.joins.items():
+        for rank, first in self._roster.joins.items():
             if first == epoch and BUFFERS in self.states[rank].memory:
-                before = self.states[roster.active(epoch - 1)[0]]
+                before = self.states[self._roster.active(epoch - 1)[0]]
                 self.states[rank].memory[BUFFERS] = before.memory[BUFFERS].clone()

@@ -44,8 +44,10 @@ class Roster:
         """Raise PlanError if a run of so many epochs cannot have this roster."""
         for rank, first in self.joins.items():
             if rank >= self.workers:
-                hint = f"with --workers {self.workers} ranks are 0 to {self.workers - 1}."
-                raise PlanError(f"There is no peer {rank}, so it cannot join.", hint)
+                raise PlanError(
+                    f"There is no peer {rank}, so it cannot join.",
+                    f"with --workers {self.workers} ranks are 0 to {self.workers - 1}.",
+                )
             if not 1 <= first < epochs:
                 raise PlanError(
                     f"Peer {rank} cannot join after {first} of {epochs} epochs.",

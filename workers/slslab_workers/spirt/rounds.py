@@ -4,6 +4,7 @@ import hashlib
 import json
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
 
@@ -27,10 +28,9 @@ CHANGING_S = 0.05
 @on_peer
 def average_gradients(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
     """AverageGradients: average the minibatches' gradients, then wait for the other peers at the barrier."""
-    batches = range(peer.plan.batches)
     _average(peer)
     if peer.database.command("EXISTS", peer.keys.buffers(peer.epoch)):
-        buffers = [peer.keys.batch_buffers(peer.epoch, batch) for batch in batches]
+        buffers = [peer.keys.batch_buffers(peer.epoch, batch) for batch in range(peer.plan.batches)]
         peer.database.execute("average", buffers, [peer.keys.buffers(peer.epoch + 1)], "synchronise")
     lineages = _pass_barrier(peer)
     peer.database.command("SET", peer.keys.lineages(peer.epoch), json.dumps(lineages))
@@ -43,13 +43,13 @@ def _average(peer: Peer) -> None:
     database, batches = peer.database, peer.plan.batches
     gradients = [peer.keys.gradient(peer.epoch, batch) for batch in range(batches)]
     average = peer.keys.average(peer.epoch)
-    if peer.settings.gradients == "json":
+    if peer.options["gradients"] == "json":
         mean = database.average_json(peer.keys.json_gradients(peer.epoch), batches, "synchronise", overhead=False)
-    elif peer.settings.averaging == "naive":
+    elif peer.options["averaging"] == "naive":
         mean = _mean(peer, (database.get(key, "synchronise", overhead=False) for key in gradients))
     else:
         database.execute("average", gradients, [average], "synchronise", overhead=False)
-        if peer.settings.averaging == "in-database":
+        if peer.options["averaging"] == "in-database":
             return
         mean = database.get(average, "synchronise", overhead=False)
     database.set(average, mean, "synchronise", overhead=False)
@@ -68,8 +68,7 @@ def aggregation(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
                 yield vector
 
     # A robust aggregation rule would stand here.
-    aggregate = _mean(peer, averages())
-    peer.database.set(peer.keys.aggregate(peer.epoch), aggregate, "synchronise", overhead=False)
+    peer.database.set(peer.keys.aggregate(peer.epoch), _mean(peer, averages()), "synchronise", overhead=False)
     peer.set_active(reached)
     return {"active": reached}
 
@@ -112,9 +111,11 @@ def trigger_next_epoch(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
         result = _result(peer, "patience" if stopped else None)
         peer.objects.put(result_key(plan, peer.rank), json.dumps(result).encode(), "other")
     else:
-        peer.start(peer.execution.following())
-    newcomers = sorted(rank for rank, first in peer.first_epochs().items() if first == peer.epoch + 1)
-    return {"next": peer.epoch + 1 if more else None, "newcomers": newcomers}
+        peer.start(replace(peer.execution, epoch=peer.epoch + 1))
+    return {
+        "next": peer.epoch + 1 if more else None,
+        "newcomers": sorted(rank for rank, first in peer.first_epochs().items() if first == peer.epoch + 1),
+    }
 
 
 def _pass_barrier(peer: Peer) -> dict[int, str]:
@@ -134,7 +135,7 @@ def _pass_barrier(peer: Peer) -> dict[int, str]:
     # Also for peers that may take part from then on: none of their functions runs yet that could declare their queues.
     prepare_epoch(peer.queues, peer.plan.run, peer.epoch + 1, sorted(set(reachable) - expected))
     barrier.announce(peer.epoch, announcement)
-    deadline = time.monotonic() + min(peer.settings.barrier_timeout, remaining_s(peer.context) - RESERVE_S)
+    deadline = time.monotonic() + min(float(peer.options["barrier-timeout"]), remaining_s(peer.context) - RESERVE_S)
     while True:
         left_s = deadline - time.monotonic()
         received = barrier.wait(peer.epoch, expected, max(0.0, min(LOOK_S, left_s)), last=left_s <= LOOK_S)
@@ -142,7 +143,7 @@ def _pass_barrier(peer: Peer) -> dict[int, str]:
         if not missing or left_s <= 0:
             break
         for rank in sorted(missing):
-            if not peer.is_alive(rank, busy=peer.settings.gradients == "json"):
+            if not peer.is_alive(rank, busy=peer.options["gradients"] == "json"):
                 peer.mark_failed(rank)
                 expected.discard(rank)
         late = [rank for rank in newcomers if rank in missing & expected]
@@ -176,8 +177,8 @@ def _step(peer: Peer) -> None:
     """Apply the update by the plan's rule, in the database or in this function."""
     plan, keys, database = peer.plan, peer.keys, peer.database
     aggregate = keys.aggregate(peer.epoch)
-    momentum = peer.settings.update_rule == "sgd-momentum"
-    if peer.settings.update == "naive":
+    momentum = peer.options["update-rule"] == "sgd-momentum"
+    if peer.options["update"] == "naive":
         parameters = database.get(keys.parameters, "update", overhead=False)
         change = database.get(aggregate, "update", overhead=False)
         velocity = database.get(keys.velocity, "update", overhead=False) if momentum else None
@@ -191,14 +192,15 @@ def _step(peer: Peer) -> None:
         rates = (plan.lr, plan.momentum, plan.weight_decay)
         database.execute("sgd_momentum", inputs, outputs, "update", arguments=rates, overhead=False)
     else:
-        inputs = [keys.parameters, aggregate]
-        database.execute("sgd", inputs, [keys.parameters], "update", arguments=(plan.lr,), overhead=False)
+        database.execute(
+            "sgd", [keys.parameters, aggregate], [keys.parameters], "update", arguments=(plan.lr,), overhead=False
+        )
 
 
 def _take_over(peer: Peer, rank: int) -> dict[str, Any] | None:
     """Copy another peer's parameters and velocity, and return its lineage; None if that peer has failed."""
     names = [peer.keys.parameters]
-    if peer.settings.update_rule == "sgd-momentum":
+    if peer.options["update-rule"] == "sgd-momentum":
         names.append(peer.keys.velocity)
     try:
         other = peer.database_of(rank)

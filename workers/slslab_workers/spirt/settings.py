@@ -1,52 +1,15 @@
-"""SPIRT's options as its functions read them, the names of its tensors and queues, and the input of an execution."""
+"""The names of SPIRT's tensors and queues, and the input of an execution."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
 from slslab_workers.channels.queues import scoped
-from slslab_workers.plan import Plan, PlanError
-from slslab_workers.spirt.roster import Roster
+from slslab_workers.plan import Plan
 
 # A peer has failed after three pings in a row without an answer, a second apart (docs/protocols.md, "SPIRT").
 PINGS = 3
 PING_INTERVAL_S = 1.0
-
-
-@dataclass(frozen=True)
-class Settings:
-    """`gradients` tensor or json; `averaging` in-database, round-trip or naive; `update` in-database or naive;
-    `update_rule` sgd or sgd-momentum; `accumulate` parts of a minibatch whose gradients are added up; `barrier_timeout`
-    in s; `roster` says which peer joins when."""
-
-    gradients: str
-    averaging: str
-    update: str
-    update_rule: str
-    accumulate: int
-    barrier_timeout: float
-    roster: Roster
-
-    @classmethod
-    def of(cls, plan: Plan) -> Self:
-        """Read the plan's options."""
-        options = plan.options
-        return cls(
-            gradients=str(options["gradients"]),
-            averaging=str(options["averaging"]),
-            update=str(options["update"]),
-            update_rule=str(options["update-rule"]),
-            accumulate=int(options["accumulate"]),
-            barrier_timeout=float(options["barrier-timeout"]),
-            roster=Roster.of(plan.workers, options),
-        )
-
-    def check(self) -> None:
-        """Raise PlanError for an option's value out of range."""
-        if self.accumulate < 1:
-            raise PlanError(f"accumulate is {self.accumulate}.", "give the number of parts of a minibatch, 1 or more.")
-        if not self.barrier_timeout > 0:
-            raise PlanError(f"barrier-timeout is {self.barrier_timeout}.", "give seconds, more than 0.")
 
 
 @dataclass(frozen=True)
@@ -74,19 +37,10 @@ class Execution:
             "machine": self.machine,
         }
 
-    def following(self) -> "Execution":
-        """Return the same peer's next epoch."""
-        return Execution(self.plan, self.bucket, self.rank, self.epoch + 1, self.machine)
-
     @property
     def name(self) -> str:
-        """The execution's name, by which the driver follows a peer."""
-        return execution_name(self.plan, self.rank, self.epoch)
-
-
-def execution_name(plan: Plan, rank: int, epoch: int) -> str:
-    """Return the name of a peer's execution; AWS allows 80 characters."""
-    return f"{plan.run[:60]}-p{rank}-e{epoch}"
+        """The execution's name, by which the driver follows a peer; AWS allows 80 characters."""
+        return f"{self.plan.run[:60]}-p{self.rank}-e{self.epoch}"
 
 
 class Keys:
@@ -146,8 +100,7 @@ class Keys:
 
     def of_epoch(self, epoch: int) -> tuple[str, ...]:
         """Return the keys that no peer needs once all peers are at the barrier of the next epoch."""
-        names = (self.average, self.aggregate, self.active, self.lineages, self.buffers)
-        return tuple(name(epoch) for name in names)
+        return tuple(name(epoch) for name in (self.average, self.aggregate, self.active, self.lineages, self.buffers))
 
 
 def waiting_queue(plan: Plan, rank: int) -> str:

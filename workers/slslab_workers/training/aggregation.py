@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from slslab_workers.training.choices import choose
+from slslab_workers.option import choose
 
 if TYPE_CHECKING:
     import torch

@@ -61,8 +61,7 @@ class Policy:
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, str]) -> "Policy":
         """Read what `to_metadata` wrote."""
-        mean = tuple(float(value) for value in metadata["mean"].split(","))
-        std = tuple(float(value) for value in metadata["std"].split(","))
+        mean, std = (tuple(map(float, metadata[name].split(","))) for name in ("mean", "std"))
         return cls(mean, std, int(metadata["pad"]), metadata["flip"] == "1")
 
 
@@ -111,15 +110,17 @@ def load(
     `samples` is how many training images a plan needs (synthetic makes exactly as many); `report` receives how many of
     how many are done. Raise PlanError with a hint for a name or a file that cannot be used.
     """
-    if name == "digits":
-        return _digits()
-    if name == "synthetic":
-        return _synthetic(max(samples, 100), seed)
-    if name == "cifar10":
-        return load_cifar10(Path(os.environ.get("SLSLAB_DATASETS", ".datasets")))
-    if name.startswith("folder:"):
-        return _folder(name, Path(name.removeprefix("folder:")).expanduser(), report)
-    raise PlanError(f"There is no data set {name!r}.", "choose digits, cifar10, synthetic or folder:PATH.")
+    match name.partition(":"):
+        case "digits", "", "":
+            return _digits()
+        case "synthetic", "", "":
+            return _synthetic(max(samples, 100), seed)
+        case "cifar10", "", "":
+            return load_cifar10(Path(os.environ.get("SLSLAB_DATASETS", ".datasets")))
+        case "folder", ":", path:
+            return _folder(name, Path(path).expanduser(), report)
+        case _:
+            raise PlanError(f"There is no data set {name!r}.", "choose digits, cifar10, synthetic or folder:PATH.")
 
 
 def partition(
@@ -142,8 +143,7 @@ def partition(
         )
     shape = (workers, batches, batch_size)
     if not overlapping:
-        order = np.random.default_rng([seed, epoch]).permutation(samples)
-        return order[:needed].reshape(shape)
+        return np.random.default_rng([seed, epoch]).permutation(samples)[:needed].reshape(shape)
     each = batches * batch_size
     slices = [
         np.random.default_rng([seed, epoch, rank]).permutation(samples)[rank * each : (rank + 1) * each]
@@ -352,8 +352,8 @@ def _binary_batch(members: tarfile.TarFile, name: str) -> tuple[Images, Labels]:
 
 def _python_batch(members: tarfile.TarFile, name: str) -> tuple[Images, Labels]:
     """Read a pickled dictionary with `data` (N, 3072) uint8 and `labels`."""
-    content = _member(members, f"cifar-10-batches-py/{name}")
-    batch: dict[Any, Any] = _ArrayUnpickler(io.BytesIO(content), encoding="bytes").load()
+    stream = io.BytesIO(_member(members, f"cifar-10-batches-py/{name}"))
+    batch: dict[Any, Any] = _ArrayUnpickler(stream, encoding="bytes").load()
     return batch[b"data"].reshape(-1, 3, SIDE, SIDE), np.array(batch[b"labels"], np.int64)
 
 

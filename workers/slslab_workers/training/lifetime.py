@@ -8,10 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import boto3
-import botocore.config
-
 from slslab_workers.channels.events import Tracer
+from slslab_workers.channels.objects import aws_client
 
 
 def remaining_s(context: Any) -> float:
@@ -38,9 +36,8 @@ def reserve_s(timeout_s: int, longest_step_s: float) -> float:
 
 def self_client() -> Any:
     """Return a Lambda client for `invoke_again`; a small function's CPU share takes a second to make it."""
-    session: Any = boto3.session.Session()
     # A retry of an invocation that was accepted would start a second worker of this rank.
-    return session.client("lambda", config=botocore.config.Config(retries={"total_max_attempts": 1}))
+    return aws_client("lambda", retries={"total_max_attempts": 1})
 
 
 def invoke_again(event: Mapping[str, Any], context: Any, tracer: Tracer, client: Any = None) -> None:

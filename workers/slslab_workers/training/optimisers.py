@@ -5,8 +5,8 @@ from types import MappingProxyType
 
 import torch
 
+from slslab_workers.option import choose
 from slslab_workers.plan import Plan
-from slslab_workers.training.choices import choose
 from slslab_workers.training.options import OPTIMISER
 
 Parameters = Iterator[torch.nn.Parameter]
@@ -29,5 +29,4 @@ OPTIMISERS: Mapping[str, Callable[[Plan, Parameters], torch.optim.Optimizer]] = 
 
 def make_optimiser(plan: Plan, model: torch.nn.Module) -> torch.optim.Optimizer:
     """Return the optimiser that the plan names, of all the model's parameters; raise PlanError for an unknown name."""
-    make = choose("optimiser", str(OPTIMISER.of(plan.options)), OPTIMISERS)
-    return make(plan, model.parameters())
+    return choose("optimiser", str(OPTIMISER.of(plan.options)), OPTIMISERS)(plan, model.parameters())

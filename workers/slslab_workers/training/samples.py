@@ -40,9 +40,14 @@ class Samples:
     def indices(self, epoch: int) -> NDArray[np.int64]:
         """Return which images are in every minibatch of an epoch: (workers, batches, batch_size)."""
         plan = self.plan
-        overlapping = PARTITION.of(plan.options) == "overlapping"
         return datasets.partition(
-            len(self.labels), plan.workers, plan.batches, plan.batch_size, plan.seed, epoch, overlapping
+            len(self.labels),
+            plan.workers,
+            plan.batches,
+            plan.batch_size,
+            plan.seed,
+            epoch,
+            overlapping=PARTITION.of(plan.options) == "overlapping",
         )
 
     def prepare(self, chosen: NDArray[np.int64], epoch: int, rank: int, step: int) -> tuple[Any, Any]:

@@ -44,8 +44,7 @@ class WorkerState:
 
     def update(self, gradient: torch.Tensor) -> None:
         """Take one step of the optimiser with a gradient (P,), which may be in another memory than the model."""
-        device = next(self.model.parameters()).device
-        gradients.set_gradient(self.model, gradient.to(device))
+        gradients.set_gradient(self.model, gradient.to(next(self.model.parameters()).device))
         self.optimiser.step()
         self.updates += 1
 

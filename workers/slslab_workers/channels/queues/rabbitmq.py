@@ -81,8 +81,7 @@ class RabbitMQ:
 
     def count(self, queue: str) -> int:
         with self._channel() as channel:
-            count: int = channel.queue_declare(queue, passive=True).method.message_count
-            return count
+            return int(channel.queue_declare(queue, passive=True).method.message_count)
 
     def purge(self, queue: str) -> None:
         with self._channel() as channel:
