@@ -1,4 +1,4 @@
-"""Runs a room's real handlers in threads against a real object store, with a trace of every event."""
+"""Runs an architecture's real handlers in threads against a real object store, with a trace of every event."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -168,9 +168,9 @@ def train(store: Any, upload: Callable[[Plan], str], request: pytest.FixtureRequ
             with lock:
                 trained.events.append(event)
 
-        room: Any = WORKERS[plan.architecture]
+        kind: Any = WORKERS[plan.architecture]
 
-        class Watched(room):  # type: ignore[misc]
+        class Watched(kind):  # type: ignore[misc]
             def synchronise(self, state: WorkerState, gradient: torch.Tensor) -> torch.Tensor | None:
                 if delay is not None:
                     delay(self.rank, state.position)
@@ -185,7 +185,7 @@ def train(store: Any, upload: Callable[[Plan], str], request: pytest.FixtureRequ
 
         def work(rank: int) -> dict[str, Any]:
             objects = Objects(store, bucket, Tracer(emit, plan.run, rank, f"invocation-{rank}"))
-            if room is GpuWorker:
+            if kind is GpuWorker:
                 return dict(Watched(plan, rank, objects).run())
             steps = plan.epochs * plan.batches
             if plan.mode == "long-running":

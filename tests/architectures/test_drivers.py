@@ -1,4 +1,4 @@
-"""The rooms' drivers on the emulator, through AWS's APIs alone: modes, endings, and what is left behind."""
+"""The architectures' drivers on the emulator, through AWS's APIs alone: modes, endings, and what is left behind."""
 
 import os
 from collections.abc import Callable, Iterator

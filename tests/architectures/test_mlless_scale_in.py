@@ -344,10 +344,10 @@ def test_what_cannot_be_is_refused_in_one_sentence(
 
 
 def test_a_database_is_large_enough_for_the_models_that_are_left(make: Make) -> None:
-    room = architectures()["mlless"]
-    plain = room.resident_set(make({"remove-threshold": 1.0}, workers=4, model="resnet18"))[0].beside_mb
+    architecture = architectures()["mlless"]
+    plain = architecture.resident_set(make({"remove-threshold": 1.0}, workers=4, model="resnet18"))[0].beside_mb
     assert plain == 512 + (2 * 4 + 3) * 43
-    assert room.resident_set(make({"store": "s3"}, workers=4))[0].beside_mb == 512
+    assert architecture.resident_set(make({"store": "s3"}, workers=4))[0].beside_mb == 512
 
 
 EAGER = "--filter none --remove-threshold 1e9 --remove-interval 0 --queue embedded"

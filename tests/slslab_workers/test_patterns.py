@@ -32,14 +32,16 @@ from slslab_workers.plan import PlanError
 from slslab_workers.scatterreduce import architecture as scatterreduce
 from slslab_workers.spirt import architecture as spirt
 
-ROOMS: dict[str, Any] = {room.name: room for room in (allreduce, gpu, mlless, scatterreduce, spirt)}
+ARCHITECTURES: dict[str, Any] = {
+    architecture.name: architecture for architecture in (allreduce, gpu, mlless, scatterreduce, spirt)
+}
 LENET = 61_706
 
 
 def pattern_of(
     name: str, workers: int, batches: int, epochs: int, parameters: int, *, share: float = 1.0, **options: Any
 ) -> Pattern:
-    found = ROOMS[name].pattern(Workload(workers, batches, epochs, parameters, options, share))
+    found = ARCHITECTURES[name].pattern(Workload(workers, batches, epochs, parameters, options, share))
     assert isinstance(found, Pattern)
     return found
 
@@ -71,7 +73,7 @@ def test_spirt_as_released_by_hand() -> None:
     """2 peers, 3 minibatches, one epoch: each stores 3 texts, the mean and the aggregate; reads parameters 4 times and
     2 averages; runs Lua and the update's script. Of 10 numbers a tensor has 40 bytes."""
     options: dict[str, Any] = {"gradients": "json", "averaging": "round-trip"}
-    found = ROOMS["spirt"].counts(2, 3, 1, 10, options)
+    found = ARCHITECTURES["spirt"].counts(2, 3, 1, 10, options)
     assert {op: found.operations[op] for op in ("tensor.set", "tensor.get", "tensor.script")} == {
         "tensor.set": 2 * (3 + 2), "tensor.get": 2 * (4 + 2), "tensor.script": 2 * 2,
     }  # fmt: skip
@@ -135,7 +137,7 @@ def test_an_infinite_threshold_leaves_reports_and_decisions() -> None:
     assert counted == Counts({"queue.publish": 10 * (4 + 2), "queue.deliver": 10 * (4 + 4 + 1)}, 0, 0)
 
 
-@pytest.mark.parametrize("name", ROOMS)
+@pytest.mark.parametrize("name", ARCHITECTURES)
 def test_every_rank_has_one_role_in_each_function(name: str) -> None:
     for workers in (1, 2, 3, 7, 16):
         found = pattern_of(name, workers, 2, 2, LENET)
@@ -211,8 +213,10 @@ def test_what_cannot_be_said_of_other_sizes_is_refused(name: str, options: dict[
 
 
 def test_an_architecture_needs_no_pattern() -> None:
-    room: Any = type("Another", (Architecture,), {"name": "another", "summary": "", "counts": None, "drive": None})()
-    assert room.pattern(Workload(2, 2, 2, 10)) is None
+    architecture: Any = type(
+        "Another", (Architecture,), {"name": "another", "summary": "", "counts": None, "drive": None}
+    )()
+    assert architecture.pattern(Workload(2, 2, 2, 10)) is None
 
 
 @pytest.mark.parametrize(("workers", "steps", "averages"), [(1, 6, 2), (2, 7, 2), (5, 9, 3)])

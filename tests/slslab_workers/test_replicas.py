@@ -1,6 +1,6 @@
 """All workers in one process: against loops written out here, checkpoints, filters, endings, and what is refused.
 
-That the distributed rooms give the same bits is tested where they run (tests/architectures).
+That the distributed architectures give the same bits is tested where they run (tests/architectures).
 """
 
 import math

@@ -24,12 +24,12 @@ from slslab_workers.plan import Plan
 
 @dataclass(frozen=True)
 class Measured:
-    """A completed run; `document` is what `slslab show --json` prints, `room` its architecture."""
+    """A completed run; `document` is what `slslab show --json` prints, `architecture` its architecture."""
 
     recording: Recording
     document: Mapping[str, Any]
     program: Program
-    room: Architecture
+    architecture: Architecture
 
     @property
     def plan(self) -> Plan:
@@ -51,13 +51,13 @@ class Measured:
     @cached_property
     def costs(self) -> StepCosts:
         """The costs of its steps, of which programs of other sizes are made; RequestError if they cannot be."""
-        return measure([self.program], self.room, int(self.document["parameters"]), self.plan.options)
+        return measure([self.program], self.architecture, int(self.document["parameters"]), self.plan.options)
 
     def hosts(self, workers: int) -> tuple[str, ...]:
         """Return the instance types of its databases and queue for so many workers: peers have one each."""
         kinds = [kind for kind, _ in metrics.hosts(self.recording.events)]
         recorded, needed = (
-            self.room.requirements(replace(self.plan, workers=number)).tensor_databases
+            self.architecture.requirements(replace(self.plan, workers=number)).tensor_databases
             for number in (self.plan.workers, workers)
         )
         # The databases' hosts come first in the trace.
@@ -101,16 +101,18 @@ class Measured:
         return fit([self.recording], self.plan.epochs, on)
 
 
-def read_measured(directory: Path, rooms: Mapping[str, Architecture]) -> Measured:
+def read_measured(directory: Path, architectures: Mapping[str, Architecture]) -> Measured:
     """Read a run from its directory.
 
     RunError if it is not done, or its trace is incomplete or contradicts itself; RequestError if its architecture is
-    not among `rooms`.
+    not among `architectures`.
     """
     recording = read_recording(directory)
     document = RunDirectory(directory).document()
     assert document is not None, "a recording has one"
     name = recording.plan.architecture
-    if name not in rooms:
-        raise RequestError(f"The architecture {name!r} is not installed.", f"install it; there are {', '.join(rooms)}.")
-    return Measured(recording, document, make_program(recording), rooms[name])
+    if name not in architectures:
+        raise RequestError(
+            f"The architecture {name!r} is not installed.", f"install it; there are {', '.join(architectures)}."
+        )
+    return Measured(recording, document, make_program(recording), architectures[name])

@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from heapq import heappop, heappush
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from slslab.errors import RequestError
 from slslab.replay.kernel.kernel import TRANSITION
@@ -150,8 +150,16 @@ def _rows(timeline: Timeline, heads: Sequence[tuple[int, Stretch]]) -> Iterator[
         begun.add(index)
 
 
-# An invocation, an instance or a transition as it was recorded: its number and process, and what `_slice` writes of it.
-_Span = tuple[str, int, str, str, int, int, Mapping[str, Any]]
+class _Span(NamedTuple):
+    """An invocation, an instance or a transition as it was recorded."""
+
+    number: str
+    process: int
+    name: str
+    category: str
+    start: int
+    end: int
+    args: Mapping[str, Any]
 
 
 def _spans(recording: Recording, work: Iterable[Mapping[str, Any]]) -> Iterator[_Span]:
@@ -162,13 +170,13 @@ def _spans(recording: Recording, work: Iterable[Mapping[str, Any]]) -> Iterator[
         span = accepted.get(number, record)
         args = {name: record[name] for name in ("request_id", "memory_mb", "duration_ms", "billed_ms", "cold_start")}
         process = _process(workers.get(number, -1))
-        yield number, process, record["function"], "invocation", span["start_ns"], span["end_ns"], args
+        yield _Span(number, process, record["function"], "invocation", span["start_ns"], span["end_ns"], args)
     for one in recording.instances:
         args = {name: one[name] for name in ("id", "device", "billed_seconds")}
-        yield one["id"], _process(one["worker"]), one["type"], "instance", one["start_ns"], one["end_ns"], args
+        yield _Span(one["id"], _process(one["worker"]), one["type"], "instance", one["start_ns"], one["end_ns"], args)
     for event in recording.events:
         if event["op"] == TRANSITION:
-            yield "", STATE_MACHINES, event["resource"], TRANSITION, event["start_ns"], event["end_ns"], {}
+            yield _Span("", STATE_MACHINES, event["resource"], TRANSITION, event["start_ns"], event["end_ns"], {})
 
 
 def _measured(recording: Recording) -> tuple[list[Place], list[Event]]:
@@ -178,11 +186,11 @@ def _measured(recording: Recording) -> tuple[list[Place], list[Event]]:
     zero = min((event["start_ns"] for event in events), default=0)
     work = [event for event in events if event["worker"] >= 0 and event["op"] not in BESIDE]
     spans = list(_spans(recording, work))
-    places = _place([process for _, process, *_ in spans], [(start, end) for *_, start, end, _ in spans])
-    place_of = {number: place for (number, *_), place in zip(spans, places, strict=True) if number}
+    places = _place([span.process for span in spans], [(span.start, span.end) for span in spans])
+    place_of = {span.number: place for span, place in zip(spans, places, strict=True) if span.number}
     written = [
-        _slice(place, name, category, start - zero, end - zero, args)
-        for (_, _, name, category, start, end, args), place in zip(spans, places, strict=True)
+        _slice(place, span.name, span.category, span.start - zero, span.end - zero, span.args)
+        for span, place in zip(spans, places, strict=True)
     ]
     starts = {e["environment"] or e["resource"]: e for e in events if e["op"] == "environment.start"}
     for record in recording.invocations:

@@ -36,10 +36,10 @@ class _Free(StepCosts):
         return FREE
 
 
-def without_compute(room: Architecture) -> StepCosts:
+def without_compute(architecture: Architecture) -> StepCosts:
     """Return the costs of an architecture whose workers need no CPU time."""
-    template = Track(room.name, "invocation", 0, (), 1769)
-    return _Free(room, Workload(2, 1, 1, 1), {}, {"invocation": template}, frozenset(), (0.0, 1.0, 0.0), {})
+    template = Track(architecture.name, "invocation", 0, (), 1769)
+    return _Free(architecture, Workload(2, 1, 1, 1), {}, {"invocation": template}, frozenset(), (0.0, 1.0, 0.0), {})
 
 
 @dataclass(frozen=True)

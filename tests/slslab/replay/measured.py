@@ -13,13 +13,13 @@ from slslab_workers.plan import Plan, Value
 
 MS = 1_000_000
 PARAMETERS = 1_000
-ROOMS = ("allreduce", "gpu", "mlless", "scatterreduce", "spirt")
+ARCHITECTURES = ("allreduce", "gpu", "mlless", "scatterreduce", "spirt")
 
 
-class Room(Architecture):
+class PatternOnly(Architecture):
     """An architecture that is never run."""
 
-    name = "room"
+    name = "architecture"
     summary = ""
 
     def counts(
@@ -36,8 +36,8 @@ def make_costs(
 ) -> StepCosts:
     """A millisecond for each computation, and so much for each request, byte and byte of work."""
     workload = Workload(2, 2, 2, PARAMETERS, options)
-    room: Any = architectures()[name]
-    pattern: Pattern = room.pattern(workload)
+    architecture: Any = architectures()[name]
+    pattern: Pattern = architecture.pattern(workload)
     costs: dict[Key, Cost] = {}
     for role in pattern.roles:
         for place, parts in patterns.places(role, workload):
@@ -54,7 +54,9 @@ def make_costs(
                     parallel=op == "compute",
                     bytes=500.0,
                 )
-    return StepCosts(room, workload, costs, _functions(pattern), frozenset(), (0.01, 1.5, 0.1), {"get": MS, "list": MS})
+    return StepCosts(
+        architecture, workload, costs, _functions(pattern), frozenset(), (0.01, 1.5, 0.1), {"get": MS, "list": MS}
+    )
 
 
 def _functions(pattern: Pattern) -> Mapping[str, Track]:

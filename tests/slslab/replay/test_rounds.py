@@ -144,7 +144,9 @@ def test_cpu_seconds_of_a_recorded_run_come_on_top() -> None:
         )
     }  # fmt: skip
     free = costs("allreduce")
-    measured = StepCosts(free.room, Workload(2, 1, 1, 1), known, free.functions, frozenset(), (0.01, 1.5, 0.1), {})
+    measured = StepCosts(
+        free.architecture, Workload(2, 1, 1, 1), known, free.functions, frozenset(), (0.01, 1.5, 0.1), {}
+    )
     assert Round(measured, 2, MB, "none").seconds(PLATFORM) == pytest.approx(0.090 + 2 * 0.025)
     assert Round(measured, 2, MB, "none", True).seconds(PLATFORM) == pytest.approx(0.085 + 2 * 0.025)
 

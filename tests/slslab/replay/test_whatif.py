@@ -33,12 +33,12 @@ from slslab.replay.whatif import (
 from slslab.runs.planning import architectures
 
 BOOK = load_book("aws-us-east-1")
-ROOMS = architectures()
+ARCHITECTURES = architectures()
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Measured:
-    return read_measured(write_run(tmp_path_factory.mktemp("runs") / "small"), ROOMS)
+    return read_measured(write_run(tmp_path_factory.mktemp("runs") / "small"), ARCHITECTURES)
 
 
 def rounded(profile: Profile | None = None, timeout_s: float = 900) -> Platform:
@@ -201,11 +201,13 @@ def test_every_peer_has_a_database(run: Measured) -> None:
     kinds = ("m5.large", "m5.large", "mq.t3.micro")
     hosts = [{"op": "host.run", "resource": kind, "start_ns": 0, "end_ns": MS, "worker": -1} for kind in kinds]
     recording = replace(run.recording, events=hosts, plan=make_plan("spirt"))
-    peers = replace(run, recording=recording, room=ROOMS["spirt"])
+    peers = replace(run, recording=recording, architecture=ARCHITECTURES["spirt"])
     assert peers.hosts(2) == kinds
     assert peers.hosts(5) == ("m5.large",) * 5 + ("mq.t3.micro",)
     shared = replace(
-        peers, recording=replace(recording, events=hosts[1:], plan=make_plan("mlless")), room=ROOMS["mlless"]
+        peers,
+        recording=replace(recording, events=hosts[1:], plan=make_plan("mlless")),
+        architecture=ARCHITECTURES["mlless"],
     )
     assert shared.hosts(5) == kinds[1:]
     assert run.hosts(5) == ()
@@ -227,7 +229,7 @@ def test_a_run_that_is_not_done_cannot_be_replayed(tmp_path: Path) -> None:
     directory = write_run(tmp_path / "run")
     (directory / "run.json").unlink()
     with pytest.raises(RunError, match="has no end"):
-        read_measured(directory, ROOMS)
+        read_measured(directory, ARCHITECTURES)
 
 
 def test_this_host_is_fitted_to_the_run(run: Measured) -> None:

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.slslab.replay.measured import MS, Room
+from tests.slslab.replay.measured import MS, PatternOnly
 from tests.slslab.replay.platform import platform
 from tests.slslab.replay.recordings import TRACES
 from tests.slslab.reproductions.papers import paper
@@ -27,7 +27,7 @@ NAMES = ("spirt", "scatterreduce", "allreduce", "mlless", "gpu")
 BOOK = load_book("aws-us-east-1")
 
 
-class OneAfterAnother(Room):
+class OneAfterAnother(PatternOnly):
     """A worker who computes a minibatch in every step."""
 
     name = "one-after-another"
@@ -36,7 +36,7 @@ class OneAfterAnother(Room):
         return Pattern(workload, (Role(range(1), "work", steps=((Activity("compute", "compute"),),)),))
 
 
-class AllAtOnce(Room):
+class AllAtOnce(PatternOnly):
     """A function for every minibatch, all of an epoch's at once; then they are awaited, and the next epoch begins."""
 
     name = "all-at-once"
@@ -60,8 +60,8 @@ class AllAtOnce(Room):
         return Pattern(workload, (first, epochs, work))
 
 
-def played(room: Room) -> Any:
-    """A run of a room whose minibatches take 100 ms of a vCPU, and all else nothing."""
+def played(architecture: PatternOnly) -> Any:
+    """A run of a architecture whose minibatches take 100 ms of a vCPU, and all else nothing."""
     units = ("work", "first", "execution")
     costs = {
         (unit, op, phase, first): Cost(100.0 * MS if op == "compute" else 0.0, 0.0, 0.0, 0.0, 0.0, False, 0.0)
@@ -72,7 +72,7 @@ def played(room: Room) -> Any:
     functions = {
         unit: Track(unit, "execution" if unit == "execution" else "invocation", -1, (), 1769) for unit in units
     }
-    found = StepCosts(room, Workload(1, 3, 1, 10), costs, functions, frozenset(), (0.01, 1.5, 0.1), {})
+    found = StepCosts(architecture, Workload(1, 3, 1, 10), costs, functions, frozenset(), (0.01, 1.5, 0.1), {})
     measured = SimpleNamespace(
         costs=found,
         arch="x86_64",

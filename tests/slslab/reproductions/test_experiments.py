@@ -36,7 +36,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(experiments, "run_plan", run_plan)
     monkeypatch.setattr(experiments, "estimate_seconds", lambda *_: 120.0)
-    monkeypatch.setattr(experiments, "read_measured", lambda path, rooms: path.name)  # noqa: ARG005
+    monkeypatch.setattr(experiments, "read_measured", lambda path, architectures: path.name)  # noqa: ARG005
     return names
 
 

@@ -375,8 +375,11 @@ def test_a_run_gives_cpu_seconds_to_the_rows_of_its_model(
         costs=COSTS["allreduce"],
     )
     monkeypatch.setattr("slslab.reproductions.FOLDERS", ())
-    monkeypatch.setattr(measured, "read_measured", lambda path, rooms: run)  # noqa: ARG005
-    monkeypatch.setattr("slslab.replay.programs.transfers.transfer", lambda costs, room, plan: COSTS[room.name])  # noqa: ARG005
+    monkeypatch.setattr(measured, "read_measured", lambda path, architectures: run)  # noqa: ARG005
+    monkeypatch.setattr(
+        "slslab.replay.programs.transfers.transfer",
+        lambda costs, architecture, plan: COSTS[architecture.name],  # noqa: ARG005
+    )
     code, out, _ = slslab("reproduce", "lambdaml-table3", "--run", directory, "--json")
     made = json.loads(out)
     assert (code, made["run"]) == (0, make_plan().run)

@@ -30,10 +30,10 @@ NAMES = ("spirt", "scatterreduce", "allreduce", "mlless", "gpu")
 @cache
 def document(*released: str) -> dict[str, Any]:
     """All canonical, and these as released, too; without any, SPIRT's run as released has failed."""
-    rooms = architectures()
-    done = {Experiment(name, "lenet", released=False): read_measured(TRACES / name, rooms) for name in NAMES}
+    known = architectures()
+    done = {Experiment(name, "lenet", released=False): read_measured(TRACES / name, known) for name in NAMES}
     for name in released:
-        done[Experiment(name, "lenet", released=True)] = read_measured(TRACES / f"{name}-as-released", rooms)
+        done[Experiment(name, "lenet", released=True)] = read_measured(TRACES / f"{name}-as-released", known)
     failed = {} if released else {Experiment("spirt", "lenet", released=True): "it was killed"}
     told: list[tuple[str, int, int]] = []
     found = build(

@@ -51,7 +51,7 @@ class Context:
         return 1000 * self.left_s
 
 
-class Room:
+class Pair:
     """Two peers as their functions see them, each with no other password than its own."""
 
     def __init__(self, patch: pytest.MonkeyPatch, servers: tuple[list[str], str], run: str, parts: ExitStack) -> None:
@@ -103,9 +103,9 @@ class Room:
 
 
 @pytest.fixture
-def room(monkeypatch: pytest.MonkeyPatch, servers: tuple[list[str], str], run: str) -> Iterator[Room]:
+def pair(monkeypatch: pytest.MonkeyPatch, servers: tuple[list[str], str], run: str) -> Iterator[Pair]:
     with ExitStack() as parts:
-        yield Room(monkeypatch, servers, run, parts)
+        yield Pair(monkeypatch, servers, run, parts)
         for url in [*servers[0], servers[1]]:
             with redis.Redis.from_url(url) as client:
                 client.flushall()
@@ -191,12 +191,12 @@ def test_a_key_survives_its_database_and_passwords_are_for_one_reader(identity: 
             again.decrypt(text)
 
 
-def test_passwords_are_exchanged_and_used(room: Room) -> None:
+def test_passwords_are_exchanged_and_used(pair: Pair) -> None:
     """Neither peer's environment has the other's password; the exchanged one opens the other's database."""
-    room.start_peers()
-    room.meet()
+    pair.start_peers()
+    pair.meet()
     for rank in range(2):
-        peer, other = room.peer(rank), 1 - rank
+        peer, other = pair.peer(rank), 1 - rank
         assert peer.trusted().keys() == {other}
         stored = peer.trusted()[other]["password"]
         assert PASSWORDS[other] not in stored
@@ -204,25 +204,25 @@ def test_passwords_are_exchanged_and_used(room: Room) -> None:
         assert peer.is_alive(other)
         marker = peer.database_of(other).command("SET", f"mark{rank}", "here")
         assert marker == "OK"
-    with redis.Redis.from_url(room.urls[1]) as client:
+    with redis.Redis.from_url(pair.urls[1]) as client:
         assert client.get("mark0") == b"here"
     # With another password the database stays shut.
-    peer = room.peer(0)
+    peer = pair.peer(0)
     record = peer.trusted()[1]
     peer.trust(1, {**record, "password": encrypt("wrong", peer.identity.public_pem)})
     assert not peer.is_alive(1)
 
 
 def test_requests_of_strangers_are_dropped_and_those_of_peers_are_not(
-    room: Room, identity: Identity, capsys: pytest.CaptureFixture[str]
+    pair: Pair, identity: Identity, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    room.start_peers()
-    queue = waiting_queue(room.plan, 0)
-    first = room.queues.consume(queue, 5.0, "other")
+    pair.start_peers()
+    queue = waiting_queue(pair.plan, 0)
+    first = pair.queues.consume(queue, 5.0, "other")
     assert first is not None
     body = first.body
     first.ack()
-    right = {"kind": "join", "run": room.plan.run, "rank": 1, "to": 0, "address": "127.0.0.1", "port": 1}
+    right = {"kind": "join", "run": pair.plan.run, "rank": 1, "to": 0, "address": "127.0.0.1", "port": 1}
     wrong: list[tuple[bytes, str]] = [
         (b"{", "not JSON"),
         (json.dumps({**json.loads(body), "port": 1}).encode(), "not signed with its key"),
@@ -233,8 +233,8 @@ def test_requests_of_strangers_are_dropped_and_those_of_peers_are_not(
         (signed(identity, **right), "peer 1 signed with another key before"),
     ]
     for sent, _ in wrong:
-        room.queues.publish(queue, sent, "other")
-    peer = room.peer(0)
+        pair.queues.publish(queue, sent, "other")
+    peer = pair.peer(0)
     own = peer.identity
     assert membership._collect(peer, queue, set(), lambda b: membership._admit(peer, own, b)) == [1]
     told = reasons(capsys)
@@ -245,13 +245,13 @@ def test_requests_of_strangers_are_dropped_and_those_of_peers_are_not(
     assert peer.trusted()[1]["port"] != 1
 
 
-def test_an_answer_must_be_to_the_question_that_was_asked(room: Room, capsys: pytest.CaptureFixture[str]) -> None:
-    room.start_peers()
-    peer, other = room.peer(0), room.peer(1).identity
-    own, queue = peer.identity, password_queue(room.plan, 0)
+def test_an_answer_must_be_to_the_question_that_was_asked(pair: Pair, capsys: pytest.CaptureFixture[str]) -> None:
+    pair.start_peers()
+    peer, other = pair.peer(0), pair.peer(1).identity
+    own, queue = peer.identity, password_queue(pair.plan, 0)
     asked = bytes(peer.database.command("HGET", peer.keys.requests, 1)).decode()
     password = encrypt(PASSWORDS[1], own.public_pem)
-    right = {"kind": "password", "run": room.plan.run, "rank": 1, "to": 0, "address": "127.0.0.1", "port": 1}
+    right = {"kind": "password", "run": pair.plan.run, "rank": 1, "to": 0, "address": "127.0.0.1", "port": 1}
     answers: list[tuple[dict[str, Any], str]] = [
         ({"for": "another", "password": password}, "was not sent"),
         ({"password": password}, "was not sent"),
@@ -260,31 +260,31 @@ def test_an_answer_must_be_to_the_question_that_was_asked(room: Room, capsys: py
         ({"for": asked, "password": password}, ""),
     ]
     for change, _ in answers:
-        room.queues.publish(queue, signed(other, **right, **change), "other")
+        pair.queues.publish(queue, signed(other, **right, **change), "other")
     assert membership._collect(peer, queue, {1}, lambda body: membership._learn(peer, own, body)) == [1]
     told = reasons(capsys)
     for reason, (_, part) in zip(told, answers[:-1], strict=True):
         assert part in reason
 
 
-def test_who_asks_when_training_has_begun_is_not_admitted(room: Room, capsys: pytest.CaptureFixture[str]) -> None:
-    room.start_peers()
-    room.meet()
-    one = room.peer(1)
+def test_who_asks_when_training_has_begun_is_not_admitted(pair: Pair, capsys: pytest.CaptureFixture[str]) -> None:
+    pair.start_peers()
+    pair.meet()
+    one = pair.peer(1)
     late = one.identity.sign(membership._own_record(one, membership.JOIN, 0), SECRET)
-    room.queues.publish(waiting_queue(room.plan, 0), json.dumps(late).encode(), "other")
-    with room.peer(0) as zero:
+    pair.queues.publish(waiting_queue(pair.plan, 0), json.dumps(late).encode(), "other")
+    with pair.peer(0) as zero:
         zero.mark_failed(1)
-    assert room.call(membership.auth, 0, epoch=1) == {"admitted": [], "learnt": []}
+    assert pair.call(membership.auth, 0, epoch=1) == {"admitted": [], "learnt": []}
     assert reasons(capsys) == ["peer 1 asks to join too late"]
-    assert room.peer(0).trusted() == {}
+    assert pair.peer(0).trusted() == {}
 
 
-def test_a_peer_that_never_asks_is_awaited_until_the_time_is_over(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert room.call(membership.init_peers, 0)["failure"] is None
+def test_a_peer_that_never_asks_is_awaited_until_the_time_is_over(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert pair.call(membership.init_peers, 0)["failure"] is None
     monkeypatch.setattr(Context, "left_s", 5.0)
     with pytest.raises(TimeoutError, match=r"received records of peers \[\] only"):
-        room.call(membership.auth, 0)
+        pair.call(membership.auth, 0)
 
 
 NOT_MEANT: list[dict[str, Any]] = [

@@ -26,7 +26,7 @@ def generate(costs: StepCosts, workers: int, batches: int, epochs: int, samples:
     """Return the program of so many workers, batches per worker and epoch, and epochs; minibatches are `samples` times
     as large as the recorded ones."""
     workload = replace(costs.workload, workers=workers, batches=batches, epochs=epochs)
-    pattern = costs.room.pattern(workload)
+    pattern = costs.architecture.pattern(workload)
     assert pattern is not None
     return _Generator(pattern, costs, samples).program()
 
@@ -47,11 +47,12 @@ class _Generator:
         for (name, _, _), gate in self.known.items():
             if not self.gates[gate]:
                 raise RequestError(
-                    f"In the pattern of {self.costs.room.name} an activity needs {name!r}, which no activity makes.",
+                    f"In the pattern of {self.costs.architecture.name} an activity needs {name!r}, which no activity "
+                    "makes.",
                     "correct the architecture's pattern.",
                 )
         return Program(
-            self.costs.room.name,
+            self.costs.architecture.name,
             self.workload.workers,
             tracks,
             tuple(self.gates),
@@ -79,7 +80,7 @@ class _Generator:
     def _track(
         self, role: Role, template: Track, rank: int, place: Place, steps: tuple[Step | Gathering, ...]
     ) -> Track:
-        name = f"{self.costs.room.name}-p{rank}-e{place.epoch}" if role.kind == "execution" else template.name
+        name = f"{self.costs.architecture.name}-p{rank}-e{place.epoch}" if role.kind == "execution" else template.name
         return Track(
             name,
             template.kind,

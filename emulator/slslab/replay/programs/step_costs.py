@@ -53,7 +53,7 @@ class StepCosts:
     does not have.
     """
 
-    room: Architecture
+    architecture: Architecture
     workload: Workload
     costs: Mapping[Key, Cost]
     functions: Mapping[str, Track]
@@ -74,31 +74,31 @@ class StepCosts:
 
 
 def measure(
-    programs: Sequence[Program], room: Architecture, parameters: int, options: Mapping[str, Value]
+    programs: Sequence[Program], architecture: Architecture, parameters: int, options: Mapping[str, Value]
 ) -> StepCosts:
     """Return the costs of recorded programs of one architecture, with the same options, model and memory size.
 
     RequestError if it has no pattern, or if workers handed over to other invocations; PlanError for options that its
     pattern does not cover.
     """
-    samples = [(program, _pattern_of(program, room, parameters, options)) for program in programs]
-    return _Measurement(samples, room).costs()
+    samples = [(program, _pattern_of(program, architecture, parameters, options)) for program in programs]
+    return _Measurement(samples, architecture).costs()
 
 
-def _pattern_of(program: Program, room: Architecture, parameters: int, options: Mapping[str, Value]) -> Pattern:
+def _pattern_of(program: Program, architecture: Architecture, parameters: int, options: Mapping[str, Value]) -> Pattern:
     """Return the pattern of what was recorded, with the share of the gradients that its filter let pass."""
     workload = Workload(program.workers, program.batches, program.epochs, parameters, options)
-    pattern = room.pattern(workload)
+    pattern = architecture.pattern(workload)
     if pattern is None:
         raise RequestError(
-            f"{room.name} does not say who sends what to whom, so it cannot be replayed with other workers.",
+            f"{architecture.name} does not say who sends what to whom, so it cannot be replayed with other workers.",
             "give the architecture a pattern (docs/architectures.md), or choose the recorded number of workers.",
         )
     if pattern.filtered is None:
         return pattern
     steps = (step for track in program.tracks for step in track.flat_steps())
     sent = sum(step.requests for step in steps if (step.op, step.phase) == pattern.filtered)
-    scaled = room.pattern(replace(workload, share=sent / (workload.workers * workload.steps)))
+    scaled = architecture.pattern(replace(workload, share=sent / (workload.workers * workload.steps)))
     assert scaled is not None
     return scaled
 
@@ -132,9 +132,9 @@ class _Tally:
 
 
 class _Measurement:
-    def __init__(self, samples: Sequence[tuple[Program, Pattern]], room: Architecture) -> None:
+    def __init__(self, samples: Sequence[tuple[Program, Pattern]], architecture: Architecture) -> None:
         self.samples = samples
-        self.room = room
+        self.architecture = architecture
         self.recorded: dict[Key, _Tally] = defaultdict(_Tally)
         self.tracks: dict[str, list[Track]] = defaultdict(list)
         # By key without `first`: sizes that the patterns give, and how often required and optional activities occur.
@@ -159,7 +159,7 @@ class _Measurement:
         }
         first, pattern = self.samples[0]
         return StepCosts(
-            self.room,
+            self.architecture,
             pattern.workload,
             {key: self._cost(key, tally, slopes) for key, tally in self.recorded.items()},
             functions,

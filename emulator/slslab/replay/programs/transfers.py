@@ -13,18 +13,18 @@ from slslab_workers.plan import Plan
 INSTANCE = "instance"
 
 
-def transfer(costs: StepCosts, room: Architecture, plan: Plan) -> StepCosts:
+def transfer(costs: StepCosts, architecture: Architecture, plan: Plan) -> StepCosts:
     """Return the costs of a recording for another architecture, with its default options; `plan` is the recording's.
 
     An instance starts as an environment does: Python, torch. It is of the type that the architecture asks for.
     """
     functions, known = dict(costs.functions), dict(costs.costs)
-    options = room.complete({})
-    fleet = room.requirements(replace(plan, architecture=room.name, options=options)).instances
+    options = architecture.complete({})
+    fleet = architecture.requirements(replace(plan, architecture=architecture.name, options=options)).instances
     if fleet is not None:
         example = max(functions.values(), key=lambda track: track.memory_mb)
         functions[INSTANCE] = replace(example, name=fleet.instance_type, kind="instance", memory_mb=plan.memory_mb)
         start: Key = (INSTANCE, *BEFORE, False)
         known[start] = Cost(example.init_cpu_ns, 0.0, 0.0, 0.0, 0.0, False, 0.0)
     workload = replace(costs.workload, options=options, share=1.0)
-    return replace(costs, room=room, workload=workload, costs=known, functions=functions)
+    return replace(costs, architecture=architecture, workload=workload, costs=known, functions=functions)

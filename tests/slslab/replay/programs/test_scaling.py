@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.slslab.replay.measured import MS, PARAMETERS, ROOMS, Room, make_costs
+from tests.slslab.replay.measured import ARCHITECTURES, MS, PARAMETERS, PatternOnly, make_costs
 from tests.slslab.replay.platform import operation, platform
 from tests.slslab.replay.recordings import TRACES
 
@@ -68,7 +68,7 @@ def steps_of(program: Program) -> Iterator[Step]:
             yield from (item,) if isinstance(item, Step) else (step for group in item.groups for step in group)
 
 
-@pytest.mark.parametrize("name", ROOMS)
+@pytest.mark.parametrize("name", ARCHITECTURES)
 @settings(max_examples=25)
 @given(workers=st.integers(1, 16), batches=st.integers(1, 4), epochs=st.integers(1, 2))
 def test_requests_are_the_closed_form_and_the_overhead(name: str, workers: int, batches: int, epochs: int) -> None:
@@ -91,7 +91,7 @@ def without_buffers(costs: Any) -> Any:
     return replace(costs, left_out=left_out)
 
 
-@pytest.mark.parametrize("name", [*ROOMS, *LOGGED, *SPIRTS])
+@pytest.mark.parametrize("name", [*ARCHITECTURES, *LOGGED, *SPIRTS])
 def test_a_recorded_run_is_generated_again(name: str) -> None:
     """Request by request, whatever they are for; CPU seconds as measured, and durations nearly so."""
     recording = read_recording(TRACES / name)
@@ -203,7 +203,7 @@ def requests_of(program: Program) -> Counter[tuple[str, str, str]]:
     return found
 
 
-@pytest.mark.parametrize("name", ROOMS)
+@pytest.mark.parametrize("name", ARCHITECTURES)
 @pytest.mark.parametrize("workers", [1, 2, 3, 8])
 def test_generated_programs_end(name: str, workers: int) -> None:
     program = generate(make_costs(name), workers, 3, 2)
@@ -213,7 +213,7 @@ def test_generated_programs_end(name: str, workers: int) -> None:
     assert {track.worker for track in program.tracks} == set(range(workers + (name == "mlless")))
 
 
-@pytest.mark.parametrize("name", ROOMS)
+@pytest.mark.parametrize("name", ARCHITECTURES)
 def test_every_gate_has_somebody_who_opens_it(name: str) -> None:
     program = generate(make_costs(name), 5, 3, 2)
     arrivals = Counter(gate for step in steps_of(program) for gate in step.opens)
@@ -222,7 +222,7 @@ def test_every_gate_has_somebody_who_opens_it(name: str) -> None:
     assert min(program.gates) >= 1
 
 
-@pytest.mark.parametrize("name", ROOMS)
+@pytest.mark.parametrize("name", ARCHITECTURES)
 def test_steps_and_gates_grow_with_the_workers_and_not_with_their_square(name: str) -> None:
     def objects(workers: int) -> int:
         program = generate(make_costs(name), workers, 2, 1)
@@ -295,14 +295,14 @@ def test_epochs_of_spirt_begin_when_the_one_before_has_started_them() -> None:
 
 
 def test_a_signal_that_nobody_makes_is_named() -> None:
-    class Waiting(Room):
+    class Waiting(PatternOnly):
         name = "waiting"
 
         def pattern(self, workload: Workload) -> Pattern:
             get = Activity("object.get", "synchronise", needs=(Signal("gradient", of=OWN),))
             return Pattern(workload, (Role(range(workload.workers), steps=((get,),)),))
 
-    costs = replace(make_costs("allreduce"), room=Waiting())
+    costs = replace(make_costs("allreduce"), architecture=Waiting())
     with pytest.raises(RequestError, match="an activity needs 'step gradient', which no activity makes"):
         generate(costs, 2, 1, 1)
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from tests.slslab.replay.measured import MS, PARAMETERS, ROOMS, Room, make_costs
+from tests.slslab.replay.measured import ARCHITECTURES, MS, PARAMETERS, PatternOnly, make_costs
 
 from slslab.errors import RequestError
 from slslab.replay.kernel.program import Program, Step, Track
@@ -16,7 +16,7 @@ from slslab_workers.patterns import Activity, Pattern, Role, Workload
 UNIT = "invocation"
 
 
-class Recorded(Room):
+class Recorded(PatternOnly):
     """One worker that does what it is given."""
 
     name = "recorded"
@@ -38,8 +38,8 @@ def step(op: str, cpu_ms: float, size: int = 0, phase: str = "synchronise", numb
     return Step(op, phase, round(cpu_ms * MS), requests=requests, bytes=size, epoch=epoch, step=number)
 
 
-def measured(room: Recorded, *programs: Program) -> StepCosts:
-    return measure(programs, room, PARAMETERS, {})
+def measured(architecture: Recorded, *programs: Program) -> StepCosts:
+    return measure(programs, architecture, PARAMETERS, {})
 
 
 def put(size: int | None, phase: str = "synchronise") -> Activity:
@@ -47,25 +47,25 @@ def put(size: int | None, phase: str = "synchronise") -> Activity:
 
 
 def test_costs_are_means_by_phase_and_the_first_step_stands_apart() -> None:
-    room = Recorded(Activity("update", "update"))
+    architecture = Recorded(Activity("update", "update"))
     steps = [step("update", cpu, phase="update", number=n) for n, cpu in enumerate((9, 2, 4))]
-    costs = measured(room, recorded(steps, batches=3)).costs
+    costs = measured(architecture, recorded(steps, batches=3)).costs
     assert costs[UNIT, "update", "update", True].fixed == 9 * MS
     assert costs[UNIT, "update", "update", False].fixed == 3 * MS
 
 
 def test_requests_of_different_sizes_cost_a_time_and_so_much_a_byte() -> None:
-    room = Recorded(put(1_000), put(3_000))
-    costs = measured(room, recorded([step("object.put", 3, 1_000), step("object.put", 7, 3_000)])).costs
+    architecture = Recorded(put(1_000), put(3_000))
+    costs = measured(architecture, recorded([step("object.put", 3, 1_000), step("object.put", 7, 3_000)])).costs
     cost = costs[UNIT, "object.put", "synchronise", False]
     assert cost.fixed == pytest.approx(1 * MS)
     assert cost.per_byte == pytest.approx(2_000)
 
 
 def test_sizes_of_another_phase_tell_what_a_byte_costs_and_each_phase_keeps_its_mean() -> None:
-    room = Recorded(put(1_000), put(3_000, "other"))
+    architecture = Recorded(put(1_000), put(3_000, "other"))
     steps = [step("object.put", 3, 1_000), step("object.put", 7, 3_000, "other")]
-    costs = measured(room, recorded(steps)).costs
+    costs = measured(architecture, recorded(steps)).costs
     for phase, size, cpu_ms in (("synchronise", 1_000, 3), ("other", 3_000, 7)):
         cost = costs[UNIT, "object.put", phase, False]
         assert cost.per_byte == pytest.approx(2_000)
@@ -75,16 +75,16 @@ def test_sizes_of_another_phase_tell_what_a_byte_costs_and_each_phase_keeps_its_
 def test_what_a_byte_costs_is_told_by_requests_that_are_large() -> None:
     """Of two lines of a log the longer one took twice as long by chance; a gradient of 1 MB took 1 ms more than both
     on average, which is 1 ns a byte."""
-    room = Recorded(put(100, "log"), put(300, "log"), put(1_000_000))
+    architecture = Recorded(put(100, "log"), put(300, "log"), put(1_000_000))
     steps = [step("object.put", 2, 100, "log"), step("object.put", 4, 300, "log"), step("object.put", 4, 1_000_000)]
-    cost = measured(room, recorded(steps)).costs[UNIT, "object.put", "log", False]
+    cost = measured(architecture, recorded(steps)).costs[UNIT, "object.put", "log", False]
     assert cost.per_byte == pytest.approx(1.0, rel=1e-3)
     assert cost.fixed == pytest.approx(3 * MS, rel=1e-3)
 
 
 def test_larger_requests_that_cost_less_cost_nothing_a_byte() -> None:
-    room = Recorded(put(1_000), put(3_000))
-    costs = measured(room, recorded([step("object.put", 7, 1_000), step("object.put", 3, 3_000)])).costs
+    architecture = Recorded(put(1_000), put(3_000))
+    costs = measured(architecture, recorded([step("object.put", 7, 1_000), step("object.put", 3, 3_000)])).costs
     assert costs[UNIT, "object.put", "synchronise", False].per_byte == 0
     assert costs[UNIT, "object.put", "synchronise", False].fixed == 5 * MS
 
@@ -95,8 +95,8 @@ def test_requests_of_one_size_cost_as_much_each() -> None:
 
 
 def test_a_computation_costs_so_much_a_byte_of_its_data() -> None:
-    room = Recorded(Activity("reduce", "synchronise", work=4_000))
-    costs = measured(room, recorded([step("reduce", 8, number=0)])).costs
+    architecture = Recorded(Activity("reduce", "synchronise", work=4_000))
+    costs = measured(architecture, recorded([step("reduce", 8, number=0)])).costs
     cost = costs[UNIT, "reduce", "synchronise", True]
     assert (cost.fixed, cost.per_work) == (0.0, 8 * MS / 4_000)
 
@@ -115,25 +115,25 @@ def test_runs_of_two_sizes_tell_a_computations_own_time_from_that_of_its_data() 
 
 
 def test_sizes_that_the_pattern_leaves_open_are_those_of_the_other_requests() -> None:
-    room = Recorded(put(4_000), put(None))
+    architecture = Recorded(put(4_000), put(None))
     steps = [step("object.put", 1, 4_020), step("object.put", 1, 500), step("object.put", 1, 700)]
-    assert measured(room, recorded(steps)).costs[UNIT, "object.put", "synchronise", False].bytes == 600
+    assert measured(architecture, recorded(steps)).costs[UNIT, "object.put", "synchronise", False].bytes == 600
 
 
 @pytest.mark.parametrize(("times", "left_out"), [(1, True), (2, False)])
 def test_what_is_optional_is_left_out_if_no_more_than_the_rest_was_recorded(times: int, left_out: bool) -> None:
-    room = Recorded(put(4_000), Activity("object.put", "synchronise", bytes=None, optional=True))
-    found = measured(room, recorded([step("object.put", 1, 4_000)] * times)).left_out
+    architecture = Recorded(put(4_000), Activity("object.put", "synchronise", bytes=None, optional=True))
+    found = measured(architecture, recorded([step("object.put", 1, 4_000)] * times)).left_out
     assert found == ({(UNIT, "object.put", "synchronise")} if left_out else set())
 
 
 def test_the_share_that_a_filter_lets_pass_is_measured() -> None:
     costs = make_costs("mlless")
     half = generate(replace(costs, workload=replace(costs.workload, share=0.5)), 2, 4, 1)
-    assert measure([half], costs.room, PARAMETERS, {}).workload.share == 0.5
+    assert measure([half], costs.architecture, PARAMETERS, {}).workload.share == 0.5
 
 
-@pytest.mark.parametrize("name", ROOMS)
+@pytest.mark.parametrize("name", ARCHITECTURES)
 def test_what_is_measured_of_a_generated_program_generates_it_again(name: str) -> None:
     made = generate(make_costs(name, per_byte=0.0), 3, 3, 2)
     again = generate(measure([made], architectures()[name], PARAMETERS, {}), 3, 3, 2)
@@ -153,8 +153,8 @@ def test_an_operation_that_was_never_recorded_is_refused() -> None:
 
 
 def test_an_operation_of_another_phase_stands_for_one_that_was_not_recorded() -> None:
-    room = Recorded(put(1_000), put(1_000, "other"))
-    costs = measured(room, recorded([step("object.put", 3, 1_000), step("object.put", 5, 1_000, "other")]))
+    architecture = Recorded(put(1_000), put(1_000, "other"))
+    costs = measured(architecture, recorded([step("object.put", 3, 1_000), step("object.put", 5, 1_000, "other")]))
     assert costs.of("another", "object.put", "other", first=True).fixed == 5 * MS
     assert costs.of(UNIT, "object.put", "fetch", first=False).fixed == 3 * MS
 
@@ -167,9 +167,9 @@ def test_workers_that_handed_over_are_refused() -> None:
 
 
 def test_an_architecture_without_a_pattern_is_refused() -> None:
-    room = Room()
-    with pytest.raises(RequestError, match="room does not say who sends what to whom"):
-        measure([recorded([])], room, PARAMETERS, {})
+    architecture = PatternOnly()
+    with pytest.raises(RequestError, match="architecture does not say who sends what to whom"):
+        measure([recorded([])], architecture, PARAMETERS, {})
 
 
 def test_tracks_that_the_pattern_does_not_know_are_refused() -> None:
