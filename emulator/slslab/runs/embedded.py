@@ -94,7 +94,7 @@ class EmbeddedSystem:
                 emulating = emulator.cpu_seconds()
                 driving = time.process_time() - began - emulating
                 seconds |= {"emulator": round(emulating, 3), "driver": round(driving, 3)}
-                return {"package": emulator.package_size(), "own_cpu_seconds": seconds}
+                return {"package": emulator.packages.sizes(), "own_cpu_seconds": seconds}
 
             host = {
                 **emulator.host(),
