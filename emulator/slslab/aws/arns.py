@@ -6,5 +6,4 @@ REGION = "us-east-1"
 
 def function_arn(name: str, qualifier: str | None = None) -> str:
     """Return the ARN of a function, or of one of its versions or aliases."""
-    suffix = f":{qualifier}" if qualifier else ""
-    return f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:{name}{suffix}"
+    return f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:{name}" + (f":{qualifier}" if qualifier else "")

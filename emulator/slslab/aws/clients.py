@@ -14,8 +14,8 @@ def settings(service: str, **more: Any) -> dict[str, Any]:
     if service == "s3":
         more = {"s3": {"addressing_style": "path"}, **more}
     # A synchronous invocation may last as long as its time-out, and a retry would run it twice.
-    config = {"read_timeout": 3600, "retries": {"total_max_attempts": 1}, "max_pool_connections": 64, **more}
-    return {"region_name": REGION, "config": botocore.config.Config(**config)}
+    more = {"read_timeout": 3600, "retries": {"total_max_attempts": 1}, "max_pool_connections": 64, **more}
+    return {"region_name": REGION, "config": botocore.config.Config(**more)}
 
 
 def aws_client(service: str, endpoint: str, credentials: Mapping[str, str], **more: Any) -> Any:

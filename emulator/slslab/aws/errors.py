@@ -30,8 +30,11 @@ def invalid(message: str) -> ServiceError:
 
 def constraint(value: object, name: str, rule: str) -> ServiceError:
     """Return a ValidationException, status 400: a value violates a rule of the API's model."""
-    message = f"1 validation error detected: Value '{value}' at '{name}' failed to satisfy constraint: {rule}"
-    return ServiceError(400, "ValidationException", message)
+    return ServiceError(
+        400,
+        "ValidationException",
+        f"1 validation error detected: Value '{value}' at '{name}' failed to satisfy constraint: {rule}",
+    )
 
 
 def one_of(value: object, name: str, allowed: Sequence[str]) -> None:
@@ -52,5 +55,10 @@ def conflict(message: str) -> ServiceError:
 
 def throttled(reason: str, retry_after_s: int) -> ServiceError:
     """Return a TooManyRequestsException, status 429, with its reason and the header Retry-After."""
-    fields = {"Reason": reason, "retryAfterSeconds": str(retry_after_s)}
-    return ServiceError(429, "TooManyRequestsException", "Rate Exceeded.", fields, {"Retry-After": str(retry_after_s)})
+    return ServiceError(
+        429,
+        "TooManyRequestsException",
+        "Rate Exceeded.",
+        {"Reason": reason, "retryAfterSeconds": str(retry_after_s)},
+        {"Retry-After": str(retry_after_s)},
+    )

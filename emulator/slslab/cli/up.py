@@ -117,7 +117,7 @@ def up(
         _up_compose(files, offline, tensor_databases if "tensor_databases" in explicit else None, detach, json_)
         return
     modules = [module for module in template.split(",") if module]
-    settings = embedded.Settings(port, s3_port, _limits(limits), modules, budget_mb, tensor_databases, queue)
+    replaced = _limits(limits)
     if detach:
         options = [f"--port={port}", f"--s3-port={s3_port}", *(f"--limit={limit}" for limit in limits)]
         options += [f"--template={template}"] * bool(template)
@@ -126,7 +126,15 @@ def up(
         _print(embedded.start(options), json_)
     else:
         embedded.serve(
-            settings, ready=lambda described: _print(described, json_), log=lambda line: click.echo(line, err=True)
+            port=port,
+            s3_port=s3_port,
+            limits=replaced,
+            template=modules,
+            budget_mb=budget_mb,
+            tensor_databases=tensor_databases,
+            queue=queue,
+            ready=lambda described: _print(described, json_),
+            log=lambda line: click.echo(line, err=True),
         )
 
 

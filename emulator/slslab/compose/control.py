@@ -125,24 +125,24 @@ class Control:
 
     async def _about(self, _request: Request) -> Response:
         emulator, recording = self._emulator, self._recording
-        document = {
-            "schema": SCHEMA,
-            "version": __version__,
-            "emulator": emulator.id,
-            "clock": clock_domain(),
-            "environment": self._network.environment,
-            "image": None if emulator.containers is None else emulator.containers.image,
-            "limits": asdict(emulator.limits),
-            **emulator.host(),
-            "memory_budget_mb": emulator.budget_mb,
-            "services": [service.as_document() for service in await asyncio.to_thread(self._services)],
-            "credentials": dict(self._network.credentials),
-            "recording": None if recording is None else {"run": recording.run, "by": recording.by},
-        }
-        return JSONResponse(document)
+        return JSONResponse(
+            {
+                "schema": SCHEMA,
+                "version": __version__,
+                "emulator": emulator.id,
+                "clock": clock_domain(),
+                "environment": self._network.environment,
+                "image": None if emulator.containers is None else emulator.containers.image,
+                "limits": asdict(emulator.limits),
+                **emulator.host(),
+                "memory_budget_mb": emulator.budget_mb,
+                "services": [service.as_document() for service in await asyncio.to_thread(self._services)],
+                "credentials": dict(self._network.credentials),
+                "recording": None if recording is None else {"run": recording.run, "by": recording.by},
+            }
+        )
 
     def _services(self) -> list[Service]:
-        inside, outside = self._network.inside(), self._network.outside()
         port = self._network.ports["lambda"][0] or int(self._emulator.endpoint.rpartition(":")[2])
         emulator = Service(
             "lambda",
@@ -150,7 +150,7 @@ class Control:
             self._network.advertise or self._emulator.endpoint,
             f"http://{HOST}:{port}",
         )
-        return [emulator, *examine(inside, outside)]
+        return [emulator, *examine(self._network.inside(), self._network.outside())]
 
     async def _record(self, request: Request) -> Response:
         """Begin a recording: empty the databases that it uses, then stream records until its end."""
@@ -172,11 +172,14 @@ class Control:
             self._recording = None
             raise
         self._emulator.add_variables({TENSOR_URLS: " ".join(replicas)})
-        self._emulator.reset_package_size()
-        recording.listening.enter_context(self._emulator.heard(recording.event, recording.invocation))
+        self._emulator.packages.largest_bytes = 0
+        recording.listening.enter_context(self._emulator.listening(recording.event, recording.invocation))
         recording.records.put_nowait({"record": "recording", "id": recording.id, "tensors": replicas})
-        ended = BackgroundTask(self._end, recording)  # also if the client has disconnected
-        return StreamingResponse(recording.lines(), media_type="application/x-ndjson", background=ended)
+        return StreamingResponse(
+            recording.lines(),
+            media_type="application/x-ndjson",
+            background=BackgroundTask(self._end, recording),  # also if the client has disconnected
+        )
 
     def _emptied(self, count: int) -> dict[str, str]:
         """Empty the first `count` tensor databases; returns the id of every server's run by its address."""
@@ -190,8 +193,8 @@ class Control:
 
     async def _name(self, request: Request) -> Response:
         body = await _body(request)
-        kind, name, recording = body.get("kind"), body.get("name"), self._recording
-        if recording is None or recording.id != request.path_params["id"] or recording.ending is not None:
+        kind, name, recording = body.get("kind"), body.get("name"), self._recorded(request)
+        if recording is None or recording.ending is not None:
             return _refused(404, "There is no such recording.")
         if kind not in KINDS or not isinstance(name, str):
             return _refused(400, f"A resource needs a `name` and a `kind`: {', '.join(KINDS)}.")
@@ -199,8 +202,8 @@ class Control:
         return Response(status_code=204)
 
     async def _launch(self, request: Request) -> Response:
-        body, recording = await _body(request), self._recording
-        if recording is None or recording.id != request.path_params["id"] or recording.ending is not None:
+        body, recording = await _body(request), self._recorded(request)
+        if recording is None or recording.ending is not None:
             return _refused(404, "There is no such recording.")
         containers = self._emulator.containers
         if containers is None:
@@ -214,8 +217,7 @@ class Control:
 
         home = self._emulator.home / "instances" / secrets.token_hex(8)
         try:
-            archive = base64.b64decode(body["code"], validate=True)
-            code = await asyncio.to_thread(unpacked, archive, home / "code")
+            code = await asyncio.to_thread(unpacked, base64.b64decode(body["code"], validate=True), home / "code")
         except NO_ARCHIVE:
             await asyncio.to_thread(shutil.rmtree, home, ignore_errors=True)
             return _refused(400, "The code of a launch is not a zip archive in Base64.")
@@ -290,8 +292,9 @@ class Control:
         finally:
             recording.listening.close()
             used = round(self._emulator.cpu_seconds() - recording.cpu_seconds, 3)
-            package = self._emulator.package_size()
-            recording.records.put_nowait({"record": "end", "cpu_seconds": used, "package": package})
+            recording.records.put_nowait(
+                {"record": "end", "cpu_seconds": used, "package": self._emulator.packages.sizes()}
+            )
             self._recording = None
 
     def _remove_machines(self, names: set[str]) -> None:
@@ -299,8 +302,7 @@ class Control:
             return
         with self._client("stepfunctions") as client:
             pages = client.get_paginator("list_state_machines").paginate()
-            machines = [machine for page in pages for machine in page["stateMachines"] if machine["name"] in names]
-            for arn in (machine["stateMachineArn"] for machine in machines):
+            for arn in [m["stateMachineArn"] for page in pages for m in page["stateMachines"] if m["name"] in names]:
                 running = client.get_paginator("list_executions").paginate(stateMachineArn=arn, statusFilter="RUNNING")
                 for execution in [execution for page in running for execution in page["executions"]]:
                     client.stop_execution(executionArn=execution["executionArn"])

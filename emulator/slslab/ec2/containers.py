@@ -88,14 +88,12 @@ class ContainerFleet:
             except BaseException as error:
                 await self._end_launched()
                 if isinstance(error, OSError):
-                    message = f"The engine does not launch instances: {reason(error)}."
-                    raise HostError(message, "`docker info` shows whether it answers.") from error
+                    raise HostError(
+                        f"The engine does not launch instances: {reason(error)}.",
+                        "`docker info` shows whether it answers.",
+                    ) from error
                 raise
         return devices
-
-    async def join(self) -> None:
-        """Wait until all have ended."""
-        await asyncio.gather(*self._tasks)
 
     async def end(self) -> None:
         """End those that still run, and return when all are metered; a launch under way is cancelled."""
@@ -127,8 +125,9 @@ class ContainerFleet:
         except BaseException as error:
             log.close()
             if isinstance(error, StartFailed | OSError):
-                message = f"An instance could not start: {error}."
-                raise HostError(message, "`docker info` shows what the engine has.") from error
+                raise HostError(
+                    f"An instance could not start: {error}.", "`docker info` shows what the engine has."
+                ) from error
             raise
         self._running[id_] = container
         meter = Meter(id=id_, rank=rank, device=device)
@@ -174,12 +173,11 @@ class ContainerFleet:
     def _gpus(self) -> list[str]:
         """Return the names of the GPUs that torch sees in a container of the image."""
         api = self._containers.engine.api
-        host = {**api.create_host_config(network_mode="none"), **GPUS}
         created = api.create_container(
             self._image,
             ["-c", LIST_GPUS],
             entrypoint=["python3"],
-            host_config=host,
+            host_config={**api.create_host_config(network_mode="none"), **GPUS},
             labels=self._containers.labels,
         )
         try:
@@ -188,8 +186,9 @@ class ContainerFleet:
             return str(api.logs(created["Id"], stdout=True, stderr=False).decode()).splitlines()
         except APIError as error:
             if NO_GPU not in reason(error):
-                message = f"The engine does not give a container the GPUs: {reason(error)}."
-                raise HostError(message, "use --device cpu.") from error
+                raise HostError(
+                    f"The engine does not give a container the GPUs: {reason(error)}.", "use --device cpu."
+                ) from error
             return []
         finally:
             remove(api, created["Id"])
@@ -208,19 +207,20 @@ class ContainerFleet:
             log_config={"Type": "none", "Config": {}},
         )
         number = "" if device == CPU else device.partition(" ")[0].removeprefix("cuda:")
-        configuration: Mapping[str, Any] = engine.api.create_container_config(
-            self._image,
-            ["python3", "-m", module],
-            entrypoint=[*GATE, f"{SHARED}/{EVENT}"],
-            environment={
-                "HOME": "/tmp",
-                **self._variables,
-                "SLSLAB_TRACE_FD": str(TRACE_DESCRIPTOR),
-                "CUDA_VISIBLE_DEVICES": number,
-            },
-            user=f"{LAMBDA_UID}:{LAMBDA_GID}",
-            working_dir=TASK_ROOT,
-            host_config=host if device == CPU else {**host, **GPUS},
-            labels={**self._containers.labels, FUNCTION_LABEL: module},
+        return dict(
+            engine.api.create_container_config(
+                self._image,
+                ["python3", "-m", module],
+                entrypoint=[*GATE, f"{SHARED}/{EVENT}"],
+                environment={
+                    "HOME": "/tmp",
+                    **self._variables,
+                    "SLSLAB_TRACE_FD": str(TRACE_DESCRIPTOR),
+                    "CUDA_VISIBLE_DEVICES": number,
+                },
+                user=f"{LAMBDA_UID}:{LAMBDA_GID}",
+                working_dir=TASK_ROOT,
+                host_config=host if device == CPU else {**host, **GPUS},
+                labels={**self._containers.labels, FUNCTION_LABEL: module},
+            )
         )
-        return configuration

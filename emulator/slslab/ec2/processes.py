@@ -80,7 +80,7 @@ class ProcessLauncher:
         try:
             for rank, event in enumerate(events):
                 launched.append(self._launch(module, rank, event, variables))
-            instances.attend()
+            instances.thread.start()
             yield instances
         finally:
             instances.end()
@@ -195,7 +195,7 @@ class _Instance(Meter):
 
 
 class RunningInstances:
-    """The instances of one launch; a thread reads their traces, samples their accounts and meters their ends."""
+    """The instances of one launch; `thread` reads their traces, samples their accounts and meters their ends."""
 
     def __init__(self, launcher: ProcessLauncher, module: str, launched: list[_Instance]) -> None:
         self._launcher = launcher
@@ -206,7 +206,7 @@ class RunningInstances:
         self._ending = threading.Event()
         self._over = threading.Event()
         self._failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._attend, name="slslab-instances", daemon=True)
+        self.thread = threading.Thread(target=self._attend, name="slslab-instances", daemon=True)
 
     def check(self) -> None:
         """Raise the first failure, as RunFailed with the worker's rank; the other instances have been ended then."""
@@ -220,24 +220,28 @@ class RunningInstances:
             self.check()
         self.check()
 
-    def attend(self) -> None:
-        """Start the thread that attends them."""
-        self._thread.start()
-
     def end(self) -> None:
         """End those that still run, and return when all are metered."""
         self._ending.set()
-        if not self._thread.ident:
-            self._thread.start()
-        self._thread.join()
+        if not self.thread.ident:
+            self.thread.start()
+        self.thread.join()
 
     def _attend(self) -> None:
         self._running = list(self._launched)
         frames = {instance.trace: TraceFrames(instance.id, self._listener(instance)) for instance in self._launched}
         try:
             for instance in self._launched:
-                launch = (instance.start_ns, instance.rank, instance.device)
-                self._launcher.on_event(launch_record("instance", instance.id, self._instance_type, *launch))
+                self._launcher.on_event(
+                    launch_record(
+                        "instance",
+                        instance.id,
+                        self._instance_type,
+                        instance.start_ns,
+                        instance.rank,
+                        instance.device,
+                    )
+                )
             self._watch(frames)
         except BaseException as error:
             # Such as a trace that cannot be written; `check` and `join` raise it.
@@ -306,8 +310,7 @@ def failure(id_: str, rank: int, exit_code: int, log: Path) -> RunFailed:
     _, traceback, rest = tail.rpartition(TRACEBACK)
     if traceback and (raised := RAISED.match(rest)):
         return RunFailed(raised["type"].rpartition(".")[2], (raised["message"] or "").strip(), rank, log_tail=tail)
-    message = f"The instance {id_} ended with exit code {exit_code}."
-    return RunFailed("Instance.Exited", message, rank, log_tail=tail)
+    return RunFailed("Instance.Exited", f"The instance {id_} ended with exit code {exit_code}.", rank, log_tail=tail)
 
 
 def _read(descriptor: int, frames: TraceFrames) -> int | None:

@@ -51,8 +51,7 @@ class GroupAccounts:
 
     def out_of_memory_kills(self) -> int:
         """Return how many processes of this group the kernel has killed because its memory was exhausted."""
-        file = "memory.oom_control" if self.version == 1 else "memory.events"
-        return self._keyed("memory", file).get("oom_kill", 0)
+        return self._keyed("memory", "memory.oom_control" if self.version == 1 else "memory.events").get("oom_kill", 0)
 
     def peak_bytes(self) -> int | None:
         """Return the peak memory charged to the group, bytes; None where the kernel does not report it."""

@@ -23,15 +23,6 @@ LEAF = "slslab-command"
 
 
 @dataclass(frozen=True)
-class GroupLimits:
-    """Limits of one environment: bytes of memory, vCPUs (a share of 1.0 is one core), number of processes."""
-
-    memory_bytes: int
-    cpu_share: float
-    processes: int
-
-
-@dataclass(frozen=True)
 class Hierarchy:
     """Where control groups can be made: the parent directory of each controller, and the cgroup version."""
 
@@ -52,8 +43,7 @@ class Hierarchy:
         for parent in set(self.parents.values()):
             (parent / name).mkdir()
             if self.version == 2:
-                controllers = " ".join(f"+{controller}" for controller in self.parents)
-                (parent / name / "cgroup.subtree_control").write_text(controllers)
+                (parent / name / "cgroup.subtree_control").write_text(" ".join(f"+{c}" for c in self.parents))
         return replace(self, parents={c: parent / name for c, parent in self.parents.items()})
 
 
@@ -152,10 +142,11 @@ def _vacate(group: Path) -> None:
 class Cgroup(GroupAccounts):
     """One environment's control group: its limits, its accounts, and the kill of everything in it.
 
-    A process joins the group by writing its id into `join_files`; `freezes` says whether the group can be frozen.
+    A `cpu_share` of 1.0 is one core, `processes` is how many there may be. A process joins the group by writing its id
+    into `join_files`; `freezes` says whether the group can be frozen.
     """
 
-    def __init__(self, hierarchy: Hierarchy, name: str, limits: GroupLimits) -> None:
+    def __init__(self, hierarchy: Hierarchy, name: str, *, memory_bytes: int, cpu_share: float, processes: int) -> None:
         super().__init__(
             hierarchy.version, {controller: parent / name for controller, parent in hierarchy.parents.items()}
         )
@@ -164,29 +155,29 @@ class Cgroup(GroupAccounts):
         try:
             for path in set(self.paths.values()):
                 path.mkdir()
-            self._apply(limits)
+            self._limit(memory_bytes, cpu_share, processes)
         except OSError:
             self.remove()
             raise
 
-    def _apply(self, limits: GroupLimits) -> None:
-        quota = max(1_000, round(limits.cpu_share * CFS_PERIOD_US))
+    def _limit(self, memory_bytes: int, cpu_share: float, processes: int) -> None:
+        quota = max(1_000, round(cpu_share * CFS_PERIOD_US))
         settings: list[tuple[str, str, int | str]]
         if self.version == 1:
             settings = [
-                ("memory", "memory.limit_in_bytes", limits.memory_bytes),
-                ("memory", "memory.memsw.limit_in_bytes", limits.memory_bytes),
+                ("memory", "memory.limit_in_bytes", memory_bytes),
+                ("memory", "memory.memsw.limit_in_bytes", memory_bytes),
                 ("cpu", "cpu.cfs_period_us", CFS_PERIOD_US),
                 ("cpu", "cpu.cfs_quota_us", quota),
             ]
         else:
             settings = [
-                ("memory", "memory.max", limits.memory_bytes),
+                ("memory", "memory.max", memory_bytes),
                 ("memory", "memory.swap.max", 0),
                 ("memory", "memory.oom.group", 1),
                 ("cpu", "cpu.max", f"{quota} {CFS_PERIOD_US}"),
             ]
-        for controller, name, value in (*settings, ("pids", "pids.max", limits.processes)):
+        for controller, name, value in (*settings, ("pids", "pids.max", processes)):
             if controller in self.paths:
                 file = self.paths[controller] / name
                 # Swap accounting is a kernel option; without it there is nothing to limit.

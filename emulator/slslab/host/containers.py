@@ -68,7 +68,7 @@ class Containers(Managed):
             self.engine.remove_orphans()
         except OSError as error:
             raise HostError(f"The engine does not list its containers: {reason(error)}.", HINT) from error
-        self._session.watch_containers()
+        self._session.watch_containers(True)
         # Twice: first to end what threads wait for; and when they are done, for a container that one has still made.
         stack.callback(self._remove_last)
         self._threads = stack.enter_context(ThreadPoolExecutor(CONNECTIONS, "slslab-engine"))
@@ -82,12 +82,14 @@ class Containers(Managed):
         try:
             self.engine.remove_marked(self._session.id)
         except OSError as error:
-            message = f"The engine does not remove this command's containers: {reason(error)}."
-            raise HostError(message, "the next command that uses containers removes them.") from error
+            raise HostError(
+                f"The engine does not remove this command's containers: {reason(error)}.",
+                "the next command that uses containers removes them.",
+            ) from error
 
     def _remove_last(self) -> None:
         self._remove()
-        self._session.forget_containers()
+        self._session.watch_containers(False)
 
 
 class ContainerAccounts(GroupAccounts):
@@ -306,8 +308,9 @@ def _group(mount: Path, name: str, container: str) -> Path | None:
     path = mount / name.lstrip("/")
     if container in path.name and path.exists():
         return path
-    groups = (Path(top, child) for top, children, _ in os.walk(mount) for child in children if container in child)
-    return next(groups, None)
+    return next(
+        (Path(top, child) for top, children, _ in os.walk(mount) for child in children if container in child), None
+    )
 
 
 # assumed: AWS does not document the group id of Lambda's sandbox user; `id` prints this one there.

@@ -76,12 +76,11 @@ class Engine:
         if ".." in name:  # it is not an image's name, but a path to something else in the engine's API
             return None
         try:
-            image: Mapping[str, Any] = self.api.inspect_image(name)
+            return dict(self.api.inspect_image(name))
         except APIError as error:
             if error.status_code not in (400, 404):  # not a valid name, or not found
                 raise
             return None
-        return image
 
     def remove_marked(self, mark: str) -> None:
         """Remove every container of one emulator."""
@@ -141,8 +140,7 @@ def _knock(address: str) -> None:
 
 def owner() -> str:
     """Return a name of this process that no later process of this host can have."""
-    pid = os.getpid()
-    return f"{pid}:{_started(pid)}"
+    return f"{os.getpid()}:{_started(os.getpid())}"
 
 
 def runs(name: str) -> bool:

@@ -67,18 +67,21 @@ class Stream:
 
 
 class FunctionLog:
-    """The log of one environment: a file, and the tail that Invoke returns."""
+    """The log of one environment: a file, and the tail that Invoke returns.
+
+    `tail` has the last bytes of the log of the present or latest invocation.
+    """
 
     def __init__(self, path: Path, tail_bytes: int) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file: FileIO = path.open("ab", buffering=0)
         self._tail_bytes = tail_bytes
         self._written = 0
-        self._tail = b""
+        self.tail = b""
 
     def begin(self, request_id: str, version: str) -> None:
         """Begin an invocation's log with Lambda's START line; the tail starts there."""
-        self._tail = b""
+        self.tail = b""
         self.write(f"START RequestId: {request_id} Version: {version}\n".encode())
 
     def write(self, chunk: bytes) -> None:
@@ -88,11 +91,7 @@ class FunctionLog:
             self._written += len(chunk)
             if self._written >= LOG_BYTES:
                 self._file.write(b"\n(slslab keeps no more of this log)\n")
-        self._tail = (self._tail + chunk[-self._tail_bytes :])[-self._tail_bytes :]
-
-    def tail(self) -> bytes:
-        """Return the last bytes of the log of the present or latest invocation."""
-        return self._tail
+        self.tail = (self.tail + chunk[-self._tail_bytes :])[-self._tail_bytes :]
 
     def close(self) -> None:
         """Close the file; later writes reach the tail only."""

@@ -97,14 +97,18 @@ class ServerProcess:
         SLSLAB_TRACE_FD names, on a thread of its own.
         """
         trace = None if on_event is None else self._collect(module, on_event)
-        passed = [*inherited, *([] if trace is None else [trace])]
         # This process may have a descriptor of its own for a trace.
         variables = {name: value for name, value in variables.items() if name != "SLSLAB_TRACE_FD"}
         if trace is not None:
             variables["SLSLAB_TRACE_FD"] = str(trace)
         try:
-            command = [sys.executable, "-P", "-m", module, *arguments]
-            self._popen(command, variables, stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=passed)
+            self._popen(
+                [sys.executable, "-P", "-m", module, *arguments],
+                variables,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                pass_fds=[*inherited, *([] if trace is None else [trace])],
+            )
         finally:
             if trace is not None:
                 os.close(trace)
@@ -188,6 +192,21 @@ class ServerProcess:
         if self._reader is not None:
             self._reader.join()
             self._reader = None
+
+
+def listening_socket(host: str, port: int) -> socket.socket:
+    """Return a socket that listens at this address, for an HTTP server; HostError if the address is not free."""
+    try:
+        listener = socket.create_server((host, port), backlog=1024)
+    except OSError as error:
+        what = f"port {port}" if host == "127.0.0.1" else f"address {host}:{port}"
+        raise HostError(
+            f"The {what} cannot be bound: {os.strerror(error.errno or 0)}.",
+            "choose another with --port, or 0 for any free one.",
+        ) from error
+    # Accepted connections inherit it; asyncio sets it only on sockets that name their protocol.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener
 
 
 def free_ports(count: int) -> list[int]:

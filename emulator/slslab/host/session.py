@@ -45,13 +45,9 @@ class Session:
         """Have this control group removed at the end, with the groups in it, and their processes killed."""
         self._send(f"cgroup {path}")
 
-    def watch_containers(self) -> None:
-        """Have the engine's containers with this command's mark removed at the end."""
-        self._send("containers yes")
-
-    def forget_containers(self) -> None:
-        """Have no containers removed at the end: none is left."""
-        self._send("containers no")
+    def watch_containers(self, there_are: bool) -> None:
+        """Have the engine's containers with this command's mark removed at the end; none, when none is left."""
+        self._send(f"containers {'yes' if there_are else 'no'}")
 
     def _send(self, line: str) -> None:
         assert self._reaper.stdin is not None

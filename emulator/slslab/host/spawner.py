@@ -66,9 +66,8 @@ def mount(source: str, target: str, kind: str, flags: int, options: str = "") ->
 
 def set_attributes(descriptor: int, path: str, flags: int, attributes: MountAttributes, what: str) -> None:
     """Call mount_setattr(2), Linux 5.12."""
-    size = ctypes.sizeof(attributes)
-    arguments = (descriptor, path.encode(), flags, ctypes.byref(attributes), ctypes.c_size_t(size))
-    check(LIBC.syscall(MOUNT_SETATTR, *arguments), what)
+    structure = (ctypes.byref(attributes), ctypes.c_size_t(ctypes.sizeof(attributes)))
+    check(LIBC.syscall(MOUNT_SETATTR, descriptor, path.encode(), flags, *structure), what)
 
 
 def map_ids(inside: int, outside: int, group_outside: int, process: str = "self") -> None:
@@ -135,10 +134,11 @@ def bind_mapped(source: str, target: str, uid: int) -> None:
         namespace = os.open(f"/proc/{number}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
         flags = OPEN_TREE_CLONE | os.O_CLOEXEC
         tree = check(LIBC.syscall(OPEN_TREE, AT_FDCWD, source.encode(), flags), f"open_tree {source}")
-        attributes = MountAttributes(MOUNT_ATTR_IDMAP, 0, 0, namespace)
-        set_attributes(tree, "", AT_EMPTY_PATH, attributes, "idmapped mount")
-        moved = LIBC.syscall(MOVE_MOUNT, tree, b"", AT_FDCWD, target.encode(), MOVE_MOUNT_F_EMPTY_PATH)
-        check(moved, f"move_mount to {target}")
+        set_attributes(tree, "", AT_EMPTY_PATH, MountAttributes(MOUNT_ATTR_IDMAP, 0, 0, namespace), "idmapped mount")
+        check(
+            LIBC.syscall(MOVE_MOUNT, tree, b"", AT_FDCWD, target.encode(), MOVE_MOUNT_F_EMPTY_PATH),
+            f"move_mount to {target}",
+        )
     finally:
         for end in (stop_write, stop_read, pid_read, pid_write):
             os.close(end)

@@ -10,11 +10,8 @@ import secrets
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from functools import cache
 from typing import Any
 
-import botocore.session
-from botocore.validate import ParamValidator
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -23,11 +20,11 @@ from starlette.routing import BaseRoute, Route
 from slslab.aws.arns import ACCOUNT
 from slslab.aws.errors import ServiceError, constraint, invalid, one_of
 from slslab.aws.limits import Limits
+from slslab.aws.requests import members
 from slslab.lambda_.functions import Functions, Target
 from slslab.lambda_.invocation import InvocationService
 from slslab.lambda_.packages import Code, Packages
 
-Handler = Callable[[Request], Awaitable[Response]]
 PAGE = 50
 TOTAL_CODE_BYTES = 80_530_636_800
 KINDS = ("Event", "RequestResponse", "DryRun")
@@ -48,7 +45,7 @@ class LambdaApi:
         function = functions + "/{name}"
         events = "/2019-09-25/functions/{name}/event-invoke-config"
         tags = "/2017-03-31/tags/{arn}"
-        table: list[tuple[str, str, Handler]] = [
+        table: list[tuple[str, str, Callable[[Request], Awaitable[Response]]]] = [
             ("POST", functions, self._create),
             ("GET", functions, self._list),
             ("GET", function, self._get),
@@ -79,9 +76,8 @@ class LambdaApi:
         ]
         # Clients differ in whether they send a trailing slash.
         table += [(method, path + "/", handler) for method, path, handler in table]
-        routes = [*more, *(Route(path, handler, methods=[method]) for method, path, handler in table)]
         return Starlette(
-            routes=routes,
+            routes=[*more, *(Route(path, handler, methods=[method]) for method, path, handler in table)],
             exception_handlers={
                 ServiceError: _service_error,
                 404: _no_operation,
@@ -109,8 +105,11 @@ class LambdaApi:
         """Return the request's members; refuse an archive larger than 50 MB as AWS's front end does."""
         limit = -(-self._limits.zipped_bytes * 4 // 3)
         if int(request.headers.get("content-length", 0)) > limit:
-            message = f"Request must be smaller than {limit} bytes for the {operation} operation"
-            raise ServiceError(413, "RequestEntityTooLargeException", message)
+            raise ServiceError(
+                413,
+                "RequestEntityTooLargeException",
+                f"Request must be smaller than {limit} bytes for the {operation} operation",
+            )
         return await _body(request, operation)
 
     @asynccontextmanager
@@ -175,8 +174,7 @@ class LambdaApi:
     async def _aliases(self, request: Request) -> Response:
         version = request.query_params.get("FunctionVersion")
         aliases = self._functions.entry(_name(request)).aliases.values()
-        documents = {alias.name: alias.document() for alias in aliases if version in (None, alias.version)}
-        return _page(request, "Aliases", documents)
+        return _page(request, "Aliases", {a.name: a.document() for a in aliases if version in (None, a.version)})
 
     async def _delete_alias(self, request: Request) -> Response:
         # An alias that does not exist is deleted already.
@@ -208,8 +206,8 @@ class LambdaApi:
         return Response(result.payload, 200, headers, media_type="application/json")
 
     async def _put_concurrency(self, request: Request) -> Response:
-        reserved = self._functions.reserve(_name(request), await _body(request, "PutFunctionConcurrency"))
-        return _json({"ReservedConcurrentExecutions": reserved})
+        self._functions.reserve(_name(request), await _body(request, "PutFunctionConcurrency"))
+        return await self._get_concurrency(request)
 
     async def _get_concurrency(self, request: Request) -> Response:
         reserved = self._functions.entry(_name(request)).reserved
@@ -230,8 +228,7 @@ class LambdaApi:
 
     async def _list_events(self, request: Request) -> Response:
         configs = self._functions.entry(_name(request)).events
-        documents = {qualifier: config.document() for qualifier, config in configs.items()}
-        return _page(request, "FunctionEventInvokeConfigs", documents)
+        return _page(request, "FunctionEventInvokeConfigs", {key: configs[key].document() for key in configs})
 
     async def _delete_events(self, request: Request) -> Response:
         self._functions.delete_events(_name(request), _qualifier(request))
@@ -261,7 +258,7 @@ class LambdaApi:
                     "UnreservedConcurrentExecutions": limits.account_concurrency - self._functions.reserved_total(),
                 },
                 "AccountUsage": {
-                    "TotalCodeSize": self._functions.code_size(),
+                    "TotalCodeSize": sum(code.size for code in self._functions.codes()),
                     "FunctionCount": len(self._functions.entries()),
                 },
             }
@@ -312,8 +309,11 @@ def _location(code: Code) -> dict[str, str]:
     # The repository without its tag; a colon before the last slash is a registry's port. An image that is only here has
     # no digest of a registry, so the engine's id stands for it.
     head, slash, tail = code.image.uri.partition("@")[0].rpartition("/")
-    resolved = f"{head}{slash}{tail.partition(':')[0]}@{code.image.id}"
-    return {"RepositoryType": "ECR", "ImageUri": code.image.uri, "ResolvedImageUri": resolved}
+    return {
+        "RepositoryType": "ECR",
+        "ImageUri": code.image.uri,
+        "ResolvedImageUri": f"{head}{slash}{tail.partition(':')[0]}@{code.image.id}",
+    }
 
 
 def _client_context(header: str | None) -> str | None:
@@ -324,8 +324,9 @@ def _client_context(header: str | None) -> str | None:
         # Serialised again: it becomes a header of the Runtime API, which must be one line.
         return json.dumps(json.loads(base64.b64decode(header, validate=True)))
     except (ValueError, RecursionError) as error:
-        message = "Client context must be a valid Base64-encoded JSON object."
-        raise ServiceError(400, "InvalidRequestContentException", message) from error
+        raise ServiceError(
+            400, "InvalidRequestContentException", "Client context must be a valid Base64-encoded JSON object."
+        ) from error
 
 
 def _new_trace_id() -> str:
@@ -335,38 +336,24 @@ def _new_trace_id() -> str:
 
 async def _body(request: Request, operation: str) -> dict[str, Any]:
     """Return the members of a request's body, checked against the types in AWS's own model of the operation."""
-    try:
-        document = json.loads(await request.body() or b"{}")
-    except (ValueError, RecursionError) as error:
-        raise ServiceError(400, "SerializationException", f"The request body is not JSON: {error}") from error
-    if not isinstance(document, dict):
-        raise ServiceError(400, "SerializationException", "The request body must be a JSON object")
-    members = {key: value for key, value in document.items() if value is not None}
-    report = ParamValidator().validate(members, _input_shape(operation)).generate_report()
+    given, violations = members("lambda", operation, await request.body())
     # Ranges and patterns are checked later, with AWS's messages; members of the path are not in the body.
-    wrong = [line for line in report.splitlines() if line.startswith("Invalid type")]
+    wrong = [line for line in violations if line.startswith("Invalid type")]
     if wrong:
         raise ServiceError(400, "SerializationException", wrong[0])
-    return members
+    return given
 
 
-@cache
-def _input_shape(operation: str) -> Any:
-    """Return the input of an operation in botocore's model of Lambda."""
-    return botocore.session.Session().get_service_model("lambda").operation_model(operation).input_shape
-
-
-def _json(document: Mapping[str, Any], status: int = 200) -> Response:
-    headers = {"x-amzn-RequestId": str(uuid.uuid4())}
+def _json(document: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    headers = {"x-amzn-RequestId": str(uuid.uuid4()), **(headers or {})}
     return Response(json.dumps(document), status, headers, media_type="application/json")
 
 
 async def _service_error(_request: Request, error: Exception) -> Response:
     assert isinstance(error, ServiceError)
     kind = "User" if error.status < 500 else "Service"
-    headers = {"x-amzn-ErrorType": error.error_type, "x-amzn-RequestId": str(uuid.uuid4()), **error.headers}
-    body = json.dumps({"Type": kind, "Message": error.message, "message": error.message, **error.fields})
-    return Response(body, error.status, headers, media_type="application/json")
+    document = {"Type": kind, "Message": error.message, "message": error.message, **error.fields}
+    return _json(document, error.status, {"x-amzn-ErrorType": error.error_type, **error.headers})
 
 
 async def _disconnected(_request: Request, _error: Exception) -> Response:

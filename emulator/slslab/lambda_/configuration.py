@@ -161,11 +161,17 @@ def _image_config(document: Mapping[str, Any]) -> ImageConfig:
     lists = {key: tuple(map(str, document.get(key) or ())) for key in ("EntryPoint", "Command")}
     for key, values in lists.items():
         if len(values) > IMAGE_CONFIG_ITEMS:
-            rule = f"Member must have length less than or equal to {IMAGE_CONFIG_ITEMS}"
-            raise constraint(list(values), f"imageConfig.{_camel(key)}", rule)
-    place = "imageConfig.workingDirectory"
-    directory = _at_most(document.get("WorkingDirectory") or "", place, WORKING_DIRECTORY_CHARACTERS)
-    return ImageConfig(lists["EntryPoint"], lists["Command"], directory)
+            raise constraint(
+                list(values),
+                f"imageConfig.{_camel(key)}",
+                f"Member must have length less than or equal to {IMAGE_CONFIG_ITEMS}",
+            )
+    directory = str(document.get("WorkingDirectory") or "")
+    return ImageConfig(
+        lists["EntryPoint"],
+        lists["Command"],
+        _at_most(directory, "imageConfig.workingDirectory", WORKING_DIRECTORY_CHARACTERS),
+    )
 
 
 def required(request: Mapping[str, Any], key: str) -> str:
@@ -189,10 +195,10 @@ def bounded(request: Mapping[str, Any], key: str, allowed: Range) -> int:
 
 def _runtime(value: object) -> str:
     if value not in RUNTIMES:
-        allowed = ", ".join(RUNTIMES)
         raise invalid(
-            f"Value {value} at 'runtime' failed to satisfy constraint: Member must satisfy enum value set: [{allowed}] "
-            "or be a valid ARN (slslab emulates Python functions; others need the Docker environment)"
+            f"Value {value} at 'runtime' failed to satisfy constraint: Member must satisfy enum value set: "
+            f"[{', '.join(RUNTIMES)}] or be a valid ARN (slslab emulates Python functions; others need the Docker "
+            "environment)"
         )
     return str(value)
 
@@ -218,9 +224,12 @@ def _variables(variables: Mapping[str, str], limits: Limits) -> dict[str, str]:
         )
     wrong = sorted(name for name in variables if not re.fullmatch(r"[a-zA-Z]\w+", name))
     if wrong:
-        pattern = "[a-zA-Z]([a-zA-Z0-9_])+"
-        rule = f"Map keys must satisfy constraint: [Member must satisfy regular expression pattern: {pattern}]"
-        raise constraint(wrong[0], "environment.variables", rule)
+        raise constraint(
+            wrong[0],
+            "environment.variables",
+            "Map keys must satisfy constraint: [Member must satisfy regular expression pattern: "
+            "[a-zA-Z]([a-zA-Z0-9_])+]",
+        )
     return dict(variables)
 
 

@@ -80,8 +80,9 @@ class ContainerSandboxes(Containers):
     async def start(self, setting: Setting) -> ContainerSandbox:
         """Start a container; StartFailed if the engine or the host fails."""
         configure = partial(self._configuration, setting)
-        files = {"clock": setting.clock}
-        sandbox = ContainerSandbox(self, setting.home, files, configure, setting.log, setting.trace)
+        sandbox = ContainerSandbox(
+            self, setting.home, {"clock": setting.home / "clock"}, configure, setting.log, setting.trace
+        )
         await sandbox.start()
         return sandbox
 
@@ -141,17 +142,18 @@ class ContainerSandboxes(Containers):
             variables["PYTHONPATH"] = os.pathsep.join(
                 [path, *(value for name, _, value in entries if name == "PYTHONPATH")]
             )
-        configuration: Mapping[str, Any] = api.create_container_config(
-            name,
-            [*(chosen.entry_point or defaults.get("Entrypoint") or []), *command],
-            entrypoint=[*GATE, "/dev/null"],
-            environment=variables,
-            user=f"{LAMBDA_UID}:{LAMBDA_GID}",
-            working_dir=directory,
-            host_config=host,
-            labels={**self.labels, FUNCTION_LABEL: function.name},
+        return dict(
+            api.create_container_config(
+                name,
+                [*(chosen.entry_point or defaults.get("Entrypoint") or []), *command],
+                entrypoint=[*GATE, "/dev/null"],
+                environment=variables,
+                user=f"{LAMBDA_UID}:{LAMBDA_GID}",
+                working_dir=directory,
+                host_config=host,
+                labels={**self.labels, FUNCTION_LABEL: function.name},
+            )
         )
-        return configuration
 
     def _hierarchy(self) -> Hierarchy:
         """Return what the engine reports that it enforces."""

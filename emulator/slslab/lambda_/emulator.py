@@ -21,6 +21,7 @@ from starlette.routing import BaseRoute
 from slslab.aws.limits import MB, Limits, lambda_limits
 from slslab.errors import HostError, RequestError
 from slslab.host.managed import Managed
+from slslab.host.server_process import listening_socket
 from slslab.host.session import Session
 from slslab.lambda_.api import LambdaApi
 from slslab.lambda_.environment import EnvironmentHost
@@ -53,9 +54,9 @@ class Emulator(Managed):
     """AWS Lambda on this host, as a context manager.
 
     `variables` are given to every function beside Lambda's own (endpoints of the stack). `on_event` receives trace
-    records (events and clock samples) and `on_record` metered invocations, both on the emulator's own thread; `heard`
-    adds more listeners at any time. `logs` is where the functions' logs go, by default the session's temporary home.
-    `limits` are Lambda's unless changed. `template` names modules that one process imports once and of which all
+    records (events and clock samples) and `on_record` metered invocations, both on the emulator's own thread;
+    `listening` adds more such at any time. `logs` is where the functions' logs go, by default the session's temporary
+    home. `limits` are Lambda's unless changed. `template` names modules that one process imports once and of which all
     environments are forks (faster cold starts, but their memory is not Lambda's: records say so). `isolate=False`
     leaves environments in the host's namespaces. `environment` is what confines environments: processes of this host,
     or containers (`docker`) of `image` ($SLSLAB_WORKER_IMAGE) for functions without an image of their own. An emulator
@@ -64,7 +65,8 @@ class Emulator(Managed):
 
     `id` marks everything that it makes, `mark` is the environment variable by which the reaper knows its processes,
     `budget_mb` the memory that its environments may take together. Once it is entered, `endpoint` is its URL,
-    `hierarchy` describes the control groups that confine environments, `isolation` what else separates them.
+    `hierarchy` describes the control groups that confine environments, `isolation` what else separates them, and
+    `packages` has the code of the functions.
 
     It raises HostError if the port is taken, a template's module cannot be imported, or no engine answers; RequestError
     for a template that cannot work.
@@ -109,7 +111,7 @@ class Emulator(Managed):
             stack.enter_context(self._session)
         stack.enter_context(self._sandboxes)
         self.hierarchy, self.isolation = self._sandboxes.hierarchy, self._sandboxes.isolation
-        self._server = Server(*self._address)
+        self._server = Server(listening_socket(*self._address))
         stack.callback(self._server.close)
         self.endpoint = self._server.endpoint
         self._stack = StackClient(self.endpoint, self._advertise or self.endpoint, self._variables)
@@ -123,11 +125,11 @@ class Emulator(Managed):
             record=self._pass_on_event,
         )
         functions = Functions(self.limits)
-        self._packages = Packages(self.home / "functions", self.limits, self._stack.fetch, self._sandboxes.find_image)
+        self.packages = Packages(self.home / "functions", self.limits, self._stack.fetch, self._sandboxes.find_image)
         self.service = InvocationService(
-            functions, self._packages, host, self.budget_mb, self._pass_on_record, self._stack.store
+            functions, self.packages, host, self.budget_mb, self._pass_on_record, self._stack.store
         )
-        api = LambdaApi(functions, self._packages, self.service, self.limits)
+        api = LambdaApi(functions, self.packages, self.service, self.limits)
         # Environments end before the server does, so that a caller that waits for an invocation gets its answer.
         stack.enter_context(self._server.serving(api.application(self._routes), self.service.close))
 
@@ -167,11 +169,11 @@ class Emulator(Managed):
     def recording(self) -> Iterator[list[InvocationRecord]]:
         """Collect the metered records of the invocations that end within the block."""
         records: list[InvocationRecord] = []
-        with self.heard(on_record=records.append):
+        with self.listening(on_record=records.append):
             yield records
 
     @contextmanager
-    def heard(self, on_event: OnEvent | None = None, on_record: OnRecord | None = None) -> Iterator[None]:
+    def listening(self, on_event: OnEvent | None = None, on_record: OnRecord | None = None) -> Iterator[None]:
         """Call these listeners, too, for as long as the block, on the emulator's own thread."""
         listener = (on_event or _ignore, on_record or _ignore)
         self._listeners.append(listener)
@@ -183,14 +185,6 @@ class Emulator(Managed):
     def add_routes(self, routes: Sequence[BaseRoute]) -> None:
         """Serve these routes beside Lambda's API; call it before the emulator is entered."""
         self._routes += routes
-
-    def package_size(self) -> dict[str, Any]:
-        """Return the bytes of the largest package so far and of the layer that functions share, and the limit."""
-        return self._packages.sizes()
-
-    def reset_package_size(self) -> None:
-        """Let `package_size` count only packages that arrive from now on."""
-        self._packages.largest_bytes = 0
 
     def evict(self, function: str | None = None) -> int:
         """End idle environments, of one function or all, and return how many: the next invocations are cold."""
@@ -221,8 +215,10 @@ class Emulator(Managed):
         try:
             from slslab.lambda_.container_sandbox import ContainerSandboxes  # its client is needed nowhere else
         except ImportError as error:
-            message = "Containers need the engine's client for Python, which is not installed."
-            raise HostError(message, "run `pip install 'slslab[docker]'`.") from error
+            raise HostError(
+                "Containers need the engine's client for Python, which is not installed.",
+                "run `pip install 'slslab[docker]'`.",
+            ) from error
         return ContainerSandboxes(self._session, self.limits, image=image)
 
     def _pass_on_record(self, record: InvocationRecord) -> None:
@@ -244,4 +240,4 @@ def _raise_descriptor_limit() -> None:
 
 
 def _ignore(_record: object) -> None:
-    return None
+    """Take what nobody listens for."""

@@ -248,35 +248,34 @@ class Environment:
 
     def _setting(self, address: str) -> Setting:
         function, host = self.function, self._host
-        variables = {
-            "LANG": "en_US.UTF-8",
-            "TZ": ":UTC",
-            "PYTHONDONTWRITEBYTECODE": "1",
-            **host.variables,
-            **function.variables,
-            "_HANDLER": function.handler,
-            "AWS_REGION": REGION,
-            "AWS_DEFAULT_REGION": REGION,
-            "AWS_EXECUTION_ENV": f"AWS_Lambda_{function.runtime or 'Image'}",
-            "AWS_LAMBDA_FUNCTION_NAME": function.name,
-            "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": str(function.memory_mb),
-            "AWS_LAMBDA_FUNCTION_VERSION": function.version,
-            "AWS_LAMBDA_INITIALIZATION_TYPE": "on-demand",
-            "AWS_LAMBDA_LOG_GROUP_NAME": f"/aws/lambda/{function.name}",
-            "AWS_LAMBDA_LOG_STREAM_NAME": f"{time.strftime('%Y/%m/%d')}/[{function.version}]{self.id}",
-            "AWS_LAMBDA_RUNTIME_API": address,
-            MARK: host.emulator_id,
-        }
+        source = {"record": "event", "function": function.name, "environment": self.id}
         return Setting(
             name=self.id,
             number=self._number,
             function=function,
             home=self._home,
-            clock=self._home / "clock",
-            variables=variables,
+            variables={
+                "LANG": "en_US.UTF-8",
+                "TZ": ":UTC",
+                "PYTHONDONTWRITEBYTECODE": "1",
+                **host.variables,
+                **function.variables,
+                "_HANDLER": function.handler,
+                "AWS_REGION": REGION,
+                "AWS_DEFAULT_REGION": REGION,
+                "AWS_EXECUTION_ENV": f"AWS_Lambda_{function.runtime or 'Image'}",
+                "AWS_LAMBDA_FUNCTION_NAME": function.name,
+                "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": str(function.memory_mb),
+                "AWS_LAMBDA_FUNCTION_VERSION": function.version,
+                "AWS_LAMBDA_INITIALIZATION_TYPE": "on-demand",
+                "AWS_LAMBDA_LOG_GROUP_NAME": f"/aws/lambda/{function.name}",
+                "AWS_LAMBDA_LOG_STREAM_NAME": f"{time.strftime('%Y/%m/%d')}/[{function.version}]{self.id}",
+                "AWS_LAMBDA_RUNTIME_API": address,
+                MARK: host.emulator_id,
+            },
             processors=self._processors(),
             log=self.log.write,
-            trace=TraceFrames(self.id, self._pass_on).feed,
+            trace=TraceFrames(self.id, lambda event: host.record({**event, **source})).feed,
         )
 
     def _processors(self) -> tuple[int, ...]:
@@ -285,8 +284,7 @@ class Environment:
         visible = self._host.limits.visible_processors(self.function.memory_mb)
         if visible >= len(available):
             return ()
-        first = self._number * visible
-        return tuple(available[(first + offset) % len(available)] for offset in range(visible))
+        return tuple(available[(self._number * visible + offset) % len(available)] for offset in range(visible))
 
     @property
     def _accounts(self) -> GroupAccounts | None:
@@ -367,8 +365,15 @@ class Environment:
         self._record_clock(now)
 
     def _record_clock(self, now: int) -> None:
-        sample = {"wall_ns": now, "host_delay_ns": self._delay_ns, "peak_bytes": sum(self._peaks.values())}
-        self._host.record({"record": "clock", "environment": self.id, **sample})
+        self._host.record(
+            {
+                "record": "clock",
+                "environment": self.id,
+                "wall_ns": now,
+                "host_delay_ns": self._delay_ns,
+                "peak_bytes": sum(self._peaks.values()),
+            }
+        )
 
     def _memory_exceeded(self) -> bool:
         limit = self.function.memory_mb * MB
@@ -395,9 +400,6 @@ class Environment:
         """
         if self._clock is not None:
             os.pwrite(self._clock.fileno(), struct.pack("<QQ", self._deadline_ns, delay_ns), 0)
-
-    def _pass_on(self, event: dict[str, Any]) -> None:
-        self._host.record({**event, "record": "event", "function": self.function.name, "environment": self.id})
 
 
 async def _wait(waiting: set[asyncio.Future[Any]], timeout_s: float) -> tuple[set[asyncio.Future[Any]], int]:

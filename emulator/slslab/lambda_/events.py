@@ -10,7 +10,7 @@ import logging
 import time
 import uuid
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -26,14 +26,15 @@ LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Event:
-    """An accepted asynchronous invocation of the function `reference`, with the qualifier of the request."""
+class Request:
+    """One invocation as it was requested; `kind` is `Event` or `RequestResponse`."""
 
-    reference: str
-    qualifier: str | None
+    target: Target
     payload: bytes
     request_id: str
     trace_id: str
+    kind: str
+    client_context: str | None = None
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Asynchronous:
         self,
         functions: Functions,
         limits: Limits,
-        invoke: Callable[[Target, Event], Awaitable[Answer]],
+        invoke: Callable[[Request], Awaitable[Answer]],
         store: Callable[[str, str, bytes], None],
     ) -> None:
         self._functions = functions
@@ -67,11 +68,11 @@ class Asynchronous:
 
     def accept(self, target: Target, payload: bytes, trace_id: str) -> str:
         """Queue an event and return its request id at once."""
-        event = Event(target.function.name, target.qualifier, payload, str(uuid.uuid4()), trace_id)
-        task = asyncio.ensure_future(self._run(event))
+        request = Request(target, payload, str(uuid.uuid4()), trace_id, "Event")
+        task = asyncio.ensure_future(self._run(request))
         self._tasks.add(task)
         task.add_done_callback(self._ended)
-        return event.request_id
+        return request.request_id
 
     def close(self) -> set[asyncio.Task[None]]:
         """Start no further attempts, and return the tasks of the attempts that still run."""
@@ -84,20 +85,20 @@ class Asynchronous:
         if not task.cancelled() and (error := task.exception()) is not None and not self._closing:
             LOG.error("an asynchronous invocation could not be carried out: %s", error)
 
-    async def _run(self, event: Event) -> None:
-        accepted = time.monotonic()
+    async def _run(self, request: Request) -> None:
+        name, accepted = request.target.function.name, time.monotonic()
         attempts, throttles = 0, 0
         answer: Answer | None = None
         condition = ""
         while True:
-            target = self._functions.resolve(event.reference, event.qualifier)
-            config = self._functions.events_of(target)
+            request = replace(request, target=self._functions.resolve(name, request.target.qualifier))
+            config = self._functions.events_of(request.target)
             try:
-                answer = await self._invoke(target, event)
+                answer = await self._invoke(request)
             except ServiceError as error:
                 if error.status not in (429, 500) or self._closing:
                     raise
-                if self._functions.entry(event.reference).reserved == 0:
+                if self._functions.entry(name).reserved == 0:
                     condition = "ZeroReservedConcurrency"
                 delay_s = min(LONGEST_THROTTLE_S, self._limits.event_throttle_s * 2**throttles)
                 throttles += 1
@@ -117,31 +118,31 @@ class Asynchronous:
             await asyncio.sleep(delay_s)
         destination = config.on_success if condition == "Success" else config.on_failure
         if destination is not None:
-            await self._deliver(destination, event, target, _record(event, target, condition, attempts, answer))
+            await self._deliver(destination, request, _record(request, condition, attempts, answer))
 
-    async def _deliver(self, destination: str, event: Event, target: Target, record: dict[str, Any]) -> None:
+    async def _deliver(self, destination: str, request: Request, record: dict[str, Any]) -> None:
         """Send the record to a function or an S3 bucket."""
         body = json.dumps(record).encode()
         if not destination.startswith(BUCKET):
-            self.accept(self._functions.resolve(destination), body, event.trace_id)
+            self.accept(self._functions.resolve(destination), body, request.trace_id)
             return
-        now = datetime.fromisoformat(record["timestamp"])
-        key = f"aws/lambda/async/{target.function.name}/{now:%Y/%m/%d}/{now:%Y-%m-%dT%H.%M.%S}-{uuid.uuid4()}"
+        name, now = request.target.function.name, datetime.fromisoformat(record["timestamp"])
+        key = f"aws/lambda/async/{name}/{now:%Y/%m/%d}/{now:%Y-%m-%dT%H.%M.%S}-{uuid.uuid4()}"
         await asyncio.to_thread(self._store, destination.removeprefix(BUCKET), key, body)
 
 
-def _record(event: Event, target: Target, condition: str, attempts: int, answer: Answer | None) -> dict[str, Any]:
+def _record(request: Request, condition: str, attempts: int, answer: Answer | None) -> dict[str, Any]:
     """Return the invocation record that a destination receives."""
     record: dict[str, Any] = {
         "version": "1.0",
         "timestamp": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         "requestContext": {
-            "requestId": event.request_id,
-            "functionArn": function_arn(target.function.name, target.qualifier or LATEST),
+            "requestId": request.request_id,
+            "functionArn": function_arn(request.target.function.name, request.target.qualifier or LATEST),
             "condition": condition,
             "approximateInvokeCount": attempts,
         },
-        "requestPayload": json.loads(event.payload),
+        "requestPayload": json.loads(request.payload),
     }
     if answer is not None:
         context = {"statusCode": 200, "executedVersion": answer.version}

@@ -37,13 +37,15 @@ class EventInvokeConfig:
 
     def document(self) -> dict[str, Any]:
         """Return the API's FunctionEventInvokeConfig."""
-        destinations = {"OnSuccess": self.on_success, "OnFailure": self.on_failure}
         return {
             "LastModified": self.last_modified,
             "FunctionArn": self.arn,
             "MaximumRetryAttempts": self.maximum_retry_attempts,
             "MaximumEventAgeInSeconds": self.maximum_event_age_s,
-            "DestinationConfig": {key: {"Destination": arn} if arn else {} for key, arn in destinations.items()},
+            "DestinationConfig": {
+                key: {"Destination": arn} if arn else {}
+                for key, arn in (("OnSuccess", self.on_success), ("OnFailure", self.on_failure))
+            },
         }
 
 
@@ -147,10 +149,6 @@ class Functions:
     def reserved_total(self) -> int:
         """Return the concurrency that all functions together have reserved."""
         return sum(entry.reserved or 0 for entry in self._entries.values())
-
-    def code_size(self) -> int:
-        """Return the bytes of all packages of all versions, as the account settings count them."""
-        return sum(code.size for code in self.codes())
 
     def codes(self) -> list[Code]:
         """Return the code of every version of every function."""
@@ -261,13 +259,12 @@ class Functions:
             raise missing(f"Cannot find alias arn: {function_arn(entry.latest.name, name)}")
         return entry.aliases[name]
 
-    def reserve(self, reference: str, request: Mapping[str, Any]) -> int:
+    def reserve(self, reference: str, request: Mapping[str, Any]) -> None:
         """Carry out PutFunctionConcurrency: reserve concurrent executions that no other function may use."""
         entry = self.entry(reference)
         value = request.get("ReservedConcurrentExecutions")
         if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-            rule = "Member must have value greater than or equal to 0"
-            raise constraint(value, "reservedConcurrentExecutions", rule)
+            raise constraint(value, "reservedConcurrentExecutions", "Member must have value greater than or equal to 0")
         others = self.reserved_total() - (entry.reserved or 0)
         floor = self._limits.unreserved_concurrency
         if self._limits.account_concurrency - others - value < floor:
@@ -276,7 +273,6 @@ class Functions:
                 f"UnreservedConcurrentExecution below its minimum value of [{floor}]."
             )
         entry.reserved = value
-        return value
 
     def put_events(self, reference: str, qualifier: str | None, request: Mapping[str, Any], keep: bool) -> None:
         """Carry out PutFunctionEventInvokeConfig, or UpdateFunctionEventInvokeConfig, which keeps what is not named.
@@ -297,12 +293,12 @@ class Functions:
                     f"The destination {arn} is not emulated; name a function of this emulator, or for failures an S3 "
                     "bucket (arn:aws:s3:::BUCKET)."
                 )
-        retries = replace(self._limits.event_retries, default=base.maximum_retry_attempts)
-        age = replace(self._limits.event_age_s, default=base.maximum_event_age_s)
-        qualifier = target.qualifier or LATEST
+        limits, qualifier = self._limits, target.qualifier or LATEST
         self.entry(reference).events[qualifier] = EventInvokeConfig(
-            bounded(request, "MaximumRetryAttempts", retries),
-            bounded(request, "MaximumEventAgeInSeconds", age),
+            bounded(
+                request, "MaximumRetryAttempts", replace(limits.event_retries, default=base.maximum_retry_attempts)
+            ),
+            bounded(request, "MaximumEventAgeInSeconds", replace(limits.event_age_s, default=base.maximum_event_age_s)),
             function_arn(target.function.name, qualifier),
             last_modified=datetime.now(UTC).timestamp(),
             **chosen,
@@ -313,8 +309,9 @@ class Functions:
         target = self.resolve(reference, qualifier)
         configs, qualifier = self.entry(reference).events, target.qualifier or LATEST
         if qualifier not in configs:
-            arn = function_arn(target.function.name, qualifier)
-            raise missing(f"The function {arn} doesn't have an EventInvokeConfig")
+            raise missing(
+                f"The function {function_arn(target.function.name, qualifier)} doesn't have an EventInvokeConfig"
+            )
         return configs[qualifier]
 
     def delete_events(self, reference: str, qualifier: str | None) -> None:
@@ -353,8 +350,7 @@ def parse(reference: str) -> tuple[str, str | None]:
 
 
 def _stamped(function: Function) -> Function:
-    now = datetime.now(UTC)
-    stamp = now.strftime("%Y-%m-%dT%H:%M:%S.") + f"{now.microsecond // 1000:03d}+0000"
+    stamp = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "+0000")
     return replace(function, last_modified=stamp, revision=str(uuid.uuid4()))
 
 
@@ -365,11 +361,12 @@ def _content(function: Function) -> Function:
 
 def _check_revision(request: Mapping[str, Any], current: str) -> None:
     if request.get("RevisionId") not in (None, current):
-        message = (
+        raise ServiceError(
+            412,
+            "PreconditionFailedException",
             "The RevisionId provided does not match the latest RevisionId. Call the "
-            "GetFunction/GetAlias API to retrieve the latest RevisionId"
+            "GetFunction/GetAlias API to retrieve the latest RevisionId",
         )
-        raise ServiceError(412, "PreconditionFailedException", message)
 
 
 def _check_tags(tags: Mapping[str, str]) -> None:

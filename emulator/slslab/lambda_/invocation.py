@@ -19,7 +19,7 @@ from slslab.errors import StartFailed
 from slslab.lambda_.concurrency import Concurrency
 from slslab.lambda_.configuration import Function
 from slslab.lambda_.environment import Ending, Environment, EnvironmentHost, Outcome, exit_reason, peak_mb
-from slslab.lambda_.events import Answer, Asynchronous, Event
+from slslab.lambda_.events import Answer, Asynchronous, Request
 from slslab.lambda_.functions import Functions, Target
 from slslab.lambda_.packages import Packages
 from slslab.lambda_.pool import Pool
@@ -46,24 +46,6 @@ class Failure:
     error_type: str
     payload: bytes
     status: str
-
-
-@dataclass(frozen=True)
-class Request:
-    """One invocation as it was requested."""
-
-    target: Target
-    payload: bytes
-    request_id: str
-    trace_id: str
-    kind: str
-    client_context: str | None = None
-
-    def handed_out(self, deadline_ms: int) -> NextInvocation:
-        """Return what the runtime receives."""
-        return NextInvocation(
-            self.request_id, self.payload, self.target.arn, deadline_ms, self.trace_id, self.client_context
-        )
 
 
 @dataclass
@@ -103,7 +85,7 @@ class InvocationService:
         self._on_record = on_record
         self._concurrency = Concurrency(functions, host.limits)
         self.pool = Pool(functions, host, self._concurrency, budget_mb, self.remove_unused_packages)
-        self._asynchronous = Asynchronous(functions, host.limits, self._attempt, store)
+        self._asynchronous = Asynchronous(functions, host.limits, self._run, store)
         self._accepted: dict[asyncio.Task[Any], Function] = {}
         self._closing = False
 
@@ -139,33 +121,26 @@ class InvocationService:
         await self.pool.end()
         await _wait_metered(events | self._accepted.keys())
 
-    async def _attempt(self, target: Target, event: Event) -> Answer:
-        return await self._run(Request(target, event.payload, event.request_id, event.trace_id, "Event"))
-
     async def _run(self, request: Request) -> Response:
         if self._closing:
             raise ServiceError(503, "ServiceException", "The emulator is ending.")
         task = asyncio.current_task()
         assert task is not None
-        self._accepted[task] = request.target.function
+        function = self._accepted[task] = request.target.function
+        accepted_ns = time.monotonic_ns()
         try:
-            return await self._run_leased(request)
+            with self._concurrency.lease(function.name):
+                async with self.pool.lease(function, request.request_id) as (environment, init):
+                    response = await self._execute(environment, init, request)
+            self._host.record(
+                own_event("invoke", accepted_ns, request.request_id, resource=function.name, function=function.name)
+                | {"environment": environment.id, "failed": response.function_error is not None}
+            )
+            return response
         finally:
             del self._accepted[task]
-            if not self._functions.is_current(request.target.function):
+            if not self._functions.is_current(function):
                 await self.remove_unused_packages()
-
-    async def _run_leased(self, request: Request) -> Response:
-        accepted_ns = time.monotonic_ns()
-        function = request.target.function
-        with self._concurrency.lease(function.name):
-            async with self.pool.lease(function, request.request_id) as (environment, init):
-                response = await self._execute(environment, init, request)
-        self._host.record(
-            own_event("invoke", accepted_ns, request.request_id, resource=function.name, function=function.name)
-            | {"environment": environment.id, "failed": response.function_error is not None}
-        )
-        return response
 
     async def _execute(self, environment: Environment, init: Outcome | None, request: Request) -> Response:
         timeout_s = request.target.function.timeout_s
@@ -175,15 +150,16 @@ class InvocationService:
             # the function's own time-out; assumed here: one that ended in the handler's own error is not repeated.
             status = "timeout" if init.ending is Ending.TIMEOUT else "error"
             suffix = "" if status == "timeout" else f"\tError Type: {self._failure(init, request).error_type}"
-            report = f"INIT_REPORT Init Duration: {metered.init_ms:.2f} ms\tPhase: init\tStatus: {status}{suffix}\n"
-            environment.log.write(report.encode())
+            environment.log.write(
+                f"INIT_REPORT Init Duration: {metered.init_ms:.2f} ms\tPhase: init\tStatus: {status}{suffix}\n".encode()
+            )
             if init.ending is Ending.TIMEOUT:
                 return await self._initialise_in_invoke(environment, request, metered)
             environment.log.begin(request.request_id, request.target.function.version)
             return self._conclude(environment, request, metered, init)
         deadline_ms = time.time_ns() // 1_000_000 + timeout_s * 1000
         self._begin(environment, request, metered)
-        outcome = await environment.invoke(request.handed_out(deadline_ms), timeout_s)
+        outcome = await environment.invoke(_handed_out(request, deadline_ms), timeout_s)
         metered.duration_ns = outcome.lambda_ns
         return self._conclude(environment, request, metered, outcome)
 
@@ -201,7 +177,7 @@ class InvocationService:
         if outcome.ending is Ending.RESPONSE:
             left_s = timeout_s - outcome.lambda_ns / 1e9
             deadline_ms = time.time_ns() // 1_000_000 + round(left_s * 1000)
-            outcome = await environment.invoke(request.handed_out(deadline_ms), left_s)
+            outcome = await environment.invoke(_handed_out(request, deadline_ms), left_s)
             metered.duration_ns += outcome.lambda_ns
         return self._conclude(environment, request, metered, outcome)
 
@@ -248,60 +224,74 @@ class InvocationService:
         cgroup_peak = outcome.cgroup_peak_bytes
         # A failed initialisation is the outcome itself and must not count twice.
         phases = [outcome] if init is None or init is outcome else [init, outcome]
-        record = InvocationRecord(
-            request_id=request_id,
-            function=function.name,
-            version=function.version,
-            environment=environment.id,
-            memory_mb=function.memory_mb,
-            cpu_share=cpu_share(function.memory_mb),
-            architecture=function.architecture,
-            ephemeral_mb=function.ephemeral_mb,
-            invocation_type=request.kind,
-            cold_start=init is not None,
-            template=self._host.sandboxes.template,
-            init_ms=init_ms,
-            duration_ms=duration_ms,
-            billed_ms=billed_ms(duration_ms, init_ms),
-            max_memory_mb=memory_mb,
-            cgroup_peak_mb=None if cgroup_peak is None else -(-cgroup_peak // MB),
-            cpu_ms=round(sum(phase.cpu_ns for phase in phases) / 1e6, 3),
-            host_delay_ms=round(sum(phase.host_delay_ns for phase in phases) / 1e6, 3),
-            status=failure.status,
-            error_type=failure.error_type or None,
-            started_at=metered.started.isoformat(timespec="milliseconds"),
-            start_ns=metered.start_ns,
-            end_ns=time.monotonic_ns(),
-            report=report,
+        self._on_record(
+            InvocationRecord(
+                request_id=request_id,
+                function=function.name,
+                version=function.version,
+                environment=environment.id,
+                memory_mb=function.memory_mb,
+                cpu_share=cpu_share(function.memory_mb),
+                architecture=function.architecture,
+                ephemeral_mb=function.ephemeral_mb,
+                invocation_type=request.kind,
+                cold_start=init is not None,
+                template=self._host.sandboxes.template,
+                init_ms=init_ms,
+                duration_ms=duration_ms,
+                billed_ms=billed_ms(duration_ms, init_ms),
+                max_memory_mb=memory_mb,
+                cgroup_peak_mb=None if cgroup_peak is None else -(-cgroup_peak // MB),
+                cpu_ms=round(sum(phase.cpu_ns for phase in phases) / 1e6, 3),
+                host_delay_ms=round(sum(phase.host_delay_ns for phase in phases) / 1e6, 3),
+                status=failure.status,
+                error_type=failure.error_type or None,
+                started_at=metered.started.isoformat(timespec="milliseconds"),
+                start_ns=metered.start_ns,
+                end_ns=time.monotonic_ns(),
+                report=report,
+            )
         )
-        self._on_record(record)
         return Response(
             payload=failure.payload,
             request_id=request_id,
             function_error="Unhandled" if failure.error_type else None,
             version=function.version,
-            log_tail=environment.log.tail(),
+            log_tail=environment.log.tail,
         )
 
     def _failure(self, outcome: Outcome, request: Request) -> Failure:
         """Return the invocation's error type, payload and status as AWS has them."""
         request_id, timeout_s = request.request_id, request.target.function.timeout_s
         if outcome.ending is Ending.TIMEOUT:
-            message = f"RequestId: {request_id} Error: Task timed out after {timeout_s:.2f} seconds"
-            return _error("Sandbox.Timedout", message, "timeout")
+            return _error(
+                "Sandbox.Timedout",
+                f"RequestId: {request_id} Error: Task timed out after {timeout_s:.2f} seconds",
+                "timeout",
+            )
         if outcome.ending is Ending.OUT_OF_MEMORY:
             # assumed: the type is the one in AWS's telemetry; the message is the one in public logs.
-            message = f"RequestId: {request_id} Error: Runtime exited with error: signal: killed"
-            return _error("Runtime.OutOfMemory", message)
+            return _error(
+                "Runtime.OutOfMemory", f"RequestId: {request_id} Error: Runtime exited with error: signal: killed"
+            )
         if outcome.report is None:
             return _error("Runtime.ExitError", f"RequestId: {request_id} Error: {exit_reason(outcome.exit_status)}")
         if outcome.report.kind == "response":
             size, limit = len(outcome.report.body), self._limits.response_bytes
             if size > limit:
-                message = f"Response payload size ({size} bytes) exceeded maximum allowed payload size ({limit} bytes)."
-                return _error("Function.ResponseSizeTooLarge", message)
+                return _error(
+                    "Function.ResponseSizeTooLarge",
+                    f"Response payload size ({size} bytes) exceeded maximum allowed payload size ({limit} bytes).",
+                )
             return Failure("", outcome.report.body, "success")
         return Failure(outcome.report.error_type, outcome.report.body, "error")
+
+
+def _handed_out(request: Request, deadline_ms: int) -> NextInvocation:
+    """Return what the runtime receives."""
+    return NextInvocation(
+        request.request_id, request.payload, request.target.arn, deadline_ms, request.trace_id, request.client_context
+    )
 
 
 async def _wait_metered(tasks: Set[asyncio.Task[Any]]) -> None:
@@ -311,8 +301,8 @@ async def _wait_metered(tasks: Set[asyncio.Task[Any]]) -> None:
 
 
 def _error(error_type: str, message: str, status: str = "error") -> Failure:
-    payload = json.dumps({"errorType": error_type, "errorMessage": message}, separators=(",", ":"))
-    return Failure(error_type, payload.encode(), status)
+    document = {"errorType": error_type, "errorMessage": message}
+    return Failure(error_type, json.dumps(document, separators=(",", ":")).encode(), status)
 
 
 def _refuse_constant(name: str) -> None:
@@ -322,13 +312,17 @@ def _refuse_constant(name: str) -> None:
 def _checked(payload: bytes, kind: str, limit: int) -> bytes:
     """Return a payload that is JSON within the limit; an empty one becomes an empty object, as on AWS."""
     if len(payload) > limit:
-        message = f"{len(payload)} byte payload is too large for the {kind} invocation type (limit {limit} bytes)"
-        raise ServiceError(413, "RequestTooLargeException", message)
+        raise ServiceError(
+            413,
+            "RequestTooLargeException",
+            f"{len(payload)} byte payload is too large for the {kind} invocation type (limit {limit} bytes)",
+        )
     if not payload:
         return b"{}"
     try:
         json.loads(payload.decode(), parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
-        message = f"Could not parse request body into json: {error}"
-        raise ServiceError(400, "InvalidRequestContentException", message) from error
+        raise ServiceError(
+            400, "InvalidRequestContentException", f"Could not parse request body into json: {error}"
+        ) from error
     return payload

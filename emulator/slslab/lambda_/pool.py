@@ -90,15 +90,13 @@ class Pool:
             await asyncio.wait(self._ending)
 
     def _put_idle(self, environment: Environment) -> None:
-        loop = asyncio.get_running_loop()
-        self._idle[environment] = loop.call_later(self._host.limits.idle_s, self._expire, environment)
+        self._idle[environment] = asyncio.get_running_loop().call_later(
+            self._host.limits.idle_s, lambda: self._end_in_task(self._take_and_discard(environment))
+        )
         environment.rest()
         held_mb = environment.resting_mb()
         self.admission.give_back(self._held_mb[environment] - held_mb)
         self._held_mb[environment] = held_mb
-
-    def _expire(self, environment: Environment) -> None:
-        self._end_in_task(self._take_and_discard(environment))
 
     def _end_in_task(self, ending: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Start a task that the end of the emulator waits for."""
@@ -160,8 +158,7 @@ class Pool:
         self._all.add(environment)
         self._held_mb[environment] = function.memory_mb
         start_ns = time.monotonic_ns()
-        runtime = self._host.sandboxes.runtime(function)
-        environment.log.write(f"INIT_START Runtime Version: {runtime}\n".encode())
+        environment.log.write(f"INIT_START Runtime Version: {self._host.sandboxes.runtime(function)}\n".encode())
         try:
             init = await environment.start(self._host.limits.init_s)
         except BaseException as error:
@@ -169,8 +166,16 @@ class Pool:
             if isinstance(error, StartFailed):
                 raise _start_failed(error) from error
             raise
-        more = {"phase": "init", "environment": environment.id, "cpu_ns": init.cpu_ns}
-        self._record("environment.start", start_ns, request_id, environment.id, function.name, **more)
+        self._record(
+            "environment.start",
+            start_ns,
+            request_id,
+            environment.id,
+            function.name,
+            phase="init",
+            environment=environment.id,
+            cpu_ns=init.cpu_ns,
+        )
         return environment, init
 
     async def _discard(self, environment: Environment) -> None:
@@ -196,5 +201,8 @@ class Pool:
 
 
 def _start_failed(error: Exception) -> ServiceError:
-    hint = "Hint: `slslab doctor` shows what this host supports."
-    return ServiceError(500, "ServiceException", f"The environment could not start: {error}. {hint}")
+    return ServiceError(
+        500,
+        "ServiceException",
+        f"The environment could not start: {error}. Hint: `slslab doctor` shows what this host supports.",
+    )

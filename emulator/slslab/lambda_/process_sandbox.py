@@ -11,7 +11,7 @@ from typing import Any
 from slslab.aws.errors import invalid
 from slslab.aws.limits import MB, Limits, cpu_share
 from slslab.errors import HostError, RequestError
-from slslab.host.cgroups import Cgroup, GroupLimits, detect
+from slslab.host.cgroups import Cgroup, detect
 from slslab.host.managed import Managed
 from slslab.host.namespaces import TASK_ROOT, Processes, Spawner, SpawnError, environment_request
 from slslab.host.namespaces import detect as namespaces
@@ -96,22 +96,25 @@ class ProcessSandbox:
         function = setting.function
         # The kernel counts /tmp's files as memory, Lambda does not; the resident set is held to the limit itself.
         files_mb = function.ephemeral_mb if sandboxes.isolation.mode else 0
-        memory_bytes = (function.memory_mb + files_mb) * MB
-        limits = GroupLimits(memory_bytes, cpu_share(function.memory_mb), sandboxes.limits.processes)
-        return Cgroup(sandboxes.hierarchy, setting.name, limits)
+        return Cgroup(
+            sandboxes.hierarchy,
+            setting.name,
+            memory_bytes=(function.memory_mb + files_mb) * MB,
+            cpu_share=cpu_share(function.memory_mb),
+            processes=sandboxes.limits.processes,
+        )
 
     def _request(self, sandboxes: "ProcessSandboxes", setting: Setting) -> dict[str, Any]:
         function, isolated = setting.function, self._isolated
         assert function.code.directory is not None  # images are refused
-        directory = TASK_ROOT if isolated else str(function.code.directory)
         variables = {
             **setting.variables,
             "PATH": function.variables.get("PATH", os.environ.get("PATH", "/usr/local/bin:/usr/bin:/bin")),
             "HOME": function.variables.get("HOME", "/tmp" if isolated else str(setting.home)),
-            "LAMBDA_TASK_ROOT": directory,
+            "LAMBDA_TASK_ROOT": TASK_ROOT if isolated else str(function.code.directory),
             "LAMBDA_RUNTIME_DIR": str(Path(sys.executable).parent),
             "SLSLAB_TRACE_FD": str(TRACE_DESCRIPTOR),
-            "SLSLAB_CLOCK_FILE": CLOCK_FILE if isolated else str(setting.clock),
+            "SLSLAB_CLOCK_FILE": CLOCK_FILE if isolated else str(setting.home / "clock"),
         }
         if not isolated:
             (setting.home / "tmp").mkdir(exist_ok=True)
@@ -124,7 +127,7 @@ class ProcessSandbox:
             variables=variables,
             arguments=[sys.executable, "-m", "awslambdaric", function.handler],
             ephemeral_mb=function.ephemeral_mb,
-            files=[(str(setting.clock), CLOCK_FILE)],
+            files=[(str(setting.home / "clock"), CLOCK_FILE)],
             join=self.accounts.join_files if self.accounts is not None else (),
             processors=setting.processors,
             descriptors=sandboxes.limits.descriptors,
@@ -157,14 +160,17 @@ class ProcessSandboxes(Managed):
             self._session.watch_cgroup(group)
             stack.callback(group.rmdir)
         if any(module.partition(".")[0] == "awslambdaric" for module in self._modules):
-            message = "awslambdaric cannot be in a template: it reads the address of its Runtime API on import."
-            raise RequestError(message, "name what your handlers import, for instance torch.")
+            raise RequestError(
+                "awslambdaric cannot be in a template: it reads the address of its Runtime API on import.",
+                "name what your handlers import, for instance torch.",
+            )
         self.isolation = namespaces(self._isolate)
         try:
             self.spawner = Spawner(self.isolation, self._modules)
         except SpawnError as error:
-            message = f"The environments' spawner could not start: {error}."
-            raise HostError(message, "name modules that can be imported.") from error
+            raise HostError(
+                f"The environments' spawner could not start: {error}.", "name modules that can be imported."
+            ) from error
         stack.callback(self.spawner.close)
 
     def runtime(self, function: Function) -> str:

@@ -65,8 +65,7 @@ class RuntimeApi:
     async def start(self) -> str:
         """Bind a free port, and return `host:port` for AWS_LAMBDA_RUNTIME_API."""
         self._server = await asyncio.start_server(self._serve, self._host, 0, limit=1024 * 1024)
-        host, port = self._server.sockets[0].getsockname()[:2]
-        return f"{host}:{port}"
+        return "{}:{}".format(*self._server.sockets[0].getsockname())
 
     async def stop(self) -> None:
         """Close the address and every connection to it."""

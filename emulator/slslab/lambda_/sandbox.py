@@ -26,7 +26,6 @@ class Setting:
     number: int
     function: Function
     home: Path
-    clock: Path
     variables: Mapping[str, str]
     processors: tuple[int, ...]
     log: Callable[[bytes], None]

@@ -1,7 +1,6 @@
 """An HTTP server of this process, on a thread and an event loop of its own."""
 
 import asyncio
-import os
 import socket
 import threading
 import time
@@ -12,29 +11,20 @@ from typing import Any, TypeVar
 import uvicorn
 from starlette.types import ASGIApp
 
-from slslab.errors import HostError
-
 Result = TypeVar("Result")
 
 
 class Server:
-    """Bind an address; `endpoint` is its URL. Raises HostError if the address is not free."""
+    """Serves at a listening socket; `endpoint` is its URL."""
 
-    def __init__(self, host: str, port: int) -> None:
-        try:
-            self._listener = socket.create_server((host, port), backlog=1024)
-        except OSError as error:
-            what = f"port {port}" if host == "127.0.0.1" else f"address {host}:{port}"
-            message = f"The {what} cannot be bound: {os.strerror(error.errno or 0)}."
-            raise HostError(message, "choose another with --port, or 0 for any free one.") from error
-        # Accepted connections inherit it; asyncio sets it only on sockets that name their protocol.
-        self._listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        address, bound = self._listener.getsockname()
-        self.endpoint = f"http://{'127.0.0.1' if address == '0.0.0.0' else address}:{bound}"
+    def __init__(self, listener: socket.socket) -> None:
+        self._listener = listener
+        address, port = listener.getsockname()
+        self.endpoint = f"http://{'127.0.0.1' if address == '0.0.0.0' else address}:{port}"
         self.loop = asyncio.new_event_loop()
 
     @contextmanager
-    def serving(self, application: ASGIApp, finish: Callable[[], Awaitable[None]]) -> Iterator[None]:
+    def serving(self, application: ASGIApp, finish: Callable[[], Awaitable[None]] | None = None) -> Iterator[None]:
         """Serve the application for as long as the block; `finish` is awaited before the server stops answering."""
         config = uvicorn.Config(
             application,
@@ -49,12 +39,14 @@ class Server:
         async def serve() -> None:
             serving = asyncio.ensure_future(server.serve(sockets=[self._listener]))
             await ending.wait()
-            await finish()
+            if finish is not None:
+                await finish()
             server.should_exit = True
             await serving
 
-        run = self.loop.run_until_complete
-        self._thread = threading.Thread(target=run, args=(serve(),), name="slslab-emulator", daemon=True)
+        self._thread = threading.Thread(
+            target=self.loop.run_until_complete, args=(serve(),), name="slslab-server", daemon=True
+        )
         self._thread.start()
         try:
             yield

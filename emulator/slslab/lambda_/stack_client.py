@@ -46,8 +46,9 @@ class StackClient:
         """Return a boto3 client of a service; RequestError if no variable names its endpoint."""
         name, endpoints = SERVICES.get(service, service), self.endpoints
         if name not in endpoints:
-            message = f"This emulator has no endpoint for {service}, only for {', '.join(endpoints)}."
-            raise RequestError(message, "give `variables`.")
+            raise RequestError(
+                f"This emulator has no endpoint for {service}, only for {', '.join(endpoints)}.", "give `variables`."
+            )
         return aws_client(service, endpoints[name], self.variables, **settings)
 
     def fetch(self, bucket: str, key: str) -> bytes:
@@ -56,15 +57,13 @@ class StackClient:
             raise invalid(f"The bucket {bucket} cannot be read: this emulator has no S3. Send the code as ZipFile.")
         with closing(self.client("s3")) as client:
             try:
-                body: bytes = client.get_object(Bucket=bucket, Key=key)["Body"].read()
+                return bytes(client.get_object(Bucket=bucket, Key=key)["Body"].read())
             except botocore.exceptions.ClientError as error:
                 detail = error.response["Error"]
-                message = (
+                raise invalid(
                     "Error occurred while GetObject. S3 Error Code: "
                     f"{detail['Code']}. S3 Error Message: {detail['Message']}"
-                )
-                raise invalid(message) from error
-            return body
+                ) from error
 
     def store(self, bucket: str, key: str, body: bytes) -> None:
         """Store the record of a failed event in the bucket that its function names; without S3 it is only logged."""

@@ -95,11 +95,9 @@ class EmbeddedSystem:
                 if states is not None and states.pid is not None:
                     seconds["state_machines"] = _cpu_seconds(states.pid)
                 emulating = emulator.cpu_seconds()
-                seconds |= {
-                    "emulator": round(emulating, 3),
-                    "driver": round(time.process_time() - began - emulating, 3),
-                }
-                return {"package": emulator.package_size(), "own_cpu_seconds": seconds}
+                driving = time.process_time() - began - emulating
+                seconds |= {"emulator": round(emulating, 3), "driver": round(driving, 3)}
+                return {"package": emulator.packages.sizes(), "own_cpu_seconds": seconds}
 
             host = {
                 **emulator.host(),

@@ -71,8 +71,10 @@ class EmbeddedObjectStore(ServerProcess):
     def sockets(self) -> list[Path]:
         """The Unix sockets that the server makes outside its data directory, whatever its options."""
         parts = ("master", "volume", "filer", "s3")
-        grpc = [Path(f"/tmp/seaweedfs-{part}-grpc-{self._ports[f'{part}.grpc']}.sock") for part in parts]
-        return grpc + [Path(f"/tmp/seaweedfs-{part}-{self._ports[part]}.sock") for part in ("filer", "s3")]
+        return [
+            *(Path(f"/tmp/seaweedfs-{part}-grpc-{self._ports[f'{part}.grpc']}.sock") for part in parts),
+            *(Path(f"/tmp/seaweedfs-{part}-{self._ports[part]}.sock") for part in ("filer", "s3")),
+        ]
 
     def _start(self, undo: ExitStack) -> bool:
         self._ports = dict(zip(PORTS, free_ports(len(PORTS)), strict=True)) | ({"s3": self._port} if self._port else {})
@@ -145,8 +147,7 @@ class EmbeddedObjectStore(ServerProcess):
     def _get(self, part: str, path: str, limit_s: float | None = 1.0) -> bytes:
         """Return the body of a GET that must succeed; raises one of UNANSWERED."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self._ports[part]}{path}", timeout=limit_s) as answer:
-            body: bytes = answer.read()
-            return body
+            return bytes(answer.read())
 
     def _stop(self) -> None:
         # An orderly end takes 25 s of waiting for the server's own parts; the data is thrown away anyhow.

@@ -95,12 +95,11 @@ class EmbeddedRabbitMQ(ServerProcess):
         self._port = 0
         self._user = f"slslab-{secrets.token_hex(4)}"
         self._password = secrets.token_hex(16)
-        self._installed: RabbitMQ | None = None
+        self._installed = _installed()
 
     @property
     def version(self) -> str:
         """Name and version of the server."""
-        assert self._installed is not None
         return self._installed.version
 
     @property
@@ -109,9 +108,8 @@ class EmbeddedRabbitMQ(ServerProcess):
         return f"amqp://{self._user}:{self._password}@127.0.0.1:{self._port}/%2F"
 
     def _start(self, undo: ExitStack) -> bool:  # noqa: ARG002 - it has nothing to undo
-        self._installed = _installed()
         (self._port,) = free_ports(1)
-        self._prepare(self._installed)
+        self._prepare()
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notices:
             # In the abstract name space, where the kernel chooses a free name and no path is too long.
             notices.bind("")
@@ -129,15 +127,16 @@ class EmbeddedRabbitMQ(ServerProcess):
         _, marker, reason = output.rpartition("Error during startup:")
         return " ".join(reason.split())[:TAIL_CHARACTERS] if marker else super()._reason(" ".join(output.split()))
 
-    def _prepare(self, installed: RabbitMQ) -> None:
+    def _prepare(self) -> None:
         self._data.mkdir(parents=True)
         (self._data / "enabled_plugins").write_text("[].\n")
-        configuration = CONFIGURATION.format(port=self._port, user=self._user, password=self._password)
         (self._data / "advanced.config").touch(0o600)
-        (self._data / "advanced.config").write_text(configuration)
+        (self._data / "advanced.config").write_text(
+            CONFIGURATION.format(port=self._port, user=self._user, password=self._password)
+        )
         # The start reads every installed plugin, enabled or not, which takes 2 s. The broker's own libraries stay.
         (self._data / "plugins").mkdir()
-        for library in installed.plugins.iterdir():
+        for library in self._installed.plugins.iterdir():
             if not library.name.startswith("rabbitmq_") or library.name.startswith("rabbitmq_prelaunch"):
                 (self._data / "plugins" / library.name).symlink_to(library)
 

@@ -15,8 +15,7 @@ from importlib.metadata import version
 from typing import Any
 
 from slslab.aws.limits import Limits, lambda_limits
-from slslab.errors import HostError
-from slslab.host.server_process import ServerProcess
+from slslab.host.server_process import ServerProcess, listening_socket
 
 OWNER = "states"
 PASSED_LIMITS = ("definition_bytes", "state_payload_bytes", "history_events", "map_concurrency")
@@ -29,7 +28,7 @@ class EmbeddedStateMachines(ServerProcess):
     emulator's mark, by which its reaper finds it); `limits` are AWS's unless changed; `on_event` receives a trace
     record for every state transition, on a thread of its own. The process starts on entering and gets ready in the
     background; with `on_demand` it starts with the first request. Either way it ends with this process, in whatever
-    way. Raises HostError if the port is taken.
+    way.
 
         with EmbeddedStateMachines(emulator.endpoint, emulator.mark) as states:
             boto3.client("stepfunctions", endpoint_url=states.endpoint)
@@ -46,14 +45,12 @@ class EmbeddedStateMachines(ServerProcess):
         limits: Limits | None = None,
         on_event: Callable[[dict[str, Any]], None] | None = None,
         on_demand: bool = False,
-        port: int = 0,
     ) -> None:
         super().__init__(environment)
         self._lambda_endpoint = lambda_endpoint
         self._limits = limits if limits is not None else lambda_limits()
         self._on_event = on_event
         self._on_demand = on_demand
-        self._port = port
         self._asking = threading.Lock()
         self._answered = False
 
@@ -81,13 +78,7 @@ class EmbeddedStateMachines(ServerProcess):
             raise self._did_not_start(self._output())
 
     def _start(self, undo: ExitStack) -> bool:
-        try:
-            listener = undo.enter_context(socket.create_server(("127.0.0.1", self._port), backlog=1024))
-        except OSError as error:
-            message = f"The port {self._port} cannot be bound: {os.strerror(error.errno or 0)}."
-            raise HostError(message, "choose another, or 0 for any free one.") from error
-        # Accepted connections inherit it.
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        listener = undo.enter_context(listening_socket("127.0.0.1", 0))
         self.endpoint = "http://{}:{}".format(*listener.getsockname())
         if not self._on_demand:
             self._hand_over(listener)
@@ -113,10 +104,14 @@ class EmbeddedStateMachines(ServerProcess):
         limits = json.dumps({name: getattr(self._limits, name) for name in PASSED_LIMITS})
         owner = {"record": "event", "function": OWNER, "environment": OWNER}
         on_event = self._on_event
-        arguments = ["--tied", f"--lambda-endpoint={self._lambda_endpoint}"]
         self._launch_module(
             "slslab.statemachines",
-            [*arguments, f"--listener={listener.fileno()}", f"--limits={limits}"],
+            [
+                "--tied",
+                f"--lambda-endpoint={self._lambda_endpoint}",
+                f"--listener={listener.fileno()}",
+                f"--limits={limits}",
+            ],
             os.environ,
             inherited=[listener.fileno()],
             on_event=None if on_event is None else lambda event: on_event({**event, **owner}),

@@ -50,13 +50,17 @@ class EmbeddedTensorDatabases(ServerProcess):
         return f"tensordb {__version__}, torch {version()}"
 
     def _start(self, undo: ExitStack) -> bool:  # noqa: ARG002 - it has nothing to undo
-        arguments = ["--parent-pipe", f"--peers={self._peers}", f"--threads={self._threads}"]
         variables, user = dict(os.environ), ""
         variables.pop("TENSORDB_PASSWORD", None)  # one that is meant for another database
         if self._password is not None:
             variables["TENSORDB_PASSWORD"] = self._password
             user = f":{quote(self._password, safe='')}@"
-        self._launch_module("slslab.tensordb", arguments, variables, on_event=self._on_event)
+        self._launch_module(
+            "slslab.tensordb",
+            ["--parent-pipe", f"--peers={self._peers}", f"--threads={self._threads}"],
+            variables,
+            on_event=self._on_event,
+        )
         report = self._report(START_LIMIT_S)
         if report is not None:
             self.endpoints = tuple(url.replace("://", f"://{user}") for url in report["endpoints"])

@@ -6,7 +6,6 @@ Transitions go as framed trace records to the descriptor that SLSLAB_TRACE_FD na
 """
 
 import argparse
-import asyncio
 import json
 import os
 import signal
@@ -17,12 +16,11 @@ from collections.abc import Callable
 from importlib.metadata import version
 from typing import Any
 
-import boto3
-import botocore.config
-import uvicorn
-
-from slslab.aws.arns import REGION
+from slslab.aws.clients import aws_client
+from slslab.aws.credentials import CREDENTIALS
 from slslab.aws.limits import lambda_limits
+from slslab.host.server_process import listening_socket
+from slslab.lambda_.server import Server
 from slslab.statemachines.api import StatesApi
 from slslab.statemachines.executions import Machines
 from slslab.statemachines.interpreter import prepare
@@ -40,28 +38,24 @@ def main() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDINGS)
     options = _options()
     limits = lambda_limits().changed(**json.loads(options.limits))
-    listener = _listener(options)
-    endpoint = "http://{}:{}".format(*listener.getsockname())
-    prepare(_client(options.lambda_endpoint), limits)
-    machines = Machines(limits, _recorder())
-    server = uvicorn.Server(
-        uvicorn.Config(
-            StatesApi(machines).application(),
-            log_config=None,
-            access_log=False,
-            lifespan="off",
-            timeout_keep_alive=3600,
-            timeout_graceful_shutdown=1,
-        )
+    given = options.listener is not None
+    server = Server(socket.socket(fileno=options.listener) if given else listening_socket("127.0.0.1", options.port))
+    client = aws_client(
+        "lambda",
+        options.lambda_endpoint,
+        CREDENTIALS,
+        connect_timeout=60,
+        read_timeout=CALL_LIMIT_S,
+        max_pool_connections=CONNECTIONS,
+        parameter_validation=False,
     )
-    serving = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listener])), name="api")
-    serving.start()
-    if options.tied:
-        threading.Thread(target=_end_with_input, name="tie", daemon=True).start()
-    print(json.dumps({"endpoint": endpoint, "moto": version("moto")}), flush=True)
-    signal.sigwait(ENDINGS)
-    server.should_exit = True
-    serving.join()
+    prepare(client, limits)
+    machines = Machines(limits, _recorder())
+    with server.serving(StatesApi(machines).application()):
+        if options.tied:
+            threading.Thread(target=_end_with_input, name="tie", daemon=True).start()
+        print(json.dumps({"endpoint": server.endpoint, "moto": version("moto")}), flush=True)
+        signal.sigwait(ENDINGS)
     machines.close()
     # Calls of Lambda may be under way for many minutes, and there is nothing left to record.
     os._exit(0)
@@ -75,34 +69,6 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--limits", default="{}", help="JSON object: other limits than AWS's (see `slslab limits`)")
     parser.add_argument("--tied", action="store_true", help="end when standard input closes")
     return parser.parse_args()
-
-
-def _listener(options: argparse.Namespace) -> socket.socket:
-    if options.listener is not None:
-        return socket.socket(fileno=options.listener)
-    listener = socket.create_server(("127.0.0.1", options.port), backlog=1024)
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return listener
-
-
-def _client(endpoint: str) -> Any:
-    # A retry would run a function twice; AWS leaves retries to the state's own Retry.
-    config = botocore.config.Config(
-        connect_timeout=60,
-        read_timeout=CALL_LIMIT_S,
-        retries={"total_max_attempts": 1},
-        max_pool_connections=CONNECTIONS,
-        parameter_validation=False,
-    )
-    session: Any = boto3.session.Session()
-    return session.client(
-        "lambda",
-        endpoint_url=endpoint,
-        region_name=REGION,
-        aws_access_key_id="slslab",
-        aws_secret_access_key="slslab-loopback-only",
-        config=config,
-    )
 
 
 def _recorder() -> Callable[[dict[str, Any]], None]:

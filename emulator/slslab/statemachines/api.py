@@ -7,17 +7,15 @@ import base64
 import json
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from typing import Any
 
-import botocore.session
-from botocore.validate import ParamValidator
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from slslab.aws import requests
 from slslab.aws.errors import ServiceError, constraint
 from slslab.statemachines.executions import Execution, Machine, Machines
 from slslab.statemachines.interpreter import failure, success
@@ -59,17 +57,19 @@ class StatesApi:
 
     async def _answer(self, request: Request) -> Response:
         target = request.headers.get("x-amz-target", "")
-        body = await request.body()
         # In a thread: a definition may take tens of milliseconds to parse.
-        status, document = await run_in_threadpool(self._call, target.rpartition(".")[2], body)
+        status, document = await run_in_threadpool(self._call, target.rpartition(".")[2], await request.body())
         headers = {"x-amzn-RequestId": str(uuid.uuid4())}
         return Response(json.dumps(document), status, headers, media_type="application/x-amz-json-1.0")
 
     def _call(self, operation: str, body: bytes) -> tuple[int, dict[str, Any]]:
         try:
             if operation not in self._operations:
-                message = f"slslab does not emulate Step Functions' operation {operation or 'without X-Amz-Target'}"
-                raise ServiceError(400, "UnknownOperationException", message)
+                raise ServiceError(
+                    400,
+                    "UnknownOperationException",
+                    f"slslab does not emulate Step Functions' operation {operation or 'without X-Amz-Target'}",
+                )
             return 200, self._operations[operation](_members(operation, body))
         except ServiceError as error:
             return error.status, {"__type": error.error_type, "message": error.message}
@@ -78,8 +78,9 @@ class StatesApi:
 
     def _create(self, members: Members) -> dict[str, Any]:
         if members.get("type", "STANDARD") != "STANDARD":
-            message = "slslab emulates only state machines of type STANDARD"
-            raise ServiceError(400, "StateMachineTypeNotSupported", message)
+            raise ServiceError(
+                400, "StateMachineTypeNotSupported", "slslab emulates only state machines of type STANDARD"
+            )
         if members.get("publish"):
             raise ServiceError(400, "ValidationException", "slslab does not emulate versions of state machines")
         machine = self._machines.create(
@@ -97,8 +98,12 @@ class StatesApi:
 
     def _update(self, members: Members) -> dict[str, Any]:
         if not {"definition", "roleArn", *SETTINGS} & members.keys():
-            message = "Either the definition, the role ARN, the LoggingConfiguration, or the TracingConfiguration must "
-            raise ServiceError(400, "MissingRequiredParameter", message + "be specified")
+            raise ServiceError(
+                400,
+                "MissingRequiredParameter",
+                "Either the definition, the role ARN, the LoggingConfiguration, or the TracingConfiguration must be "
+                "specified",
+            )
         machine = self._machines.update(
             members["stateMachineArn"], members.get("definition"), members.get("roleArn"), _settings(members)
         )
@@ -110,7 +115,11 @@ class StatesApi:
 
     def _list(self, members: Members) -> dict[str, Any]:
         shown, following = _page(self._machines.machines(), members)
-        return {"stateMachines": [_listed(machine) for machine in shown], **following}
+        listed = [
+            {"stateMachineArn": machine.arn, "name": machine.name, "type": "STANDARD", "creationDate": machine.created}
+            for machine in shown
+        ]
+        return {"stateMachines": listed, **following}
 
     def _start(self, members: Members) -> dict[str, Any]:
         execution = self._machines.start(members["stateMachineArn"], members.get("name"), members.get("input", "{}"))
@@ -143,13 +152,12 @@ class StatesApi:
             json.loads(members["output"])
         except ValueError as error:
             raise ServiceError(400, "InvalidOutput", f"Invalid Output: '{error}'") from error
-        outcome = success(members["output"])
-        self._machines.answer(lambda run: run.answer(members["taskToken"], outcome))
+        self._machines.answer(lambda run: run.answer(members["taskToken"], success(members["output"])))
         return {}
 
     def _task_failure(self, members: Members) -> dict[str, Any]:
-        outcome = failure(members.get("error", ""), members.get("cause", ""))
-        self._machines.answer(lambda run: run.answer(members["taskToken"], outcome))
+        error, cause = members.get("error", ""), members.get("cause", "")
+        self._machines.answer(lambda run: run.answer(members["taskToken"], failure(error, cause)))
         return {}
 
     def _task_heartbeat(self, members: Members) -> dict[str, Any]:
@@ -162,14 +170,14 @@ def _settings(members: Members) -> dict[str, Any]:
 
 
 def _described(machine: Machine) -> dict[str, Any]:
-    identity = {"stateMachineArn": machine.arn, "name": machine.name, "definition": machine.definition}
-    revision = {"revisionId": machine.revision} if machine.revision else {}
-    return {**identity, "roleArn": machine.role, **machine.settings, **revision}
-
-
-def _listed(machine: Machine) -> dict[str, Any]:
-    identity = {"stateMachineArn": machine.arn, "name": machine.name}
-    return {**identity, "type": "STANDARD", "creationDate": machine.created}
+    return {
+        "stateMachineArn": machine.arn,
+        "name": machine.name,
+        "definition": machine.definition,
+        "roleArn": machine.role,
+        **machine.settings,
+        **({"revisionId": machine.revision} if machine.revision else {}),
+    }
 
 
 def _shown(execution: Execution) -> dict[str, Any]:
@@ -211,19 +219,7 @@ def _following(position: int, more: bool) -> dict[str, Any]:
 
 def _members(operation: str, body: bytes) -> dict[str, Any]:
     """Return the members of a request, checked for types and lengths by AWS's model of the operation."""
-    try:
-        members = json.loads(body or b"{}")
-    except (ValueError, RecursionError) as error:
-        raise ServiceError(400, "SerializationException", f"The request body is not JSON: {error}") from error
-    if not isinstance(members, dict):
-        raise ServiceError(400, "SerializationException", "The request body must be a JSON object")
-    members = {key: value for key, value in members.items() if value is not None}
-    if problems := ParamValidator().validate(members, _input_shape(operation)).generate_report():
-        raise ServiceError(400, "ValidationException", f"1 validation error detected: {problems.splitlines()[0]}")
-    return members
-
-
-@cache
-def _input_shape(operation: str) -> Any:
-    """Return the shape of an operation's input in botocore's model of Step Functions."""
-    return botocore.session.Session().get_service_model("stepfunctions").operation_model(operation).input_shape
+    given, violations = requests.members("stepfunctions", operation, body)
+    if violations:
+        raise ServiceError(400, "ValidationException", f"1 validation error detected: {violations[0]}")
+    return given

@@ -15,7 +15,7 @@ from slslab.aws.errors import ServiceError, constraint
 from slslab.aws.limits import Limits
 from slslab.lambda_.configuration import ROLE
 from slslab.statemachines.definitions import check
-from slslab.statemachines.history import History, Transition, transition_event
+from slslab.statemachines.history import History, transition_event
 from slslab.statemachines.interpreter import Run, parse
 
 PREFIX = f"arn:aws:states:{REGION}:{ACCOUNT}"
@@ -53,19 +53,18 @@ class Execution:
         self.input = text
         self.started = datetime.now(UTC)
         document = json.loads(text)
-
-        def emit(transition: Transition) -> None:
-            record(transition_event(name, document, transition))
-
-        self.history = History(limits.history_events, emit, lambda: self.run.stop())
-        started = self.started.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        self.history = History(
+            limits.history_events,
+            lambda transition: record(transition_event(name, document, transition)),
+            lambda: self.run.stop(),
+        )
         context = {
             "Execution": {
                 "Id": self.arn,
                 "Input": document,
                 "Name": name,
                 "RoleArn": machine.role,
-                "StartTime": started,
+                "StartTime": self.started.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             },
             "StateMachine": {"Id": machine.arn, "Name": machine.name},
         }
@@ -98,7 +97,7 @@ class Machines:
     def __init__(self, limits: Limits, record: Record) -> None:
         self._limits = limits
         self._record = record
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._machines: dict[str, Machine] = {}
         self._executions: dict[str, Execution] = {}
 
@@ -117,7 +116,7 @@ class Machines:
         """Change a machine, for executions that start from now on."""
         program = None if definition is None else self._program(definition)
         with self._lock:
-            machine = self._machine(arn)
+            machine = self.machine(arn)
             self._machines[arn] = replace(
                 machine,
                 definition=definition if definition is not None else machine.definition,
@@ -144,8 +143,11 @@ class Machines:
 
     def machine(self, arn: str) -> Machine:
         """Return a machine; ServiceError (StateMachineDoesNotExist, InvalidArn) if there is none."""
+        _check_arn(arn, "stateMachine")
         with self._lock:
-            return self._machine(arn)
+            if arn not in self._machines:
+                raise ServiceError(400, "StateMachineDoesNotExist", f"State Machine Does Not Exist: '{arn}'")
+            return self._machines[arn]
 
     def machines(self) -> list[Machine]:
         """Return all machines, oldest first."""
@@ -157,15 +159,19 @@ class Machines:
         name = name if name is not None else str(uuid.uuid4())
         _check_name(name)
         if len(text.encode()) > self._limits.state_payload_bytes:
-            rule = f"Member must have length less than or equal to {self._limits.state_payload_bytes}"
-            raise constraint("...", "input", rule)
+            raise constraint(
+                "...",
+                "input",
+                f"Member must have length less than or equal to {self._limits.state_payload_bytes}",
+            )
         try:
             json.loads(text)
         except (ValueError, RecursionError) as error:
-            message = f"Invalid State Machine Execution Input: '{error}'"
-            raise ServiceError(400, "InvalidExecutionInput", message) from error
+            raise ServiceError(
+                400, "InvalidExecutionInput", f"Invalid State Machine Execution Input: '{error}'"
+            ) from error
         with self._lock:
-            new = Execution(self._machine(arn), name, text, self._limits, self._record)
+            new = Execution(self.machine(arn), name, text, self._limits, self._record)
             execution = self._executions.setdefault(new.arn, new)
         if execution is new:
             threading.Thread(target=new.run.evaluate, name=f"execution-{name}", daemon=True).start()
@@ -201,12 +207,6 @@ class Machines:
     def _program(self, definition: str) -> Any:
         check(definition, self._limits.definition_bytes)
         return parse(definition)
-
-    def _machine(self, arn: str) -> Machine:
-        _check_arn(arn, "stateMachine")
-        if arn not in self._machines:
-            raise ServiceError(400, "StateMachineDoesNotExist", f"State Machine Does Not Exist: '{arn}'")
-        return self._machines[arn]
 
 
 def _check_name(name: str) -> None:

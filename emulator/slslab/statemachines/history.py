@@ -80,8 +80,8 @@ class History:
             if full:
                 # assumed: error and cause as users report them; AWS documents that the execution fails.
                 cause = f"The execution reached the maximum number of history events ({self._limit})."
-                details = {"executionFailedEventDetails": {"error": "States.Runtime", "cause": cause}}
-                kind, event_details = "ExecutionFailed", details
+                event_details = {"executionFailedEventDetails": {"error": "States.Runtime", "cause": cause}}
+                kind = "ExecutionFailed"
             number = self._append(context, kind, event_details or {})
             context.last_published_event_id = number
             if update_source_event_id:
@@ -145,8 +145,9 @@ class History:
     def _add(self, kind: str, details: Mapping[str, Any], previous: int) -> int:
         number = len(self.events) + 1
         # Milliseconds, as AWS keeps them; on the wire timestamps are seconds.
-        header = {"id": number, "previousEventId": previous, "type": kind, "timestamp": round(time.time(), 3)}
-        self.events.append({**details, **header})
+        self.events.append(
+            {**details, "id": number, "previousEventId": previous, "type": kind, "timestamp": round(time.time(), 3)}
+        )
         if kind in STATUSES:
             self.end = self.events[-1]
             for transition in self._open.values():
@@ -168,7 +169,7 @@ def _without_data(event: Mapping[str, Any]) -> dict[str, Any]:
 def transition_event(execution: str, document: Any, transition: Transition) -> dict[str, Any]:
     """Return the trace's record of a transition of an execution with this input (docs/trace.md)."""
     worker, epoch = labels(document)
-    event = Event(
+    return Event(
         op="transition",
         phase="other",
         start_ns=transition.start_ns,
@@ -180,8 +181,7 @@ def transition_event(execution: str, document: Any, transition: Transition) -> d
         worker=worker,
         epoch=epoch,
         invocation=transition.invocation,
-    )
-    return event.record()
+    ).record()
 
 
 def labels(document: Any) -> tuple[int, int]:

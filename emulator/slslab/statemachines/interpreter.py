@@ -67,8 +67,8 @@ def prepare(lambda_client: Any, limits: Limits) -> None:
     def function(env: Any, parameters: dict[str, Any], **_: Any) -> None:
         """Evaluate a Task whose resource is a function's ARN: its result is the payload alone."""
         with _failing(env, "LambdaFunctionFailed", "lambdaFunctionFailedEventDetails"):
-            response = _invoke(lambda_client, env, parameters, limits.state_payload_bytes)
-            env.stack.append({"Payload": response["Payload"]})
+            payload = _invoke(lambda_client, env, parameters, limits.state_payload_bytes)["Payload"]
+            env.stack.append({"Payload": payload})
 
     def service(state: Any, env: Any, normalised_parameters: dict[str, Any], **_: Any) -> None:
         """Evaluate a Task of the integration `lambda:invoke`: its result is the API's response."""
@@ -118,8 +118,11 @@ class Run:
     def evaluate(self) -> None:
         """Run to the end of the program, its time-out or a stop."""
         context = self._environment.event_history_context
-        details = {"input": json.dumps(self._execution["Input"]), "inputDetails": {"truncated": False}}
-        details["roleArn"] = self._execution["RoleArn"]
+        details = {
+            "input": json.dumps(self._execution["Input"]),
+            "inputDetails": {"truncated": False},
+            "roleArn": self._execution["RoleArn"],
+        }
         self._history.add_event(
             context, "ExecutionStarted", {"executionStartedEventDetails": details}, update_source_event_id=False
         )
@@ -162,17 +165,18 @@ def failure(error: str, cause: str) -> Callable[[str], Any]:
 
 
 def _no_longer(error: Exception) -> ServiceError:
-    late = isinstance(error, CallbackConsumerTimeout)
-    kind = "TaskTimedOut" if late else "TaskDoesNotExist"
-    return ServiceError(400, kind, "Task Timed Out" if late else "Task does not exist")
+    if isinstance(error, CallbackConsumerTimeout):
+        return ServiceError(400, "TaskTimedOut", "Task Timed Out")
+    return ServiceError(400, "TaskDoesNotExist", "Task does not exist")
 
 
 def _invoke(client: Any, env: Any, parameters: Mapping[str, Any], limit_bytes: int) -> dict[str, Any]:
     """Return the response of Lambda's Invoke as an integration does; TaskFailure with AWS's name of the error."""
-    size = len(parameters["Payload"]) if "Payload" in parameters else 0
-    if size > limit_bytes:
-        cause = "The state/task's input has a size exceeding the maximum number of bytes service limit."
-        raise TaskFailure("States.DataLimitExceeded", cause)
+    if len(parameters.get("Payload", "")) > limit_bytes:
+        raise TaskFailure(
+            "States.DataLimitExceeded",
+            "The state/task's input has a size exceeding the maximum number of bytes service limit.",
+        )
     try:
         answer = client.invoke(**parameters)
         payload = answer["Payload"].read().decode(errors="replace")
@@ -212,10 +216,10 @@ def _function_error(document: Any, payload: str) -> TaskFailure:
     error = document.get("errorType") if isinstance(document, dict) else None
     if isinstance(error, str) and error:
         return TaskFailure(error, payload)
-    cause = (
-        "The cause could not be determined because Lambda did not return an error type. Returned payload: " + payload
+    return TaskFailure(
+        "Lambda.Unknown",
+        "The cause could not be determined because Lambda did not return an error type. Returned payload: " + payload,
     )
-    return TaskFailure("Lambda.Unknown", cause)
 
 
 def _refused(error: ClientError) -> TaskFailure:
@@ -223,11 +227,11 @@ def _refused(error: ClientError) -> TaskFailure:
     response: Any = error.response
     code, metadata = response["Error"]["Code"], response["ResponseMetadata"]
     code = code if code.endswith("Exception") else f"{code}Exception"
-    cause = (
+    return TaskFailure(
+        f"Lambda.{code}",
         f"{response['Error']['Message']} (Service: AWSLambda; Status Code: {metadata['HTTPStatusCode']}; "
-        f"Error Code: {code}; Request ID: {metadata.get('RequestId', '')}; Proxy: null)"
+        f"Error Code: {code}; Request ID: {metadata.get('RequestId', '')}; Proxy: null)",
     )
-    return TaskFailure(f"Lambda.{code}", cause)
 
 
 @contextmanager
@@ -236,9 +240,11 @@ def _failing(env: Any, kind: str, key: str, further: Mapping[str, Any] | None = 
     try:
         yield
     except TaskFailure as failure:
-        details = {"error": failure.error, "cause": failure.cause, **(further or {})}
         event = FailureEvent(
-            env=env, error_name=CustomErrorName(failure.error), event_type=kind, event_details={key: details}
+            env=env,
+            error_name=CustomErrorName(failure.error),
+            event_type=kind,
+            event_details={key: {"error": failure.error, "cause": failure.cause, **(further or {})}},
         )
         raise FailureEventException(failure_event=event) from None
 

@@ -31,8 +31,12 @@ INSTALL = "install Docker with its Compose plugin (or docker-compose 1.29), or u
 
 def compose_command() -> list[str]:
     """Return `docker compose`, or the older `docker-compose`. Raises HostError if neither is installed."""
-    if shutil.which("docker") and _succeeds("docker", "compose", "version"):
-        return ["docker", "compose"]
+    command = ["docker", "compose"]
+    if (
+        shutil.which("docker")
+        and subprocess.run([*command, "version"], capture_output=True, check=False).returncode == 0
+    ):
+        return command
     if shutil.which("docker-compose"):
         return ["docker-compose"]
     raise HostError("Neither `docker compose` nor `docker-compose` is installed.", INSTALL)
@@ -70,8 +74,10 @@ def start(
     # Its progress goes to standard error, as ours does.
     code = subprocess.run([*command, "up", "-d", *scale], stdout=sys.stderr, check=False).returncode
     if code != 0:
-        message = f"`{command[0]} … up` ended with exit code {code}."
-        raise HostError(message, "see its output above; `slslab down` removes what it has started.")
+        raise HostError(
+            f"`{command[0]} … up` ended with exit code {code}.",
+            "see its output above; `slslab down` removes what it has started.",
+        )
     return _wait_healthy(say, limit_s)
 
 
@@ -83,8 +89,10 @@ def stop() -> bool:
     command = json.loads(state.read_text())
     done = subprocess.run([*command, "down", "--volumes", "--remove-orphans"], stdout=sys.stderr, check=False)
     if done.returncode != 0:
-        message = f"`{command[0]} … down` ended with exit code {done.returncode}."
-        raise HostError(message, "see its output above; then call `slslab down` again.")
+        raise HostError(
+            f"`{command[0]} … down` ended with exit code {done.returncode}.",
+            "see its output above; then call `slslab down` again.",
+        )
     state.unlink()
     with suppress(OSError):
         state.parent.rmdir()
@@ -137,8 +145,10 @@ def _wait_healthy(say: Callable[[str], None], limit_s: float) -> dict[str, Any]:
             if not problem:
                 return describe(about)
         time.sleep(ASK_S)  # a service that does not run yet can only be asked again
-    message = f"The stack is not healthy after {limit_s:.0f} s: {problem}."
-    raise HostError(message, "see `docker compose ps` and `docker compose logs`; `slslab down` ends it.")
+    raise HostError(
+        f"The stack is not healthy after {limit_s:.0f} s: {problem}.",
+        "see `docker compose ps` and `docker compose logs`; `slslab down` ends it.",
+    )
 
 
 def _answering(addresses: Sequence[str]) -> list[str]:
@@ -149,7 +159,3 @@ def _answering(addresses: Sequence[str]) -> list[str]:
             server_information(address)
             answering.append(address)
     return answering
-
-
-def _succeeds(*command: str) -> bool:
-    return subprocess.run(command, capture_output=True, check=False).returncode == 0

@@ -11,7 +11,7 @@ import psutil
 from slslab.aws.limits import MB, VCPU_MB, lambda_limits
 from slslab.ec2.devices import cuda_devices
 from slslab.errors import HostError
-from slslab.host.cgroups import Cgroup, GroupLimits, Hierarchy, detect
+from slslab.host.cgroups import Cgroup, Hierarchy, detect
 from slslab.host.namespaces import detect as namespaces
 from slslab.host.procfs import peak_resident_bytes, process_tree, reset_peak_resident, take_sample
 from slslab.lambda_.emulator import memory_budget_mb
@@ -24,7 +24,7 @@ def examine() -> list[Finding]:
     """Examine this host; returns the findings in the order in which they are printed."""
     hierarchy = detect()
     return [
-        _python(),
+        Finding("Python", OK, sys.version.split()[0], needed=True),
         _torch(),
         _gpus(),
         _processors(),
@@ -45,8 +45,9 @@ def examine() -> list[Finding]:
     ]
 
 
-def _python() -> Finding:
-    return Finding("Python", OK, sys.version.split()[0], needed=True)
+def _finding(subject: str, fine: bool, found: str, hint: str, *, state: str = PARTLY, otherwise: str = "") -> Finding:
+    """Return what was found as `ok` if it is fine, else what was found `otherwise` in its state, with the hint."""
+    return Finding(subject, OK, found) if fine else Finding(subject, state, otherwise or found, hint)
 
 
 def _torch() -> Finding:
@@ -69,10 +70,12 @@ def _processors() -> Finding:
     cores = len(os.sched_getaffinity(0))
     load = os.getloadavg()[0]
     summary = f"{cores} cores, load {load:.1f}: {cores * VCPU_MB:,} MB of functions compute without host delay"
-    if load > cores / 2:
-        hint = "other work is running; durations stay on the Lambda clock, runs will be marked oversubscribed"
-        return Finding("processors", PARTLY, summary, hint)
-    return Finding("processors", OK, summary)
+    return _finding(
+        "processors",
+        load <= cores / 2,
+        summary,
+        "other work is running; durations stay on the Lambda clock, runs will be marked oversubscribed",
+    )
 
 
 def _memory() -> Finding:
@@ -80,33 +83,43 @@ def _memory() -> Finding:
     summary = (
         f"{memory.available // MB:,} of {memory.total // MB:,} MB available, {memory_budget_mb():,} MB for functions"
     )
-    if memory_budget_mb() < 4 * 1024:
-        return Finding("memory", PARTLY, summary, "four workers of 1,024 MB do not fit: use --workers or --memory")
-    return Finding("memory", OK, summary)
+    return _finding(
+        "memory",
+        memory_budget_mb() >= 4 * 1024,
+        summary,
+        "four workers of 1,024 MB do not fit: use --workers or --memory",
+    )
 
 
 def _limit(hierarchy: Hierarchy, controller: str, subject: str, otherwise: str) -> Finding:
-    if controller in hierarchy.parents:
-        return Finding(subject, OK, f"enforced by cgroup v{hierarchy.version}")
-    hint = f"{otherwise}; run as root, or under `systemd-run --user --scope -p Delegate=yes`"
-    return Finding(subject, MISSING, f"no writable {controller} control group", hint)
+    return _finding(
+        subject,
+        controller in hierarchy.parents,
+        f"enforced by cgroup v{hierarchy.version}",
+        f"{otherwise}; run as root, or under `systemd-run --user --scope -p Delegate=yes`",
+        state=MISSING,
+        otherwise=f"no writable {controller} control group",
+    )
 
 
 def _limits_hold(hierarchy: Hierarchy) -> Finding:
     if not hierarchy.parents:
         return Finding("a group can be made and removed", MISSING, "no control groups")
-    limits = GroupLimits(memory_bytes=128 * MB, cpu_share=0.5, processes=16)
-    group = Cgroup(hierarchy, f"slslab-doctor-{os.getpid()}", limits)
-    group.remove()
+    name = f"slslab-doctor-{os.getpid()}"
+    Cgroup(hierarchy, name, memory_bytes=128 * MB, cpu_share=0.5, processes=16).remove()
     return Finding("a group can be made and removed", OK, hierarchy.description)
 
 
 def _lambda_clock() -> Finding:
     sample = take_sample(0, [os.getpid()], None)
-    if any(times.cpu_ns > 0 for times in sample.threads.values()):
-        return Finding("Lambda clock", OK, "schedstat has the run delay of each thread")
-    hint = "durations are wall time: keep the host idle while a run goes on"
-    return Finding("Lambda clock", MISSING, "the kernel keeps no schedstat", hint)
+    return _finding(
+        "Lambda clock",
+        any(times.cpu_ns > 0 for times in sample.threads.values()),
+        "schedstat has the run delay of each thread",
+        "durations are wall time: keep the host idle while a run goes on",
+        state=MISSING,
+        otherwise="the kernel keeps no schedstat",
+    )
 
 
 def _peaks() -> Finding:
@@ -115,10 +128,13 @@ def _peaks() -> Finding:
     high = peak_resident_bytes([pid])[pid]
     del block
     reset_peak_resident([pid])
-    if peak_resident_bytes([pid])[pid] < high and process_tree(pid):
-        return Finding("peak memory per invocation", OK, "VmHWM, reset through clear_refs")
-    hint = "the peak of a warm environment covers all of its invocations"
-    return Finding("peak memory per invocation", PARTLY, "VmHWM cannot be reset", hint)
+    return _finding(
+        "peak memory per invocation",
+        peak_resident_bytes([pid])[pid] < high and bool(process_tree(pid)),
+        "VmHWM, reset through clear_refs",
+        "the peak of a warm environment covers all of its invocations",
+        otherwise="VmHWM cannot be reset",
+    )
 
 
 def _object_store() -> Finding:
@@ -135,10 +151,13 @@ def _object_store() -> Finding:
 def _queue() -> Finding:
     installed = find_rabbitmq()
     if installed is None:
-        hint = (
-            "queues are lists of the tensor database instead; install Debian's package rabbitmq-server for the real one"
+        return Finding(
+            "RabbitMQ",
+            MISSING,
+            "not installed",
+            "queues are lists of the tensor database instead; install Debian's package rabbitmq-server for the real "
+            "one",
         )
-        return Finding("RabbitMQ", MISSING, "not installed", hint)
     return Finding("RabbitMQ", OK, installed.version)
 
 
@@ -165,25 +184,27 @@ def _engine() -> Finding:
     with closing(engine):
         image = os.environ.get("SLSLAB_WORKER_IMAGE", WORKER_IMAGE)
         if engine.image(image) is None:
-            hint = "build it with `make images`"
-            return Finding(subject, PARTLY, f"Docker {engine.version} without the image {image}", hint)
+            found = f"Docker {engine.version} without the image {image}"
+            return Finding(subject, PARTLY, found, "build it with `make images`")
         return Finding(subject, OK, f"Docker {engine.version} with {image}")
 
 
 def _freezing(hierarchy: Hierarchy) -> Finding:
-    if hierarchy.version == 2 or "freezer" in hierarchy.parents:
-        return Finding("freezing between invocations", OK, f"by cgroup v{hierarchy.version}")
-    hint = "threads of a function go on between its invocations, as they do not on Lambda"
-    return Finding("freezing between invocations", MISSING, "no freezer control group", hint)
+    return _finding(
+        "freezing between invocations",
+        hierarchy.version == 2 or "freezer" in hierarchy.parents,
+        f"by cgroup v{hierarchy.version}",
+        "threads of a function go on between its invocations, as they do not on Lambda",
+        state=MISSING,
+        otherwise="no freezer control group",
+    )
 
 
 def _visible_processors() -> Finding:
     cores, limits = len(os.sched_getaffinity(0)), lambda_limits()
     most = limits.visible_processors(limits.memory_mb.maximum)
     summary = f"{cores} of the up to {most} that functions see on Lambda"
-    if cores >= most:
-        return Finding("visible cores", OK, summary)
-    return Finding("visible cores", PARTLY, summary, "large functions see fewer cores than on Lambda")
+    return _finding("visible cores", cores >= most, summary, "large functions see fewer cores than on Lambda")
 
 
 def _layer() -> Finding:
@@ -191,7 +212,9 @@ def _layer() -> Finding:
     if layer is None:
         return Finding("layer", MISSING, "torch is not installed")
     name, size = layer
-    summary = f"{name}, {size / 1e6:,.0f} MB, is shared by all functions as a layer"
-    if size <= limit:
-        return Finding("layer", OK, summary)
-    return Finding("layer", PARTLY, summary, f"above Lambda's {limit / 2**20:.0f} MB: on AWS, use a container image")
+    return _finding(
+        "layer",
+        size <= limit,
+        f"{name}, {size / 1e6:,.0f} MB, is shared by all functions as a layer",
+        f"above Lambda's {limit / 2**20:.0f} MB: on AWS, use a container image",
+    )

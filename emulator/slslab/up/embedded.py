@@ -14,7 +14,6 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
@@ -24,19 +23,6 @@ from slslab.version import __version__
 
 STOP_LIMIT_S = 60.0
 READY_VARIABLE = "SLSLAB_READY_FD"
-
-
-@dataclass(frozen=True)
-class Settings:
-    """The options of `up`; `limits` are names and values that replace Lambda's."""
-
-    port: int
-    s3_port: int
-    limits: Mapping[str, int | float]
-    template: Sequence[str]
-    budget_mb: int | None
-    tensor_databases: int = 1
-    queue: str = "embedded"
 
 
 def state_directory() -> Path:
@@ -68,12 +54,25 @@ def examine_services(running: Mapping[str, Any]) -> list[dict[str, Any]]:
     # A request would start Step Functions.
     asked = {part: urls for part, urls in endpoints.items() if urls and part != "states"}
     states = services.Service("states", "", endpoints["states"][0], endpoints["states"][0])
-    examined = [states, *services.examine(asked, asked)]
-    return [service.as_document() | {"name": running["stack"][service.part]} for service in examined]
+    return [
+        service.as_document() | {"name": running["stack"][service.part]}
+        for service in [states, *services.examine(asked, asked)]
+    ]
 
 
-def serve(settings: Settings, ready: Callable[[dict[str, Any]], None], log: Callable[[str], None]) -> None:
-    """Run the service until SIGINT or SIGTERM.
+def serve(
+    *,
+    port: int,
+    s3_port: int,
+    limits: Mapping[str, int | float],
+    template: Sequence[str],
+    budget_mb: int | None,
+    tensor_databases: int,
+    queue: str,
+    ready: Callable[[dict[str, Any]], None],
+    log: Callable[[str], None],
+) -> None:
+    """Run the service until SIGINT or SIGTERM, with these options of `up`; `limits` replace Lambda's.
 
     `ready` receives its description as soon as everything answers, `log` the REPORT line of every invocation.
     Raises RequestError if a service runs already, HostError if this host cannot run it.
@@ -91,15 +90,14 @@ def serve(settings: Settings, ready: Callable[[dict[str, Any]], None], log: Call
             _refuse(json.loads(file.read() or "null"))
         try:
             with Session() as session, ExitStack() as running:
-                requirements = Requirements(settings.tensor_databases, settings.queue)
-                stack, _ = start_stack(running, session, requirements, s3_port=settings.s3_port)
+                stack, _ = start_stack(running, session, Requirements(tensor_databases, queue), s3_port=s3_port)
                 emulator = Emulator(
                     session=session,
                     variables=stack.client_environment(),
-                    limits=lambda_limits().changed(**settings.limits),
-                    template=settings.template,
-                    budget_mb=settings.budget_mb,
-                    port=settings.port,
+                    limits=lambda_limits().changed(**limits),
+                    template=template,
+                    budget_mb=budget_mb,
+                    port=port,
                     on_record=lambda record: log(f"{record.function} {record.report.strip()}"),
                 )
                 running.enter_context(emulator)
@@ -120,7 +118,7 @@ def serve(settings: Settings, ready: Callable[[dict[str, Any]], None], log: Call
                     "stack": {"lambda": f"slslab {__version__}", "states": states.name, **stack.versions},
                     "confinement": emulator.hierarchy.description,
                     "isolation": emulator.isolation.description,
-                    "limits": dict(settings.limits),
+                    "limits": dict(limits),
                     "logs": str(emulator.logs),
                 }
                 ready(description)
@@ -158,8 +156,10 @@ def start(settings: Sequence[str]) -> dict[str, Any]:
             code = process.wait()
             output = dict(line.partition(": ")[::2] for line in (directory / "up.log").read_text().splitlines())
             error = RequestError if code == RequestError.exit_code else HostError
-            message = output.get("Error", f"The service ended with exit code {code}.")
-            raise error(message, output.get("Hint", f"see {directory}/up.log."))
+            raise error(
+                output.get("Error", f"The service ended with exit code {code}."),
+                output.get("Hint", f"see {directory}/up.log."),
+            )
     process.returncode = 0  # it goes on by itself, and Popen must not wait for it
     description = status()
     assert description is not None
@@ -178,8 +178,10 @@ def stop() -> bool:
     try:
         signal.pidfd_send_signal(process, signal.SIGTERM)
         if not select.select([process], [], [], STOP_LIMIT_S)[0]:
-            message = f"The service (process {running['pid']}) has not ended within {STOP_LIMIT_S:.0f} s."
-            raise HostError(message, "end it with kill -9; its reaper cleans up.")
+            raise HostError(
+                f"The service (process {running['pid']}) has not ended within {STOP_LIMIT_S:.0f} s.",
+                "end it with kill -9; its reaper cleans up.",
+            )
     finally:
         os.close(process)
     (state_directory() / "up.log").unlink(missing_ok=True)

@@ -73,7 +73,7 @@ class Launch:
             fleet = self._fleet()
             devices = await fleet.launch("trainer", [{"rank": rank, **event} for rank, event in enumerate(events)])
             if wait:
-                await fleet.join()
+                await asyncio.gather(*fleet._tasks)
             await fleet.end()
             return devices
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from slslab.host.cgroups import LEAF, Cgroup, GroupLimits, detect
+from slslab.host.cgroups import LEAF, Cgroup, detect
 from slslab.lambda_.emulator import Emulator
 from slslab.testing import ROLE
 
@@ -78,7 +78,7 @@ def test_the_hierarchy_is_found() -> None:
 @pytest.fixture
 def group() -> Iterator[Cgroup]:
     """A control group of 64 MB and a quarter of a core."""
-    made = Cgroup(detect(), f"slslab-check-{os.getpid()}", GroupLimits(64 * MB, 0.25, 16))
+    made = Cgroup(detect(), f"slslab-check-{os.getpid()}", memory_bytes=64 * MB, cpu_share=0.25, processes=16)
     yield made
     made.remove()
 

@@ -54,10 +54,10 @@ def test_the_tail_is_the_end_of_the_latest_invocation(tmp_path: Path) -> None:
     log = FunctionLog(tmp_path / "logs" / "f.log", 10)
     log.write(b"before")
     log.begin("id", "1")
-    assert log.tail() == b"ersion: 1\n"
+    assert log.tail == b"ersion: 1\n"
     for chunk in (b"abc", b"d" * 8, b"e"):
         log.write(chunk)
-    assert log.tail() == b"c" + b"d" * 8 + b"e"
+    assert log.tail == b"c" + b"d" * 8 + b"e"
     log.close()
     assert (tmp_path / "logs" / "f.log").read_bytes().startswith(b"beforeSTART RequestId: id Version: 1\nabc")
 

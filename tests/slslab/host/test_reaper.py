@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from slslab.host import reaper
-from slslab.host.cgroups import Cgroup, GroupLimits, detect
+from slslab.host.cgroups import Cgroup, detect
 from slslab.host.reaper import MARK, clean, marked_processes
 from slslab.host.session import Session
 
@@ -117,7 +117,7 @@ def test_a_control_group_is_emptied_and_removed_frozen_or_not(
         pytest.skip("no writable control groups on this host")
     nested = hierarchy.nested(f"slslab-{emulator_id}")
     parents = sorted(set(nested.parents.values()))
-    group = Cgroup(nested, "one", GroupLimits(64 * 2**20, 0.5, 16))
+    group = Cgroup(nested, "one", memory_bytes=64 * 2**20, cpu_share=0.5, processes=16)
     unmarked = start()
     for file in group.join_files:
         file.write_text(str(unmarked.pid))

@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from slslab.errors import HostError
-from slslab.host.server_process import ATTEMPTS, ServerProcess, free_ports
+from slslab.host.server_process import ATTEMPTS, ServerProcess, free_ports, listening_socket
 
 
 class Server(ServerProcess):
@@ -86,3 +86,14 @@ def test_an_interrupted_start_leaves_no_process(tmp_path: Path, monkeypatch: pyt
 
 def test_free_ports_differ() -> None:
     assert len(set(free_ports(8))) == 8
+
+
+def test_an_address_that_is_taken_is_an_error_with_a_hint() -> None:
+    first = listening_socket("127.0.0.1", 0)
+    port = first.getsockname()[1]
+    with pytest.raises(HostError, match=f"The port {port} cannot be bound: Address already in use") as error:
+        listening_socket("127.0.0.1", port)
+    assert error.value.hint.startswith("choose another with --port")
+    with pytest.raises(HostError, match=r"The address 192\.0\.2\.1:0 cannot be bound"):
+        listening_socket("192.0.2.1", 0)
+    first.close()

@@ -14,7 +14,7 @@ from slslab.aws.arns import function_arn
 from slslab.aws.errors import ServiceError, invalid, throttled
 from slslab.aws.limits import lambda_limits
 from slslab.lambda_ import events
-from slslab.lambda_.events import Answer, Asynchronous, Event
+from slslab.lambda_.events import Answer, Asynchronous, Request
 from slslab.lambda_.functions import Functions, Target
 
 BUCKET = {"DestinationConfig": {"OnFailure": {"Destination": "arn:aws:s3:::failures"}}}
@@ -34,8 +34,8 @@ class Platform:
         self.slept: list[float] = []
         self.queue = Asynchronous(functions, lambda_limits(), self.invoke, self.store)
 
-    async def invoke(self, target: Target, event: Event) -> Answer:
-        self.invoked.append((target.function.name, event.payload))
+    async def invoke(self, request: Request) -> Answer:
+        self.invoked.append((request.target.function.name, request.payload))
         outcome = self.outcomes.pop(0) if len(self.outcomes) > 1 else self.outcomes[0]
         if isinstance(outcome, ServiceError):
             raise outcome

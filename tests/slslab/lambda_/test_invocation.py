@@ -48,7 +48,7 @@ def call(client: Any, name: str, **event: Any) -> str:
 
 @pytest.fixture
 def small(code: Path) -> Iterator[tuple[Any, list[dict[str, Any]]]]:
-    """A client of an emulator with room for two environments of 512 MB, and its trace."""
+    """A client of an emulator with memory for two environments of 512 MB, and its trace."""
     events: list[dict[str, Any]] = []
     with Emulator(budget_mb=1100, on_event=events.append) as emulator:
         client = emulator.client("lambda")

@@ -3,13 +3,12 @@
 import asyncio
 import urllib.request
 
-import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from slslab.errors import HostError
+from slslab.host.server_process import listening_socket
 from slslab.lambda_.server import Server
 
 
@@ -28,7 +27,7 @@ def test_it_answers_until_what_waits_is_finished() -> None:
     async def add(first: int, second: int) -> int:
         return first + second
 
-    server = Server("127.0.0.1", 0)
+    server = Server(listening_socket("127.0.0.1", 0))
     with server.serving(Starlette(routes=[Route("/", answer)]), finish):
         assert urllib.request.urlopen(server.endpoint).read() == b"here"
         assert server.wait_for(add(1, 2)) == 3
@@ -36,14 +35,3 @@ def test_it_answers_until_what_waits_is_finished() -> None:
         assert steps == []
     server.close()
     assert steps == ["finished while it answers: here"]
-
-
-def test_an_address_that_is_taken_is_an_error_with_a_hint() -> None:
-    first = Server("127.0.0.1", 0)
-    port = int(first.endpoint.rpartition(":")[2])
-    with pytest.raises(HostError, match=f"The port {port} cannot be bound: Address already in use") as error:
-        Server("127.0.0.1", port)
-    assert error.value.hint.startswith("choose another with --port")
-    with pytest.raises(HostError, match=r"The address 192\.0\.2\.1:0 cannot be bound"):
-        Server("192.0.2.1", 0)
-    first.close()

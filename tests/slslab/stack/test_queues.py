@@ -192,7 +192,7 @@ def test_without_a_server_there_is_the_embedded_queue(tmp_path: Path, monkeypatc
     monkeypatch.setenv("PATH", str(tmp_path))
     assert find_rabbitmq() is None
     assert [queue_kind(wanted) for wanted in ("auto", "embedded")] == ["embedded", "embedded"]
-    for call in (lambda: queue_kind("rabbitmq"), EmbeddedRabbitMQ(tmp_path / "data", {}).__enter__):
+    for call in (lambda: queue_kind("rabbitmq"), lambda: EmbeddedRabbitMQ(tmp_path / "data", {})):
         with pytest.raises(HostError, match="not installed") as raised:
             call()
         assert "rabbitmq-server" in raised.value.hint
