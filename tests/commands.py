@@ -31,6 +31,11 @@ class Done(NamedTuple):
     def document(self) -> Any:
         """The document of a command that succeeded."""
         assert self.code == 0, self.err
+        return self.printed
+
+    @property
+    def printed(self) -> Any:
+        """The document that the command printed, however it ended."""
         return json.loads(self.out)
 
 

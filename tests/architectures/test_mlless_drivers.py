@@ -291,7 +291,7 @@ def slslab(directory: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
     variables["SLSLAB_RUNS"] = str(directory)
     with commands.own_variables(variables), commands.forked_environments():
         done = commands.slslab("run", "mlless", *arguments, "--json")
-    return done.code, json.loads(done.out)
+    return done.code, done.printed
 
 
 def test_a_run_through_the_command_line(tmp_path: Path, reference: Reference) -> None:

@@ -112,9 +112,9 @@ def test_going_on_gives_the_bits_of_going_through(
         ended = slslab(*common, "--epochs", "4", "--out", "cut")
     assert ended.code == 130
     assert "2 epochs kept, --resume continues" in ended.err
-    assert ended.document["status"] == "interrupted"
-    assert ended.document == json.loads(Path("cut/curve.json").read_text())
-    assert learnt(ended.document) == learnt(through)[:2]
+    assert ended.printed["status"] == "interrupted"
+    assert ended.printed == json.loads(Path("cut/curve.json").read_text())
+    assert learnt(ended.printed) == learnt(through)[:2]
     for epochs in ("4", "5", "5"):
         resumed = slslab(*common, "--epochs", epochs, "--out", "cut", "--resume")
         assert resumed.code == 0, resumed.err
@@ -122,7 +122,7 @@ def test_going_on_gives_the_bits_of_going_through(
     assert learnt(document) == learnt(through)
     assert document["parameters_sha256"] == through["parameters_sha256"]
     assert [session["from_epoch"] for session in document["sessions"]] == [1, 3, 5]
-    assert document["plan"]["run"] == ended.document["plan"]["run"]
+    assert document["plan"]["run"] == ended.printed["plan"]["run"]
     assert document == json.loads(Path("cut/curve.json").read_text())
 
 

@@ -229,7 +229,7 @@ def test_out_of_memory_ends_the_run_with_a_hint(slslab: Slslab) -> None:
     plan = ("run", "allreduce", "--model", "mobilenet", "--dataset", "synthetic", "--workers", "1", "--batches", "1")
     ended = slslab(*plan, "--batch-size", "128", "--memory", "512", "--json")
     assert ended.code == 1
-    document = json.loads(ended.out)
+    document = ended.printed
     assert document["status"] == "failed"
     assert document["error"]["type"] == "Runtime.OutOfMemory"
     assert document["error"]["message"].endswith("Runtime exited with error: signal: killed")
@@ -237,7 +237,7 @@ def test_out_of_memory_ends_the_run_with_a_hint(slslab: Slslab) -> None:
     assert document["error"]["worker"] == 0
     assert document["cost"]["lines"], "what ran is billed"
     measured = slslab(*plan, "--batch-size", "128", "--json").document
-    again = json.loads(slslab(*plan, "--batch-size", "128", "--memory", "512", "--json").out)
+    again = slslab(*plan, "--batch-size", "128", "--memory", "512", "--json").printed
     peak = f"{measured['peak_memory_mb']:,} MB"
     assert again["error"]["hint"].endswith(f"the last run of this plan that finished peaked at {peak}.")
 
@@ -257,7 +257,7 @@ def test_the_real_job(slslab: Slslab) -> None:
     assert document["replicas_equal"] is True
     killed = slslab(*plan, "1769")
     assert killed.code == 1
-    error = json.loads(killed.out)["error"]
+    error = killed.printed["error"]
     assert error["type"] == "Runtime.OutOfMemory"
     peak = f"{document['peak_memory_mb']:,}"
     assert error["hint"] == (
@@ -453,8 +453,7 @@ def test_no_ending_leaves_anything_but_the_trace(
     assert remains(process.pid) == []
     assert not [socket for socket in sockets if socket.exists()]
     shown = slslab("show", str(out), "--json")
-    assert shown.code == 0, shown.err
-    document = json.loads(shown.out)
+    document = shown.document
     assert document["status"] == "failed"
     assert document["error"]["type"] == ("Killed" if number == signal.SIGKILL else "Interrupted")
     assert document["counts"]["object.put"] > 0
