@@ -13,7 +13,7 @@ import pytest
 import redis
 from tests import commands
 from tests.architectures.test_resumption import Context, Lambda
-from tests.commands import IMPORTS
+from tests.commands import LEARNING_IMPORTS
 
 from slslab.lambda_.emulator import Emulator
 from slslab_workers.architecture import Cloud, Outcome, RunFailed
@@ -147,7 +147,7 @@ def aws(store: Any, tensors_and_queue: tuple[str, str]) -> Iterator[Emulator]:
         endpoints.TENSOR_URLS: tensors,
         endpoints.QUEUE_URL: queue,
     }
-    with Emulator(variables=variables, template=IMPORTS) as emulator:
+    with Emulator(variables=variables, template=LEARNING_IMPORTS) as emulator:
         yield emulator
 
 

@@ -12,8 +12,11 @@ from slslab.runs.planning import architectures
 
 ROOT = Path(__file__).parent.parent.parent
 EXAMPLE = ROOT / "examples" / "parameter_averaging"
-# Options without which an architecture's messages depend on what it learns.
-PREDICTABLE: Mapping[str, tuple[str, ...]] = {"mlless": ("--filter", "none")}
+# Options without which an architecture's messages depend on what it learns; and the queue that starts fastest.
+PREDICTABLE: Mapping[str, tuple[str, ...]] = {
+    "mlless": ("--filter", "none", "--queue", "embedded"),
+    "spirt": ("--queue", "embedded"),
+}
 LENET = 61_706
 Run = Callable[..., dict[str, Any]]
 

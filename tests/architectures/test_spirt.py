@@ -21,6 +21,7 @@ from tests.architectures.peers import (
     check_nothing_left,
     distance,
 )
+from tests.commands import forked_environments
 
 from slslab.billing.bill import DEFAULT_BOOK, load_book
 from slslab.runs.embedded import EmbeddedSystem
@@ -612,7 +613,8 @@ def test_through_the_emulator_it_is_the_same(
     the bits of the peers in threads, whose queue is the embedded one."""
     # A whole vCPU for each function: with less, every cold start takes seconds.
     plan = make_plan("spirt", workers=2, memory_mb=1769, options={"queue": "auto", "light-memory": 1769})
-    document, watched = emulated(plan)
+    with forked_environments():
+        document, watched = emulated(plan)
     assert document["error"] is None
     expected = architecture.counts(2, 2, 1, LENET)
     assert document["counts"] == dict(expected.operations)

@@ -42,14 +42,10 @@ def slslab(state: dict[str, str], *arguments: str) -> commands.Done:
 def service(state: dict[str, str]) -> Iterator[dict[str, Any]]:
     """A service in the background, ended after the test."""
     started = slslab(state, "up", "--detach", "--port", "0", "--s3-port", "0", "--json")
-    assert started.code == 0, started.err
-    yield json.loads(started.out)
+    described: dict[str, Any] = started.document
+    yield described
     assert slslab(state, "down").code == 0
-
-
-def alive(pid: int) -> bool:
-    """Whether the process runs; one that ended may wait for its burial as a zombie."""
-    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    os.waitpid(described["pid"], 0)
 
 
 def client(service: dict[str, Any], name: str) -> Any:
@@ -110,7 +106,8 @@ def test_up_status_down(state: dict[str, str]) -> None:
         assert "Hint: " in again.err
     finally:
         assert slslab(state, "down").err == "slslab is down.\n"
-    assert not alive(described["pid"])
+    os.waitpid(described["pid"], 0)
+    assert not psutil.pid_exists(described["pid"])
     assert not Path(described["logs"]).exists()
     assert not Path(state["SLSLAB_STATE"]).exists()
     assert slslab(state, "down").err == "slslab was not up.\n"
