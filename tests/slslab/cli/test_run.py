@@ -293,6 +293,7 @@ def test_a_plan_with_a_queue_and_databases_of_other_hosts_is_run_again(slslab: S
     assert again["parameters_sha256"] == first["parameters_sha256"]
     assert again["plan"] == first["plan"] | {"run": again["run"]}
     assert "Host t4g.medium (assumed)" in slslab("show", again["run"]).out
+    assert "Host t4g.medium (assumed)" in slslab("compare", first["run"], again["run"]).out
     page = (runs / again["run"] / "report.html").read_text()
     assert "a host that is assumed" in page
 

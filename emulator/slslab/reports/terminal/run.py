@@ -303,10 +303,10 @@ def _peak_memory(document: Document) -> str:
 
 
 def _bills(documents: Sequence[Document]) -> Table:
-    items = dict.fromkeys(line["item"] for document in documents for line in document["cost"]["lines"])
+    items = dict.fromkeys(_item(line) for document in documents for line in document["cost"]["lines"])
 
     def amount(document: Document, item: str) -> str:
-        amounts = (Decimal(line["amount"]) for line in document["cost"]["lines"] if line["item"] == item)
+        amounts = (Decimal(line["amount"]) for line in document["cost"]["lines"] if _item(line) == item)
         return f"{sum(amounts, Decimal(0)):.8f}"
 
     return plain_table(
