@@ -73,7 +73,10 @@ LEARNING_IMPORTS = (*IMPORTS, "torch._dynamo")
 
 @contextmanager
 def forked_environments() -> Iterator[None]:
-    """Have the emulators of runs fork their environments from one process that has made the imports."""
+    """Have the emulators of runs fork their environments from one process that has made the imports.
+
+    Not for tests of memory: that of a fork is not Lambda's.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(embedded, "Emulator", partial(Emulator, template=IMPORTS))
         yield

@@ -289,13 +289,14 @@ def slslab(directory: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
     """Exit code and document of a run through the command line."""
     variables = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "SLSLAB_"))}
     variables["SLSLAB_RUNS"] = str(directory)
-    with commands.own_variables(variables), commands.forked_environments():
+    with commands.own_variables(variables):
         done = commands.slslab("run", "mlless", *arguments, "--json")
     return done.code, done.printed
 
 
 def test_a_run_through_the_command_line(tmp_path: Path, reference: Reference) -> None:
-    code, document = slslab(tmp_path, *"--workers 2 --batches 2 --epochs 2 --filter none --queue embedded".split())
+    with commands.forked_environments():
+        code, document = slslab(tmp_path, *"--workers 2 --batches 2 --epochs 2 --filter none --queue embedded".split())
     assert (code, document["error"], document["status"]) == (0, None, "done")
     assert (document["replicas_equal"], document["updates"], document["invocations"]) == (True, 4, 3)
     assert document["parameters_sha256"] == reference(Plan.from_document(document["plan"]))[0][-1]

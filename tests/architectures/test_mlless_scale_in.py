@@ -442,7 +442,8 @@ def test_a_run_through_the_command_line_scales_in_and_counts_exactly(tmp_path: A
     """With minibatches so small that their losses are noise, the knee is found in the eighth step; some steps later
     there are enough for a curve, which removes the second."""
     arguments = f"--workers 3 --batches 4 --epochs 6 --batch-size 4 --seed 8 {EAGER}"
-    code, document = slslab(tmp_path, *arguments.split())
+    with commands.forked_environments():
+        code, document = slslab(tmp_path, *arguments.split())
     assert (code, document["error"], document["status"]) == (0, None, "done")
     decisions = document["details"]["scale_in"]
     removals = [(one["step"], one["removed"]) for one in decisions if one["remove"]]

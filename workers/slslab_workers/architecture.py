@@ -177,8 +177,11 @@ class Architecture(Protocol):
     def counts(
         self, workers: int, batches: int, epochs: int, parameters: int, options: Mapping[str, Value] = NO_OPTIONS
     ) -> Counts:
-        """Return messages and bytes of the training protocol over all epochs; options that are left out have their
-        defaults. By default it is what the pattern has: an architecture without one says it itself."""
+        """Return messages and bytes of the training protocol over all epochs.
+
+        Options that are left out have their defaults. Counts the pattern; an architecture without a pattern overrides
+        this method, or raises NotImplementedError.
+        """
         pattern = self.pattern(Workload(workers, batches, epochs, parameters, self.complete(options)))
         if pattern is None:
             raise NotImplementedError

@@ -55,7 +55,7 @@ class Emulator(Managed):
 
     `variables` are given to every function beside Lambda's own (endpoints of the stack). `on_event` receives trace
     records (events and clock samples) and `on_record` metered invocations, both on the emulator's own thread;
-    `listening` adds more such at any time. `logs` is where the functions' logs go, by default the session's temporary
+    `listening` adds further listeners. `logs` is where the functions' logs go, by default the session's temporary
     home. `limits` are Lambda's unless changed. `template` names modules that one process imports once and of which all
     environments are forks (faster cold starts, but their memory is not Lambda's: records say so). `isolate=False`
     leaves environments in the host's namespaces. `environment` is what confines environments: processes of this host,

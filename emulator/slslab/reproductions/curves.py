@@ -133,7 +133,7 @@ class Curve:
         return f"{epochs}, {reasons.get(self.ended or '', 'where it was interrupted')}"
 
     def as_document(self, architecture: str) -> dict[str, Any]:
-        """Return the curve for JSON; it is `shared` if it is not this architecture's, but one's with the same rule."""
+        """Return the curve for JSON; `shared` says that another architecture with the same rule made it."""
         return {
             "name": self.name,
             "architecture": self.plan.architecture,
