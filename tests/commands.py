@@ -30,7 +30,7 @@ class Done(NamedTuple):
     @property
     def document(self) -> Any:
         """The document of a command that succeeded."""
-        assert self.code == 0, self.err
+        assert self.code == 0, f"{self.err}{self.out[:1000]}"
         return self.printed
 
     @property
@@ -72,13 +72,13 @@ LEARNING_IMPORTS = (*IMPORTS, "torch._dynamo")
 
 
 @contextmanager
-def forked_environments() -> Iterator[None]:
+def forked_environments(modules: tuple[str, ...] = IMPORTS) -> Iterator[None]:
     """Have the emulators of runs fork their environments from one process that has made the imports.
 
     Not for tests of memory: that of a fork is not Lambda's.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(embedded, "Emulator", partial(Emulator, template=IMPORTS))
+        patch.setattr(embedded, "Emulator", partial(Emulator, template=modules))
         yield
 
 

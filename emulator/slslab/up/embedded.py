@@ -8,6 +8,7 @@ import json
 import os
 import select
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -23,6 +24,8 @@ from slslab.version import __version__
 
 STOP_LIMIT_S = 60.0
 READY_VARIABLE = "SLSLAB_READY_FD"
+# A `struct flock` of Linux (fcntl(2)): type, whence, start, length (0: whole file), process.
+FLOCK = struct.Struct("hhqqi0q")
 
 
 def state_directory() -> Path:
@@ -37,13 +40,13 @@ def status() -> dict[str, Any] | None:
     """Return the running service's description of itself; None if there is none."""
     try:
         with (state_directory() / "up.json").open() as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return json.loads(file.read() or "null")  # type: ignore[no-any-return]
+            # Only asked about: a lock that is held even for a moment would make a starting service refuse.
+            found = fcntl.fcntl(file, fcntl.F_OFD_GETLK, _lock(fcntl.F_RDLCK))
+            locked = FLOCK.unpack(found)[0] != fcntl.F_UNLCK
+            # A service that was killed has left its file.
+            return json.loads(file.read() or "null") if locked else None
     except FileNotFoundError:
         return None
-    return None  # a service that was killed has left its file
 
 
 def examine_services(running: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -201,6 +204,10 @@ def _report_ready() -> None:
             channel.write(b"ready")
 
 
+def _lock(kind: int) -> bytes:
+    return FLOCK.pack(kind, os.SEEK_SET, 0, 0, 0)
+
+
 @contextmanager
 def _state() -> Iterator[tuple[IO[str], bool]]:
     """Yield the state file, and whether its lock was free and is now ours; if so, the file is removed at the end."""
@@ -213,7 +220,7 @@ def _state() -> Iterator[tuple[IO[str], bool]]:
         while True:
             file = stack.enter_context(path.open("a+"))
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.fcntl(file, fcntl.F_OFD_SETLK, _lock(fcntl.F_WRLCK))
             except BlockingIOError:
                 file.seek(0)
                 yield file, False

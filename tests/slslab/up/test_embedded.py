@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +20,7 @@ from tests import commands
 
 from slslab.host.reaper import marked_processes
 from slslab.testing import ROLE, create_function, packaged
+from slslab.up import embedded
 from slslab_workers.channels.events import Tracer
 from slslab_workers.channels.queues import open_queues
 from slslab_workers.channels.tensors import TensorDatabase
@@ -149,6 +151,27 @@ def listener() -> Any:
     return socket.create_server(("127.0.0.1", 0))
 
 
+def test_asking_for_the_service_does_not_keep_one_from_starting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLSLAB_STATE", str(tmp_path / "state"))
+    over = threading.Event()
+
+    def ask() -> None:
+        while not over.is_set():
+            assert embedded.status() is None
+
+    with ThreadPoolExecutor(1) as pool:
+        asking = pool.submit(ask)
+        try:
+            for _ in range(200):
+                with embedded._state() as (_, locked):
+                    assert locked
+        finally:
+            over.set()
+        asking.result()
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_in_the_foreground_it_ends_with_its_signal_and_leaves_nothing(
     state: dict[str, str], number: signal.Signals
@@ -156,7 +179,7 @@ def test_in_the_foreground_it_ends_with_its_signal_and_leaves_nothing(
     command = [sys.executable, "-m", "slslab", "up", "--port", "0", "--s3-port", "0", "--json"]
     process = subprocess.Popen(command, env=state, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     while slslab(state, "status").code:
-        assert process.poll() is None
+        assert process.poll() is None, process.communicate()
     described = json.loads(slslab(state, "status", "--json").out)
     lambda_client = client(described, "lambda")
     create_function(lambda_client, "f", HANDLER)
