@@ -1,11 +1,12 @@
 """The command line within the tests' process, which spares every command the start of an interpreter and imports."""
 
+import atexit
 import json
 import os
 import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryFile
 from types import MappingProxyType
@@ -14,6 +15,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from slslab.cli.main import main
+from slslab.host.namespaces import Isolation, Spawner
+from slslab.lambda_ import process_sandbox
 from slslab.lambda_.emulator import Emulator
 from slslab.runs import embedded
 
@@ -65,20 +68,42 @@ def slslab(*arguments: object, variables: Mapping[str, str] = NO_VARIABLES, dire
         return Done(ended.value.code, out.read(), err.read())
 
 
-# What every handler imports, which costs a cold start 2 s of a processor.
-IMPORTS = ("torch", "numpy", "boto3", "redis")
-# What a worker's first optimiser imports, which takes 1 s, and more memory than a light function has.
-LEARNING_IMPORTS = (*IMPORTS, "torch._dynamo")
+# What every handler and a worker's first optimiser import, which takes a cold start 2 s of a processor.
+IMPORTS = ("torch", "torch._dynamo", "numpy", "boto3", "redis")
+
+
+@cache
+def _template(isolation: Isolation, modules: tuple[str, ...]) -> Spawner:
+    """Start the template of this kind; it ends with this process."""
+    started = Spawner(isolation, modules)
+    atexit.register(started.close)
+    return started
+
+
+class SharedTemplate(Spawner):
+    """A template that outlives its emulator, for the next one."""
+
+    def __init__(self, isolation: Isolation, modules: tuple[str, ...] = ()) -> None:
+        self.isolation = isolation
+        self._shared = _template(isolation, modules)
+
+    def spawn(self, request: Mapping[str, Any], log: int, trace: int, status: int) -> None:
+        """Start an environment's processes."""
+        self._shared.spawn(request, log, trace, status)
+
+    def close(self) -> None:
+        """Leave the template as it is: an emulator ends its environments before."""
 
 
 @contextmanager
-def forked_environments(modules: tuple[str, ...] = IMPORTS) -> Iterator[None]:
+def forked_environments() -> Iterator[None]:
     """Have the emulators of runs fork their environments from one process that has made the imports.
 
-    Not for tests of memory: that of a fork is not Lambda's.
+    Not for tests of memory: that of a fork is not Lambda's, and functions without torch need more (--light-memory).
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(embedded, "Emulator", partial(Emulator, template=modules))
+        patch.setattr(embedded, "Emulator", partial(Emulator, template=IMPORTS))
+        patch.setattr(process_sandbox, "Spawner", SharedTemplate)
         yield
 
 

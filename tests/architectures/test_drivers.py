@@ -7,7 +7,7 @@ from typing import Any
 import boto3
 import botocore.config
 import pytest
-from tests.commands import LEARNING_IMPORTS
+from tests.commands import IMPORTS, forked_environments
 
 from slslab.aws.credentials import CREDENTIALS
 from slslab.lambda_.emulator import Emulator
@@ -34,7 +34,7 @@ def aws(store: Any) -> Iterator[Emulator]:
     """An emulator whose functions find the object store."""
     assert store is not None
     variables = {"AWS_ENDPOINT_URL_S3": os.environ["AWS_ENDPOINT_URL_S3"]}
-    with Emulator(variables=variables, template=LEARNING_IMPORTS) as emulator:
+    with forked_environments(), Emulator(variables=variables, template=IMPORTS) as emulator:
         yield emulator
 
 

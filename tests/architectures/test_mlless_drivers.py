@@ -13,7 +13,7 @@ import pytest
 import redis
 from tests import commands
 from tests.architectures.test_resumption import Context, Lambda
-from tests.commands import LEARNING_IMPORTS
+from tests.commands import IMPORTS, forked_environments
 
 from slslab.lambda_.emulator import Emulator
 from slslab_workers.architecture import Cloud, Outcome, RunFailed
@@ -147,7 +147,7 @@ def aws(store: Any, tensors_and_queue: tuple[str, str]) -> Iterator[Emulator]:
         endpoints.TENSOR_URLS: tensors,
         endpoints.QUEUE_URL: queue,
     }
-    with Emulator(variables=variables, template=LEARNING_IMPORTS) as emulator:
+    with forked_environments(), Emulator(variables=variables, template=IMPORTS) as emulator:
         yield emulator
 
 
@@ -295,7 +295,7 @@ def slslab(directory: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
 
 
 def test_a_run_through_the_command_line(tmp_path: Path, reference: Reference) -> None:
-    with commands.forked_environments():
+    with forked_environments():
         code, document = slslab(tmp_path, *"--workers 2 --batches 2 --epochs 2 --filter none --queue embedded".split())
     assert (code, document["error"], document["status"]) == (0, None, "done")
     assert (document["replicas_equal"], document["updates"], document["invocations"]) == (True, 4, 3)

@@ -12,10 +12,11 @@ from slslab.runs.planning import architectures
 
 ROOT = Path(__file__).parent.parent.parent
 EXAMPLE = ROOT / "examples" / "parameter_averaging"
-# Options without which an architecture's messages depend on what it learns; and the queue that starts fastest.
+# Options without which an architecture's messages depend on what it learns; the queue that starts fastest, and
+# memory that holds what every environment has imported.
 PREDICTABLE: Mapping[str, tuple[str, ...]] = {
     "mlless": ("--filter", "none", "--queue", "embedded"),
-    "spirt": ("--queue", "embedded"),
+    "spirt": ("--queue", "embedded", "--light-memory", "1024"),
 }
 LENET = 61_706
 Run = Callable[..., dict[str, Any]]
@@ -38,13 +39,14 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     """`slslab run ARCH … --json`; equal runs are run once."""
     settings = {"SLSLAB_RUNS": str(tmp_path_factory.mktemp("runs")), "CUDA_VISIBLE_DEVICES": ""}
-    with pytest.MonkeyPatch.context() as patch, forked_environments():
+    with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(installed))
         patch.syspath_prepend(str(EXAMPLE))
 
         @cache
         def once(name: str, *options: str) -> dict[str, Any]:
-            document: dict[str, Any] = slslab("run", name, *options, "--json", variables=settings).document
+            with forked_environments():
+                document: dict[str, Any] = slslab("run", name, *options, "--json", variables=settings).document
             return document
 
         yield once

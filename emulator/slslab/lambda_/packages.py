@@ -5,6 +5,7 @@ https://docs.aws.amazon.com/lambda/latest/dg/configuration-function-zip.html
 
 import asyncio
 import base64
+import csv
 import hashlib
 import io
 import shutil
@@ -175,7 +176,9 @@ def layer_size() -> tuple[str, int] | None:
         layer = distribution(LAYER)
     except PackageNotFoundError:
         return None
-    return f"{LAYER} {layer.version}", sum(file.size or 0 for file in layer.files or ())
+    # `layer.files` makes a path of each of 15,000 lines, which takes half a second.
+    lines = csv.reader((layer.read_text("RECORD") or "").splitlines())
+    return f"{LAYER} {layer.version}", sum(int(size or 0) for _path, _hash, size in lines)
 
 
 def _not_a_zip() -> Exception:

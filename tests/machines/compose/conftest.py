@@ -29,8 +29,8 @@ class StackCommands:
     described: dict[str, Any] = field(default_factory=dict)
 
     def slslab(self, *arguments: str) -> commands.Done:
-        """A command of slslab's that succeeds."""
-        with commands.own_variables(self.variables):
+        """A command of slslab's that succeeds; where it runs in processes, these are forks."""
+        with commands.own_variables(self.variables), commands.forked_environments():
             done = commands.slslab(*arguments, directory=ROOT)
         assert done.code == 0, done.out[-2000:] + done.err[-4000:]
         return done

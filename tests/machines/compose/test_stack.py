@@ -26,7 +26,8 @@ HEALTHY_S = 60
 LENET = 61_706
 # Plain SGD and one step: what all five compute is the same then (tests/architectures/test_registered.py).
 SMALL = ("--model", "lenet", "--workers", "2", "--batches", "1", "--momentum", "0", "--weight-decay", "0")
-OPTIONS = {"mlless": ("--filter", "none")}
+# A function of 256 MB has a seventh of a core, and takes seconds to start.
+OPTIONS = {"mlless": ("--filter", "none"), "spirt": ("--light-memory", "1024")}
 HANDLER = """
 import os, time
 
@@ -202,21 +203,6 @@ def test_what_a_killed_emulator_left_is_gone_when_it_is_up_again(stack: StackCom
     assert clients["lambda"].list_functions()["Functions"] == []
 
 
-def test_down_leaves_nothing(stack: StackCommands, clients: Any) -> None:
-    create(clients["lambda"])
-    clients["lambda"].invoke(FunctionName="f", Payload=b"{}")
-    assert len(stack.siblings()) == 1, "an environment that rests"
-    clients["lambda"].delete_function(FunctionName="f")
-    create(clients["lambda"])
-    clients["lambda"].invoke(FunctionName="f", InvocationType="Event", Payload=json.dumps({"seconds": 50}))
-    while not stack.siblings("running"):
-        time.sleep(0.1)
-    stack.slslab("down")
-    assert stack.left() == []
-    assert not Path(stack.variables["SLSLAB_STATE"]).exists()
-    stack.up()
-
-
 def test_ctrl_c_ends_a_stack_in_the_foreground(tmp_path: Path) -> None:
     made = make_stack(f"slslab-test-ctrl-c-{os.getpid()}", tmp_path)
     command = [sys.executable, "-m", "slslab", "up", "--stack", "compose", "--offline", "--workers", "1", "--json"]
@@ -232,3 +218,18 @@ def test_ctrl_c_ends_a_stack_in_the_foreground(tmp_path: Path) -> None:
         assert made.left() == []
     finally:
         made.compose("down", "--volumes")
+
+
+# The last one: the stack of this module is down afterwards.
+def test_down_leaves_nothing(stack: StackCommands, clients: Any) -> None:
+    create(clients["lambda"])
+    clients["lambda"].invoke(FunctionName="f", Payload=b"{}")
+    assert len(stack.siblings()) == 1, "an environment that rests"
+    clients["lambda"].delete_function(FunctionName="f")
+    create(clients["lambda"])
+    clients["lambda"].invoke(FunctionName="f", InvocationType="Event", Payload=json.dumps({"seconds": 50}))
+    while not stack.siblings("running"):
+        time.sleep(0.1)
+    stack.slslab("down")
+    assert stack.left() == []
+    assert not Path(stack.variables["SLSLAB_STATE"]).exists()

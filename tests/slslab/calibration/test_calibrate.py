@@ -1,13 +1,14 @@
 """`slslab calibrate` as a command, on a run that was recorded here: files, documents, refusals."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
 from tests import commands
 
+from slslab.calibration import host
 from slslab.replay.profiles.profile import load_profile
 from slslab.trace import log as trace
 
@@ -17,10 +18,13 @@ Slslab = Callable[..., commands.Done]
 
 
 @pytest.fixture(scope="module")
-def slslab(tmp_path_factory: pytest.TempPathFactory) -> Slslab:
+def slslab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slslab]:
     """The command line in a directory of this module's own."""
     home = tmp_path_factory.mktemp("calibrating")
-    return partial(commands.slslab, variables={"CUDA_VISIBLE_DEVICES": ""}, directory=home)
+    with commands.forked_environments(), pytest.MonkeyPatch.context() as patch:
+        # A step of the size that it measures for users takes half a second.
+        patch.setattr(host, "BATCH", 4)
+        yield partial(commands.slslab, variables={"CUDA_VISIBLE_DEVICES": ""}, directory=home)
 
 
 @pytest.fixture(scope="module")

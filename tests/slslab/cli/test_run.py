@@ -9,7 +9,7 @@ import tempfile
 import time
 import tomllib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -46,11 +46,17 @@ def environment(runs: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def slslab(environment: dict[str, str]) -> Slslab:
-    """The command line within this process, of which nothing is left, whatever its ending."""
+    """The command line within this process, of which nothing is left, whatever its ending.
 
-    def call(*arguments: str) -> commands.Done:
+    Environments are forks, unless `imported` has each make its own imports.
+    """
+
+    def call(*arguments: str, imported: bool = False) -> commands.Done:
         before = remains(os.getpid())
-        done = commands.slslab(*arguments, variables=environment)
+        with ExitStack() as stack:
+            if not imported:
+                stack.enter_context(commands.forked_environments())
+            done = commands.slslab(*arguments, variables=environment)
         assert set(remains(os.getpid())) <= set(before)
         return done
 
@@ -62,7 +68,7 @@ def documents(slslab: Slslab) -> dict[str, dict[str, Any]]:
     """One small run of each architecture."""
     found = {}
     for name in ("allreduce", "scatterreduce"):
-        found[name] = slslab("run", name, *SMALL, "--json").document
+        found[name] = slslab("run", name, *SMALL, "--json", imported=name == "allreduce").document
     return found
 
 
@@ -179,15 +185,14 @@ def test_show_runs_and_compare(documents: dict[str, dict[str, Any]], slslab: Sls
 
 
 def test_watchdog_re_invokes_and_the_trajectory_is_the_same(slslab: Slslab) -> None:
-    """With a time-out of 6 s, 30 steps of about 0.5 s need several generations of every worker.
+    """With a time-out of 4 s, 16 steps of about 0.5 s need several generations of every worker.
 
     By such steps the watchdog keeps 1 s in reserve, which a stall of the host does not use up.
     """
-    size = ("--workers", "2", "--epochs", "30", "--batches", "1", "--batch-size", "700", "--memory", "512")
+    size = ("--workers", "2", "--epochs", "16", "--batches", "1", "--batch-size", "700", "--memory", "512")
     plan = ("run", "allreduce", *size, "--no-evaluation", "--json")
-    with commands.forked_environments(commands.LEARNING_IMPORTS):
-        whole = slslab(*plan).document
-        pieces = slslab(*plan, "--timeout", "6").document
+    whole = slslab(*plan).document
+    pieces = slslab(*plan, "--timeout", "4").document
     assert whole["invocations"] == 2
     assert pieces["invocations"] >= 4
     assert pieces["parameters_sha256"] == whole["parameters_sha256"]
@@ -209,8 +214,9 @@ def test_until_accuracy_and_early_stopping(slslab: Slslab) -> None:
 
 def test_a_peer_joins_a_run_of_spirts(slslab: Slslab) -> None:
     """One peer in the first epoch, two in the second; the counts are exact, and everything else stands apart."""
-    with commands.forked_environments():
-        document = slslab("run", "spirt", *SMALL, "--join", "1:1", "--queue", "embedded", "--json").document
+    document = slslab(
+        "run", "spirt", *SMALL, "--join", "1:1", "--queue", "embedded", "--light-memory", "1024", "--json"
+    ).document
     expected = architectures()["spirt"].counts(2, 2, 2, 61_706, {"join": "1:1"})
     assert document["counts"] == dict(expected.operations)
     assert document["counts"]["transition"] == (1 + 2) * (2 + 8)
@@ -229,8 +235,9 @@ def test_a_peer_joins_a_run_of_spirts(slslab: Slslab) -> None:
 
 
 def test_out_of_memory_ends_the_run_with_a_hint(slslab: Slslab) -> None:
-    plan = ("run", "allreduce", "--model", "mobilenet", "--dataset", "synthetic", "--workers", "1", "--batches", "1")
-    ended = slslab(*plan, "--batch-size", "128", "--memory", "512", "--json")
+    plan = ["run", "allreduce", "--model", "mobilenet", "--dataset", "synthetic", "--workers", "1", "--batches", "1"]
+    plan += ["--batch-size", "128", "--no-evaluation", "--json"]
+    ended = slslab(*plan, "--memory", "512", imported=True)
     assert ended.code == 1
     document = ended.printed
     assert document["status"] == "failed"
@@ -239,8 +246,8 @@ def test_out_of_memory_ends_the_run_with_a_hint(slslab: Slslab) -> None:
     assert document["error"]["hint"] == "killed at its limit of 512 MB; measure it with --memory 10240."
     assert document["error"]["worker"] == 0
     assert document["cost"]["lines"], "what ran is billed"
-    measured = slslab(*plan, "--batch-size", "128", "--json").document
-    again = slslab(*plan, "--batch-size", "128", "--memory", "512", "--json").printed
+    measured = slslab(*plan, imported=True).document
+    again = slslab(*plan, "--memory", "512", imported=True).printed
     peak = f"{measured['peak_memory_mb']:,} MB"
     assert again["error"]["hint"].endswith(f"the last run of this plan that finished peaked at {peak}.")
 
@@ -253,12 +260,12 @@ def test_the_real_job(slslab: Slslab) -> None:
         pytest.skip("SLSLAB_CIFAR10 names no folder of the real CIFAR-10 images")
     plan = ["run", "scatterreduce", "--model", "mobilenet", "--dataset", f"folder:{directory}", "--workers", "2"]
     plan += ["--batch-size", "512", "--batches", "2", "--no-evaluation", "--json", "--memory"]
-    document = slslab(*plan, "3008").document
+    document = slslab(*plan, "3008", imported=True).document
     assert document["counts"] == {"object.put": 8, "object.get": 8, "object.delete": 6}
     assert document["bytes"] == {"in": 51_475_616, "out": 51_475_616}
     assert 1769 < document["peak_memory_mb"] < 3008
     assert document["replicas_equal"] is True
-    killed = slslab(*plan, "1769")
+    killed = slslab(*plan, "1769", imported=True)
     assert killed.code == 1
     error = killed.printed["error"]
     assert error["type"] == "Runtime.OutOfMemory"
@@ -302,7 +309,7 @@ def test_a_plan_with_a_queue_and_databases_of_other_hosts_is_run_again(slslab: S
 
 
 def test_instances_are_no_containers_with_the_embedded_stack(slslab: Slslab, tmp_path: Path) -> None:
-    done = slslab("run", "gpu", "--environment", "docker", "--out", str(tmp_path / "run"))
+    done = slslab("run", "gpu", "--environment", "docker", "--out", str(tmp_path / "run"), imported=True)
     assert done.code == 2
     error, hint = done.err.strip().splitlines()[-2:]
     assert error == "Error: Instances are processes of this host with the embedded stack."
@@ -314,7 +321,7 @@ def test_a_run_that_its_host_cannot_begin_leaves_nothing(
     slslab: Slslab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nobody.sock")
-    done = slslab("run", "allreduce", "--environment", "docker", "--out", str(tmp_path / "run"))
+    done = slslab("run", "allreduce", "--environment", "docker", "--out", str(tmp_path / "run"), imported=True)
     assert done.code == 3
     error, hint = done.err.strip().splitlines()[-2:]
     assert error == f"Error: No Docker engine answers: No such file or directory at {tmp_path}/nobody.sock."
@@ -496,9 +503,9 @@ def test_a_busy_host_changes_no_billed_compute(slslab: Slslab, runs: Path) -> No
     plan = ("run", "allreduce", "--model", "mobilenet", "--dataset", "synthetic", "--workers", "1", "--memory", "1769")
     # Each in a session of its own, among which the kernel may share processors out, and not among processes.
     busy = ["sh", "-c", "while :; do :; done"]
-    loops = [subprocess.Popen(busy, start_new_session=True) for _ in range(2 * (os.cpu_count() or 2))]
+    loops = [subprocess.Popen(busy, start_new_session=True) for _ in range((os.cpu_count() or 2) + 1)]
     try:
-        ended = slslab(*plan, "--batch-size", "128", "--batches", "3", "--json")
+        ended = slslab(*plan, "--batch-size", "64", "--batches", "3", "--json")
     finally:
         for loop in loops:
             loop.kill()
