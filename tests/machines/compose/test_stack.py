@@ -57,14 +57,19 @@ def package() -> bytes:
     return buffer.getvalue()
 
 
-@pytest.fixture
-def clients(stack: StackCommands) -> Iterator[Any]:
-    """LocalStack's clients, as its own library makes them; what they made is gone after the test."""
+def localstack_clients(stack: StackCommands) -> dict[str, Any]:
+    """LocalStack's clients, as its own library makes them."""
     host, port = stack.described["endpoints"]["states"].removeprefix("http://").split(":")
     session = localstack_client.session.Session(
         aws_access_key_id="test", aws_secret_access_key="test", region_name=REGION, localstack_host=f"{host}:{port}"
     )
-    made = {name: session.client(name) for name in ("lambda", "stepfunctions")}
+    return {name: session.client(name) for name in ("lambda", "stepfunctions")}
+
+
+@pytest.fixture
+def clients(stack: StackCommands) -> Iterator[dict[str, Any]]:
+    """LocalStack's clients; what they made is gone after the test."""
+    made = localstack_clients(stack)
     yield made
     for machine in made["stepfunctions"].list_state_machines()["stateMachines"]:
         made["stepfunctions"].delete_state_machine(stateMachineArn=machine["stateMachineArn"])
@@ -221,7 +226,8 @@ def test_ctrl_c_ends_a_stack_in_the_foreground(tmp_path: Path) -> None:
 
 
 # The last one: the stack of this module is down afterwards.
-def test_down_leaves_nothing(stack: StackCommands, clients: Any) -> None:
+def test_down_leaves_nothing(stack: StackCommands) -> None:
+    clients = localstack_clients(stack)
     create(clients["lambda"])
     clients["lambda"].invoke(FunctionName="f", Payload=b"{}")
     assert len(stack.siblings()) == 1, "an environment that rests"

@@ -21,7 +21,7 @@ Slslab = Callable[..., commands.Done]
 def slslab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slslab]:
     """The command line in a directory of this module's own."""
     home = tmp_path_factory.mktemp("calibrating")
-    with commands.forked_environments(), pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         # A step of the size that it measures for users takes half a second.
         patch.setattr(host, "BATCH", 4)
         yield partial(commands.slslab, variables={"CUDA_VISIBLE_DEVICES": ""}, directory=home)
