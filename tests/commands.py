@@ -92,7 +92,7 @@ class SharedTemplate(Spawner):
         self._shared.spawn(request, log, trace, status)
 
     def close(self) -> None:
-        """Leave the template as it is: an emulator ends its environments before."""
+        """Leave the template as it is; the emulator has ended its environments before."""
 
 
 @contextmanager

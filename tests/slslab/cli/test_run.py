@@ -186,7 +186,7 @@ def test_show_runs_and_compare(documents: dict[str, dict[str, Any]], slslab: Sls
 def test_watchdog_re_invokes_and_the_trajectory_is_the_same(slslab: Slslab) -> None:
     """With a time-out of 4 s, 16 steps of about 0.5 s need several generations of every worker.
 
-    By such steps the watchdog keeps 1 s in reserve, which a stall of the host does not use up.
+    With steps of this length the watchdog keeps 1 s in reserve, which a short stall of the host does not use up.
     """
     size = ("--workers", "2", "--epochs", "16", "--batches", "1", "--batch-size", "700", "--memory", "512")
     plan = ("run", "allreduce", *size, "--no-evaluation", "--json")
