@@ -45,8 +45,10 @@ def status() -> dict[str, Any] | None:
             locked = FLOCK.unpack(found)[0] != fcntl.F_UNLCK
             # A service that was killed has left its file.
             return json.loads(file.read() or "null") if locked else None
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
+    except PermissionError as error:
+        raise _unusable(state_directory(), error) from error
 
 
 def examine_services(running: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -141,8 +143,7 @@ def start(settings: Sequence[str]) -> dict[str, Any]:
     running = status()
     if running is not None:
         _refuse(running)
-    directory = state_directory()
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    directory = _make_state_directory()
     reading, writing = os.pipe()
     with open(reading, "rb") as channel, (directory / "up.log").open("wb") as log:
         process = subprocess.Popen(
@@ -204,6 +205,21 @@ def _report_ready() -> None:
             channel.write(b"ready")
 
 
+def _make_state_directory() -> Path:
+    directory = state_directory()
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unusable(directory, error) from error
+    return directory
+
+
+def _unusable(directory: Path, error: OSError) -> HostError:
+    return HostError(
+        f"The state directory {directory} cannot be used: {error.strerror}.", "name another one in SLSLAB_STATE."
+    )
+
+
 def _lock(kind: int) -> bytes:
     return FLOCK.pack(kind, os.SEEK_SET, 0, 0, 0)
 
@@ -211,8 +227,7 @@ def _lock(kind: int) -> bytes:
 @contextmanager
 def _state() -> Iterator[tuple[IO[str], bool]]:
     """Yield the state file, and whether its lock was free and is now ours; if so, the file is removed at the end."""
-    directory = state_directory()
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    directory = _make_state_directory()
     if directory.stat().st_uid != os.getuid():
         raise HostError(f"The state directory {directory} belongs to another user.", "name one in SLSLAB_STATE.")
     path = directory / "up.json"

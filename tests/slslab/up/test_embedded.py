@@ -147,6 +147,19 @@ def test_what_cannot_start_says_why(
     assert slslab(state, "status").code == 1
 
 
+@pytest.mark.parametrize("detach", [[], ["--detach"]])
+def test_a_state_directory_that_cannot_be_made_is_refused(
+    state: dict[str, str], tmp_path: Path, detach: list[str]
+) -> None:
+    (tmp_path / "file").touch()
+    for directory, why in ((tmp_path / "file", "File exists"), (tmp_path / "file" / "below", "Not a directory")):
+        wrong = state | {"SLSLAB_STATE": str(directory)}
+        ended = slslab(wrong, "up", *detach, "--port", "0", "--s3-port", "0")
+        assert (ended.code, ended.out) == (3, "")
+        assert f"The state directory {directory} cannot be used: {why}.\nHint: " in ended.err
+        assert slslab(wrong, "status").code == 1
+
+
 def listener() -> Any:
     import socket
 
