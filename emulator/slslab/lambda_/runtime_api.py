@@ -70,6 +70,10 @@ class RuntimeApi:
     async def stop(self) -> None:
         """Close the address and every connection to it."""
         if self._server is not None:
+            # asyncio loses a connection that it has accepted, but not made, when its server closes: it is made first.
+            for listener in self._server.sockets:
+                asyncio.get_running_loop().remove_reader(listener.fileno())
+            await asyncio.sleep(0)
             self._server.close()
         for task in self._tasks:
             task.cancel()
@@ -87,6 +91,10 @@ class RuntimeApi:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
+        assert self._server is not None
+        if not self._server.is_serving():  # stopped between the connection and this task
+            writer.close()
+            return
         self._tasks.add(task)
         connection = h11.Connection(h11.SERVER)
         try:

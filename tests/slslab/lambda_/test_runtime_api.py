@@ -1,9 +1,12 @@
 """The edges of the protocols: what no client of AWS's own would send, and a function may still do."""
 
+import asyncio
 import http.client
 import json
 import logging
+import socket
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -11,6 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from slslab.lambda_.emulator import Emulator
+from slslab.lambda_.runtime_api import RuntimeApi
 
 Deploy = Callable[..., str]
 Invoke = Callable[..., Any]
@@ -61,6 +65,25 @@ def test_a_function_that_talks_to_its_runtime_api_gets_the_answers_of_lambdas(de
     answers = invoke(deploy(CLIENT), requests).payload
     assert [status for status, _ in answers] == [404, 404, 400, 404, 404]
     assert json.loads(answers[2][1]) == {"errorType": "InvalidRequest", "errorMessage": "InvalidRequestID"}
+
+
+@pytest.mark.parametrize("turns", range(6))
+def test_a_connection_made_while_it_stops_is_closed(turns: int) -> None:
+    """After so many turns of the event loop: not accepted yet, accepted, or about to be served."""
+
+    async def stop() -> bytes:
+        api = RuntimeApi()
+        host, port = (await api.start()).split(":")
+        with socket.create_connection((host, int(port))) as client:
+            client.setblocking(False)
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await api.stop()
+            with suppress(ConnectionResetError):
+                return await asyncio.wait_for(asyncio.get_running_loop().sock_recv(client, 1), 10)
+            return b""
+
+    assert asyncio.run(stop()) == b""
 
 
 def test_a_request_beyond_all_limits_ends_its_connection_and_nothing_else(deploy: Deploy, invoke: Invoke) -> None:
