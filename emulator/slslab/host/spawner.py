@@ -14,6 +14,7 @@ Without a mode the same processes start in the host's own namespaces, with the i
 """
 
 import ctypes
+import gc
 import json
 import os
 import platform
@@ -326,6 +327,9 @@ def main(descriptor: int, mode: str, modules: str) -> int:
     # Cloning an init does not notify them: when it forked its runtime, they would wait for threads that it lacks.
     if modules and os.fork() == 0:
         os._exit(0)
+    if modules:
+        # What the template imported stays: forks do not search it for garbage, which would copy its pages to them.
+        gc.freeze()
     channel.send(b"ready")
     while True:
         message, descriptors = receive(channel)
