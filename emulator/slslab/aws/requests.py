@@ -29,4 +29,9 @@ def members(service: str, operation: str, body: bytes) -> tuple[dict[str, Any], 
 @cache
 def _input_shape(service: str, operation: str) -> Any:
     """Return the input of an operation in botocore's model of a service."""
-    return botocore.session.Session().get_service_model(service).operation_model(operation).input_shape
+    return _service_model(service).operation_model(operation).input_shape
+
+
+@cache
+def _service_model(service: str) -> Any:
+    return botocore.session.Session().get_service_model(service)
