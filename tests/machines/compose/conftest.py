@@ -1,6 +1,7 @@
-"""A whole stack of the offline images, in a project and at ports of its own, started and ended by `slslab`."""
+"""A whole stack of the offline images, in a project and at ports of its own, by `slslab up` in the foreground."""
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -27,6 +28,7 @@ class StackCommands:
     variables: Mapping[str, str]
     seconds: float = 0.0
     described: dict[str, Any] = field(default_factory=dict)
+    process: "subprocess.Popen[bytes] | None" = None
 
     def slslab(self, *arguments: str) -> commands.Done:
         """A command of slslab's that succeeds; where it runs in processes, these are forks."""
@@ -62,11 +64,30 @@ class StackCommands:
         return self.docker("ps", "--all", "--quiet", *filters, *(["--filter", f"status={status}"] if status else []))
 
     def up(self) -> None:
-        """From nothing to healthy."""
+        """From nothing to healthy; it stays up until `interrupt`."""
         began = time.monotonic()
-        done = self.slslab("up", "--stack", "compose", "--offline", "--workers", "2", "--detach", "--json")
+        command = [sys.executable, "-m", "slslab", "up", "--stack", "compose", "--offline", "--workers", "2", "--json"]
+        errors = Path(self.variables["SLSLAB_STATE"]).with_name("errors")
+        with errors.open("w") as log:
+            self.process = subprocess.Popen(command, cwd=ROOT, env=self.variables, stdout=subprocess.PIPE, stderr=log)
+        assert self.process.stdout is not None
+        with self.process.stdout:
+            assert self.process.stdout.readline(), errors.read_text()
         self.seconds = time.monotonic() - began
-        self.described = done.document
+        self.described = self.slslab("status", "--json").document
+
+    def interrupt(self) -> None:
+        """Press Ctrl-C, and wait for the end."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGINT)
+        self.process.wait(120)
+
+    def end(self) -> None:
+        """Remove the stack, whatever of it is still there."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        self.compose("down", "--volumes", "--remove-orphans")
 
     def left(self) -> list[str]:
         """What of the stack the engine still has."""
@@ -118,4 +139,4 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackCommands]:
         made.up()
         yield made
     finally:
-        made.compose("down", "--volumes", "--remove-orphans")
+        made.end()

@@ -21,6 +21,7 @@ from tests.containers import need_containers
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "compose.md"
 BUILT = "slslab-hello:1"
+DOWN = "slslab down"
 FUNCTIONS = "label=slslab.emulator"
 PORTS = (9001, 4566, 9000, 9010, 5672, 15672)
 COMMAND_LIMIT_S = 300
@@ -164,6 +165,7 @@ def test_every_command_of_the_page_is_found() -> None:
     commands = [step.command for step in steps() if step.command]
     assert len(commands) == len(re.findall(r"^\$ ", PAGE.read_text(), re.MULTILINE)) > 20
     assert not any("$ " in command for command in commands)
+    assert DOWN in commands
 
 
 @pytest.mark.timeout(1200)
@@ -179,4 +181,7 @@ def test_the_page_does_what_it_says(shell: Shell, project: str) -> None:
         assert code == 0, f"$ {step.command}\n{output}"
         if step.shown:
             assert matches(step.shown, output, MATCHING), f"$ {step.command}\n{output}\nis not\n{step.shown}"
+        if step.command == DOWN:
+            assert left(project) == []
+            assert not Path(shell.variables["SLSLAB_STATE"]).exists()
     assert left(project) == []

@@ -4,9 +4,6 @@ import base64
 import io
 import json
 import os
-import signal
-import subprocess
-import sys
 import time
 import zipfile
 from collections.abc import Iterator
@@ -16,7 +13,7 @@ from typing import Any
 import boto3
 import localstack_client.session
 import pytest
-from tests.machines.compose.conftest import ROOT, StackCommands, make_stack
+from tests.machines.compose.conftest import StackCommands
 
 from slslab.aws.arns import REGION
 from slslab.runs.planning import architectures
@@ -208,25 +205,8 @@ def test_what_a_killed_emulator_left_is_gone_when_it_is_up_again(stack: StackCom
     assert clients["lambda"].list_functions()["Functions"] == []
 
 
-def test_ctrl_c_ends_a_stack_in_the_foreground(tmp_path: Path) -> None:
-    made = make_stack(f"slslab-test-ctrl-c-{os.getpid()}", tmp_path)
-    command = [sys.executable, "-m", "slslab", "up", "--stack", "compose", "--offline", "--workers", "1", "--json"]
-    try:
-        process = subprocess.Popen(
-            command, cwd=ROOT, env=made.variables, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-        )
-        assert process.stdout is not None
-        assert process.stdout.readline(), "it is up"
-        process.send_signal(signal.SIGINT)
-        process.wait(120)
-        process.stdout.close()
-        assert made.left() == []
-    finally:
-        made.compose("down", "--volumes")
-
-
-# The last one: the stack of this module is down afterwards.
-def test_down_leaves_nothing(stack: StackCommands) -> None:
+# The last one, as the stack is down afterwards. `slslab down` ends that of docs/compose.md (test_documentation.py).
+def test_ctrl_c_leaves_nothing(stack: StackCommands) -> None:
     clients = localstack_clients(stack)
     create(clients["lambda"])
     clients["lambda"].invoke(FunctionName="f", Payload=b"{}")
@@ -236,6 +216,6 @@ def test_down_leaves_nothing(stack: StackCommands) -> None:
     clients["lambda"].invoke(FunctionName="f", InvocationType="Event", Payload=json.dumps({"seconds": 50}))
     while not stack.siblings("running"):
         time.sleep(0.1)
-    stack.slslab("down")
+    stack.interrupt()
     assert stack.left() == []
     assert not Path(stack.variables["SLSLAB_STATE"]).exists()

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 from tests import commands
 
-from slslab.calibration import host
+from slslab.calibration import calibrate, host
 from slslab.replay.profiles.profile import load_profile
 from slslab.trace import log as trace
 
 pytestmark = pytest.mark.server
 
+ROUNDS = ((1_000, 15), (256_000, 5), (4_000_000, 3))
 Slslab = Callable[..., commands.Done]
 
 
@@ -22,8 +23,9 @@ def slslab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slslab]:
     """The command line in a directory of this module's own."""
     home = tmp_path_factory.mktemp("calibrating")
     with pytest.MonkeyPatch.context() as patch:
-        # A step of the size that it measures for users takes half a second.
+        # What it measures for users takes half a second a step, and 399 requests of up to 16 MB.
         patch.setattr(host, "BATCH", 4)
+        patch.setattr(calibrate, "measure_channels", partial(host.measure_channels, rounds=ROUNDS))
         yield partial(commands.slslab, variables={"CUDA_VISIBLE_DEVICES": ""}, directory=home)
 
 
@@ -100,5 +102,5 @@ def test_this_host_is_measured(slslab: Slslab, tmp_path: Path) -> None:
     assert done.code == 0, done.err
     assert "threads of a training step" in done.out
     assert "channels.tensor.operations.get.bandwidth_mb_s" in done.out
-    assert done.err.split("\n")[:2] == ["measuring training steps: 8 done", "measuring requests: 399 done"]
+    assert done.err.split("\n")[:2] == ["measuring training steps: 8 done", "measuring requests: 69 done"]
     assert load_profile(out).name == "this-host"

@@ -26,7 +26,15 @@ from slslab.trace.records import seconds_used
 pytestmark = pytest.mark.server
 
 Slslab = Callable[..., commands.Done]
-COMMAND = [sys.executable, "-c", "from slslab.cli.main import main; main()"]
+# Their environments are forked from a process of theirs that has made the imports.
+PROGRAM = f"""
+from functools import partial
+from slslab.cli.main import main
+from slslab.runs import embedded
+embedded.Emulator = partial(embedded.Emulator, template={commands.IMPORTS})
+main()
+"""
+COMMAND = [sys.executable, "-c", PROGRAM]
 SMALL = ("--epochs", "2", "--workers", "2", "--batches", "2")
 RECORDED = str(Path(__file__).parents[1] / "replay" / "traces" / "allreduce" / "plan.toml")
 
@@ -236,7 +244,7 @@ def test_a_peer_joins_a_run_of_spirts(slslab: Slslab) -> None:
 def test_out_of_memory_ends_the_run_with_a_hint(slslab: Slslab) -> None:
     plan = ["run", "allreduce", "--model", "mobilenet", "--dataset", "synthetic", "--workers", "1", "--batches", "1"]
     plan += ["--batch-size", "128", "--no-evaluation", "--json"]
-    ended = slslab(*plan, "--memory", "512", imported=True)
+    ended = slslab(*plan, "--memory", "512")
     assert ended.code == 1
     document = ended.printed
     assert document["status"] == "failed"
@@ -246,7 +254,7 @@ def test_out_of_memory_ends_the_run_with_a_hint(slslab: Slslab) -> None:
     assert document["error"]["worker"] == 0
     assert document["cost"]["lines"], "what ran is billed"
     measured = slslab(*plan, imported=True).document
-    again = slslab(*plan, "--memory", "512", imported=True).printed
+    again = slslab(*plan, "--memory", "512").printed
     peak = f"{measured['peak_memory_mb']:,} MB"
     assert again["error"]["hint"].endswith(f"the last run of this plan that finished peaked at {peak}.")
 
@@ -440,9 +448,8 @@ def remains(pid: int) -> list[str]:
     ("architecture", "number", "code"),
     [
         ("allreduce", signal.SIGINT, 130),
-        ("allreduce", signal.SIGTERM, 130),
         ("allreduce", signal.SIGKILL, -signal.SIGKILL),
-        ("gpu", signal.SIGINT, 130),
+        ("gpu", signal.SIGTERM, 130),
     ],
 )
 def test_no_ending_leaves_anything_but_the_trace(

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
@@ -52,11 +52,12 @@ SMALL = ("--workers", "2", "--batches", "2", "--memory", "1769", "--json")
 OPTIONS = {"allreduce": (), "mlless": ("--filter", "none"), "spirt": ("--batches", "1", "--light-memory", "1769")}
 
 
-# The service, whose environments are forked from a process that has made their imports.
-SERVICE = f"""
+# The service, whose environments are forked from a process that has made these imports.
+SERVICE = """
+import sys
 from functools import partial
 from slslab.compose import __main__ as service
-service.Emulator = partial(service.Emulator, template={commands.IMPORTS})
+service.Emulator = partial(service.Emulator, template=sys.argv[1:])
 service.main()
 """
 
@@ -99,10 +100,10 @@ def free_port() -> int:
         return int(holder.getsockname()[1])
 
 
-def start(variables: dict[str, str], log: Path) -> "subprocess.Popen[str]":
+def start(variables: dict[str, str], log: Path, template: Sequence[str] = ()) -> "subprocess.Popen[str]":
     """The service as a process of its own, once it answers."""
     with log.open("w") as errors:
-        command = [sys.executable, "-c", SERVICE]
+        command = [sys.executable, "-c", SERVICE, *template]
         process = subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=errors, text=True)
     assert process.stdout is not None
     with process.stdout:
@@ -138,7 +139,7 @@ def composed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Composed]:
                 [*(port_of(url) for url in reversed(tensors.endpoints[:2])), str(free_port())]
             ),
         }
-        process = start(variables, directory / "log")
+        process = start(variables, directory / "log", commands.IMPORTS)
         stack = Composed(f"http://127.0.0.1:{port}", process, directory / "log", variables, directory / "home")
         mark = stack.emulator.about()["emulator"]
         yield stack

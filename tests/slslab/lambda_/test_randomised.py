@@ -15,7 +15,7 @@ from slslab.trace.records import InvocationRecord
 
 pytestmark = pytest.mark.server
 
-INVOCATIONS, BESIDE_LOOPS = 1_000, 250
+INVOCATIONS, BESIDE_LOOPS = 1_000, 100
 MEMORY_MB = 512
 TIMEOUT_S = 2
 # Nearer to a limit than this nobody can say on which side a size is.

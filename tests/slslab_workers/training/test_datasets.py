@@ -13,7 +13,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
-from sklearn.datasets import load_digits
 
 from slslab_workers.plan import PlanError
 from slslab_workers.training import datasets
@@ -34,6 +33,9 @@ def test_digits_are_real_and_stratified() -> None:
 
 
 def test_the_digits_that_are_shipped_are_scikit_learns() -> None:
+    # It takes a second to import, which only this test needs.
+    from sklearn.datasets import load_digits
+
     images, labels = load_digits(return_X_y=True)
     with np.load(datasets.DIGITS) as shipped:
         assert np.array_equal(shipped["images"].reshape(-1, 64).astype(np.float64), images)

@@ -1,9 +1,13 @@
 """Pages that are built from data: the committed ones are what would be built, and show the arithmetic."""
 
-import subprocess
+import runpy
 import sys
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
+
+import pytest
+from tests import commands
 
 from slslab.papers.paper import Paper, load_paper, paper_names
 from slslab.papers.recomputation import work_out
@@ -14,27 +18,39 @@ DOCS = Path(__file__).parents[4] / "docs"
 PAGE = "what-the-paper-did-not-say.md"
 
 
-def built(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, DOCS / "build.py", *arguments], capture_output=True, text=True, check=False)
+Build = Callable[..., commands.Done]
 
 
-def test_committed_pages_are_what_would_be_built() -> None:
-    done = built("--check")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+@pytest.fixture
+def build(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Build:
+    """`python docs/build.py` with arguments."""
+
+    def call(*arguments: str) -> commands.Done:
+        monkeypatch.setattr(sys, "argv", [str(DOCS / "build.py"), *arguments])
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_path(sys.argv[0], run_name="__main__")
+        assert isinstance(ended.value.code, int)
+        return commands.Done(ended.value.code, *capsys.readouterr())
+
+    return call
 
 
-def test_a_page_that_is_missing_or_changed_is_found_and_built(tmp_path: Path) -> None:
-    missing = built("--check", "--to", str(tmp_path), PAGE)
-    assert (missing.returncode, list(tmp_path.iterdir())) == (1, [])
-    assert f"{tmp_path / PAGE} is not what would be built. Hint: python docs/build.py" in missing.stderr
-    written = built("--to", str(tmp_path), PAGE)
-    assert (written.returncode, f"{tmp_path / PAGE} is written." in written.stdout) == (0, True)
+def test_committed_pages_are_what_would_be_built(build: Build) -> None:
+    assert build("--check") == (0, "", "")
+
+
+def test_a_page_that_is_missing_or_changed_is_found_and_built(build: Build, tmp_path: Path) -> None:
+    missing = build("--check", "--to", str(tmp_path), PAGE)
+    assert (missing.code, list(tmp_path.iterdir())) == (1, [])
+    assert f"{tmp_path / PAGE} is not what would be built. Hint: python docs/build.py" in missing.err
+    written = build("--to", str(tmp_path), PAGE)
+    assert (written.code, f"{tmp_path / PAGE} is written." in written.out) == (0, True)
     page = tmp_path / PAGE
     assert page.read_text() == (DOCS / PAGE).read_text()
     page.write_text(page.read_text().replace("0.0660", "0.0661", 1))
-    assert built("--check", "--to", str(tmp_path), PAGE).returncode == 1
-    unknown = built("nowhere.md")
-    assert (unknown.returncode, "there is no page nowhere.md" in unknown.stderr) == (2, True)
+    assert build("--check", "--to", str(tmp_path), PAGE).code == 1
+    unknown = build("nowhere.md")
+    assert (unknown.code, "there is no page nowhere.md" in unknown.err) == (2, True)
 
 
 def test_every_discrepancy_stands_there_with_its_arithmetic() -> None:
