@@ -71,8 +71,7 @@ class StackCommands:
         with errors.open("w") as log:
             self.process = subprocess.Popen(command, cwd=ROOT, env=self.variables, stdout=subprocess.PIPE, stderr=log)
         assert self.process.stdout is not None
-        with self.process.stdout:
-            assert self.process.stdout.readline(), errors.read_text()
+        assert self.process.stdout.readline(), errors.read_text()
         self.seconds = time.monotonic() - began
         self.described = self.slslab("status", "--json").document
 
@@ -80,13 +79,14 @@ class StackCommands:
         """Press Ctrl-C, and wait for the end."""
         assert self.process is not None
         self.process.send_signal(signal.SIGINT)
-        self.process.wait(120)
+        self.process.communicate(timeout=120)
+        assert self.process.returncode == 0
 
     def end(self) -> None:
         """Remove the stack, whatever of it is still there."""
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
-            self.process.wait()
+            self.process.communicate()
         self.compose("down", "--volumes", "--remove-orphans")
 
     def left(self) -> list[str]:
