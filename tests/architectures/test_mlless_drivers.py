@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import closing
@@ -210,11 +211,13 @@ def test_event_invocations_and_a_loss_that_ends_the_third_epoch(
 
 
 class Hasty(MLLessDeployment):
-    """The supervisor keeps 30 s of its time-out of 31 s for its hand-over."""
+    """The supervisor keeps 30 s of its time-out of 31 s for its hand-over, and four batches take longer than 1 s."""
 
     def call(self, function: str, event: Any, kind: str, rank: int | None) -> dict[str, Any]:
         if function == self.supervisor:
             event = {**event, "plan": {**event["plan"], "timeout": 900}}
+        else:
+            time.sleep(0.3)
         return super().call(function, event, kind, rank)
 
 
