@@ -1,14 +1,23 @@
-"""Make boto3 clients of this host's services, embedded or in containers."""
+"""Make clients of this host's services, embedded or in containers: boto3's, and one for plain HTTP.
 
+They take nothing from the user's environment and files, which are for AWS: no profile, proxy, certificates or retries.
+"""
+
+import os
 import threading
+import urllib.request
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
 import boto3
 import botocore.config
+import botocore.session
 
 from slslab.aws.arns import REGION
+
+# Opens URLs of this host, past any proxy.
+HTTP = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 _MAKING = threading.Lock()
 
@@ -18,7 +27,13 @@ def settings(service: str, **more: Any) -> dict[str, Any]:
     if service == "s3":
         more = {"s3": {"addressing_style": "path"}, **more}
     # A synchronous invocation may last as long as its time-out, and a retry would run it twice.
-    more = {"read_timeout": 3600, "retries": {"total_max_attempts": 1}, "max_pool_connections": 64, **more}
+    more = {
+        "read_timeout": 3600,
+        "retries": {"total_max_attempts": 1},
+        "max_pool_connections": 64,
+        "proxies": {},
+        **more,
+    }
     return {"region_name": REGION, "config": botocore.config.Config(**more)}
 
 
@@ -37,4 +52,7 @@ def aws_client(service: str, endpoint: str, credentials: Mapping[str, str], **mo
 
 @cache
 def _session() -> Any:
-    return boto3.session.Session()
+    # Each variable's place in the user's files, its environment variable, its default and a function that converts it.
+    defaults = {name: (None, None, *rest) for name, (_, _, *rest) in botocore.session.Session.SESSION_VARIABLES.items()}
+    files = dict.fromkeys(("config_file", "credentials_file"), (None, None, os.devnull, None))
+    return boto3.session.Session(botocore_session=botocore.session.Session({**defaults, **files}))

@@ -4,7 +4,8 @@ import json
 from functools import cache
 from typing import Any
 
-import botocore.session
+from botocore.loaders import Loader
+from botocore.model import ServiceModel
 from botocore.validate import ParamValidator
 
 from slslab.aws.errors import ServiceError
@@ -34,4 +35,4 @@ def _input_shape(service: str, operation: str) -> Any:
 
 @cache
 def _service_model(service: str) -> Any:
-    return botocore.session.Session().get_service_model(service)
+    return ServiceModel(Loader().load_service_model(service, "service-2"), service)

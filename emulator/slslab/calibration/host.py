@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import psutil
 
+from slslab.aws.credentials import without_foreign
 from slslab.host.delay import host_delay_ns
 from slslab.host.procfs import Sample, take_sample
 from slslab.host.session import Session
@@ -212,16 +213,14 @@ def _by_operation(records: Sequence[Mapping[str, Any]]) -> dict[str, list[Reques
 
 @contextmanager
 def _variables(variables: Mapping[str, str]) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
+    before = dict(os.environ)
     try:
+        os.environ.clear()
+        os.environ.update({**without_foreign(before), **variables})
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def _cpu_ms(process: int) -> float:

@@ -4,7 +4,6 @@ import http.client
 import json
 import re
 import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -14,6 +13,8 @@ from typing import Any
 import pika
 import pika.exceptions
 import redis
+
+from slslab.aws.clients import HTTP
 
 ANSWER_S = 5.0
 UNANSWERED = (OSError, http.client.HTTPException, redis.RedisError, pika.exceptions.AMQPError, ValueError)
@@ -75,7 +76,7 @@ def server_information(address: str) -> dict[str, Any]:
 def _http(address: str) -> str:
     # LocalStack has its version there; any other server answers with an error, and its name.
     try:
-        with urllib.request.urlopen(f"{address}/_localstack/health", timeout=ANSWER_S) as answer:
+        with HTTP.open(f"{address}/_localstack/health", timeout=ANSWER_S) as answer:
             health = json.load(answer)
             if not isinstance(health, dict) or "version" not in health:
                 raise ValueError("the server is not LocalStack")

@@ -23,6 +23,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from slslab.aws.credentials import without_foreign
 from slslab.aws.limits import MB
 from slslab.ec2.devices import choose_devices
 from slslab.ec2.fleet import instance_id
@@ -37,8 +38,6 @@ from slslab_workers.architecture import Fleet, RunFailed
 
 SAMPLE_S = 0.1
 LOG_TAIL_BYTES = 16_384
-# Instances do not get the user's own AWS settings and proxies.
-FOREIGN = re.compile(r"AWS_.*|SLSLAB_.*|.*_proxy", re.IGNORECASE)
 TRACEBACK = "Traceback (most recent call last):\n"
 RAISED = re.compile(r"(?:[ \t][^\n]*\n)*(?P<type>[\w.]+)(?:: (?P<message>.*))?", re.DOTALL)
 
@@ -93,7 +92,7 @@ class ProcessLauncher:
         reading, writing = os.pipe()
         os.set_blocking(reading, False)
         number = rank % len(self.devices)
-        environment = {name: value for name, value in os.environ.items() if not FOREIGN.fullmatch(name)}
+        environment = without_foreign(os.environ)
         environment |= {**self.variables, **variables, **self.session.mark, "SLSLAB_TRACE_FD": str(writing)}
         environment["CUDA_VISIBLE_DEVICES"] = _visible(self.devices[number], number)
         try:

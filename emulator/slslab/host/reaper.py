@@ -68,7 +68,7 @@ def _main(emulator_id: str, lines: IO[str]) -> int:
         watched[kind].append(path)
     if watched["containers"][-1:] == ["yes"]:
         # Before the paths, below which lies what containers share with the emulator.
-        subprocess.run([sys.executable, "-m", ENGINE, emulator_id], check=False)
+        subprocess.run([sys.executable, "-P", "-m", ENGINE, emulator_id], check=False)
     return 0 if clean(emulator_id, watched["cgroup"], watched["path"]) else 1
 
 

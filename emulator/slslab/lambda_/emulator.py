@@ -14,6 +14,7 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
 
 import psutil
 from starlette.routing import BaseRoute
@@ -131,7 +132,8 @@ class Emulator(Managed):
         )
         api = LambdaApi(functions, self.packages, self.service, self.limits)
         # Environments end before the server does, so that a caller that waits for an invocation gets its answer.
-        stack.enter_context(self._server.serving(api.application(self._routes), self.service.close))
+        names = [] if self._advertise is None else [urlsplit(self._advertise).hostname or ""]
+        stack.enter_context(self._server.serving(api.application(self._routes), self.service.close, names))
 
     @property
     def containers(self) -> "Containers | None":

@@ -4,12 +4,14 @@ import asyncio
 import socket
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import uvicorn
 from starlette.types import ASGIApp
+
+from slslab.aws.gate import Gate
 
 Result = TypeVar("Result")
 
@@ -24,10 +26,18 @@ class Server:
         self.loop = asyncio.new_event_loop()
 
     @contextmanager
-    def serving(self, application: ASGIApp, finish: Callable[[], Awaitable[None]] | None = None) -> Iterator[None]:
-        """Serve the application for as long as the block; `finish` is awaited before the server stops answering."""
+    def serving(
+        self,
+        application: ASGIApp,
+        finish: Callable[[], Awaitable[None]] | None = None,
+        names: Collection[str] = (),
+    ) -> Iterator[None]:
+        """Serve the application for as long as the block; `finish` is awaited before the server stops answering.
+
+        Clients call it by a name of loopback, or by one of `names`.
+        """
         config = uvicorn.Config(
-            application,
+            Gate(application, names),
             log_config=None,
             access_log=False,
             lifespan="off",

@@ -11,7 +11,6 @@ import os
 import shutil
 import sysconfig
 import threading
-import urllib.request
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from importlib.metadata import version
@@ -19,6 +18,7 @@ from pathlib import Path
 
 import psutil
 
+from slslab.aws.clients import HTTP
 from slslab.errors import HostError
 from slslab.host.server_process import ServerProcess, free_ports
 
@@ -146,7 +146,7 @@ class EmbeddedObjectStore(ServerProcess):
 
     def _get(self, part: str, path: str, limit_s: float | None = 1.0) -> bytes:
         """Return the body of a GET that must succeed; raises one of UNANSWERED."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self._ports[part]}{path}", timeout=limit_s) as answer:
+        with HTTP.open(f"http://127.0.0.1:{self._ports[part]}{path}", timeout=limit_s) as answer:
             return bytes(answer.read())
 
     def _stop(self) -> None:

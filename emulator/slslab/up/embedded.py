@@ -147,7 +147,7 @@ def start(settings: Sequence[str]) -> dict[str, Any]:
     reading, writing = os.pipe()
     with open(reading, "rb") as channel, (directory / "up.log").open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "slslab", "up", *settings],
+            [sys.executable, "-P", "-m", "slslab", "up", *settings],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -1,7 +1,6 @@
 """The server's pages over HTTP, only for a browser on this host, which must call it by a name of this host."""
 
 import asyncio
-import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from urllib.parse import quote
@@ -12,16 +11,15 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
+from slslab.aws.gate import Gate
 from slslab.errors import SlslabError
 from slslab.reports.html.parts import Live
 from slslab.reports.live.changes import Changes
 from slslab.reports.live.views import RUNNING, Views, static
 from slslab.trace.directory import RunDirectory
 
-# Names of this host; with any other name, a request may come from a foreign page (DNS rebinding).
-HOSTS = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d{1,5})?", re.IGNORECASE)
 # Some figures of a running run change with time; writing also detects a browser that has gone away.
 PULSE_S = 15.0
 RETRY_MS = 2000
@@ -47,7 +45,7 @@ class Pages:
         self._changes = changes
 
     def application(self) -> ASGIApp:
-        """Return the application, which answers only requests to names of this host."""
+        """Return the application, which answers no page of another web site."""
         routes = [
             Route("/", self._runs),
             Route("/list", self._list),
@@ -57,7 +55,7 @@ class Pages:
             Route("/runs/{id}/events", self._run_events),
             Route("/static/{name}", self._static),
         ]
-        return own_host(Starlette(routes=routes, exception_handlers={404: self._not_found}))
+        return Gate(Starlette(routes=routes, exception_handlers={404: self._not_found}))
 
     async def _runs(self, _: Request) -> Response:
         return await self._html(self._views.runs, OWN_FILES)
@@ -132,17 +130,3 @@ class Pages:
 
 def _stream(lines: AsyncIterator[str]) -> Response:
     return StreamingResponse(lines, media_type="text/event-stream", headers=HEADERS)
-
-
-def own_host(application: ASGIApp) -> ASGIApp:
-    """Return the application, restricted to requests that call this host by a name of its own."""
-
-    async def guard(scope: Scope, receive: Receive, send: Send) -> None:
-        host = dict(scope.get("headers", ())).get(b"host", b"").decode("latin-1")
-        if scope["type"] == "http" and not HOSTS.fullmatch(host):
-            text = "This server answers to 127.0.0.1, localhost and [::1] only."
-            await Response(text, 421, HEADERS, "text/plain")(scope, receive, send)
-        else:
-            await application(scope, receive, send)
-
-    return guard

@@ -1,0 +1,86 @@
+"""The gate: whose requests reach an application."""
+
+import asyncio
+from collections.abc import Collection
+from typing import Any
+
+import pytest
+from starlette.responses import PlainTextResponse
+
+from slslab.aws.gate import Gate
+
+OWN = [("host", "127.0.0.1:4600")]
+
+
+def answer(headers: Collection[tuple[str, str]], names: Collection[str] = ()) -> tuple[int, bytes]:
+    """Status and body of the answer to a request with these headers."""
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def receive() -> Any:
+        raise AssertionError("no body is read")
+
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/",
+        "headers": [(name.encode(), value.encode()) for name, value in headers],
+    }
+    asyncio.run(Gate(PlainTextResponse("inside"), names)(scope, receive, send))
+    return sent[0]["status"], sent[1]["body"]
+
+
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1", "127.0.0.1:4600", "127.9.9.9:1", "localhost", "LOCALHOST:4600", "[::1]", "[::1]:4600"]
+)
+def test_loopback_has_these_names(host: str) -> None:
+    assert answer([("host", host)]) == (200, b"inside")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [],
+        [("host", "")],
+        [("host", "evil.example")],
+        [("host", "evil.example:4600")],
+        [("host", "127.0.0.1.evil.example")],
+        [("host", "localhost.")],
+        [("host", "localhost@evil.example")],
+        [("host", "0.0.0.0:4600")],
+        [("host", "[::]:4600")],
+        [("host", "10.0.0.1")],
+        [("host", "127.1")],
+        [("host", "::1")],
+        [*OWN, ("host", "evil.example")],
+        [*OWN, ("origin", "https://evil.example")],
+        [*OWN, ("origin", "null")],
+        [*OWN, ("origin", "http://127.0.0.1")],
+        [*OWN, ("origin", "http://127.0.0.1:4601")],
+        [*OWN, ("origin", "https://127.0.0.1:4600")],
+        [*OWN, ("origin", "")],
+        [*OWN, ("origin", "http://127.0.0.1:4600"), ("origin", "https://evil.example")],
+        [*OWN, ("sec-fetch-site", "cross-site")],
+        [*OWN, ("sec-fetch-site", "same-site")],
+        [*OWN, ("sec-fetch-site", "")],
+    ],
+)
+def test_foreign_requests_are_refused(headers: list[tuple[str, str]]) -> None:
+    status, body = answer(headers)
+    assert status == 403
+    assert b"inside" not in body
+
+
+@pytest.mark.parametrize(
+    "more", [("origin", "http://127.0.0.1:4600"), ("sec-fetch-site", "none"), ("sec-fetch-site", "same-origin")]
+)
+def test_its_own_pages_and_whoever_types_an_address_are_let_in(more: tuple[str, str]) -> None:
+    assert answer([*OWN, more]) == (200, b"inside")
+
+
+def test_it_may_have_names_of_its_own() -> None:
+    assert answer([("host", "emulator:9001")])[0] == 403
+    assert answer([("host", "Emulator:9001")], ["emulator"])[0] == 200
+    assert answer([("host", "emulator.evil.example:9001")], ["emulator"])[0] == 403
