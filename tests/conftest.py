@@ -7,6 +7,7 @@ only holds while nothing else of the suite runs (`pytest.mark.alone`) waits unti
 import fcntl
 import json
 import math
+import os
 from collections import defaultdict
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
@@ -61,6 +62,21 @@ def pytest_configure(config: pytest.Config) -> None:
 def emulator_settings() -> dict[str, Any]:
     """Retries within moments instead of minutes."""
     return {"limits": lambda_limits().changed(event_retry_base_s=0.01, event_throttle_s=0.01)}
+
+
+@pytest.fixture
+def real_images(tmp_path: Path) -> Path:
+    """Some of the real images of each class, as a folder like that of all: 1,200 to train with, 1,200 to test."""
+    images = os.environ.get("SLSLAB_CIFAR10")
+    if not images:
+        pytest.skip("SLSLAB_CIFAR10 names no folder of the real CIFAR-10 images")
+    for part in Path(images).iterdir():
+        for label in part.iterdir():
+            chosen = tmp_path / "images" / part.name / label.name
+            chosen.mkdir(parents=True)
+            for image in sorted(label.iterdir())[:120]:
+                (chosen / image.name).symlink_to(image)
+    return tmp_path / "images"
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

@@ -3,7 +3,6 @@
 import base64
 import io
 import json
-import os
 import time
 import zipfile
 from collections.abc import Iterator
@@ -134,21 +133,6 @@ def test_an_architecture_computes_in_containers_what_it_does_in_processes(
     if architecture == "spirt":
         assert there["stack"]["states"] == "LocalStack 4.14.0"
         assert there["counts"]["transition"] == 2 * (1 + 8)
-
-
-@pytest.fixture
-def real_images(tmp_path: Path) -> Path:
-    """Some of the real images of each class, as a folder like that of all."""
-    images = os.environ.get("SLSLAB_CIFAR10")
-    if not images:
-        pytest.skip("SLSLAB_CIFAR10 names no folder of the real CIFAR-10 images")
-    for part in Path(images).iterdir():
-        for label in part.iterdir():
-            chosen = tmp_path / "images" / part.name / label.name
-            chosen.mkdir(parents=True)
-            for image in sorted(label.iterdir())[:20]:
-                (chosen / image.name).symlink_to(image)
-    return tmp_path / "images"
 
 
 @pytest.mark.cifar10

@@ -23,7 +23,7 @@ def test_a_busy_host_changes_no_billed_compute(tmp_path: Path) -> None:
     plan += ["--batch-size", "128", "--batches", "2", "--no-evaluation", "--json", "--out", str(tmp_path / "run")]
     # Each in a session of its own, among which the kernel may share processors out, and not among processes.
     busy = ["sh", "-c", "while :; do :; done"]
-    loops = [subprocess.Popen(busy, start_new_session=True) for _ in range(2 * (os.cpu_count() or 2))]
+    loops = [subprocess.Popen(busy, start_new_session=True) for _ in range(os.cpu_count() or 2)]
     try:
         with commands.forked_environments():
             document = commands.slslab(*plan, variables={"CUDA_VISIBLE_DEVICES": ""}).document

@@ -260,12 +260,9 @@ def test_out_of_memory_ends_the_run_with_a_hint(slslab: Slslab) -> None:
 
 
 @pytest.mark.cifar10
-def test_the_real_job(slslab: Slslab) -> None:
-    """MobileNet on the real CIFAR-10 images, batch 512: enough at 3,008 MB, killed at 1,769 MB with the hint."""
-    directory = os.environ.get("SLSLAB_CIFAR10")
-    if directory is None:
-        pytest.skip("SLSLAB_CIFAR10 names no folder of the real CIFAR-10 images")
-    plan = ["run", "scatterreduce", "--model", "mobilenet", "--dataset", f"folder:{directory}", "--workers", "2"]
+def test_the_real_job(slslab: Slslab, real_images: Path) -> None:
+    """MobileNet on real CIFAR-10 images, batch 512: enough at 3,008 MB, killed at 1,769 MB with the hint."""
+    plan = ["run", "scatterreduce", "--model", "mobilenet", "--dataset", f"folder:{real_images}", "--workers", "2"]
     plan += ["--batch-size", "512", "--batches", "1", "--no-evaluation", "--json", "--memory"]
     document = slslab(*plan, "3008", imported=True).document
     assert document["counts"] == {"object.put": 4, "object.get": 4, "object.delete": 2}

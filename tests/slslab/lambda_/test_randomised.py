@@ -54,7 +54,7 @@ def busy_loops(count: int) -> Iterator[None]:
 
 def draw(dice: random.Random, base_mb: int) -> tuple[str, float]:
     """A kind of invocation and its size, near a limit where the kind has one."""
-    kind = dice.choices(("allocate", "sleep", "raise", "exit", "return"), (20, 10, 20, 10, 40))[0]
+    kind = dice.choices(("allocate", "sleep", "raise", "exit", "return"), (11, 10, 20, 10, 49))[0]
     side = dice.choice((-1, 1))
     if kind == "allocate":
         near = side * dice.randint(MARGIN_MB, 80)
@@ -105,4 +105,5 @@ def test_a_thousand_invocations(
             assert record.max_memory_mb == MEMORY_MB
         elif kind == "allocate":
             touched = base_mb + size
-            assert abs(record.max_memory_mb - touched) <= 0.05 * touched, (size, record.report)
+            # The REPORT line has whole MB.
+            assert abs(record.max_memory_mb - touched) <= max(1, 0.05 * touched), (size, record.report)
