@@ -9,7 +9,7 @@ DEMO := --model lenet --dataset digits --workers 4 --epochs 12 --lr 0.05
 unexport PYTHONDONTWRITEBYTECODE
 ARCHITECTURES := allreduce scatterreduce mlless spirt gpu
 # Much of the tests is waiting: whole files of them in several processes, in the order that tests/durations.json gives.
-PYTEST := -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations 40
+PYTEST := -m pytest -n 4 --dist loadfile --no-loadscope-reorder --durations 40
 
 .PHONY: demo check test compose-test coverage mutation lint format bench images clean
 

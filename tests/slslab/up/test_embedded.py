@@ -34,8 +34,11 @@ HANDLER = "def handler(event, context):\n    return {'hello': event['name']}\n"
 
 @pytest.fixture
 def state(tmp_path: Path) -> dict[str, str]:
-    """The environment of commands whose service keeps its state in a directory of the test's own."""
-    return os.environ | {"SLSLAB_STATE": str(tmp_path / "state")}
+    """The environment of commands whose service keeps its state in a directory of the test's own.
+
+    They find no stack in containers, which another test may have at its usual port.
+    """
+    return os.environ | {"SLSLAB_STATE": str(tmp_path / "state"), "SLSLAB_EMULATOR_URL": "http://127.0.0.1:9"}
 
 
 def slslab(state: dict[str, str], *arguments: str) -> commands.Done:
