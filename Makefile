@@ -5,9 +5,9 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 DEMO := --model lenet --dataset digits --workers 4 --epochs 12 --lr 0.05
+ARCHITECTURES := allreduce scatterreduce mlless spirt gpu
 # Where Python may not keep compiled code, each of the many processes that tests start compiles the project again.
 unexport PYTHONDONTWRITEBYTECODE
-ARCHITECTURES := allreduce scatterreduce mlless spirt gpu
 # Much of the tests is waiting: whole files of them in several processes, in the order that tests/durations.json gives.
 PYTEST := -m pytest -n 4 --dist loadfile --no-loadscope-reorder --durations 40
 

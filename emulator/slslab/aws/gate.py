@@ -19,7 +19,7 @@ HOST = re.compile(r"(?:\[(?P<address>[0-9a-f:]+)\]|(?P<name>[^:\[\]]+))(?::\d{1,
 
 
 class Gate:
-    """An ASGI application that answers foreign requests with 403, and has another one answer the rest.
+    """Answers foreign requests with 403, and passes the others on to an ASGI application.
 
     `names` are what this host is called beside `localhost` and the addresses of loopback.
     """
@@ -42,11 +42,13 @@ class Gate:
         hosts = headers.getlist("host")
         name = _name(hosts[0]) if len(hosts) == 1 else None
         if name is None or not (name in self._names or _is_loopback(name)):
-            return f"This server is on loopback, and is not called {', '.join(hosts)!r}."
+            return f"This server is not called {', '.join(hosts)!r}. Call it 127.0.0.1 or localhost."
         if any(origin != f"http://{hosts[0]}" for origin in headers.getlist("origin")):
-            return "This request comes from another web site's page (Origin)."
+            return "This request comes from another web site's page (Origin). Ask without a browser."
         if any(site not in ("none", "same-origin") for site in headers.getlist("sec-fetch-site")):
-            return "This request comes from another web site's page (Sec-Fetch-Site)."
+            return (
+                "This request comes from another web site's page (Sec-Fetch-Site). Type the address into the browser."
+            )
         return None
 
 

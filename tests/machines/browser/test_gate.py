@@ -1,4 +1,4 @@
-"""Pages of other web sites in a real browser, which ask every port of ours that they know of."""
+"""Pages of other web sites in a real browser, which ask the ports of Lambda, Step Functions and the live pages."""
 
 import json
 import shutil
