@@ -33,10 +33,11 @@ import boto3
 import botocore.config
 import psutil
 
+from slslab.aws.keys import Keyring
 from slslab.stack.object_store import EmbeddedObjectStore
 from slslab_workers.channels.objects import s3_client
 
-CREDENTIALS = {"AWS_ACCESS_KEY_ID": "benchmark", "AWS_SECRET_ACCESS_KEY": "loopback-only"}
+KEYS = Keyring()
 BUCKET = "benchmark"
 MOBILENET, RESNET18 = 12_868_904, 44_695_848
 SMALL = 1024
@@ -89,7 +90,7 @@ class Server:
 @contextmanager
 def seaweedfs(folder: Path) -> Iterator[Server]:
     """Run the server as runs embed it."""
-    with EmbeddedObjectStore(folder / "data", CREDENTIALS, {}) as store:
+    with EmbeddedObjectStore(folder / "data", KEYS, {}) as store:
         yield Server(store.name, store.endpoint, store.pid, folder / "data")
 
 
@@ -316,7 +317,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.add_argument("--quick", action="store_true", help="one round, smaller")
     options = parser.parse_args()
-    os.environ.update(CREDENTIALS, AWS_REGION="us-east-1", AWS_DEFAULT_REGION="us-east-1")
+    os.environ.update(KEYS.owner.variables(), AWS_REGION="us-east-1", AWS_DEFAULT_REGION="us-east-1")
     began = time.monotonic()
     servers, rows = run(options.quick)
     seconds = time.monotonic() - began

@@ -59,10 +59,9 @@ def emulator(emulator_settings: dict[str, Any]) -> Iterator[Emulator]:
 @pytest.fixture(scope="session")
 def object_store(emulator: Emulator) -> Iterator[EmbeddedObjectStore]:
     """Run one S3 server for the whole test session; functions find it through AWS_ENDPOINT_URL_S3."""
-    from slslab.aws.credentials import CREDENTIALS
     from slslab.stack.object_store import EmbeddedObjectStore
 
-    with EmbeddedObjectStore(emulator.home / "s3", CREDENTIALS, emulator.mark) as store:
+    with EmbeddedObjectStore(emulator.home / "s3", emulator.keys, emulator.mark) as store:
         emulator.add_variables({"AWS_ENDPOINT_URL_S3": store.endpoint})
         yield store
 
@@ -72,7 +71,7 @@ def state_machines(emulator: Emulator) -> Iterator[EmbeddedStateMachines]:
     """Run one Step Functions for the whole test session; functions find it through AWS_ENDPOINT_URL_SFN."""
     from slslab.stack.state_machines import EmbeddedStateMachines
 
-    with EmbeddedStateMachines(emulator.endpoint, emulator.mark, limits=emulator.limits) as states:
+    with EmbeddedStateMachines(emulator.endpoint, emulator.keys, emulator.mark, limits=emulator.limits) as states:
         emulator.add_variables(states.client_environment())
         states.ready()
         yield states

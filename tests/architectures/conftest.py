@@ -13,7 +13,7 @@ import pytest
 import torch
 from tests.architectures.peers import Peers
 
-from slslab.aws.credentials import CREDENTIALS
+from slslab.aws.keys import Keyring
 from slslab.runs.planning import architectures
 from slslab.stack.object_store import EmbeddedObjectStore
 from slslab.stack.tensors import EmbeddedTensorDatabases
@@ -84,9 +84,11 @@ class Trained:
 @pytest.fixture(scope="session")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """An S3 client of an embedded object store."""
-    with EmbeddedObjectStore(Path(tmp_path_factory.mktemp("s3")) / "data", CREDENTIALS, {}) as server:
+    keys = Keyring()
+    with EmbeddedObjectStore(Path(tmp_path_factory.mktemp("s3")) / "data", keys, {}) as server:
         patch = pytest.MonkeyPatch()
-        for name, value in {**CREDENTIALS, "AWS_REGION": "us-east-1", "AWS_ENDPOINT_URL_S3": server.endpoint}.items():
+        named = {"AWS_REGION": "us-east-1", "AWS_ENDPOINT_URL_S3": server.endpoint}
+        for name, value in {**keys.owner.variables(), **named}.items():
             patch.setenv(name, value)
         client = s3_client(max_pool_connections=64)
         yield client

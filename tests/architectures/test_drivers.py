@@ -9,7 +9,6 @@ import botocore.config
 import pytest
 from tests.commands import IMPORTS, forked_environments
 
-from slslab.aws.credentials import CREDENTIALS
 from slslab.lambda_.emulator import Emulator
 from slslab.runs.planning import architectures
 from slslab_workers.architecture import Cloud, RunFailed
@@ -100,9 +99,7 @@ def test_an_endpoint_that_is_gone_ends_the_run(cloud: Cloud, make_plan: MakePlan
     def client(service: str) -> Any:
         if service == "s3":
             return cloud.client("s3")
-        session: Any = boto3.session.Session(
-            CREDENTIALS["AWS_ACCESS_KEY_ID"], CREDENTIALS["AWS_SECRET_ACCESS_KEY"], region_name="us-east-1"
-        )
+        session: Any = boto3.session.Session("key", "secret", region_name="us-east-1")
         config = botocore.config.Config(retries={"total_max_attempts": 1})
         return session.client("lambda", endpoint_url="http://127.0.0.1:1", config=config)
 

@@ -11,10 +11,14 @@ from functools import cache
 from typing import Any
 
 import boto3
+import botocore.auth
+import botocore.awsrequest
 import botocore.config
+import botocore.credentials
 import botocore.session
 
 from slslab.aws.arns import REGION
+from slslab.aws.keys import Pair
 
 # Opens URLs of this host, past any proxy.
 HTTP = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -22,8 +26,11 @@ HTTP = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 _MAKING = threading.Lock()
 
 
-def settings(service: str, **more: Any) -> dict[str, Any]:
-    """Return arguments of `Session.client` for a service of this host; `more` adds or replaces botocore's settings."""
+def aws_client(service: str, endpoint: str, pair: Pair, **more: Any) -> Any:
+    """Return a boto3 client of a service at this address, which signs with a pair of keys.
+
+    `more` adds or replaces botocore's settings.
+    """
     if service == "s3":
         more = {"s3": {"addressing_style": "path"}, **more}
     # A synchronous invocation may last as long as its time-out, and a retry would run it twice.
@@ -34,20 +41,27 @@ def settings(service: str, **more: Any) -> dict[str, Any]:
         "proxies": {},
         **more,
     }
-    return {"region_name": REGION, "config": botocore.config.Config(**more)}
-
-
-def aws_client(service: str, endpoint: str, credentials: Mapping[str, str], **more: Any) -> Any:
-    """Return a boto3 client of a service at this address; `credentials` is keyed as AWS's environment variables."""
     # A session reads the model of a service once, a tenth of a second, and makes one client at a time.
     with _MAKING:
         return _session().client(
             service,
+            region_name=REGION,
             endpoint_url=endpoint,
-            aws_access_key_id=credentials["AWS_ACCESS_KEY_ID"],
-            aws_secret_access_key=credentials["AWS_SECRET_ACCESS_KEY"],
-            **settings(service, **more),
+            aws_access_key_id=pair.key_id,
+            aws_secret_access_key=pair.secret,
+            aws_session_token=pair.token or None,
+            config=botocore.config.Config(**more),
         )
+
+
+def signed_headers(
+    pair: Pair, method: str, url: str, data: bytes = b"", headers: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Return the headers of a request to Lambda's port that no boto3 client makes, with its signature."""
+    request = botocore.awsrequest.AWSRequest(method, url, headers, data)
+    credentials = botocore.credentials.Credentials(pair.key_id, pair.secret, pair.token or None)
+    botocore.auth.SigV4Auth(credentials, "lambda", REGION).add_auth(request)
+    return dict(request.headers)
 
 
 @cache

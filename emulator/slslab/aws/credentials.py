@@ -1,10 +1,9 @@
-"""The credentials that clients of the emulated AWS services present, instead of the user's own."""
+"""The user's own settings for AWS, which programs of ours do without."""
 
 import os
 import re
 from collections.abc import Mapping
 
-CREDENTIALS = {"AWS_ACCESS_KEY_ID": "slslab", "AWS_SECRET_ACCESS_KEY": "slslab-loopback-only"}
 # What the user has for AWS itself, and proxies, which do not lead to this host.
 FOREIGN = re.compile(r"AWS_.*|SLSLAB_.*|.*_proxy", re.IGNORECASE)
 NO_FILES = {"AWS_CONFIG_FILE": os.devnull, "AWS_SHARED_CREDENTIALS_FILE": os.devnull}

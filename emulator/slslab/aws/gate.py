@@ -1,9 +1,11 @@
-"""The gate before every HTTP port of ours: the pages of other web sites stay outside.
+"""The gate before every HTTP port of ours: who may call, by which name, and from where.
 
 A page in a browser on this host can send requests to loopback, and can read the answers when it rebinds its own name to
 127.0.0.1. It has no say in three headers, by which the gate recognises it: Host has the name that was called, Origin
 and Sec-Fetch-Site tell whose page is asking. AWS's clients send neither of the latter.
 https://developer.mozilla.org/en-US/docs/Web/HTTP/Reference/Headers/Sec-Fetch-Site
+
+Programs of this host sign their requests, as they sign those to AWS.
 """
 
 import ipaddress
@@ -12,44 +14,107 @@ from collections.abc import Collection
 from functools import lru_cache
 
 from starlette.datastructures import Headers
-from starlette.responses import JSONResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from slslab.aws.errors import ServiceError
+from slslab.aws.keys import Keyring, Principal
+from slslab.aws.signatures import Signature
 
 HOST = re.compile(r"(?:\[(?P<address>[0-9a-f:]+)\]|(?P<name>[^:\[\]]+))(?::\d{1,5})?", re.IGNORECASE)
+# The largest is CreateFunction's: an archive of 50 MB in Base64, and its other members.
+LARGEST_BODY = 72 * 1024 * 1024
+# A liveness check cannot sign.
+OPEN_PATHS = frozenset({"/slslab/health"})
 
 
 class Gate:
-    """Answers foreign requests with 403, and passes the others on to an ASGI application.
+    """Answers foreign requests with AWS's errors, and passes the others on to an ASGI application.
 
-    `names` are what this host is called beside `localhost` and the addresses of loopback.
+    `names` are what this host is called beside `localhost` and the addresses of loopback. With `keys` every request
+    needs a signature by one of them; the application finds who made it by `principal`.
     """
 
-    def __init__(self, application: ASGIApp, names: Collection[str] = ()) -> None:
+    def __init__(self, application: ASGIApp, names: Collection[str] = (), keys: Keyring | None = None) -> None:
         self._application = application
         self._names = frozenset(name.lower() for name in names)
+        self._keys = keys
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        why = self._refusal(Headers(scope=scope)) if scope["type"] == "http" else None
-        if why is None:
-            await self._application(scope, receive, send)
-        else:
-            headers = {"x-amzn-errortype": "AccessDeniedException"}
-            await JSONResponse({"Type": "User", "Message": why}, 403, headers)(scope, receive, send)
+        if scope["type"] == "http":
+            headers = Headers(scope=scope)
+            try:
+                self._check_origin(headers)
+                if self._keys is not None and scope["path"] not in OPEN_PATHS:
+                    receive = await self._authenticate(self._keys, headers, scope, receive)
+            except ServiceError as error:
+                await refusal(error, headers)(scope, receive, send)
+                return
+            except ClientDisconnect:
+                return
+        await self._application(scope, receive, send)
 
-    def _refusal(self, headers: Headers) -> str | None:
-        """Return why a request with these headers is refused; None if it is not."""
+    def _check_origin(self, headers: Headers) -> None:
         hosts = headers.getlist("host")
         name = _name(hosts[0]) if len(hosts) == 1 else None
         if name is None or not (name in self._names or _is_loopback(name)):
-            return f"This server is not called {', '.join(hosts)!r}. Call it 127.0.0.1 or localhost."
+            raise _foreign(f"This server is not called {', '.join(hosts)!r}. Call it 127.0.0.1 or localhost.")
         if any(origin != f"http://{hosts[0]}" for origin in headers.getlist("origin")):
-            return "This request comes from another web site's page (Origin). Ask without a browser."
+            raise _foreign("This request comes from another web site's page (Origin). Ask without a browser.")
         if any(site not in ("none", "same-origin") for site in headers.getlist("sec-fetch-site")):
-            return (
+            raise _foreign(
                 "This request comes from another web site's page (Sec-Fetch-Site). Type the address into the browser."
             )
-        return None
+
+    @staticmethod
+    async def _authenticate(keys: Keyring, headers: Headers, scope: Scope, receive: Receive) -> Receive:
+        """Verify a request's signature; returns what gives the application the body, which is read by then."""
+        query = scope["query_string"].decode("latin-1")
+        signature = Signature.of(headers, query)
+        pair, principal = keys.find(signature.key_id, signature.token)
+        body = await _body(scope, receive)
+        path = scope["raw_path"].decode("latin-1")
+        signature.verify(pair.secret, scope["method"], path, query, headers, body)
+        scope.setdefault("state", {})["principal"] = principal
+        first: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def again() -> Message:
+            return first.pop() if first else await receive()
+
+        return again
+
+
+def principal(request: Request) -> Principal:
+    """Return who signed a request that has passed the gate."""
+    found: Principal = request.state.principal
+    return found
+
+
+def refusal(error: ServiceError, headers: Headers) -> Response:
+    """Return the response for an error that has nothing to do with an operation, in the form of the client's protocol.
+
+    documented: CommonErrors.html of each service: of AWS JSON every error of a client's has status 400.
+    """
+    document = {"__type": error.error_type, "Type": "User", "Message": error.message, "message": error.message}
+    status = 400 if headers.get("content-type", "").startswith("application/x-amz-json") else error.status
+    return JSONResponse(document, status, {"x-amzn-ErrorType": error.error_type})
+
+
+async def _body(scope: Scope, receive: Receive) -> bytes:
+    body = bytearray()
+    async for chunk in Request(scope, receive).stream():
+        body += chunk
+        if len(body) > LARGEST_BODY:
+            raise ServiceError(
+                413, "RequestEntityTooLargeException", f"Request must be smaller than {LARGEST_BODY} bytes"
+            )
+    return bytes(body)
+
+
+def _foreign(message: str) -> ServiceError:
+    return ServiceError(403, "AccessDeniedException", message)
 
 
 @lru_cache

@@ -12,6 +12,7 @@ import numpy as np
 import psutil
 
 from slslab.aws.credentials import without_foreign
+from slslab.aws.keys import Keyring
 from slslab.host.delay import host_delay_ns
 from slslab.host.procfs import Sample, take_sample
 from slslab.host.session import Session
@@ -135,8 +136,9 @@ def measure_channels(progress: Progress, rounds: Sequence[tuple[int, int]] = ROU
     tracer = Tracer(records.append)
     with ExitStack() as parts:
         requirements = Requirements(tensor_databases=1, queue="auto")
-        stack, processes = start_stack(parts, parts.enter_context(Session()), requirements)
-        with _variables(stack.client_environment()):
+        keys = Keyring()
+        stack, processes = start_stack(parts, parts.enter_context(Session()), requirements, keys)
+        with _variables({**stack.client_environment(), **keys.owner.variables()}):
             client = s3_client()
         parts.callback(client.close)
         client.create_bucket(Bucket=BUCKET)

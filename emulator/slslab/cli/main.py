@@ -21,7 +21,7 @@ from slslab.cli.run import run
 from slslab.cli.runs import bill, compare, runs, show
 from slslab.cli.serve import serve
 from slslab.cli.terminal import INTERRUPTED
-from slslab.cli.up import down, status, up
+from slslab.cli.up import down, env, status, up
 from slslab.errors import SlslabError
 from slslab.version import __version__
 
@@ -53,6 +53,7 @@ class RootGroup(click.Group):
         up,
         down,
         status,
+        env,
         limits,
         doctor,
     ],

@@ -1,6 +1,7 @@
 """`slslab up | down | status`: a stack as endpoints for your own functions."""
 
 import json
+import shlex
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -74,6 +75,13 @@ def _stack_option(default: str | None, text: str) -> Callable[[Any], Any]:
     show_default=True,
     help="Lists of a tensor database, or RabbitMQ where its server is installed.",
 )
+@click.option(
+    "--credentials",
+    multiple=True,
+    metavar="KEY:SECRET",
+    envvar="SLSLAB_CREDENTIALS",
+    help="Accept this pair of keys, too, for instance test:test, or the one that your code brings. Repeatable.",
+)
 @json_option
 @click.pass_context
 def up(
@@ -89,14 +97,14 @@ def up(
     budget_mb: int | None,
     tensor_databases: int,
     queue: str,
+    credentials: tuple[str, ...],
     json_: bool,
 ) -> None:
     """Lambda, S3, Step Functions, tensor databases and a queue as endpoints for your own functions, until Ctrl-C.
 
     \b
     slslab up --detach
-    export AWS_ENDPOINT_URL_LAMBDA=http://127.0.0.1:4600 AWS_ENDPOINT_URL_S3=http://127.0.0.1:4601
-    export AWS_ACCESS_KEY_ID=slslab AWS_SECRET_ACCESS_KEY=slslab-loopback-only AWS_DEFAULT_REGION=us-east-1
+    eval "$(slslab env)"                     endpoints and keys, for this shell
     aws lambda list-functions
     slslab down
 
@@ -123,7 +131,7 @@ def up(
         options += [f"--template={template}"] * bool(template)
         options += [f"--memory-budget={budget_mb}"] * (budget_mb is not None)
         options += [f"--tensor-databases={tensor_databases}", f"--queue={queue}"]
-        _print(embedded.start(options), json_)
+        _print(embedded.start(options, credentials), json_)
     else:
         embedded.serve(
             port=port,
@@ -133,6 +141,7 @@ def up(
             budget_mb=budget_mb,
             tensor_databases=tensor_databases,
             queue=queue,
+            credentials=credentials,
             ready=lambda described: _print(described, json_),
             log=lambda line: click.echo(line, err=True),
         )
@@ -143,7 +152,7 @@ def _print(described: Mapping[str, Any], json_: bool) -> None:
 
 
 # Options of `up` that only one kind of stack has.
-OF_EMBEDDED = ("port", "s3_port", "limits", "template", "budget_mb", "queue")
+OF_EMBEDDED = ("port", "s3_port", "limits", "template", "budget_mb", "queue", "credentials")
 OF_COMPOSE = ("offline", "files")
 
 
@@ -204,6 +213,35 @@ def status(stack: str | None, json_: bool) -> None:
     else:
         click.echo("slslab is not up. Start it with `slslab up --detach`.", err=True)
     raise click.exceptions.Exit(1)
+
+
+@click.command()
+@_stack_option(None, "This stack's (by default the embedded one's if it runs, else the other's).")
+@json_option
+def env(stack: str | None, json_: bool) -> None:
+    """Print the endpoints and keys of what `slslab up` started, as commands for a shell. Exit code 1 if none runs.
+
+    \b
+    eval "$(slslab env)"
+    aws lambda list-functions
+
+    Only the user who started it can read the keys. A profile and a session token of the shell's are unset, as the aws
+    CLI and boto3 would take them.
+    """
+    from slslab.up import compose, embedded
+
+    variables = embedded.environment() if stack != "compose" else None
+    if variables is None and stack != "embedded":
+        variables = compose.environment()
+    if variables is None:
+        click.echo("slslab is not up. Start it with `slslab up --detach`.", err=True)
+        raise click.exceptions.Exit(1)
+    if json_:
+        print(json.dumps(variables))
+    else:
+        print("unset AWS_PROFILE AWS_SESSION_TOKEN")
+        for name, value in variables.items():
+            print(f"export {name}={shlex.quote(value)}")
 
 
 def _limits(chosen: Sequence[str]) -> dict[str, int | float]:

@@ -10,17 +10,25 @@ import json
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit
 
+from slslab.aws.clients import signed_headers
+from slslab.aws.keys import Pair
 from slslab.errors import HostError, RequestError, SlslabError
+from slslab.host.state import state_directory
 
 ANSWER_S = 60.0
 # Containers, objects and functions of a whole run are started and removed one by one.
 WORK_S = 600.0
 START = "start it with `slslab up --stack compose`, or name another in SLSLAB_EMULATOR_URL."
+# What `up --stack compose` keeps in the state directory.
+STATE = "compose.json"
+# docker-compose.yml's variables of the stack's keys, with its defaults.
+DEFAULT_PAIR = {"SLSLAB_ACCESS_KEY_ID": "slslab", "SLSLAB_SECRET_ACCESS_KEY": "slslab-loopback-only"}
+KEYS = "set SLSLAB_ACCESS_KEY_ID and SLSLAB_SECRET_ACCESS_KEY as for `docker compose up`."
 OWNER = {"record": "event", "function": "states", "environment": "states"}
 
 
@@ -29,11 +37,23 @@ def emulator_url() -> str:
     return os.environ.get("SLSLAB_EMULATOR_URL") or f"http://127.0.0.1:{os.environ.get('SLSLAB_EMULATOR_PORT', 9001)}"
 
 
+def stack_pair() -> Pair:
+    """Return the stack's keys: the variables', else those that `slslab up` made, else docker-compose.yml's default."""
+    with suppress(FileNotFoundError, NotADirectoryError, PermissionError), (state_directory() / STATE).open() as file:
+        return _pair({**json.load(file)["variables"], **os.environ})
+    return _pair(os.environ)
+
+
+def _pair(variables: Mapping[str, str]) -> Pair:
+    return Pair(*(variables.get(name) or default for name, default in DEFAULT_PAIR.items()))
+
+
 class RemoteEmulator:
-    """The control API of an emulator at this address (`slslab.compose.control`)."""
+    """The control API of an emulator at this address (`slslab.compose.control`); requests are signed by the `pair`."""
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
+        self.pair = stack_pair()
         parts = urlsplit(self.url)
         try:
             self._address = (parts.hostname or "", parts.port or 80)
@@ -49,6 +69,8 @@ class RemoteEmulator:
             description: dict[str, Any] = json.loads(body)
             if status == 200 and "services" in description:
                 return description
+            if status == 403:
+                raise HostError(f"The emulator at {self.url} refuses the keys: {description['message']}", KEYS)
         raise HostError(f"The server at {self.url} is not an emulator of a compose stack.", START)
 
     def ask(self, method: str, path: str, body: Any = None, limit_s: float | None = None) -> tuple[int, bytes]:
@@ -89,8 +111,9 @@ class RemoteEmulator:
     def _answer(
         self, connection: http.client.HTTPConnection, method: str, path: str, body: Any
     ) -> http.client.HTTPResponse:
+        data = b"" if body is None else json.dumps(body).encode()
         try:
-            connection.request(method, path, None if body is None else json.dumps(body))
+            connection.request(method, path, data, signed_headers(self.pair, method, self.url + path, data))
             return connection.getresponse()
         except (OSError, http.client.HTTPException) as error:
             raise HostError(f"No emulator answers at {self.url}: {error or type(error).__name__}.", START) from error

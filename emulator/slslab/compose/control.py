@@ -137,7 +137,6 @@ class Control:
                 **emulator.host(),
                 "memory_budget_mb": emulator.budget_mb,
                 "services": [service.as_document() for service in await asyncio.to_thread(self._services)],
-                "credentials": dict(self._network.credentials),
                 "recording": None if recording is None else {"run": recording.run, "by": recording.by},
             }
         )

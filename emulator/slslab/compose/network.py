@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Self
 from urllib.parse import urlsplit
 
+from slslab.aws.keys import Pair
 from slslab.errors import RequestError
 from slslab.stack import Stack
 
@@ -49,7 +50,7 @@ class Network:
     states: str
     queue: str
     tensors: tuple[str, ...]
-    credentials: Mapping[str, str]
+    pair: Pair
     ports: Mapping[str, tuple[int, ...]]
 
     @classmethod
@@ -73,7 +74,7 @@ class Network:
             states=states,
             queue=addresses["SLSLAB_QUEUE_URL"][0],
             tensors=addresses["SLSLAB_TENSORS"],
-            credentials={name: _needed(variables, name) for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")},
+            pair=Pair(_needed(variables, "AWS_ACCESS_KEY_ID"), _needed(variables, "AWS_SECRET_ACCESS_KEY")),
             ports={
                 "lambda": ports["SLSLAB_EMULATOR_PORT"] if variables.get("SLSLAB_EMULATOR_PORT") else (port,),
                 # LocalStack may be the object store, too.
@@ -100,9 +101,9 @@ class Network:
         return {part: tuple(_at(url, HOST, port) for port in self.ports[part]) for part, url in inside.items()}
 
     def client_environment(self) -> dict[str, str]:
-        """Return the variables by which functions find the services."""
-        stack = Stack(self.s3, self.credentials, {}, self.tensor_urls(), self.queue)
-        return {**stack.client_environment(), "AWS_ENDPOINT_URL_SFN": self.states}
+        """Return the variables by which functions find the services, with the keys that they share with the owner."""
+        stack = Stack(self.s3, {}, self.tensor_urls(), self.queue)
+        return {**self.pair.variables(), **stack.client_environment(), "AWS_ENDPOINT_URL_SFN": self.states}
 
 
 def _needed(variables: Mapping[str, str], name: str) -> str:

@@ -17,16 +17,18 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from slslab.aws.arns import ACCOUNT
+from slslab.aws.arns import ACCOUNT, function_arn
 from slslab.aws.errors import ServiceError, constraint, invalid, one_of
+from slslab.aws.gate import principal
 from slslab.aws.limits import Limits
 from slslab.aws.requests import members
-from slslab.lambda_.functions import Functions, Target
+from slslab.lambda_.functions import Functions, Target, parse
 from slslab.lambda_.invocation import InvocationService
 from slslab.lambda_.packages import Code, Packages
 
 PAGE = 50
 TOTAL_CODE_BYTES = 80_530_636_800
+Handler = Callable[[Request], Awaitable[Response]]
 KINDS = ("Event", "RequestResponse", "DryRun")
 
 
@@ -45,39 +47,47 @@ class LambdaApi:
         function = functions + "/{name}"
         events = "/2019-09-25/functions/{name}/event-invoke-config"
         tags = "/2017-03-31/tags/{arn}"
-        table: list[tuple[str, str, Callable[[Request], Awaitable[Response]]]] = [
-            ("POST", functions, self._create),
-            ("GET", functions, self._list),
-            ("GET", function, self._get),
-            ("DELETE", function, self._delete),
-            ("PUT", function + "/code", self._update_code),
-            ("GET", function + "/configuration", self._get_configuration),
-            ("PUT", function + "/configuration", self._update_configuration),
-            ("POST", function + "/versions", self._publish),
-            ("GET", function + "/versions", self._versions),
-            ("POST", function + "/aliases", self._put_alias),
-            ("GET", function + "/aliases", self._aliases),
-            ("GET", function + "/aliases/{alias}", self._get_alias),
-            ("PUT", function + "/aliases/{alias}", self._put_alias),
-            ("DELETE", function + "/aliases/{alias}", self._delete_alias),
-            ("POST", function + "/invocations", self._invoke),
-            ("PUT", "/2017-10-31/functions/{name}/concurrency", self._put_concurrency),
-            ("DELETE", "/2017-10-31/functions/{name}/concurrency", self._delete_concurrency),
-            ("GET", "/2019-09-30/functions/{name}/concurrency", self._get_concurrency),
-            ("PUT", events, self._put_events),
-            ("POST", events, self._put_events),
-            ("GET", events, self._get_events),
-            ("DELETE", events, self._delete_events),
-            ("GET", events + "/list", self._list_events),
-            ("GET", tags, self._tags),
-            ("POST", tags, self._tag),
-            ("DELETE", tags, self._untag),
-            ("GET", "/2016-08-19/account-settings", self._account),
+        table: list[tuple[str, str, str, Handler]] = [
+            ("POST", functions, "CreateFunction", self._create),
+            ("GET", functions, "ListFunctions", self._list),
+            ("GET", function, "GetFunction", self._get),
+            ("DELETE", function, "DeleteFunction", self._delete),
+            ("PUT", function + "/code", "UpdateFunctionCode", self._update_code),
+            ("GET", function + "/configuration", "GetFunctionConfiguration", self._get_configuration),
+            ("PUT", function + "/configuration", "UpdateFunctionConfiguration", self._update_configuration),
+            ("POST", function + "/versions", "PublishVersion", self._publish),
+            ("GET", function + "/versions", "ListVersionsByFunction", self._versions),
+            ("POST", function + "/aliases", "CreateAlias", self._put_alias),
+            ("GET", function + "/aliases", "ListAliases", self._aliases),
+            ("GET", function + "/aliases/{alias}", "GetAlias", self._get_alias),
+            ("PUT", function + "/aliases/{alias}", "UpdateAlias", self._put_alias),
+            ("DELETE", function + "/aliases/{alias}", "DeleteAlias", self._delete_alias),
+            ("POST", function + "/invocations", "InvokeFunction", self._invoke),
+            ("PUT", "/2017-10-31/functions/{name}/concurrency", "PutFunctionConcurrency", self._put_concurrency),
+            (
+                "DELETE",
+                "/2017-10-31/functions/{name}/concurrency",
+                "DeleteFunctionConcurrency",
+                self._delete_concurrency,
+            ),
+            ("GET", "/2019-09-30/functions/{name}/concurrency", "GetFunctionConcurrency", self._get_concurrency),
+            ("PUT", events, "PutFunctionEventInvokeConfig", self._put_events),
+            ("POST", events, "UpdateFunctionEventInvokeConfig", self._put_events),
+            ("GET", events, "GetFunctionEventInvokeConfig", self._get_events),
+            ("DELETE", events, "DeleteFunctionEventInvokeConfig", self._delete_events),
+            ("GET", events + "/list", "ListFunctionEventInvokeConfigs", self._list_events),
+            ("GET", tags, "ListTags", self._tags),
+            ("POST", tags, "TagResource", self._tag),
+            ("DELETE", tags, "UntagResource", self._untag),
+            ("GET", "/2016-08-19/account-settings", "GetAccountSettings", self._account),
         ]
         # Clients differ in whether they send a trailing slash.
-        table += [(method, path + "/", handler) for method, path, handler in table]
+        table += [(method, path + "/", action, handler) for method, path, action, handler in table]
         return Starlette(
-            routes=[*more, *(Route(path, handler, methods=[method]) for method, path, handler in table)],
+            routes=[
+                *more,
+                *(Route(path, _allowed(action, handler), methods=[method]) for method, path, action, handler in table),
+            ],
             exception_handlers={
                 ServiceError: _service_error,
                 404: _no_operation,
@@ -266,6 +276,18 @@ class LambdaApi:
 
     def _target(self, request: Request) -> Target:
         return self._functions.resolve(_name(request), _qualifier(request))
+
+
+def _allowed(action: str, handler: Handler) -> Handler:
+    """Return a handler that first checks whether its caller may do this."""
+
+    async def checked(request: Request) -> Response:
+        name = request.path_params.get("name")
+        resource = "*" if name is None else function_arn(parse(name)[0])
+        principal(request).require(f"lambda:{action}", resource)
+        return await handler(request)
+
+    return checked
 
 
 def _name(request: Request) -> str:

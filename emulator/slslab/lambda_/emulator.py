@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 import psutil
 from starlette.routing import BaseRoute
 
+from slslab.aws.keys import Keyring, Pair
 from slslab.aws.limits import MB, Limits, lambda_limits
 from slslab.errors import HostError, RequestError
 from slslab.host.managed import Managed
@@ -62,7 +63,8 @@ class Emulator(Managed):
     leaves environments in the host's namespaces. `environment` is what confines environments: processes of this host,
     or containers (`docker`) of `image` ($SLSLAB_WORKER_IMAGE) for functions without an image of their own. An emulator
     without a session makes one of its own. It binds the address `listen`; `advertise` is the URL by which functions
-    reach it, if that is another.
+    reach it, if that is another. `keys` are what clients sign their requests with, random ones unless given; a pair of
+    keys in `variables` is the owner's, and then the functions', too, which have temporary ones otherwise.
 
     `id` marks everything that it makes, `mark` is the environment variable by which the reaper knows its processes,
     `budget_mb` the memory that its environments may take together. Once it is entered, `endpoint` is its URL,
@@ -77,6 +79,7 @@ class Emulator(Managed):
         self,
         *,
         session: Session | None = None,
+        keys: Keyring | None = None,
         variables: Mapping[str, str] | None = None,
         logs: Path | None = None,
         budget_mb: int | None = None,
@@ -98,6 +101,8 @@ class Emulator(Managed):
         self._owns_session = session is None
         self.id, self.mark = self._session.id, self._session.mark
         self._variables = dict(variables or {})
+        given = Pair.of(self._variables)
+        self.keys = keys or Keyring(given, temporary=given is None)
         self._logs = logs
         self.budget_mb = budget_mb if budget_mb is not None else memory_budget_mb()
         self._sandboxes = self._make_sandboxes(environment, image, isolate, tuple(template))
@@ -115,7 +120,7 @@ class Emulator(Managed):
         self._server = Server(listening_socket(*self._address))
         stack.callback(self._server.close)
         self.endpoint = self._server.endpoint
-        self._stack = StackClient(self.endpoint, self._advertise or self.endpoint, self._variables)
+        self._stack = StackClient(self.endpoint, self._advertise or self.endpoint, self._variables, self.keys.owner)
         host = EnvironmentHost(
             emulator_id=self.id,
             home=self.home / "environments",
@@ -123,6 +128,7 @@ class Emulator(Managed):
             limits=self.limits,
             sandboxes=self._sandboxes,
             variables=self._stack.variables,
+            keys=self.keys,
             record=self._pass_on_event,
         )
         functions = Functions(self.limits)
@@ -133,7 +139,7 @@ class Emulator(Managed):
         api = LambdaApi(functions, self.packages, self.service, self.limits)
         # Environments end before the server does, so that a caller that waits for an invocation gets its answer.
         names = [] if self._advertise is None else [urlsplit(self._advertise).hostname or ""]
-        stack.enter_context(self._server.serving(api.application(self._routes), self.service.close, names))
+        stack.enter_context(self._server.serving(api.application(self._routes), self.service.close, names, self.keys))
 
     @property
     def containers(self) -> "Containers | None":

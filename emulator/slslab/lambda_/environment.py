@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from slslab.aws.arns import REGION
+from slslab.aws.keys import Keyring
 from slslab.aws.limits import MB, Limits, cpu_share
 from slslab.errors import StartFailed
 from slslab.host.cgroup_accounts import GroupAccounts
@@ -90,6 +91,7 @@ class EnvironmentHost:
     limits: Limits
     sandboxes: Sandboxes
     variables: Mapping[str, str]
+    keys: Keyring
     record: Callable[[dict[str, Any]], None]
 
 
@@ -260,6 +262,7 @@ class Environment:
                 "PYTHONDONTWRITEBYTECODE": "1",
                 **host.variables,
                 **function.variables,
+                **host.keys.function(function.name).variables(),
                 "_HANDLER": function.handler,
                 "AWS_REGION": REGION,
                 "AWS_DEFAULT_REGION": REGION,

@@ -12,6 +12,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from slslab.aws.gate import Gate
+from slslab.aws.keys import Keyring
 
 Result = TypeVar("Result")
 
@@ -31,13 +32,14 @@ class Server:
         application: ASGIApp,
         finish: Callable[[], Awaitable[None]] | None = None,
         names: Collection[str] = (),
+        keys: Keyring | None = None,
     ) -> Iterator[None]:
         """Serve the application for as long as the block; `finish` is awaited before the server stops answering.
 
-        Clients call it by a name of loopback, or by one of `names`.
+        Clients call it by a name of loopback, or by one of `names`, and sign their requests by one of `keys`.
         """
         config = uvicorn.Config(
-            Gate(application, names),
+            Gate(application, names, keys),
             log_config=None,
             access_log=False,
             lifespan="off",

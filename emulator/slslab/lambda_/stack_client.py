@@ -8,8 +8,8 @@ from typing import Any
 import botocore.exceptions
 
 from slslab.aws.clients import aws_client
-from slslab.aws.credentials import CREDENTIALS
 from slslab.aws.errors import invalid
+from slslab.aws.keys import Pair
 from slslab.errors import RequestError
 
 LOG = logging.getLogger(__name__)
@@ -23,13 +23,14 @@ class StackClient:
     """The services of the stack, each at the address that an environment variable names.
 
     `variables` are what every function finds them by; functions reach Lambda at the URL `advertised`, this process at
-    `endpoint`.
+    `endpoint`. Clients sign with the owner's pair.
     """
 
-    def __init__(self, endpoint: str, advertised: str, variables: Mapping[str, str]) -> None:
+    def __init__(self, endpoint: str, advertised: str, variables: Mapping[str, str], owner: Pair) -> None:
         self._endpoint = endpoint
+        self._owner = owner
         self._named = dict(variables)
-        self.variables = {**CREDENTIALS, "AWS_ENDPOINT_URL_LAMBDA": advertised, **variables}
+        self.variables = {"AWS_ENDPOINT_URL_LAMBDA": advertised, **variables}
 
     @property
     def endpoints(self) -> dict[str, str]:
@@ -49,7 +50,7 @@ class StackClient:
             raise RequestError(
                 f"This emulator has no endpoint for {service}, only for {', '.join(endpoints)}.", "give `variables`."
             )
-        return aws_client(service, endpoints[name], self.variables, **settings)
+        return aws_client(service, endpoints[name], self._owner, **settings)
 
     def fetch(self, bucket: str, key: str) -> bytes:
         """Return the body of a package in S3; InvalidParameterValueException if it cannot be read."""

@@ -8,13 +8,13 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import botocore.exceptions
-import localstack_client.session
 import redis
 
-from slslab.aws.clients import aws_client, settings
+from slslab.aws.clients import aws_client
+from slslab.aws.keys import Pair
 from slslab.compose.client import OWNER, WORK_S, RemoteEmulator, RemoteRecording, emulator_url
 from slslab.compose.instances import RemoteLauncher
 from slslab.compose.services import server_information
@@ -68,7 +68,7 @@ class ComposeSystem:
                 launcher = RemoteLauncher(requirements.instances, ask, recording.path)
             received = _Received(recorder, launcher)
             recording.listen(received.record, launcher.broken if launcher is not None else lambda: None)
-            clients = _Clients(self._services, about["credentials"], recording)
+            clients = _Clients(self._services, self._emulator.pair, recording)
             record_hosts = host_meter(requirements, recorder.event)
 
             def finish() -> dict[str, Any]:
@@ -84,7 +84,7 @@ class ComposeSystem:
 
             tensors = _host_addresses(recording.tensors, self._services["tensors"], requirements.tensor_databases)
             queue = self._services["queue"]["host"] if requirements.queue else None
-            stack = Stack(self._services["s3"]["host"], about["credentials"], {}, tensors, queue)
+            stack = Stack(self._services["s3"]["host"], {}, tensors, queue)
             host = {name: about[name] for name in ("cores", "cpu_share_enforced", "confinement")}
             host["stack"] = {part: self._services[part]["name"] for part in self._parts()}
             if launcher is not None:
@@ -145,9 +145,9 @@ class _Clients:
     """The driver's boto3 clients, observed: the recording is given the name of what they make before it is made, and
     the histories of state machines' executions are read before they are deleted."""
 
-    def __init__(self, services: Mapping[str, Any], credentials: Mapping[str, str], recording: RemoteRecording) -> None:
+    def __init__(self, services: Mapping[str, Any], pair: Pair, recording: RemoteRecording) -> None:
         self._services = services
-        self._credentials = credentials
+        self._pair = pair
         self._recording = recording
         self._machines: dict[str, Any] = {}
         # Name, input and transitions.
@@ -155,12 +155,11 @@ class _Clients:
 
     def client(self, service: str) -> Any:
         """Return a client of `lambda`, `s3` or `stepfunctions`."""
+        part = "states" if service == "stepfunctions" else service
+        client = aws_client(service, self._services[part]["host"], self._pair)
         if service == "stepfunctions":
-            client = self._localstack_client()
             client.meta.events.register("provide-client-params.sfn.DeleteStateMachine", partial(self._deleting, client))
             client.meta.events.register("after-call.sfn.CreateStateMachine", partial(self._created, client))
-        else:
-            client = aws_client(service, self._services[service]["host"], self._credentials)
         identifier = client.meta.service_model.service_id.hyphenize()
         operation, parameter, kind = MAKING[identifier]
 
@@ -180,22 +179,6 @@ class _Clients:
                 f"Step Functions at {self._services['states']['host']} cannot be read: {error}.",
                 "`docker compose ps` and `logs` tell more.",
             ) from error
-
-    def _localstack_client(self) -> Any:
-        address = self._services["states"]["host"]
-        session = localstack_client.session.Session(
-            aws_access_key_id=self._credentials["AWS_ACCESS_KEY_ID"],
-            aws_secret_access_key=self._credentials["AWS_SECRET_ACCESS_KEY"],
-            localstack_host=urlsplit(address).netloc,
-        )
-        client = session.client("stepfunctions", **settings("stepfunctions"))
-        if client.meta.endpoint_url != address:
-            # The package prefers AWS's variable to its own arguments.
-            raise RequestError(
-                f"AWS_ENDPOINT_URL leads to {client.meta.endpoint_url}, and the stack's LocalStack is {address}.",
-                "unset AWS_ENDPOINT_URL.",
-            )
-        return client
 
     def _created(self, client: Any, parsed: Mapping[str, Any], **_: Any) -> None:
         if "stateMachineArn" in parsed:

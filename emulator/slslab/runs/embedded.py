@@ -10,6 +10,7 @@ from typing import Any
 import psutil
 
 from slslab.aws.arns import REGION
+from slslab.aws.keys import Keyring
 from slslab.ec2.devices import choose_devices
 from slslab.ec2.processes import ProcessLauncher
 from slslab.errors import RequestError
@@ -48,10 +49,11 @@ class EmbeddedSystem:
         requirements = self._requirements
         began = time.process_time()
         with ExitStack() as parts:
-            session = parts.enter_context(Session())
-            stack, processes = start_stack(parts, session, requirements, on_event=recorder.event)
+            session, keys = parts.enter_context(Session()), Keyring()
+            stack, processes = start_stack(parts, session, requirements, keys, on_event=recorder.event)
             emulator = Emulator(
                 session=session,
+                keys=keys,
                 variables=stack.client_environment(),
                 logs=logs,
                 environment=self._environment,
@@ -64,7 +66,7 @@ class EmbeddedSystem:
             versions = dict(stack.versions)
             if requirements.state_machines:
                 states = EmbeddedStateMachines(
-                    emulator.endpoint, session.mark, limits=emulator.limits, on_event=recorder.event
+                    emulator.endpoint, keys, session.mark, limits=emulator.limits, on_event=recorder.event
                 )
                 parts.enter_context(states)
                 emulator.add_variables(states.client_environment())
@@ -75,7 +77,11 @@ class EmbeddedSystem:
                 launcher = ProcessLauncher(
                     requirements.instances,
                     session=session,
-                    variables={**stack.client_environment(), "AWS_REGION": REGION},
+                    variables={
+                        **stack.client_environment(),
+                        **keys.function("instance").variables(),
+                        "AWS_REGION": REGION,
+                    },
                     logs=logs,
                     on_event=recorder.event,
                     on_record=recorder.instance,

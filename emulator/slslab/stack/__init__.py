@@ -8,17 +8,16 @@ from slslab_workers.channels.endpoints import QUEUE_URL, TENSOR_URLS
 
 @dataclass(frozen=True)
 class Stack:
-    """Addresses, credentials, and each part's name and version, for instance `{"s3": "SeaweedFS 4.48"}`."""
+    """Addresses, and each part's name and version, for instance `{"s3": "SeaweedFS 4.48"}`."""
 
     s3_endpoint: str
-    credentials: Mapping[str, str]
     versions: Mapping[str, str]
     tensor_urls: tuple[str, ...] = ()
     queue_url: str | None = None
 
     def client_environment(self) -> dict[str, str]:
         """Return the variables by which clients find the stack: AWS's own, and ours for services that AWS has not."""
-        return {**self.credentials, "AWS_ENDPOINT_URL_S3": self.s3_endpoint, **self.worker_environment()}
+        return {"AWS_ENDPOINT_URL_S3": self.s3_endpoint, **self.worker_environment()}
 
     def worker_environment(self) -> dict[str, str]:
         """Return our own variables, which drivers need beside their boto3 clients."""

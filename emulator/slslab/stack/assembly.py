@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Any
 
-from slslab.aws.credentials import CREDENTIALS
+from slslab.aws.keys import Keyring
 from slslab.host.session import Session
 from slslab.stack import Stack
 from slslab.stack.object_store import EmbeddedObjectStore
@@ -18,6 +18,7 @@ def start_stack(
     parts: ExitStack,
     session: Session,
     requirements: Requirements,
+    keys: Keyring,
     *,
     s3_port: int = 0,
     on_event: Callable[[dict[str, Any]], None] | None = None,
@@ -26,7 +27,7 @@ def start_stack(
 
     `on_event` receives the trace records of the tensor databases. Raises HostError if a part does not start.
     """
-    store = EmbeddedObjectStore(session.home / "s3", CREDENTIALS, session.mark, s3_port)
+    store = EmbeddedObjectStore(session.home / "s3", keys, session.mark, s3_port)
     parts.enter_context(store)
     for path in store.sockets():
         session.watch(path)
@@ -51,4 +52,4 @@ def start_stack(
             versions["tensors"] = databases.version
         if kind == "embedded":
             queue_url, versions["queue"] = databases.endpoints[-1], f"lists of {databases.version}"
-    return Stack(store.endpoint, CREDENTIALS, versions, tensor_urls, queue_url), processes
+    return Stack(store.endpoint, versions, tensor_urls, queue_url), processes

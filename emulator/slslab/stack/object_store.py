@@ -19,8 +19,11 @@ from pathlib import Path
 import psutil
 
 from slslab.aws.clients import HTTP
+from slslab.aws.credentials import without_foreign
+from slslab.aws.keys import Keyring
 from slslab.errors import HostError
 from slslab.host.server_process import ServerProcess, free_ports
+from slslab.stack.identities import identities
 
 PORTS = ("master", "master.grpc", "volume", "volume.grpc", "filer", "filer.grpc", "s3", "s3.grpc")
 START_LIMIT_S = 30.0
@@ -36,12 +39,12 @@ SETTINGS = {"GOMEMLIMIT": "1GiB", "WEED_MASTER_VOLUME_GROWTH_COPY_1": "2"}
 class EmbeddedObjectStore(ServerProcess):
     """SeaweedFS on loopback ports of its own, as a context manager.
 
-    `data` is made and removed; `credentials` are the AWS environment variables that clients sign with; `environment`
-    is added to the server's own (the emulator's mark, by which its reaper finds it); `port` is the S3 endpoint's, any
-    free one by default. Entered on the main thread, the server also ends when this process is killed, where
-    util-linux's `setpriv` is installed. Raises HostError if it does not start.
+    `data` is made and removed; clients sign with `keys`; `environment` is added to the server's own (the emulator's
+    mark, by which its reaper finds it); `port` is the S3 endpoint's, any free one by default. Entered on the main
+    thread, the server also ends when this process is killed, where util-linux's `setpriv` is installed. Raises
+    HostError if it does not start.
 
-        with EmbeddedObjectStore(Path("data"), credentials, {}) as store:
+        with EmbeddedObjectStore(Path("data"), keys, {}) as store:
             boto3.client("s3", endpoint_url=store.endpoint)
     """
 
@@ -49,13 +52,11 @@ class EmbeddedObjectStore(ServerProcess):
     hint = "run `slslab doctor`; a full disk or too little memory are the usual causes."
     port_taken = "address already in use"
 
-    def __init__(
-        self, data: Path, credentials: Mapping[str, str], environment: Mapping[str, str], port: int = 0
-    ) -> None:
+    def __init__(self, data: Path, keys: Keyring, environment: Mapping[str, str], port: int = 0) -> None:
         super().__init__(environment)
         self._data = data
         self._port = port
-        self._credentials = credentials
+        self._keys = keys
         self._ports: dict[str, int] = {}
 
     @property
@@ -79,7 +80,10 @@ class EmbeddedObjectStore(ServerProcess):
     def _start(self, undo: ExitStack) -> bool:
         self._ports = dict(zip(PORTS, free_ports(len(PORTS)), strict=True)) | ({"s3": self._port} if self._port else {})
         objects = self._data / "objects"
-        objects.mkdir(parents=True)
+        self._data.mkdir(mode=0o700, parents=True)
+        objects.mkdir()
+        for name, document in zip(("identities.json", "sessions.json"), identities(self._keys), strict=True):
+            (self._data / name).write_text(json.dumps(document))
         command = [
             _weed(),
             "-logtostderr=true",
@@ -93,6 +97,8 @@ class EmbeddedObjectStore(ServerProcess):
             ),
             "-filer",
             "-s3",
+            "-s3.config=identities.json",
+            "-s3.iam.config=sessions.json",
             "-s3.port.iceberg=0",
             "-s3.port.lance=0",
             # As S3: a put into a deleted bucket, by a function that ends after its run, is refused.
@@ -111,8 +117,7 @@ class EmbeddedObjectStore(ServerProcess):
             "-master.maxParallelVacuumPerServer=8",
             "-volume.max=10000",
         ]
-        # The server takes its administrator from AWS's own variables, which must not be the user's.
-        self._launch(command, {**os.environ, **self._credentials, **SETTINGS}, self._data)
+        self._launch(command, {**without_foreign(os.environ), **SETTINGS}, self._data)
         if not self._wait(self._ready, START_LIMIT_S):
             return False
         stopping = threading.Event()

@@ -14,23 +14,25 @@ from contextlib import ExitStack
 from importlib.metadata import version
 from typing import Any
 
+from slslab.aws.keys import Keyring
 from slslab.aws.limits import Limits, lambda_limits
 from slslab.host.server_process import ServerProcess, listening_socket
 
 OWNER = "states"
+KEYS_VARIABLE = "SLSLAB_KEYS"
 PASSED_LIMITS = ("definition_bytes", "state_payload_bytes", "history_events", "map_concurrency")
 
 
 class EmbeddedStateMachines(ServerProcess):
     """Step Functions on a loopback port of its own, as a context manager.
 
-    `lambda_endpoint` is where Tasks invoke their functions; `environment` is added to the process's own (the
-    emulator's mark, by which its reaper finds it); `limits` are AWS's unless changed; `on_event` receives a trace
-    record for every state transition, on a thread of its own. The process starts on entering and gets ready in the
-    background; with `on_demand` it starts with the first request. Either way it ends with this process, in whatever
-    way.
+    `lambda_endpoint` is where Tasks invoke their functions; clients sign with `keys`; `environment` is added to the
+    process's own (the emulator's mark, by which its reaper finds it); `limits` are AWS's unless changed; `on_event`
+    receives a trace record for every state transition, on a thread of its own. The process starts on entering and gets
+    ready in the background; with `on_demand` it starts with the first request. Either way it ends with this process, in
+    whatever way.
 
-        with EmbeddedStateMachines(emulator.endpoint, emulator.mark) as states:
+        with EmbeddedStateMachines(emulator.endpoint, emulator.keys, emulator.mark) as states:
             boto3.client("stepfunctions", endpoint_url=states.endpoint)
     """
 
@@ -40,6 +42,7 @@ class EmbeddedStateMachines(ServerProcess):
     def __init__(
         self,
         lambda_endpoint: str,
+        keys: Keyring,
         environment: Mapping[str, str],
         *,
         limits: Limits | None = None,
@@ -48,6 +51,7 @@ class EmbeddedStateMachines(ServerProcess):
     ) -> None:
         super().__init__(environment)
         self._lambda_endpoint = lambda_endpoint
+        self._keys = keys
         self._limits = limits if limits is not None else lambda_limits()
         self._on_event = on_event
         self._on_demand = on_demand
@@ -112,7 +116,7 @@ class EmbeddedStateMachines(ServerProcess):
                 f"--listener={listener.fileno()}",
                 f"--limits={limits}",
             ],
-            os.environ,
+            {**os.environ, KEYS_VARIABLE: self._keys.text()},
             inherited=[listener.fileno()],
             on_event=None if on_event is None else lambda event: on_event({**event, **owner}),
         )

@@ -2,7 +2,8 @@
 
 When it answers, it prints one JSON line, `{"endpoint": URL, "moto": VERSION}`. It ends on SIGTERM or SIGINT, and with
 `--tied` also when its standard input closes, which happens when the process that started it ends in any way.
-Transitions go as framed trace records to the descriptor that SLSLAB_TRACE_FD names.
+Transitions go as framed trace records to the descriptor that SLSLAB_TRACE_FD names. SLSLAB_KEYS is the text of the
+keyring by which clients sign.
 """
 
 import argparse
@@ -17,7 +18,7 @@ from importlib.metadata import version
 from typing import Any
 
 from slslab.aws.clients import aws_client
-from slslab.aws.credentials import CREDENTIALS
+from slslab.aws.keys import Keyring
 from slslab.aws.limits import lambda_limits
 from slslab.host.server_process import listening_socket
 from slslab.lambda_.server import Server
@@ -38,12 +39,13 @@ def main() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDINGS)
     options = _options()
     limits = lambda_limits().changed(**json.loads(options.limits))
+    keys = Keyring.from_text(os.environ.pop("SLSLAB_KEYS"))
     given = options.listener is not None
     server = Server(socket.socket(fileno=options.listener) if given else listening_socket("127.0.0.1", options.port))
     client = aws_client(
         "lambda",
         options.lambda_endpoint,
-        CREDENTIALS,
+        keys.service,
         connect_timeout=60,
         read_timeout=CALL_LIMIT_S,
         max_pool_connections=CONNECTIONS,
@@ -51,7 +53,7 @@ def main() -> None:
     )
     prepare(client, limits)
     machines = Machines(limits, _recorder())
-    with server.serving(StatesApi(machines).application()):
+    with server.serving(StatesApi(machines).application(), keys=keys):
         if options.tied:
             threading.Thread(target=_end_with_input, name="tie", daemon=True).start()
         print(json.dumps({"endpoint": server.endpoint, "moto": version("moto")}), flush=True)

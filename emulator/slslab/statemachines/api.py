@@ -17,6 +17,8 @@ from starlette.routing import Route
 
 from slslab.aws import requests
 from slslab.aws.errors import ServiceError, constraint
+from slslab.aws.gate import principal
+from slslab.aws.keys import Principal
 from slslab.statemachines.executions import Execution, Machine, Machines
 from slslab.statemachines.interpreter import failure, success
 
@@ -56,13 +58,13 @@ class StatesApi:
         return Starlette(routes=[Route("/", self._answer, methods=["POST"])])
 
     async def _answer(self, request: Request) -> Response:
-        target = request.headers.get("x-amz-target", "")
+        operation = request.headers.get("x-amz-target", "").rpartition(".")[2]
         # In a thread: a definition may take tens of milliseconds to parse.
-        status, document = await run_in_threadpool(self._call, target.rpartition(".")[2], await request.body())
+        status, document = await run_in_threadpool(self._call, operation, await request.body(), principal(request))
         headers = {"x-amzn-RequestId": str(uuid.uuid4())}
         return Response(json.dumps(document), status, headers, media_type="application/x-amz-json-1.0")
 
-    def _call(self, operation: str, body: bytes) -> tuple[int, dict[str, Any]]:
+    def _call(self, operation: str, body: bytes, caller: Principal) -> tuple[int, dict[str, Any]]:
         try:
             if operation not in self._operations:
                 raise ServiceError(
@@ -70,9 +72,12 @@ class StatesApi:
                     "UnknownOperationException",
                     f"slslab does not emulate Step Functions' operation {operation or 'without X-Amz-Target'}",
                 )
-            return 200, self._operations[operation](_members(operation, body))
+            given = _members(operation, body)
+            caller.require(f"states:{operation}", given.get("stateMachineArn") or given.get("executionArn") or "*")
+            return 200, self._operations[operation](given)
         except ServiceError as error:
-            return error.status, {"__type": error.error_type, "message": error.message}
+            # documented: CommonErrors.html: every error of a client's has status 400.
+            return 400 if error.status < 500 else error.status, {"__type": error.error_type, "message": error.message}
         except Exception as error:  # a defect of ours, in the form of AWS's own
             return 500, {"__type": "InternalServerError", "message": f"{type(error).__name__}: {error}"}
 

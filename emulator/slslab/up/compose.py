@@ -16,16 +16,19 @@ from typing import Any
 
 import redis
 
-from slslab.compose.client import RemoteEmulator, emulator_url
+from slslab.aws.arns import REGION
+from slslab.aws.keys import Keyring
+from slslab.compose.client import DEFAULT_PAIR, STATE, RemoteEmulator, emulator_url
 from slslab.compose.services import server_information
 from slslab.errors import HostError, RequestError
-from slslab.up.embedded import state_directory
+from slslab.host.state import make_state_directory, only_owner, state_directory
+from slslab.stack import Stack
+from slslab.stack.urls import without_passwords
 
 HEALTHY_LIMIT_S = 180.0
 ASK_S = 0.5
 FILE = "docker-compose.yml"
 OFFLINE = Path("compose", "offline.yml")
-STATE = "compose.json"
 INSTALL = "install Docker with its Compose plugin (or docker-compose 1.29), or use the embedded stack: slslab up."
 
 
@@ -67,12 +70,17 @@ def start(
     `say` is called for each service when it answers. Raises HostError if Compose fails or a service does not answer.
     """
     command = [*compose_command(), *(word for file in files for word in ("-f", str(file)))]
-    directory = state_directory()
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    (directory / STATE).write_text(json.dumps(command))
+    state = make_state_directory() / STATE
+    # A stack that is up keeps its keys; only what the user has set goes before them.
+    pair = json.loads(state.read_text())["variables"] if state.exists() else _random_pair()
+    variables = {name: os.environ.get(name) or value for name, value in pair.items()}
+    with open(state, "w", opener=only_owner) as file:
+        json.dump({"command": command, "variables": variables}, file)
     scale = [] if tensor_databases is None else ["--scale", f"tensors={tensor_databases}"]
     # Its progress goes to standard error, as ours does.
-    code = subprocess.run([*command, "up", "-d", *scale], stdout=sys.stderr, check=False).returncode
+    code = subprocess.run(
+        [*command, "up", "-d", *scale], stdout=sys.stderr, env=os.environ | variables, check=False
+    ).returncode
     if code != 0:
         raise HostError(
             f"`{command[0]} … up` ended with exit code {code}.",
@@ -86,8 +94,11 @@ def stop() -> bool:
     state = state_directory() / STATE
     if not state.exists():
         return False
-    command = json.loads(state.read_text())
-    done = subprocess.run([*command, "down", "--volumes", "--remove-orphans"], stdout=sys.stderr, check=False)
+    stored = json.loads(state.read_text())
+    command, environment = stored["command"], os.environ | stored["variables"]
+    done = subprocess.run(
+        [*command, "down", "--volumes", "--remove-orphans"], stdout=sys.stderr, env=environment, check=False
+    )
     if done.returncode != 0:
         raise HostError(
             f"`{command[0]} … down` ended with exit code {done.returncode}.",
@@ -107,16 +118,40 @@ def status() -> dict[str, Any] | None:
         return None
 
 
+def environment() -> dict[str, str] | None:
+    """Return the variables by which clients of this host find the stack, with its keys; None if there is none."""
+    emulator = RemoteEmulator(emulator_url())
+    try:
+        services = {service["part"]: service["host"] for service in emulator.about()["services"]}
+    except HostError:
+        return None
+    stack = Stack(services["s3"], {}, tuple(_answering(services["tensors"].split())), services["queue"])
+    return {
+        **stack.client_environment(),
+        "AWS_ENDPOINT_URL_SFN": services["states"],
+        "AWS_ENDPOINT_URL_LAMBDA": services["lambda"],
+        "AWS_DEFAULT_REGION": REGION,
+        **emulator.pair.variables(),
+    }
+
+
+def _random_pair() -> dict[str, str]:
+    pair = Keyring().owner
+    return dict(zip(DEFAULT_PAIR, (pair.key_id, pair.secret), strict=True))
+
+
 def describe(about: dict[str, Any]) -> dict[str, Any]:
     """Return the document that `up` and `status` print, with the keys of the embedded stack's."""
     services = {service["part"]: dict(service) for service in about["services"]}
-    several = {"tensors": _answering(services["tensors"]["host"].split())}
-    services["tensors"]["host"] = " ".join(several["tensors"])
+    services["tensors"]["host"] = " ".join(_answering(services["tensors"]["host"].split()))
+    for service in services.values():
+        for place in ("inside", "host"):
+            service[place] = without_passwords(service[place])
     return {
         "kind": "compose",
         "version": about["version"],
-        "endpoints": {part: service["host"] for part, service in services.items()} | several,
-        "credentials": about["credentials"],
+        "endpoints": {part: service["host"] for part, service in services.items()}
+        | {"tensors": services["tensors"]["host"].split()},
         "stack": {part: service["name"] for part, service in services.items()},
         "environment": about["environment"],
         "confinement": about["confinement"],

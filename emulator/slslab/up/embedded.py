@@ -11,33 +11,36 @@ import signal
 import struct
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import IO, Any
 
 from slslab.errors import HostError, RequestError
+from slslab.host.state import make_state_directory, only_owner, state_directory, unusable
+from slslab.stack.urls import without_passwords
 from slslab.version import __version__
+from slslab_workers.channels.endpoints import QUEUE_URL, TENSOR_URLS
 
 STOP_LIMIT_S = 60.0
 READY_VARIABLE = "SLSLAB_READY_FD"
+CREDENTIALS_VARIABLE = "SLSLAB_CREDENTIALS"
 # A `struct flock` of Linux (fcntl(2)): type, whence, start, length (0: whole file), process.
 FLOCK = struct.Struct("hhqqi0q")
 
 
-def state_directory() -> Path:
-    """Return where this user's service keeps its state: $SLSLAB_STATE, or a directory of the runtime directory."""
-    if directory := os.environ.get("SLSLAB_STATE"):
-        return Path(directory)
-    runtime = os.environ.get("XDG_RUNTIME_DIR")
-    return Path(runtime, "slslab") if runtime else Path(tempfile.gettempdir(), f"slslab-{os.getuid()}")
-
-
 def status() -> dict[str, Any] | None:
     """Return the running service's description of itself; None if there is none."""
+    return (_stored() or {}).get("description")
+
+
+def environment() -> dict[str, str] | None:
+    """Return the variables by which clients find the running service, with its keys; None if there is none."""
+    return (_stored() or {}).get("environment")
+
+
+def _stored() -> dict[str, Any] | None:
     try:
         with (state_directory() / "up.json").open() as file:
             # Only asked about: a lock that is held even for a moment would make a starting service refuse.
@@ -48,20 +51,27 @@ def status() -> dict[str, Any] | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except PermissionError as error:
-        raise _unusable(state_directory(), error) from error
+        raise unusable(error) from error
 
 
 def examine_services(running: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Ask the services of the running stack; returns them with whether they still answer."""
     from slslab.compose import services
 
-    endpoints = {part: urls.split() if isinstance(urls, str) else urls for part, urls in running["endpoints"].items()}
+    variables = environment() or {}
     # A request would start Step Functions.
-    asked = {part: urls for part, urls in endpoints.items() if urls and part != "states"}
-    states = services.Service("states", "", endpoints["states"][0], endpoints["states"][0])
+    named = {
+        "lambda": "AWS_ENDPOINT_URL_LAMBDA",
+        "s3": "AWS_ENDPOINT_URL_S3",
+        "tensors": TENSOR_URLS,
+        "queue": QUEUE_URL,
+    }
+    asked = {part: variables[name].split() for part, name in named.items() if name in variables}
+    states = services.Service("states", "", running["endpoints"]["states"], running["endpoints"]["states"])
+    found = [states, *services.examine(asked, asked)]
     return [
-        service.as_document() | {"name": running["stack"][service.part]}
-        for service in [states, *services.examine(asked, asked)]
+        service.as_document() | {"name": running["stack"][service.part], "inside": address, "host": address}
+        for service, address in ((service, without_passwords(service.host)) for service in found)
     ]
 
 
@@ -74,6 +84,7 @@ def serve(
     budget_mb: int | None,
     tensor_databases: int,
     queue: str,
+    credentials: Sequence[str],
     ready: Callable[[dict[str, Any]], None],
     log: Callable[[str], None],
 ) -> None:
@@ -82,7 +93,8 @@ def serve(
     `ready` receives its description as soon as everything answers, `log` the REPORT line of every invocation.
     Raises RequestError if a service runs already, HostError if this host cannot run it.
     """
-    from slslab.aws.credentials import CREDENTIALS
+    from slslab.aws.arns import REGION
+    from slslab.aws.keys import Keyring, Pair
     from slslab.aws.limits import lambda_limits
     from slslab.host.session import Session
     from slslab.lambda_.emulator import Emulator
@@ -92,12 +104,14 @@ def serve(
 
     with _state() as (file, locked):
         if not locked:
-            _refuse(json.loads(file.read() or "null"))
+            _refuse(json.loads(file.read() or "{}").get("description"))
         try:
+            keys = Keyring(others=map(Pair.parse, credentials))
             with Session() as session, ExitStack() as running:
-                stack, _ = start_stack(running, session, Requirements(tensor_databases, queue), s3_port=s3_port)
+                stack, _ = start_stack(running, session, Requirements(tensor_databases, queue), keys, s3_port=s3_port)
                 emulator = Emulator(
                     session=session,
+                    keys=keys,
                     variables=stack.client_environment(),
                     limits=lambda_limits().changed(**limits),
                     template=template,
@@ -106,7 +120,9 @@ def serve(
                     on_record=lambda record: log(f"{record.function} {record.report.strip()}"),
                 )
                 running.enter_context(emulator)
-                states = EmbeddedStateMachines(emulator.endpoint, session.mark, limits=emulator.limits, on_demand=True)
+                states = EmbeddedStateMachines(
+                    emulator.endpoint, keys, session.mark, limits=emulator.limits, on_demand=True
+                )
                 running.enter_context(states)
                 emulator.add_variables(states.client_environment())
                 description = {
@@ -116,34 +132,41 @@ def serve(
                     "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
                     "endpoints": {
                         **emulator.endpoints,
-                        "tensors": list(stack.tensor_urls),
-                        "queue": stack.queue_url,
+                        "tensors": [without_passwords(url) for url in stack.tensor_urls],
+                        "queue": without_passwords(stack.queue_url or ""),
                     },
-                    "credentials": CREDENTIALS,
                     "stack": {"lambda": f"slslab {__version__}", "states": states.name, **stack.versions},
                     "confinement": emulator.hierarchy.description,
                     "isolation": emulator.isolation.description,
                     "limits": dict(limits),
                     "logs": str(emulator.logs),
                 }
-                ready(description)
-                file.write(json.dumps(description))
+                variables = {
+                    **stack.client_environment(),
+                    **states.client_environment(),
+                    "AWS_ENDPOINT_URL_LAMBDA": emulator.endpoint,
+                    "AWS_DEFAULT_REGION": REGION,
+                    **keys.owner.variables(),
+                }
+                file.write(json.dumps({"description": description, "environment": variables}))
                 file.flush()
+                ready(description)
                 _report_ready()
                 threading.Event().wait()
         except KeyboardInterrupt:
             return
 
 
-def start(settings: Sequence[str]) -> dict[str, Any]:
+def start(settings: Sequence[str], credentials: Sequence[str]) -> dict[str, Any]:
     """Start the service in the background, with these options of `up`; returns its description when everything answers.
 
-    Raises its error if it exited instead.
+    `credentials` are not among the options, as any user can read a process's arguments. Raises its error if it exited
+    instead.
     """
     running = status()
     if running is not None:
         _refuse(running)
-    directory = _make_state_directory()
+    directory = make_state_directory()
     reading, writing = os.pipe()
     with open(reading, "rb") as channel, (directory / "up.log").open("wb") as log:
         process = subprocess.Popen(
@@ -152,7 +175,7 @@ def start(settings: Sequence[str]) -> dict[str, Any]:
             stdout=log,
             stderr=log,
             pass_fds=(writing,),
-            env=os.environ | {READY_VARIABLE: str(writing)},
+            env=os.environ | {READY_VARIABLE: str(writing), CREDENTIALS_VARIABLE: " ".join(credentials)},
             start_new_session=True,
         )
         os.close(writing)
@@ -205,21 +228,6 @@ def _report_ready() -> None:
             channel.write(b"ready")
 
 
-def _make_state_directory() -> Path:
-    directory = state_directory()
-    try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise _unusable(directory, error) from error
-    return directory
-
-
-def _unusable(directory: Path, error: OSError) -> HostError:
-    return HostError(
-        f"The state directory {directory} cannot be used: {error.strerror}.", "name another one in SLSLAB_STATE."
-    )
-
-
 def _lock(kind: int) -> bytes:
     return FLOCK.pack(kind, os.SEEK_SET, 0, 0, 0)
 
@@ -227,13 +235,11 @@ def _lock(kind: int) -> bytes:
 @contextmanager
 def _state() -> Iterator[tuple[IO[str], bool]]:
     """Yield the state file, and whether its lock was free and is now ours; if so, the file is removed at the end."""
-    directory = _make_state_directory()
-    if directory.stat().st_uid != os.getuid():
-        raise HostError(f"The state directory {directory} belongs to another user.", "name one in SLSLAB_STATE.")
+    directory = make_state_directory()
     path = directory / "up.json"
     with ExitStack() as stack:
         while True:
-            file = stack.enter_context(path.open("a+"))
+            file = stack.enter_context(open(path, "a+", opener=only_owner))
             try:
                 fcntl.fcntl(file, fcntl.F_OFD_SETLK, _lock(fcntl.F_WRLCK))
             except BlockingIOError:

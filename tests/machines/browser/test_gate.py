@@ -61,7 +61,7 @@ def test_no_page_of_another_site_lists_creates_or_reads(emulator: Emulator, fore
     create = json.dumps({**settings, "Code": {"S3Bucket": "hot-reload", "S3Key": str(secret)}})
     statuses: dict[str, list[int]] = {}
     with ExitStack() as stack:
-        states = stack.enter_context(EmbeddedStateMachines(emulator.endpoint, emulator.mark))
+        states = stack.enter_context(EmbeddedStateMachines(emulator.endpoint, emulator.keys, emulator.mark))
         live = stack.enter_context(serving(tmp_path / "runs"))
         asked = {
             f"{emulator.endpoint}/2015-03-31/functions": create,

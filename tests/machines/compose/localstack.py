@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 from tests.containers import need_containers
 
+from slslab.aws.keys import Pair
 from slslab.host.containers import Containers
 from slslab.host.session import Session
 
@@ -18,12 +19,13 @@ READY_LIMIT_S = 120.0
 
 
 @contextmanager
-def running_localstack(lambda_url: str) -> Iterator[str]:
+def running_localstack(lambda_url: str, pair: Pair) -> Iterator[str]:
     """Its address, once it is ready; gone after the block, and by a reaper if the block is killed. Skips without it."""
     need_containers()
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"127.0.0.1:{free.getsockname()[1]}"
     settings = {"GATEWAY_LISTEN": address, "LOCALSTACK_HOST": address, "SLSLAB_LAMBDA_URL": lambda_url}
+    settings |= {"SLSLAB_ACCESS_KEY_ID": pair.key_id, "SLSLAB_SECRET_ACCESS_KEY": pair.secret}
     with Session() as session, Containers(session) as containers:
         words = [f"--env={name}={value}" for name, value in settings.items()]
         words += [f"--label={name}={value}" for name, value in containers.labels.items()]

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from slslab.aws.credentials import CREDENTIALS
+from slslab.aws.keys import Keyring, Pair
 from slslab.compose import client
 from slslab.compose import control as control_module
 from slslab.compose.client import RemoteEmulator, RemoteRecording
@@ -25,8 +25,9 @@ from slslab.lambda_.emulator import Emulator
 from slslab_workers.architecture import Fleet
 
 MODULE = "import time\ntime.sleep(600)\n"
+KEYS = Keyring(Pair(*client.DEFAULT_PAIR.values()), temporary=False)
 NETWORK = {
-    **CREDENTIALS,
+    **KEYS.owner.variables(),
     "SLSLAB_LISTEN": "127.0.0.1:0",
     "SLSLAB_WORKER_IMAGE": "slslab/worker:local",
     "AWS_ENDPOINT_URL_S3": "http://127.0.0.1:9",
@@ -39,7 +40,7 @@ NETWORK = {
 @pytest.fixture(scope="module")
 def control(emulator_settings: dict[str, Any]) -> Iterator[Control]:
     """The control API of an emulator; nothing else of the stack is there."""
-    emulator = Emulator(**emulator_settings)
+    emulator = Emulator(**emulator_settings, keys=KEYS)
     control = Control(emulator, Network.from_variables(NETWORK))
     emulator.add_routes(control.routes())
     with emulator:

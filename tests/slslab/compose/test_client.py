@@ -26,9 +26,9 @@ from tests import commands
 from tests.commands import Done
 
 from slslab.aws.clients import aws_client
-from slslab.aws.credentials import CREDENTIALS
+from slslab.aws.keys import Keyring, Pair
 from slslab.compose.__main__ import main as serve_compose
-from slslab.compose.client import RemoteEmulator
+from slslab.compose.client import DEFAULT_PAIR, RemoteEmulator
 from slslab.compose.network import Network
 from slslab.compose.services import examine
 from slslab.errors import HostError, RequestError
@@ -44,6 +44,8 @@ from slslab.testing import create_function
 from slslab_workers.plan import Plan
 
 pytestmark = pytest.mark.server
+# docker-compose.yml's default, which functions have, too.
+KEYS = Keyring(Pair(*DEFAULT_PAIR.values()), temporary=False)
 
 COMPOSE = ("--stack", "compose", "--environment", "process")
 # A whole vCPU for each function: with less, every cold start takes seconds.
@@ -78,7 +80,7 @@ class Composed:
 
     def client(self, service: str) -> Any:
         found = {one["part"]: one["host"] for one in self.emulator.about()["services"]}
-        return aws_client(service, found[service], CREDENTIALS)
+        return aws_client(service, found[service], KEYS.owner)
 
     def left(self) -> list[str]:
         """Functions, buckets and state machines that are there."""
@@ -117,13 +119,13 @@ def composed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Composed]:
     port = free_port()
     directory = tmp_path_factory.mktemp("composed")
     with Session() as session, ExitStack() as parts:
-        store = parts.enter_context(EmbeddedObjectStore(session.home / "s3", CREDENTIALS, session.mark))
+        store = parts.enter_context(EmbeddedObjectStore(session.home / "s3", KEYS, session.mark))
         tensors = parts.enter_context(EmbeddedTensorDatabases(3, password="p@ss", environment=session.mark))
-        states = parts.enter_context(EmbeddedStateMachines(f"http://127.0.0.1:{port}", session.mark))
+        states = parts.enter_context(EmbeddedStateMachines(f"http://127.0.0.1:{port}", KEYS, session.mark))
         states.ready()
         variables = {
             **os.environ,
-            **CREDENTIALS,
+            **KEYS.owner.variables(),
             "SLSLAB_LISTEN": f"127.0.0.1:{port}",
             "SLSLAB_ENVIRONMENT": "process",
             "SLSLAB_HOME": str(directory / "home"),
@@ -397,7 +399,7 @@ def test_the_service_says_what_is_wrong_with_its_variables(
 
 def test_a_services_name_stands_for_all_its_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
     variables = {
-        **CREDENTIALS,
+        **KEYS.owner.variables(),
         "SLSLAB_LISTEN": "0.0.0.0:9001",
         "SLSLAB_WORKER_IMAGE": "slslab/worker:local",
         "AWS_ENDPOINT_URL_S3": "http://s3:9000",
@@ -461,7 +463,7 @@ def test_transitions_told_by_a_history_are_those_that_our_own_front_records() ->
     recorded: list[dict[str, Any]] = []
     with (
         Emulator() as emulator,
-        EmbeddedStateMachines(emulator.endpoint, emulator.mark, on_event=recorded.append) as states,
+        EmbeddedStateMachines(emulator.endpoint, emulator.keys, emulator.mark, on_event=recorded.append) as states,
     ):
         emulator.add_variables(states.client_environment())
         lambda_client, client = emulator.client("lambda"), emulator.client("stepfunctions")

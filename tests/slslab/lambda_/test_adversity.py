@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError, ConnectionError, HTTPClientError
 
+from slslab.aws.clients import signed_headers
 from slslab.aws.limits import lambda_limits
 from slslab.lambda_.emulator import Emulator
 from slslab.testing import create_function, packaged
@@ -271,11 +272,13 @@ def test_a_client_that_hangs_up_leaves_a_metered_invocation(
 ) -> None:
     name = deploy("import time\n\ndef handler(event, context):\n    time.sleep(1)\n")
     code = (
-        "import sys, urllib.request\n"
-        "urllib.request.urlopen(urllib.request.Request(sys.argv[1], data=b'{}', method='POST'), timeout=0.3)"
+        "import json, sys, urllib.request\n"
+        "headers = json.loads(sys.argv[2])\n"
+        "urllib.request.urlopen(urllib.request.Request(sys.argv[1], b'{}', headers, method='POST'), timeout=0.3)"
     )
     url = f"{emulator.endpoint}/2015-03-31/functions/{name}/invocations"
-    subprocess.run([sys.executable, "-c", code, url], stderr=subprocess.DEVNULL, check=False)
+    headers = json.dumps(signed_headers(emulator.keys.owner, "POST", url, b"{}"))
+    subprocess.run([sys.executable, "-c", code, url, headers], stderr=subprocess.DEVNULL, check=False)
     deadline = time.monotonic() + 20
     while not invocations and time.monotonic() < deadline:
         time.sleep(0.02)

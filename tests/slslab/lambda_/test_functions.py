@@ -16,6 +16,7 @@ from botocore.awsrequest import AWSRequest
 from botocore.exceptions import ClientError
 from botocore.httpsession import URLLib3Session
 
+from slslab.aws.clients import signed_headers
 from slslab.lambda_.emulator import Emulator
 from slslab.testing import ROLE, packaged
 
@@ -367,6 +368,8 @@ def test_a_deleted_function_is_gone_for_every_operation(lambda_client: Any, depl
     ],
 )
 def test_bodies_of_the_wrong_shape_are_serialization_exceptions(emulator: Emulator, body: bytes) -> None:
-    answer = URLLib3Session().send(AWSRequest("POST", f"{emulator.endpoint}/2015-03-31/functions", data=body).prepare())
+    url = f"{emulator.endpoint}/2015-03-31/functions"
+    headers = signed_headers(emulator.keys.owner, "POST", url, body)
+    answer = URLLib3Session().send(AWSRequest("POST", url, headers, body).prepare())
     assert (answer.status_code, answer.headers["x-amzn-ErrorType"]) == (400, "SerializationException")
     assert json.loads(answer.text)["Type"] == "User"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from slslab.aws.credentials import CREDENTIALS
+from slslab.aws.keys import Keyring
 from slslab.aws.limits import lambda_limits
 from slslab.host.session import Session
 from slslab.lambda_.emulator import Emulator
@@ -135,9 +135,10 @@ def test_what_runs_when_the_emulator_ends_is_metered(code: Path) -> None:
 
 
 def test_asynchronous_failures_land_in_the_destination_bucket(tmp_path: Path, code: Path) -> None:
-    with Session() as session, EmbeddedObjectStore(tmp_path / "s3", CREDENTIALS, session.mark) as store:
+    keys = Keyring()
+    with Session() as session, EmbeddedObjectStore(tmp_path / "s3", keys, session.mark) as store:
         variables = {"AWS_ENDPOINT_URL_S3": store.endpoint}
-        with Emulator(session=session, variables=variables, limits=QUICK) as emulator:
+        with Emulator(session=session, keys=keys, variables=variables, limits=QUICK) as emulator:
             client = emulator.client("lambda")
             bucket = emulator.client("s3")
             bucket.create_bucket(Bucket="failures")

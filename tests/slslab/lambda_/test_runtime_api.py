@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from slslab.aws.clients import signed_headers
 from slslab.lambda_.emulator import Emulator
 from slslab.lambda_.runtime_api import RuntimeApi
 
@@ -44,7 +45,9 @@ def call(emulator: Emulator, method: str, path: str, body: str = "", **headers: 
     """Status, type and message of an answer to a request of one's own making."""
     connection = http.client.HTTPConnection(urlsplit(emulator.endpoint).netloc, timeout=20)
     try:
-        connection.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
+        given = {name.replace("_", "-"): value for name, value in headers.items()}
+        url = emulator.endpoint + path
+        connection.request(method, path, body, signed_headers(emulator.keys.owner, method, url, body.encode(), given))
         answer = connection.getresponse()
         document = json.loads(answer.read() or b"{}")
         return answer.status, answer.headers.get("x-amzn-ErrorType", ""), str(document.get("Message", document))

@@ -7,22 +7,23 @@ import boto3
 import pytest
 
 from slslab.aws.arns import REGION
-from slslab.aws.credentials import CREDENTIALS
+from slslab.aws.keys import Keyring
 from slslab.stack import buckets
 from slslab.stack.object_store import EmbeddedObjectStore
 
 pytestmark = pytest.mark.server
+KEYS = Keyring()
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedObjectStore]:
-    with EmbeddedObjectStore(Path(tmp_path_factory.mktemp("s3"), "data"), CREDENTIALS, {}) as running:
+    with EmbeddedObjectStore(Path(tmp_path_factory.mktemp("s3"), "data"), KEYS, {}) as running:
         yield running
 
 
 @pytest.fixture(autouse=True)
 def variables(store: EmbeddedObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL_S3": store.endpoint}.items():
+    for name, value in {**KEYS.owner.variables(), "AWS_ENDPOINT_URL_S3": store.endpoint}.items():
         monkeypatch.setenv(name, value)
 
 
@@ -36,8 +37,8 @@ def test_buckets_are_made_once_and_hold_nothing_of_the_check(
         "s3",
         endpoint_url=store.endpoint,
         region_name=REGION,
-        aws_access_key_id=CREDENTIALS["AWS_ACCESS_KEY_ID"],
-        aws_secret_access_key=CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
+        aws_access_key_id=KEYS.owner.key_id,
+        aws_secret_access_key=KEYS.owner.secret,
     )
     assert {one["Name"] for one in client.list_buckets()["Buckets"]} == {"images", "models"}
     assert client.list_objects_v2(Bucket="models")["KeyCount"] == 0

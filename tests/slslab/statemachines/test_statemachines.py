@@ -13,11 +13,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import boto3
 import psutil
 import pytest
 from botocore.exceptions import ClientError
 
+from slslab.aws.clients import aws_client
+from slslab.aws.keys import Keyring
 from slslab.errors import HostError
 from slslab.lambda_.emulator import Emulator
 from slslab.stack.state_machines import EmbeddedStateMachines
@@ -219,16 +220,17 @@ def small(emulator: Emulator, events: list[dict[str, Any]]) -> Iterator[Embedded
     limits = emulator.limits.changed(
         history_events=30, state_payload_bytes=2000, definition_bytes=5000, map_concurrency=2
     )
-    with EmbeddedStateMachines(emulator.endpoint, emulator.mark, limits=limits, on_event=events.append) as states:
+    with EmbeddedStateMachines(
+        emulator.endpoint, emulator.keys, emulator.mark, limits=limits, on_event=events.append
+    ) as states:
         states.ready()
         yield states
 
 
 @pytest.fixture
-def small_client(small: EmbeddedStateMachines) -> Iterator[Any]:
+def small_client(small: EmbeddedStateMachines, emulator: Emulator) -> Iterator[Any]:
     """A client of these."""
-    session: Any = boto3.session.Session(aws_access_key_id="key", aws_secret_access_key="secret")
-    with closing(session.client("stepfunctions", endpoint_url=small.endpoint, region_name="us-east-1")) as client:
+    with closing(aws_client("stepfunctions", small.endpoint, emulator.keys.owner)) as client:
         yield client
         for machine in client.list_state_machines()["stateMachines"]:
             client.delete_state_machine(stateMachineArn=machine["stateMachineArn"])
@@ -631,10 +633,10 @@ def test_transitions_stand_in_the_trace_with_their_invocations(
 
 
 def test_it_starts_with_the_first_request_if_it_is_told_so(emulator: Emulator) -> None:
-    with EmbeddedStateMachines(emulator.endpoint, emulator.mark, on_demand=True) as states:
+    with EmbeddedStateMachines(emulator.endpoint, emulator.keys, emulator.mark, on_demand=True) as states:
         states.ready()
         assert states.pid is None
-    with EmbeddedStateMachines(emulator.endpoint, emulator.mark, on_demand=True) as states:
+    with EmbeddedStateMachines(emulator.endpoint, emulator.keys, emulator.mark, on_demand=True) as states:
         with socket.create_connection(("127.0.0.1", int(states.endpoint.rpartition(":")[2]))):
             assert came_true(lambda: states.pid is not None)
         process = psutil.Process(states.pid)
@@ -643,7 +645,7 @@ def test_it_starts_with_the_first_request_if_it_is_told_so(emulator: Emulator) -
 
 def test_a_process_that_does_not_start() -> None:
     with (
-        EmbeddedStateMachines("http://127.0.0.1:1", {"PYTHONHOME": "/nowhere"}) as states,
+        EmbeddedStateMachines("http://127.0.0.1:1", Keyring(), {"PYTHONHOME": "/nowhere"}) as states,
         pytest.raises(HostError, match="The embedded Step Functions did not start: "),
     ):
         states.ready()
@@ -652,9 +654,10 @@ def test_a_process_that_does_not_start() -> None:
 def test_the_process_ends_with_the_one_that_started_it(tmp_path: Path) -> None:
     program = """
         import time
+        from slslab.aws.keys import Keyring
         from slslab.stack.state_machines import EmbeddedStateMachines
 
-        with EmbeddedStateMachines("http://127.0.0.1:1", {}) as states:
+        with EmbeddedStateMachines("http://127.0.0.1:1", Keyring(), {}) as states:
             states.ready()
             print(states.pid, flush=True)
             time.sleep(60)
@@ -669,7 +672,8 @@ def test_the_process_ends_with_the_one_that_started_it(tmp_path: Path) -> None:
 
 def test_the_module_by_itself_says_where_it_is_and_ends_on_a_signal() -> None:
     command = [sys.executable, "-m", "slslab.statemachines", "--lambda-endpoint=http://127.0.0.1:1"]
-    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as process:
+    variables = {**os.environ, "SLSLAB_KEYS": Keyring().text()}
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=variables) as process:
         assert process.stdout is not None
         said = json.loads(process.stdout.readline())
         assert said["endpoint"].startswith("http://127.0.0.1:")

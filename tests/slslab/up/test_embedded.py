@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import boto3
 import botocore.config
@@ -20,15 +21,19 @@ import psutil
 import pytest
 from tests import commands
 
+from slslab.aws.clients import signed_headers
+from slslab.aws.keys import Pair
 from slslab.host.reaper import marked_processes
 from slslab.testing import ROLE, create_function, packaged
 from slslab.up import embedded
+from slslab_workers.channels.endpoints import queue_url, tensor_urls
 from slslab_workers.channels.events import Tracer
 from slslab_workers.channels.queues import open_queues
 from slslab_workers.channels.tensors import TensorDatabase
 
 pytestmark = pytest.mark.server
 
+PAYLOAD = b'{"name": "you"}'
 HANDLER = "def handler(event, context):\n    return {'hello': event['name']}\n"
 
 
@@ -50,7 +55,7 @@ def service(state: dict[str, str]) -> Iterator[dict[str, Any]]:
     """A service in the background, ended after the test."""
     started = slslab(state, "up", "--detach", "--port", "0", "--s3-port", "0", "--json")
     described: dict[str, Any] = started.document
-    yield described
+    yield {**described, **slslab(state, "env", "--json").document}
     assert slslab(state, "down").code == 0
     os.waitpid(described["pid"], 0)
 
@@ -62,8 +67,8 @@ def client(service: dict[str, Any], name: str) -> Any:
         name,
         endpoint_url=service["endpoints"]["states" if name == "stepfunctions" else name],
         region_name="us-east-1",
-        aws_access_key_id=service["credentials"]["AWS_ACCESS_KEY_ID"],
-        aws_secret_access_key=service["credentials"]["AWS_SECRET_ACCESS_KEY"],
+        aws_access_key_id=service["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=service["AWS_SECRET_ACCESS_KEY"],
         config=config,
     )
 
@@ -80,25 +85,28 @@ def test_up_status_down(state: dict[str, str]) -> None:
         described = json.loads(slslab(state, "status", "--json").out)
         services = {one["part"]: one for one in described.pop("services")}
         assert described == {"up": True} | json.loads(started.out)
+        variables = slslab(state, "env", "--json").document
+        secrets = {variables["AWS_SECRET_ACCESS_KEY"], urlsplit(variables["SLSLAB_QUEUE_URL"]).password}
+        assert not any(secret in started.out for secret in secrets)
         assert {part: one["name"] for part, one in services.items()} == described["stack"]
         assert all(one["healthy"] for one in services.values())
         assert services["s3"]["host"] == described["endpoints"]["s3"]
         table = slslab(state, "status").out
         assert table.count("healthy") == len(services) == 5
         assert described["limits"] == {"account_concurrency": 7}
-        lambda_client = client(described, "lambda")
+        lambda_client = client(described | variables, "lambda")
         assert lambda_client.get_account_settings()["AccountLimit"]["ConcurrentExecutions"] == 7
-        s3_client = client(described, "s3")
+        s3_client = client(described | variables, "s3")
         s3_client.create_bucket(Bucket="bucket")
         assert [bucket["Name"] for bucket in s3_client.list_buckets()["Buckets"]] == ["bucket"]
-        states_client = client(described, "stepfunctions")
+        states_client = client(described | variables, "stepfunctions")
         assert states_client.list_state_machines()["stateMachines"] == []
         endpoints = described["endpoints"]
         assert len({*endpoints["tensors"], endpoints["queue"]}) == 3
-        for url in endpoints["tensors"]:
+        for url in tensor_urls(variables):
             with TensorDatabase(url, Tracer(lambda _event: None)) as database:
                 assert database.ping()
-        with open_queues(endpoints["queue"], Tracer(lambda _event: None)) as queues:
+        with open_queues(queue_url(variables), Tracer(lambda _event: None)) as queues:
             queues.declare("queue")
             queues.publish("queue", b"hello", "other")
             message = queues.consume("queue", 5, "other")
@@ -199,7 +207,7 @@ def test_in_the_foreground_it_ends_with_its_signal_and_leaves_nothing(
     while slslab(state, "status").code:
         assert process.poll() is None, process.communicate()
     described = json.loads(slslab(state, "status", "--json").out)
-    lambda_client = client(described, "lambda")
+    lambda_client = client(described | slslab(state, "env", "--json").document, "lambda")
     create_function(lambda_client, "f", HANDLER)
     lambda_client.invoke(FunctionName="f", Payload=b'{"name": "you"}')["Payload"].read()
     lambda_client.close()
@@ -222,11 +230,9 @@ def test_the_aws_command_creates_invokes_and_deletes(
 ) -> None:
     (tmp_path / "f.zip").write_bytes(packaged(HANDLER))
     environment = state | {
-        "AWS_ENDPOINT_URL_LAMBDA": service["endpoints"]["lambda"],
-        "AWS_DEFAULT_REGION": "us-east-1",
         "AWS_CONFIG_FILE": os.devnull,
         "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
-        **service["credentials"],
+        **{name: value for name, value in service.items() if name.startswith("AWS_")},
     }
 
     def aws(*arguments: str) -> Any:
@@ -264,9 +270,14 @@ def test_twenty_thousand_invocations_leave_the_emulator_as_it_was(service: dict[
     # Without boto3, which took a quarter of this test's processor time.
     address = service["endpoints"]["lambda"].removeprefix("http://")
 
+    owner = Pair(service["AWS_ACCESS_KEY_ID"], service["AWS_SECRET_ACCESS_KEY"])
+    paths = [f"/2015-03-31/functions/{name}/invocations" for name in names]
+    # Signatures hold for five minutes.
+    headers = [signed_headers(owner, "POST", service["endpoints"]["lambda"] + path, PAYLOAD) for path in paths]
+
     def invoke(number: int) -> int:
         connection = idle.pop()
-        connection.request("POST", f"/2015-03-31/functions/{names[number % 10]}/invocations", b'{"name": "you"}')
+        connection.request("POST", paths[number % 10], PAYLOAD, headers[number % 10])
         answer = json.loads(connection.getresponse().read())
         idle.append(connection)
         return int(answer == {"hello": "you"})

@@ -80,7 +80,8 @@ def _endpoints(described: Mapping[str, Any]) -> Table:
     }
     names = ("confinement", "isolation", "logs", "pid", "environment")
     facts = {name: str(described[name]) for name in names if name in described}
-    return plain_table(("slslab is up", ""), (endpoints | described["credentials"] | facts).items(), words=True)
+    facts["keys"] = 'eval "$(slslab env)"'
+    return plain_table(("slslab is up", ""), (endpoints | facts).items(), words=True)
 
 
 def findings(examined: Sequence[Finding]) -> Table:

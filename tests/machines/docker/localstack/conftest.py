@@ -9,14 +9,13 @@ import pytest
 from tests.machines.compose.localstack import running_localstack
 
 from slslab.aws.arns import REGION
-from slslab.aws.credentials import CREDENTIALS
 from slslab.lambda_.emulator import Emulator
 
 
 @pytest.fixture(scope="session")
 def localstack(emulator: Emulator) -> Iterator[str]:
     """LocalStack's address; its Lambda is our override, which forwards to the emulator."""
-    with running_localstack(emulator.endpoint) as address:
+    with running_localstack(emulator.endpoint, emulator.keys.owner) as address:
         yield address
 
 
@@ -28,8 +27,8 @@ def lambda_client(localstack: str) -> Iterator[Any]:
         "lambda",
         endpoint_url=localstack,
         region_name=REGION,
-        aws_access_key_id=CREDENTIALS["AWS_ACCESS_KEY_ID"],
-        aws_secret_access_key=CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
+        aws_access_key_id="test",
+        aws_secret_access_key="test",
         config=config,
     )
     yield client

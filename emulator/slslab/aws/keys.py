@@ -1,0 +1,196 @@
+"""Who may call the emulated services, with which keys, and what each of them may do.
+
+Three kinds of principals: the *owner* started the services and may do everything; a *function* may do what its role
+allows, with temporary credentials whose session token names it; a *service* (Step Functions) invokes functions.
+"""
+
+import base64
+import hashlib
+import hmac
+import json
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import Self
+
+from slslab.aws.arns import ACCOUNT
+from slslab.aws.errors import ServiceError
+from slslab.errors import RequestError
+
+# The session token is a JSON Web Token as SeaweedFS's Security Token Service makes them (weed/iam/sts), so that its S3
+# verifies it, too. It does not expire before the keys end with the emulator; AWS's expire and are renewed.
+ISSUER = "slslab"
+ROLE_ARN = f"arn:aws:iam::{ACCOUNT}:role/function"
+SESSION_ARN = f"arn:aws:sts::{ACCOUNT}:assumed-role/function"
+BEGIN, END = 1_767_225_600, 4_102_444_800  # 2026 and 2100
+TOKEN_HEADER = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9"  # {"alg":"HS256","typ":"JWT"}
+# What an execution role needs for training; S3 is allowed whole, by the object store itself.
+FUNCTION_ACTIONS = frozenset(
+    {
+        "lambda:InvokeFunction",
+        "states:StartExecution",
+        "states:DescribeExecution",
+        "states:SendTaskSuccess",
+        "states:SendTaskFailure",
+        "states:SendTaskHeartbeat",
+    }
+)
+SERVICE_ACTIONS = frozenset({"lambda:InvokeFunction"})
+
+
+@dataclass(frozen=True)
+class Pair:
+    """An access key id and its secret access key; temporary ones have a session token."""
+
+    key_id: str
+    secret: str = field(repr=False)
+    token: str = field(default="", repr=False)
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Parse `KEY:SECRET`; RequestError for another form."""
+        key_id, _, secret = text.partition(":")
+        if not key_id or not secret or not key_id.replace("_", "").isalnum():
+            raise RequestError(f"{key_id!r} with its secret is not a pair of keys.", "give KEY:SECRET, as test:test.")
+        return cls(key_id, secret)
+
+    @classmethod
+    def of(cls, variables: Mapping[str, str]) -> Self | None:
+        """Return the pair in AWS's environment variables; None if there is none."""
+        found = [variables.get(name, "") for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")]
+        return cls(found[0], found[1], variables.get("AWS_SESSION_TOKEN", "")) if all(found) else None
+
+    def variables(self) -> dict[str, str]:
+        """Return AWS's environment variables."""
+        token = {"AWS_SESSION_TOKEN": self.token} if self.token else {}
+        return {"AWS_ACCESS_KEY_ID": self.key_id, "AWS_SECRET_ACCESS_KEY": self.secret, **token}
+
+
+@dataclass(frozen=True)
+class Principal:
+    """Who signed a request; `actions` is what it may do, None for everything."""
+
+    arn: str
+    actions: frozenset[str] | None = None
+
+    def require(self, action: str, resource: str) -> None:
+        """Raise AccessDeniedException unless it may do this, for instance `lambda:InvokeFunction`."""
+        if self.actions is not None and action not in self.actions:
+            raise ServiceError(
+                403,
+                "AccessDeniedException",
+                f"User: {self.arn} is not authorized to perform: {action} on resource: {resource} because no "
+                f"identity-based policy allows the {action} action",
+            )
+
+
+OWNER = Principal(f"arn:aws:iam::{ACCOUNT}:root")
+SERVICE = Principal(f"arn:aws:sts::{ACCOUNT}:assumed-role/service/states", SERVICE_ACTIONS)
+
+
+class Keyring:
+    """The keys of one start. All but given ones are derived from a random `seed`, so that another process can have it.
+
+    `owner` is the owner's pair, random unless given; `others` are further pairs of the owner's. With `temporary`
+    functions and services have pairs of their own, otherwise the owner's (a compose stack, whose object store takes no
+    tokens of ours).
+    """
+
+    def __init__(
+        self, owner: Pair | None = None, others: Iterable[Pair] = (), *, temporary: bool = True, seed: str | None = None
+    ) -> None:
+        self.seed = seed or secrets.token_hex(32)
+        self.owner = owner or self._pair("owner")
+        self.owners = (self.owner, *others)
+        self._temporary = temporary
+        self._secrets = {pair.key_id: pair for pair in self.owners}
+        # A look-up by every request; a function's token is verified once.
+        self._session = lru_cache(4096)(self._verified)
+
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        """Return the keyring that another process wrote by `text`."""
+        stored = json.loads(text)
+        owner, *others = (Pair(*pair) for pair in stored["owners"])
+        return cls(owner, others, temporary=stored["temporary"], seed=stored["seed"])
+
+    def text(self) -> str:
+        """Return the keyring as text, which is secret."""
+        owners = [(pair.key_id, pair.secret) for pair in self.owners]
+        return json.dumps({"seed": self.seed, "owners": owners, "temporary": self._temporary})
+
+    @cached_property
+    def service(self) -> Pair:
+        """The pair by which services of the stack call each other."""
+        return self._pair("service") if self._temporary else self.owner
+
+    @cached_property
+    def token_key(self) -> bytes:
+        """The key that signs session tokens."""
+        return self._digest("session tokens")
+
+    def function(self, name: str) -> Pair:
+        """Return the pair that a function (or an instance) of this name has."""
+        if not self._temporary:
+            return self.owner
+        session = self._digest(f"session of {name}").hex()[:32]
+        claims = {
+            "iss": ISSUER,
+            "sub": session,
+            "sid": session,
+            "snam": name,
+            "typ": "session",
+            "role": ROLE_ARN,
+            "assumed": f"{SESSION_ARN}/{name}",
+            "principal": f"{SESSION_ARN}/{name}",
+            "iat": BEGIN,
+            "exp": END,
+        }
+        signed = f"{TOKEN_HEADER}.{_base64(json.dumps(claims, separators=(',', ':')).encode())}"
+        # SeaweedFS derives the pair from the session's id by the same formulas.
+        key_id = hashlib.sha256(f"access-key:{session}".encode()).hexdigest()[:16]
+        secret = hmac.digest(self.token_key, f"secret-key:{session}".encode(), "sha256")
+        token = f"{signed}.{_base64(hmac.digest(self.token_key, signed.encode(), 'sha256'))}"
+        return Pair(f"ASIA{key_id}", base64.b64encode(secret).decode(), token)
+
+    def find(self, key_id: str, token: str) -> tuple[Pair, Principal]:
+        """Return the pair with this key id and session token (empty for none), and whose it is.
+
+        Raises UnrecognizedClientException if there is none.
+        """
+        if token:
+            pair, name = self._session(token) or (None, "")
+            if pair is not None and pair.key_id == key_id:
+                return pair, Principal(f"{SESSION_ARN}/{name}", FUNCTION_ACTIONS)
+        elif key_id in self._secrets:
+            return self._secrets[key_id], OWNER
+        elif key_id == self.service.key_id:
+            return self.service, SERVICE
+        raise ServiceError(
+            403,
+            "UnrecognizedClientException",
+            f"The security token included in the request is invalid. slslab knows no key {key_id}"
+            f"{' with this session token' * bool(token)}: take those of `slslab env`, or add yours by "
+            "--credentials KEY:SECRET when you start slslab.",
+        )
+
+    def _verified(self, token: str) -> tuple[Pair, str] | None:
+        """Return the temporary pair that a session token belongs to, and its function; None for a foreign token."""
+        try:
+            name = json.loads(base64.urlsafe_b64decode(token.split(".")[1] + "=="))["snam"]
+        except (ValueError, LookupError, TypeError):
+            return None
+        pair = self.function(name)
+        return (pair, name) if hmac.compare_digest(pair.token.encode(), token.encode()) else None
+
+    def _pair(self, name: str) -> Pair:
+        key_id = base64.b32encode(self._digest(f"key of {name}")[:10]).decode()
+        return Pair(f"AKIA{key_id}", base64.b64encode(self._digest(f"secret of {name}")[:30]).decode())
+
+    def _digest(self, of: str) -> bytes:
+        return hmac.digest(self.seed.encode(), of.encode(), "sha256")
+
+
+def _base64(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()

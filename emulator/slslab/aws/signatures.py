@@ -1,0 +1,170 @@
+"""Verify AWS's Signature Version 4, in a request's header or in a presigned URL.
+
+https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-create-signed-request.html
+"""
+
+import hashlib
+import hmac
+import posixpath
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import Self
+from urllib.parse import quote, unquote
+
+from starlette.datastructures import Headers
+
+from slslab.aws.errors import ServiceError
+
+ALGORITHM = "AWS4-HMAC-SHA256"
+HEADER = re.compile(rf"{ALGORITHM} +Credential=([^, ]+), *SignedHeaders=([^, ]+), *Signature=([0-9a-f]{{64}})")
+SCOPE = re.compile(r"(?P<key>[^/]+)/(?P<day>\d{8})/(?P<region>[^/]+)/(?P<service>[^/]+)/aws4_request")
+STAMP = "%Y%m%dT%H%M%SZ"
+# documented: reference_sigv-troubleshooting.html: a request must be received within five minutes of its timestamp.
+ALLOWED_SKEW = timedelta(minutes=5)
+# documented: reference_sigv-authentication-methods.html: a presigned URL is valid for at most seven days.
+LONGEST_S = 7 * 24 * 3600
+SAFE = "-_.~"
+
+
+@dataclass(frozen=True)
+class Signature:
+    """The signature of a request, not verified yet: whose key, its scope, and for how long it is valid."""
+
+    key_id: str
+    token: str
+    day: str
+    region: str
+    service: str
+    stamp: str
+    valid: timedelta
+    headers: tuple[str, ...]
+    signature: str
+    presigned: bool
+
+    @classmethod
+    def of(cls, headers: Headers, query: str) -> Self:
+        """Read the signature out of a request's headers or query; a ServiceError as AWS's if there is no valid one."""
+        authorization = headers.get("authorization")
+        if authorization is not None:
+            found = HEADER.fullmatch(authorization.strip())
+            if found is None:
+                raise _incomplete("Authorization header requires 'Credential', 'SignedHeaders' and 'Signature'.")
+            scope, names, signature = found.groups()
+            stamp, token, valid = headers.get("x-amz-date", ""), headers.get("x-amz-security-token", ""), ALLOWED_SKEW
+        else:
+            values = dict(_parameters(query))
+            if values.get("X-Amz-Algorithm") != ALGORITHM:
+                raise ServiceError(403, "MissingAuthenticationTokenException", "Missing Authentication Token")
+            scope, names, signature, stamp, token = (
+                values.get(f"X-Amz-{name}", "")
+                for name in ("Credential", "SignedHeaders", "Signature", "Date", "Security-Token")
+            )
+            expires = values.get("X-Amz-Expires", "")
+            if not (expires.isascii() and expires.isdigit() and 0 < int(expires[:7]) <= LONGEST_S):
+                raise _incomplete(f"X-Amz-Expires must be a number of seconds, at most {LONGEST_S}.")
+            valid = timedelta(seconds=int(expires))
+        credential = SCOPE.fullmatch(scope)
+        if credential is None:
+            raise _incomplete(
+                "Credential must have exactly 5 slash-delimited elements, e.g. keyid/date/region/service/term."
+            )
+        signed = tuple(names.split(";"))
+        if "host" not in signed:
+            raise _incomplete("'Host' must be a signed header.")
+        return cls(
+            credential["key"],
+            token,
+            credential["day"],
+            credential["region"],
+            credential["service"],
+            stamp,
+            valid,
+            signed,
+            signature,
+            authorization is None,
+        )
+
+    def verify(self, secret: str, method: str, path: str, query: str, headers: Headers, body: bytes) -> None:
+        """Raise InvalidSignatureException unless this secret signed this request, a short time ago."""
+        self._check_time()
+        canonical = "\n".join(
+            (
+                method,
+                _canonical_path(path),
+                "&".join(
+                    f"{quote(name, SAFE)}={quote(value, SAFE)}"
+                    for name, value in sorted(_parameters(query), key=_encoded)
+                    if not (self.presigned and name == "X-Amz-Signature")
+                ),
+                *(
+                    f"{name}:{','.join(' '.join(value.split()) for value in headers.getlist(name))}"
+                    for name in self.headers
+                ),
+                "",
+                ";".join(self.headers),
+                hashlib.sha256(body).hexdigest(),
+            )
+        )
+        scope = f"{self.day}/{self.region}/{self.service}/aws4_request"
+        text = f"{ALGORITHM}\n{self.stamp}\n{scope}\n{hashlib.sha256(canonical.encode()).hexdigest()}"
+        key = _derived_key(secret, self.day, self.region, self.service)
+        if not hmac.compare_digest(hmac.digest(key, text.encode(), "sha256").hex(), self.signature):
+            raise _invalid(
+                "The request signature we calculated does not match the signature you provided. Check your AWS Secret "
+                "Access Key and signing method. Consult the service documentation for details."
+            )
+
+    def _check_time(self) -> None:
+        try:
+            signed = datetime.strptime(self.stamp, STAMP).replace(tzinfo=UTC)
+        except ValueError as error:
+            raise _incomplete("The request needs a valid X-Amz-Date, as 20260101T120000Z.") from error
+        now = datetime.now(UTC)
+        if not self.stamp.startswith(self.day):
+            raise _invalid(f"Date in Credential scope does not match the request's date: {self.day}, {self.stamp}.")
+        if now > signed + self.valid:
+            raise _invalid(
+                f"Signature expired: {self.stamp} is now earlier than {(now - self.valid).strftime(STAMP)} "
+                f"({now.strftime(STAMP)} - {self.valid.total_seconds() / 60:g} min.)"
+            )
+        if signed > now + ALLOWED_SKEW:
+            raise _invalid(
+                f"Signature not yet current: {self.stamp} is still later than "
+                f"{(now + ALLOWED_SKEW).strftime(STAMP)} ({now.strftime(STAMP)} + 5 min.)"
+            )
+
+
+@lru_cache(1024)
+def _derived_key(secret: str, day: str, region: str, service: str) -> bytes:
+    key = f"AWS4{secret}".encode()
+    for part in (day, region, service, "aws4_request"):
+        key = hmac.digest(key, part.encode(), "sha256")
+    return key
+
+
+def _canonical_path(path: str) -> str:
+    """Return the path as it was sent, its percent signs encoded once more; only S3's are not."""
+    if "//" in path or "/." in path:
+        path = posixpath.normpath(path) + ("/" if path.endswith("/") else "")
+        path = path.replace("//", "/")
+    return quote(path, "/" + SAFE)
+
+
+def _parameters(query: str) -> list[tuple[str, str]]:
+    """Return names and values of a query, decoded; a plus sign is one, as in AWS's rules."""
+    pairs = (entry.partition("=") for entry in query.split("&") if entry)
+    return [(unquote(name), unquote(value)) for name, _, value in pairs]
+
+
+def _encoded(parameter: tuple[str, str]) -> tuple[str, str]:
+    return quote(parameter[0], SAFE), quote(parameter[1], SAFE)
+
+
+def _incomplete(message: str) -> ServiceError:
+    return ServiceError(400, "IncompleteSignatureException", message)
+
+
+def _invalid(message: str) -> ServiceError:
+    return ServiceError(403, "InvalidSignatureException", message)
