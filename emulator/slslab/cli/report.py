@@ -33,4 +33,4 @@ def report(run: str, out: Path | None, open_: bool, json_: bool) -> None:
     if open_:
         webbrowser.open(path.resolve().as_uri())
     written = {"run": document["run"], "report": str(path), "bytes": path.stat().st_size}
-    print_document(written, lambda: Text(f"The page of {document['run']} is {path}.", no_wrap=True), json_)
+    print_document(written, lambda: Text(f"The page of {document['run']} is {path}."), json_)

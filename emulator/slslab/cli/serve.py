@@ -29,7 +29,8 @@ def serve(port: int, folder: Path | None, open_: bool, json_: bool) -> None:
     slslab run scatterreduce --epochs 5      in another terminal
 
     A run's page shows what its workers do, the running invocations with their memory against the limit, the loss and
-    the bill so far; at the run's end it is the same page as report.html. The server listens on 127.0.0.1 only.
+    the bill so far; at the run's end it is the same page as report.html. The server listens on 127.0.0.1 only,
+    and shows runs only to a browser that has opened the printed address, whose token is new at each start.
     """
     from slslab.reports.live.server import serve
     from slslab.trace import directory
@@ -39,7 +40,7 @@ def serve(port: int, folder: Path | None, open_: bool, json_: bool) -> None:
         raise RequestError(f"There is no folder {folder}.", "name a folder of runs, or leave out --runs.")
 
     def ready(address: str) -> None:
-        print_document({"url": address}, lambda: Text(f"Runs are shown at {address} until Ctrl-C."), json_)
+        print_document({"url": address}, lambda: Text(f"Runs are shown until Ctrl-C at {address}"), json_)
         if open_:
             webbrowser.open(address)
 

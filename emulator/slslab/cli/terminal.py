@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import click
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.text import Text
 
 # Exit code of a command that Ctrl-C or a signal ended.
 INTERRUPTED = 130
@@ -69,5 +70,8 @@ def print_document(document: Any, renderable: Callable[[], RenderableType], as_j
         # At once: the reader may be waiting for a service that goes on.
         print(json.dumps(document, indent=2), flush=True)
     else:
-        # Piped into a file, tables keep their width instead of the terminal's guess of 80 columns.
-        Console(width=None if sys.stdout.isatty() else 140).print(renderable())
+        # Piped into a file, tables keep their width instead of the terminal's guess of 80 columns. Sentences are left
+        # to the terminal to wrap: an address or path in them stays one.
+        shown = renderable()
+        console = Console(width=None if sys.stdout.isatty() else 140)
+        console.print(shown, soft_wrap=isinstance(shown, Text))

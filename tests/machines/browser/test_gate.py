@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from tests.slslab.reports.live.client import serving
+from tests.slslab.reports.live.growing import PLAN, Growing
 
 from slslab.lambda_.emulator import Emulator
 from slslab.stack.state_machines import EmbeddedStateMachines
@@ -72,7 +73,10 @@ def test_no_page_of_another_site_lists_creates_or_reads(emulator: Emulator, fore
         playwright = stack.enter_context(sync_api.sync_playwright())
         rebound = f"--host-resolver-rules=MAP {EVIL} 127.0.0.1"
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", rebound])
-        page = browser.new_page()
+        context = browser.new_context()
+        # The browser knows the live pages: it has their cookie.
+        assert context.new_page().goto(live.url).status == 200
+        page = context.new_page()
         page.on("response", lambda response: statuses.setdefault(response.url, []).append(response.status))
         page.goto(foreign)
         for url, body in asked.items():
@@ -89,3 +93,34 @@ def test_no_page_of_another_site_lists_creates_or_reads(emulator: Emulator, fore
     client = emulator.client("lambda")
     assert client.list_functions()["Functions"] == []
     client.close()
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Iterator[Path]:
+    """A folder with a run that goes on."""
+    run = Growing(tmp_path / "runs")
+    yield tmp_path / "runs"
+    run.end()
+
+
+def test_no_page_of_another_site_leads_to_a_run(foreign: str, runs: Path) -> None:
+    with serving(runs) as live, sync_api.sync_playwright() as playwright:
+        rebound = f"--host-resolver-rules=MAP {EVIL} 127.0.0.1"
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", rebound])
+        context = browser.new_context()
+        page = context.new_page()
+        page.goto(live.url)
+        page.wait_for_selector(f"text={PLAN.run}")
+        there = f"http://127.0.0.1:{live.port}/runs/{PLAN.run}"
+        # Other ports of a host are the same site, to whose pages' links a browser does give the cookie.
+        for site, sent in ((foreign.replace("127.0.0.1", EVIL), False), (foreign, True)):
+            for go in ("location.href = there", "document.body.append(a); a.click()"):
+                page.goto(site)
+                with page.expect_navigation(url=there) as followed:
+                    page.evaluate(f"there => {{ const a = document.createElement('a'); a.href = there; {go} }}", there)
+                assert followed.value.status == 403
+                assert ("cookie" in followed.value.request.all_headers()) is sent
+                assert "another web site" in page.content()
+                assert PLAN.run not in page.content()
+        assert page.goto(there).status == 200
+        browser.close()

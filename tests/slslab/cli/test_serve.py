@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import webbrowser
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from slslab.cli.main import root
 from slslab.errors import RequestError
 from slslab.reports.live.app import Pages
 from slslab.reports.live.changes import Changes
-from slslab.reports.live.server import listening, prepare
+from slslab.reports.live.server import HOST, listening, prepare
 from slslab.reports.live.views import Views
 from slslab.trace.directory import DOCUMENT
 
@@ -152,6 +153,77 @@ def test_this_hosts_names_are_answered(server: Server, host: str) -> None:
     assert server.get("/", host=host).status == 200
 
 
+# Every kind of page, file and stream, and what there is not.
+PATHS = ("/", "/list", "/events", RUN, f"{RUN}/content", f"{RUN}/events", "/static/page.css", "/static/list.js", "/no")
+
+
+@pytest.fixture(scope="module")
+def others_cookie(server: Server, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The cookie of a server on another port, whose name is made this one's, as another start's on this port has it."""
+    with serving(tmp_path_factory.mktemp("other")) as other:
+        name, _, value = other.cookie.partition("=")
+        assert name == f"slslab-{other.port}"
+        return f"slslab-{server.port}={value}"
+
+
+def test_without_the_token_nothing_is_shown(server: Server, growing: Growing, others_cookie: str) -> None:
+    name, _, value = server.cookie.partition("=")
+    token = server.url.partition("=")[2]
+    queries = (
+        "",
+        "?token=",
+        "?token=wrong",
+        f"?token={value}",
+        f"?token={token[:-1]}",
+        "?token=%C3%A9",
+        f"?Token={token}",
+    )
+    cookies = ("", f"{name}=", f"{name}={token}", f"{name}=\xe9", f"slslab-1={value}", others_cookie)
+    for path in PATHS:
+        for query, cookie in [(query, "") for query in queries] + [("", cookie) for cookie in cookies]:
+            answer = server.get(path + query, cookie=cookie)
+            assert (answer.status, "set-cookie" in answer.headers) == (403, False), (path, query, cookie)
+            assert "Open the address that slslab serve printed; it has a token." in answer.text
+            assert "start it again" in answer.text
+            for known in (growing.directory.path.name, str(server.folder), token, value):
+                assert known not in answer.text
+    assert server.get("/", method="POST", cookie="").status == 403
+
+
+def test_the_token_is_exchanged_for_a_cookie(server: Server) -> None:
+    token = server.url.partition("=")[2]
+    assert server.url == f"http://{HOST}:{server.port}/?token={token}"
+    assert len(token) == 43
+    for path in (*PATHS, "/runs/a%3Fb%23c", "//evil.example/"):
+        answer = server.get(f"{path}?token={token}", cookie="")
+        assert (answer.status, answer.headers["location"]) == (303, f"http://{HOST}:{server.port}{path}")
+        assert answer.headers["referrer-policy"] == "no-referrer"
+        cookie, *attributes = answer.headers["set-cookie"].split("; ")
+        assert cookie == server.cookie
+        assert sorted(map(str.lower, attributes)) == ["httponly", "path=/", "samesite=strict"]
+        assert token not in str(answer)
+    assert server.get("/list", cookie=f"theirs=1; {server.cookie}; slslab-1=2").status == 200
+
+
+def test_the_gate_is_before_the_token(server: Server) -> None:
+    """As a page of another site would have it, whose name was made to lead here."""
+    query = server.url.partition("/?")[2]
+    answer = server.get(f"/?{query}", host=f"evil.example:{server.port}", cookie="")
+    assert (answer.status, "set-cookie" in answer.headers, "not called" in answer.text) == (403, False, True)
+
+
+def test_the_printed_address_is_opened_and_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    address = f"http://{HOST}:8765/?token={'x' * 200}"
+    opened: list[str] = []
+    monkeypatch.setattr("slslab.reports.live.server.serve", lambda _folder, _port, ready: ready(address))
+    monkeypatch.setattr(webbrowser, "open", opened.append)
+    root.main(["serve", "--open", "--runs", str(tmp_path)], standalone_mode=False)
+    assert capsys.readouterr().out == f"Runs are shown until Ctrl-C at {address}\n"
+    assert opened == [address]
+
+
 def test_pages_run_nothing_but_their_own_scripts(server: Server, growing: Growing) -> None:
     growing.directory.write_plan(PLAN.to_document() | {"model": "<script>alert(1)</script>"})
     odd = server.folder / "<img src=x onerror=alert(1)>&'\""
@@ -197,15 +269,20 @@ def test_whoever_leaves_leaves_nothing_behind(tmp_path: Path) -> None:
 
     async def look() -> None:
         changes = Changes(tmp_path)
-        application = Pages(Views(tmp_path, load_book("aws-us-east-1")), changes).application()
+        pages = Pages(Views(tmp_path, load_book("aws-us-east-1")), changes)
         with listening(0) as listener:
+            application = pages.application("token", listener.getsockname()[1])
             config = uvicorn.Config(application, log_config=None, lifespan="off")
             server = uvicorn.Server(config)
             async with asyncio.timeout(WAIT_S), changes.watching():
                 serving = asyncio.create_task(server._serve([listener]))
                 reader, writer = await asyncio.open_connection(*listener.getsockname())
                 before = asyncio.all_tasks()
-                writer.write(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                writer.write(b"GET /?token=token HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                await reader.readuntil(b"set-cookie: ")
+                cookie = await reader.readuntil(b";")
+                await reader.readuntil(b"\r\n\r\n")
+                writer.write(b"GET /events HTTP/1.1\r\nHost: localhost\r\nCookie: " + cookie + b"\r\n\r\n")
                 await reader.readuntil(b"event: changed")
                 assert changes.subscribers == 1
                 writer.close()

@@ -58,11 +58,11 @@ def reproduction_page(document: Document) -> str:
 
 
 def _write(page: Page, live: Live | None = None) -> str:
-    style, script, library = _read("page.css"), _read("page.js"), charting_library()
+    style, script, library = page_file("page.css"), page_file("page.js"), charting_library()
     policy = {
         "default-src": "'none'",
-        "style-src": _hash(style),
-        "script-src": f"{_hash(library)} {_hash(script)}",
+        "style-src": inline_hash(style),
+        "script-src": f"{inline_hash(library)} {inline_hash(script)}",
         "img-src": "data:",
         "base-uri": "'none'",
         "form-action": "'none'",
@@ -113,10 +113,11 @@ def templates(package: str) -> "Environment":
     )
 
 
-def _read(name: str) -> str:
+def page_file(name: str) -> str:
+    """Return a file of which pages are made: their style, or their script."""
     return files("slslab.reports.html").joinpath(name).read_text(encoding="utf-8")
 
 
-def _hash(text: str) -> str:
+def inline_hash(text: str) -> str:
     """Return the hash by which a content security policy names an inline element's text."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

@@ -1,4 +1,4 @@
-"""The server's pages over HTTP, only for a browser on this host, which must call it by a name of this host."""
+"""The server's pages over HTTP, only for a browser on this host that calls it by its name and has its token."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -17,6 +17,7 @@ from slslab.aws.gate import Gate
 from slslab.errors import SlslabError
 from slslab.reports.html.parts import Live
 from slslab.reports.live.changes import Changes
+from slslab.reports.live.lock import HEADERS, Lock
 from slslab.reports.live.views import RUNNING, Views, static
 from slslab.trace.directory import RunDirectory
 
@@ -25,15 +26,10 @@ PULSE_S = 15.0
 RETRY_MS = 2000
 NO_OTHERS = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 OWN_FILES = f"{NO_OTHERS}; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:"
-# A run's page has a policy of its own with the hashes of its scripts; browsers accept frame-ancestors in a header only.
+# A run's page and a refusal have a policy of their own with hashes; browsers accept frame-ancestors in a header only.
 OWN_POLICY = "frame-ancestors 'none'"
-HEADERS = {
-    "cache-control": "no-store",
-    "cross-origin-opener-policy": "same-origin",
-    "cross-origin-resource-policy": "same-origin",
-    "referrer-policy": "no-referrer",
-    "x-content-type-options": "nosniff",
-}
+LOCKED = "Open the address that slslab serve printed; it has a token."
+LOCKED_HINT = "Every start has a new token: if the address is lost, stop slslab serve and start it again."
 TYPES = {"js": "text/javascript", "css": "text/css"}
 
 
@@ -44,8 +40,8 @@ class Pages:
         self._views = views
         self._changes = changes
 
-    def application(self) -> ASGIApp:
-        """Return the application, which answers no page of another web site."""
+    def application(self, token: str, port: int) -> ASGIApp:
+        """Return the application on a port, which answers no page of another web site, and nobody without the token."""
         routes = [
             Route("/", self._runs),
             Route("/list", self._list),
@@ -55,7 +51,8 @@ class Pages:
             Route("/runs/{id}/events", self._run_events),
             Route("/static/{name}", self._static),
         ]
-        return Gate(Starlette(routes=routes, exception_handlers={404: self._not_found}))
+        pages = Starlette(routes=routes, exception_handlers={404: self._not_found})
+        return Gate(Lock(pages, token, port, self._refused(403, LOCKED, LOCKED_HINT)))
 
     async def _runs(self, _: Request) -> Response:
         return await self._html(self._views.runs, OWN_FILES)
@@ -110,7 +107,7 @@ class Pages:
         return HTMLResponse(text, headers={**HEADERS, "content-security-policy": policy})
 
     def _refused(self, status: int, message: str, hint: str) -> Response:
-        headers = {**HEADERS, "content-security-policy": OWN_FILES}
+        headers = {**HEADERS, "content-security-policy": OWN_POLICY}
         return HTMLResponse(self._views.trouble(message, hint), status, headers)
 
     async def _changes_of(self, name: str, status: Callable[[], str]) -> AsyncIterator[str]:

@@ -23,4 +23,8 @@
     }
     busy = false;
   });
+  // A server that was started again does not know this browser: its page says what to do.
+  source.addEventListener("error", () => {
+    if (source.readyState === EventSource.CLOSED) location.reload();
+  });
 })();

@@ -1,6 +1,7 @@
 """The server: a socket on loopback, served until Ctrl-C."""
 
 import asyncio
+import secrets
 import signal
 import socket
 from collections.abc import Callable
@@ -21,7 +22,9 @@ CLOSE_LIMIT_S = 3
 
 
 def serve(folder: Path, port: int, ready: Callable[[str], None]) -> None:
-    """Serve the runs in the folder, which is made if it is not there, until Ctrl-C; `ready` gets the address.
+    """Serve the runs in the folder, which is made if it is not there, until Ctrl-C.
+
+    `ready` gets the address, with a token that is new at each start and without which nothing is shown.
 
     RequestError for a port that is taken, or a folder that cannot be; HostError where files cannot be watched.
     """
@@ -67,8 +70,9 @@ class _Server(uvicorn.Server):
 
 async def _serve(folder: Path, listener: socket.socket, ready: Callable[[str], None]) -> None:
     changes = Changes(folder)
+    port, token = listener.getsockname()[1], secrets.token_urlsafe(32)
     config = uvicorn.Config(
-        Pages(Views(folder, load_book(DEFAULT_BOOK)), changes).application(),
+        Pages(Views(folder, load_book(DEFAULT_BOOK)), changes).application(token, port),
         log_config=None,
         access_log=False,
         lifespan="off",
@@ -80,7 +84,7 @@ async def _serve(folder: Path, listener: socket.socket, ready: Callable[[str], N
         asyncio.get_running_loop().add_signal_handler(number, server.stop)
     try:
         async with changes.watching():
-            ready(f"http://{HOST}:{listener.getsockname()[1]}")
+            ready(f"http://{HOST}:{port}/?token={token}")
             await server.serve(sockets=[listener])
     except OSError as error:
         raise HostError(f"{folder} cannot be watched: {error}.", "raise fs.inotify.max_user_watches.") from error

@@ -14,7 +14,7 @@ from slslab.errors import SlslabError
 from slslab.reports.document import read_document
 from slslab.reports.html import formats
 from slslab.reports.html.files import page_of, read_events
-from slslab.reports.html.pages import run_content, run_page, templates
+from slslab.reports.html.pages import inline_hash, page_file, run_content, run_page, templates
 from slslab.reports.html.parts import Live
 from slslab.reports.live.log import Log
 from slslab.reports.live.underway import Now, Underway, describe
@@ -75,8 +75,10 @@ class Views:
         return run_content(document, read_events(run.path), invocations(run.path))
 
     def trouble(self, message: str, hint: str) -> str:
-        """Return a page of one sentence."""
-        return templates(__package__).get_template("trouble.html.j2").render(message=message, hint=hint)
+        """Return a page of one sentence, which needs no other file."""
+        style = page_file("page.css")
+        template = templates(__package__).get_template("trouble.html.j2")
+        return template.render(message=message, hint=hint, style=style, style_hash=inline_hash(style))
 
     def _underway(self, run: RunDirectory) -> Underway | None:
         if run.status() != RUNNING:
@@ -113,8 +115,9 @@ class Views:
 
 def static(name: str) -> str | None:
     """Return a file that the list's page needs; None for any other name."""
-    folder = files("slslab.reports.live") if name == "list.js" else files("slslab.reports.html")
-    return folder.joinpath(name).read_text(encoding="utf-8") if name in ("list.js", "page.css") else None
+    if name == "page.css":
+        return page_file(name)
+    return files(__package__).joinpath(name).read_text(encoding="utf-8") if name == "list.js" else None
 
 
 def _id(run: RunDirectory) -> str:
