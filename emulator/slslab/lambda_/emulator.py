@@ -62,7 +62,7 @@ class Emulator(Managed):
     leaves environments in the host's namespaces. `environment` is what confines environments: processes of this host,
     or containers (`docker`) of `image` ($SLSLAB_WORKER_IMAGE) for functions without an image of their own. An emulator
     without a session makes one of its own. It binds the address `listen`; `advertise` is the URL by which functions
-    reach it, if that is another.
+    reach it, if that is another. Hot reload uses directories below `code_roots`, and those that `packages.allow` adds.
 
     `id` marks everything that it makes, `mark` is the environment variable by which the reaper knows its processes,
     `budget_mb` the memory that its environments may take together. Once it is entered, `endpoint` is its URL,
@@ -85,6 +85,7 @@ class Emulator(Managed):
         image: str | None = None,
         isolate: bool = True,
         template: Sequence[str] = (),
+        code_roots: Sequence[Path] = (),
         listen: str = "127.0.0.1",
         port: int = 0,
         advertise: str | None = None,
@@ -101,6 +102,7 @@ class Emulator(Managed):
         self._logs = logs
         self.budget_mb = budget_mb if budget_mb is not None else memory_budget_mb()
         self._sandboxes = self._make_sandboxes(environment, image, isolate, tuple(template))
+        self._code_roots = code_roots
         self._address = (listen, port)
         self._advertise = advertise
         self._listeners = [(on_event or _ignore, on_record or _ignore)]
@@ -127,6 +129,8 @@ class Emulator(Managed):
         )
         functions = Functions(self.limits)
         self.packages = Packages(self.home / "functions", self.limits, self._stack.fetch, self._sandboxes.find_image)
+        for root in self._code_roots:
+            self.packages.allow(root)
         self.service = InvocationService(
             functions, self.packages, host, self.budget_mb, self._pass_on_record, self._stack.store
         )

@@ -72,6 +72,7 @@ def serve(
     limits: Mapping[str, int | float],
     template: Sequence[str],
     budget_mb: int | None,
+    code_roots: Sequence[Path],
     tensor_databases: int,
     queue: str,
     ready: Callable[[dict[str, Any]], None],
@@ -102,6 +103,7 @@ def serve(
                     limits=lambda_limits().changed(**limits),
                     template=template,
                     budget_mb=budget_mb,
+                    code_roots=code_roots,
                     port=port,
                     on_record=lambda record: log(f"{record.function} {record.report.strip()}"),
                 )
