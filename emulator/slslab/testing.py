@@ -113,7 +113,7 @@ def states_client(emulator: Emulator, state_machines: EmbeddedStateMachines) -> 
 
 
 @pytest.fixture
-def deploy(lambda_client: Any) -> Callable[..., str]:
+def deploy(emulator: Emulator, lambda_client: Any) -> Callable[..., str]:
     """Return a function that creates a Lambda function and returns its name.
 
     The code is the directory of a handler, used in place, or the text of a module, packaged as `app.py`; further
@@ -122,6 +122,8 @@ def deploy(lambda_client: Any) -> Callable[..., str]:
     created: list[str] = []
 
     def create(code: Path | str, **settings: Any) -> str:
+        if isinstance(code, Path):
+            emulator.packages.allow(code)
         name = str(settings.pop("FunctionName", f"function-{len(created)}"))
         create_function(lambda_client, name, code, **settings)
         created.append(name)
@@ -181,7 +183,10 @@ def assert_cost_below(bill: Callable[..., Bill]) -> Callable[..., None]:
 
 
 def create_function(client: Any, name: str, code: Path | str, **settings: Any) -> None:
-    """Create a function with defaults that suit a test; `code` and `settings` as for the fixture `deploy`."""
+    """Create a function with defaults that suit a test; `code` and `settings` as for the fixture `deploy`.
+
+    The client's emulator must allow a directory (`code_roots`, `packages.allow`).
+    """
     if isinstance(code, Path):
         package: dict[str, Any] = {"S3Bucket": "hot-reload", "S3Key": str(code.resolve())}
     else:

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 
+from slslab.testing import create_function
 from slslab.trace.records import InvocationRecord
 
 pytestmark = pytest.mark.server
@@ -47,6 +49,18 @@ def test_a_costly_test_fails_with_the_lines_of_its_bill(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert re.search(r"The invocations cost 0\.0000\d+ USD, not below 0\.0000001:", done.stdout)
     assert "Lambda requests: 1 request = 0.0000002" in done.stdout
+
+
+def test_a_directory_is_used_in_place_and_only_what_was_deployed(
+    lambda_client: Any, deploy: Callable[..., str], invoke: Callable[..., Any], tmp_path: Path
+) -> None:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "link").symlink_to("code")
+    name = deploy(tmp_path / "link")
+    (tmp_path / "code" / "app.py").write_text("def handler(event, context):\n    return 'in place'\n")
+    assert invoke(name).payload == "in place"
+    with pytest.raises(ClientError, match=f"'{tmp_path}' is not below a directory that hot reload may use"):
+        create_function(lambda_client, "beside", tmp_path)
 
 
 @pytest.mark.parametrize("turn", [1, 2])

@@ -60,6 +60,15 @@ def _stack_option(default: str | None, text: str) -> Callable[[Any], Any]:
     help="Memory for all environments (by default 0.9 of what is available).",
 )
 @click.option(
+    "--code",
+    multiple=True,
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    metavar="DIR",
+    default=["."],
+    help="Hot reload may use directories below this one as functions' code (by default the working directory); "
+    "repeat it for several.",
+)
+@click.option(
     "--tensor-databases",
     "--workers",
     "tensor_databases",
@@ -95,6 +104,7 @@ def up(
     limits: tuple[str, ...],
     template: str,
     budget_mb: int | None,
+    code: tuple[Path, ...],
     tensor_databases: int,
     queue: str,
     credentials: tuple[str, ...],
@@ -126,10 +136,12 @@ def up(
         return
     modules = [module for module in template.split(",") if module]
     replaced = _limits(limits)
+    roots = _resolved(code)
     if detach:
         options = [f"--port={port}", f"--s3-port={s3_port}", *(f"--limit={limit}" for limit in limits)]
         options += [f"--template={template}"] * bool(template)
         options += [f"--memory-budget={budget_mb}"] * (budget_mb is not None)
+        options += [f"--code={root}" for root in roots]
         options += [f"--tensor-databases={tensor_databases}", f"--queue={queue}"]
         _print(embedded.start(options, credentials), json_)
     else:
@@ -139,6 +151,7 @@ def up(
             limits=replaced,
             template=modules,
             budget_mb=budget_mb,
+            code_roots=roots,
             tensor_databases=tensor_databases,
             queue=queue,
             credentials=credentials,
@@ -152,7 +165,7 @@ def _print(described: Mapping[str, Any], json_: bool) -> None:
 
 
 # Options of `up` that only one kind of stack has.
-OF_EMBEDDED = ("port", "s3_port", "limits", "template", "budget_mb", "queue", "credentials")
+OF_EMBEDDED = ("port", "s3_port", "limits", "template", "budget_mb", "code", "queue", "credentials")
 OF_COMPOSE = ("offline", "files")
 
 
@@ -242,6 +255,14 @@ def env(stack: str | None, json_: bool) -> None:
         print("unset AWS_PROFILE AWS_SESSION_TOKEN")
         for name, value in variables.items():
             print(f"export {name}={shlex.quote(value)}")
+
+
+def _resolved(directories: Sequence[Path]) -> list[Path]:
+    """Return the directories as absolute paths: a service in the background may run elsewhere."""
+    try:
+        return [directory.resolve() for directory in directories]
+    except FileNotFoundError:
+        raise RequestError("The working directory does not exist any more.", "change to another one.") from None
 
 
 def _limits(chosen: Sequence[str]) -> dict[str, int | float]:

@@ -213,7 +213,7 @@ def detect(enabled: bool = True) -> Isolation:
 def _try(isolation: Isolation) -> str | None:
     """Start the interpreter in an environment of this kind; return what went wrong, or None."""
     with tempfile.TemporaryDirectory(prefix="slslab-isolation-") as home, tempfile.TemporaryFile() as output:
-        code = Path(home, "code")
+        code = Path(home, "code").resolve()
         code.mkdir()
         request = environment_request(
             isolation,

@@ -101,22 +101,48 @@ def bind(source: str, target: str) -> None:
     mount(source, target, "", MS_BIND | MS_REC)
 
 
-def bind_code(request: dict[str, Any], target: str) -> None:
-    """Bind the code directory; map one that only its owner may read to the environment's user, or else copy it."""
-    source, uid = request["code"], request["uid"]
-    readable = stat.S_IROTH | stat.S_IXOTH
-    if uid is None or os.stat(source).st_mode & readable == readable:
-        return bind(source, target)
-    try:
-        bind_mapped(source, target, uid)
-    except OSError:  # not every file system can be mapped; Docker's overlay cannot
-        import shutil
+def open_directory(path: str) -> int:
+    """Return a descriptor of a code directory, named by its real path (O_PATH); OSError if that is not it any more.
 
-        copy = shutil.copytree(source, f"{request['root']}-code", symlinks=True)
-        inside = (os.path.join(top, name) for top, *both in os.walk(copy) for names in both for name in names)
-        for path in (copy, *inside):
-            os.chown(path, uid, uid, follow_symlinks=False)
-        bind(copy, target)
+    Whoever may write beside the directory could put a link in its place, or in that of a directory above it, after the
+    path was checked: to a folder that only root may read, for instance. So no link is followed here.
+    """
+    descriptor = os.open("/", os.O_PATH)
+    for name in Path(path).parts[1:]:
+        above = descriptor
+        try:
+            descriptor = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=above)
+        except OSError as error:
+            raise OSError(f"the code directory {path} is gone, or a link is in its place ({error.strerror})") from error
+        finally:
+            os.close(above)
+    return descriptor
+
+
+def bind_code(request: dict[str, Any], target: str) -> None:
+    """Bind the code directory; map one that only its owner may read to the environment's user, or else copy it.
+
+    Links in it that lead out of it lead nowhere: the function follows them in its own file system.
+    """
+    descriptor, uid = open_directory(request["code"]), request["uid"]
+    # The directory that was opened, whatever has its path by now; without the dot it would be a link to it.
+    source = f"/proc/self/fd/{descriptor}/."
+    readable = stat.S_IROTH | stat.S_IXOTH
+    try:
+        if uid is None or os.stat(source).st_mode & readable == readable:
+            return bind(source, target)
+        try:
+            bind_mapped(source, target, uid)
+        except OSError:  # not every file system can be mapped; Docker's overlay cannot
+            import shutil
+
+            copy = shutil.copytree(source, f"{request['root']}-code", symlinks=True)
+            inside = (os.path.join(top, name) for top, *both in os.walk(copy) for names in both for name in names)
+            for path in (copy, *inside):
+                os.chown(path, uid, uid, follow_symlinks=False)
+            bind(copy, target)
+    finally:
+        os.close(descriptor)  # no environment may reach the host's directories through it
 
 
 def bind_mapped(source: str, target: str, uid: int) -> None:
@@ -260,6 +286,8 @@ def run_init(
         groups = [os.open(path, os.O_WRONLY | os.O_CLOEXEC) for path in request["join"]]
         if request["mode"]:
             build_root(request)
+        else:
+            os.close(open_directory(request["code"]))
         runtime = os.fork()
         if runtime == 0:
             become_runtime(request, log, trace, groups)

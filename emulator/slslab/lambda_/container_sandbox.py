@@ -23,7 +23,7 @@ from slslab.host.containers import GATE, LAMBDA_GID, SHARED, Container, Containe
 from slslab.host.docker_engine import FUNCTION_LABEL
 from slslab.host.namespaces import LAMBDA_UID, TASK_ROOT, Isolation
 from slslab.host.session import Session
-from slslab.host.spawner import TRACE_DESCRIPTOR
+from slslab.host.spawner import TRACE_DESCRIPTOR, open_directory
 from slslab.lambda_.configuration import Function
 from slslab.lambda_.packages import Image
 from slslab.lambda_.sandbox import Setting
@@ -168,11 +168,20 @@ class ContainerSandboxes(Containers):
 
 
 def readable(directory: Path, home: Path) -> Path:
-    """Return a code directory that Lambda's user can read: itself, or a copy in `home` if only its owner may."""
+    """Return a code directory that Lambda's user can read: itself, or a copy in `home` if only its owner may.
+
+    Raises OSError if it is gone, or a link is in its place. The engine opens it again, by its path; links in it the
+    function follows in the container.
+    """
     everybody = stat.S_IROTH | stat.S_IXOTH
-    if directory.stat().st_mode & everybody == everybody:
-        return directory
-    copy = Path(shutil.copytree(directory, Path(tempfile.mkdtemp(dir=home)) / "code", symlinks=True))
+    descriptor = open_directory(str(directory))
+    try:
+        if os.stat(descriptor).st_mode & everybody == everybody:
+            return directory
+        source = f"/proc/self/fd/{descriptor}/."
+        copy = Path(shutil.copytree(source, Path(tempfile.mkdtemp(dir=home)) / "code", symlinks=True))
+    finally:
+        os.close(descriptor)
     for top, _, files in os.walk(copy):
         Path(top).chmod(0o755)
         for path in (Path(top, name) for name in files if not os.path.islink(os.path.join(top, name))):

@@ -65,6 +65,7 @@ class Emulator(Managed):
     without a session makes one of its own. It binds the address `listen`; `advertise` is the URL by which functions
     reach it, if that is another. `keys` are what clients sign their requests with, random ones unless given; a pair of
     keys in `variables` is the owner's, and then the functions', too, which have temporary ones otherwise.
+    Hot reload uses directories below `code_roots`, and those that `packages.allow` adds.
 
     `id` marks everything that it makes, `mark` is the environment variable by which the reaper knows its processes,
     `budget_mb` the memory that its environments may take together. Once it is entered, `endpoint` is its URL,
@@ -88,6 +89,7 @@ class Emulator(Managed):
         image: str | None = None,
         isolate: bool = True,
         template: Sequence[str] = (),
+        code_roots: Sequence[Path] = (),
         listen: str = "127.0.0.1",
         port: int = 0,
         advertise: str | None = None,
@@ -106,6 +108,7 @@ class Emulator(Managed):
         self._logs = logs
         self.budget_mb = budget_mb if budget_mb is not None else memory_budget_mb()
         self._sandboxes = self._make_sandboxes(environment, image, isolate, tuple(template))
+        self._code_roots = code_roots
         self._address = (listen, port)
         self._advertise = advertise
         self._listeners = [(on_event or _ignore, on_record or _ignore)]
@@ -133,6 +136,8 @@ class Emulator(Managed):
         )
         functions = Functions(self.limits)
         self.packages = Packages(self.home / "functions", self.limits, self._stack.fetch, self._sandboxes.find_image)
+        for root in self._code_roots:
+            self.packages.allow(root)
         self.service = InvocationService(
             functions, self.packages, host, self.budget_mb, self._pass_on_record, self._stack.store
         )

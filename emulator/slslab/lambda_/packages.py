@@ -8,19 +8,22 @@ import base64
 import csv
 import hashlib
 import io
+import os
 import shutil
 import stat
 import uuid
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
-from slslab.aws.errors import invalid
+from slslab.aws.errors import ServiceError, invalid
 from slslab.aws.limits import Limits
+from slslab.host.spawner import open_directory
 
 HOT_RELOAD_BUCKET = "hot-reload"
 LAYER = "torch"
@@ -51,7 +54,7 @@ class Code:
 
 
 class Packages:
-    """Unpacked packages below one directory.
+    """Unpacked packages below one directory, and directories that are used in place (hot reload) if they are allowed.
 
     `fetch` returns the body of an object in the stack's S3, given bucket and key; `find_image` a container image by its
     name. `largest_bytes` is the unzipped size of the largest package since it was last set to 0.
@@ -60,13 +63,18 @@ class Packages:
     def __init__(
         self, home: Path, limits: Limits, fetch: Callable[[str, str], bytes], find_image: Callable[[str], Image]
     ) -> None:
-        self._home = home
+        self._home = home.resolve()  # environments open code by its real path
         self._limits = limits
         self._fetch = fetch
         self._find_image = find_image
         self._known: set[Path] = set()
         self._held: set[Path | None] = set()
+        self._roots: list[str] = []
         self.largest_bytes = 0
+
+    def allow(self, root: Path) -> None:
+        """Let hot reload use this directory and those below it."""
+        self._roots.append(os.path.realpath(root))
 
     def store(self, name: str, code: Mapping[str, Any]) -> Code:
         """Store the code of a request and keep it until its `release`.
@@ -136,12 +144,51 @@ class Packages:
         return Code(directory, len(archive), base64.b64encode(hashlib.sha256(archive).digest()).decode())
 
     def _local_directory(self, path: str) -> Code:
-        directory = Path(path)
-        if not directory.is_absolute() or not directory.is_dir():
-            raise invalid(f"The code directory {path!r} is not an absolute path of an existing directory.")
-        size = sum(file.stat().st_size for file in directory.rglob("*") if file.is_file())
+        """Return the code of a directory below a root, by its real path.
+
+        Whoever can reach the port may create a function, which can read its code, also where only the emulator's user
+        may. So directories outside are refused before anything says whether they exist.
+        """
+        wrong = invalid(f"The code directory {path!r} is not an absolute path of an existing directory.")
+        if not os.path.isabs(path):
+            raise wrong
+        try:
+            directory = Path(os.path.realpath(path))
+        except ValueError as error:  # no path has a NUL byte
+            raise wrong from error
+        if not any(directory.is_relative_to(root) for root in self._roots):
+            raise self._not_allowed(path)
+        try:
+            size = self._size(directory)
+        except OSError as error:
+            raise wrong from error
         self._check_size(size)
         return Code(directory, size, HOT_RELOAD_BUCKET)
+
+    def _not_allowed(self, path: str) -> ServiceError:
+        if not self._roots:
+            return invalid(
+                f"The code directory {path!r} is refused: this emulator was given no directory for hot reload. "
+                "Name one with `slslab up --code`, or as Emulator(code_roots=[…])."
+            )
+        return invalid(
+            f"The code directory {path!r} is not below a directory that hot reload may use ({', '.join(self._roots)}). "
+            f"Start slslab up with --code {path!r}, or there."
+        )
+
+    def _size(self, directory: Path) -> int:
+        """Return the size of the files in a directory, bytes; beyond the limit no more are counted."""
+        opened, size = open_directory(str(directory)), 0
+        try:
+            for _, _, names, folder in os.fwalk(dir_fd=opened):
+                for name in names:
+                    with suppress(FileNotFoundError):  # its owner works there
+                        size += os.stat(name, dir_fd=folder, follow_symlinks=False).st_size
+                if size > self._limits.unzipped_bytes:
+                    break
+        finally:
+            os.close(opened)
+        return size
 
     def _check_size(self, unzipped_bytes: int) -> None:
         limit = self._limits.unzipped_bytes

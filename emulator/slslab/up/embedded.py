@@ -82,6 +82,7 @@ def serve(
     limits: Mapping[str, int | float],
     template: Sequence[str],
     budget_mb: int | None,
+    code_roots: Sequence[Path],
     tensor_databases: int,
     queue: str,
     credentials: Sequence[str],
@@ -116,6 +117,7 @@ def serve(
                     limits=lambda_limits().changed(**limits),
                     template=template,
                     budget_mb=budget_mb,
+                    code_roots=code_roots,
                     port=port,
                     on_record=lambda record: log(f"{record.function} {record.report.strip()}"),
                 )

@@ -57,6 +57,7 @@ def foreign(tmp_path: Path) -> Iterator[str]:
 def test_no_page_of_another_site_lists_creates_or_reads(emulator: Emulator, foreign: str, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.mkdir(mode=0o700)
+    emulator.packages.allow(secret)
     (secret / "key.py").write_text("SECRET = 'only its owner reads this'\n")
     settings = {"FunctionName": "theirs", "Runtime": "python3.11", "Role": ROLE, "Handler": "linecache.getlines"}
     create = json.dumps({**settings, "Code": {"S3Bucket": "hot-reload", "S3Key": str(secret)}})

@@ -272,7 +272,7 @@ def test_code_that_no_other_container_can_see_is_told(
 
     tmp_path.chmod(0o755)
     monkeypatch.setattr(Engine, "host_path", visible)
-    with Emulator(**emulator_settings) as emulator:
+    with Emulator(**emulator_settings, code_roots=[tmp_path]) as emulator:
         client = emulator.client("lambda")
         client.create_function(
             FunctionName="f",

@@ -48,6 +48,7 @@ def handler(event, context):
 def call(emulator: Emulator, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Any]:
     """Invoke a function of 884 MB, half a core; its answer."""
     code = tmp_path_factory.mktemp("code")
+    emulator.packages.allow(code)
     (code / "app.py").write_text(HANDLER)
     settings = {"FunctionName": "f", "Runtime": "python3.11", "Handler": "app.handler", "Role": ROLE}
     package = {"S3Bucket": "hot-reload", "S3Key": str(code)}

@@ -563,9 +563,10 @@ def test_up_without_compose_or_with_one_that_fails(composed: Composed, slslab: C
     assert (code, "ended with exit code 14" in errors) == (3, True)
     code, _, errors = slslab(composed.url, *options, f"{tmp_path}/none.yml")
     assert (code, f"There is no file {tmp_path}/none.yml" in errors) == (2, True)
-    for wrong, option in ((("--stack", "compose", "--port", "1"), "--port"), (("--offline",), "--offline")):
+    of_embedded = [(("--stack", "compose", *option), option[0]) for option in (("--port", "1"), ("--code", "."))]
+    for wrong, named in (*of_embedded, (("--offline",), "--offline")):
         code, _, errors = slslab(composed.url, "up", *wrong)
-        assert (code, f"{option} does not apply to --stack" in errors) == (2, True)
+        assert (code, f"{named} does not apply to --stack" in errors) == (2, True)
 
 
 def test_addresses_that_are_none_are_refused() -> None:

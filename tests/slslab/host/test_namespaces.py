@@ -70,7 +70,7 @@ def test_a_user_namespace_gives_all_but_an_own_user_id(tmp_path: Path, monkeypat
     except SpawnError as error:
         pytest.skip(f"no user namespaces here: {error}")
     monkeypatch.setattr(process_sandbox, "namespaces", lambda _isolate: wanted)
-    with Emulator() as emulator:
+    with Emulator(code_roots=[tmp_path]) as emulator:
         client = emulator.client("lambda")
         create(client, tmp_path)
         seen = invoke(client, {"home": str(emulator.home)})
@@ -83,7 +83,7 @@ def test_a_user_namespace_gives_all_but_an_own_user_id(tmp_path: Path, monkeypat
 
 
 def test_without_namespaces_the_init_cleans_up(tmp_path: Path) -> None:
-    with Emulator(isolate=False) as emulator:
+    with Emulator(isolate=False, code_roots=[tmp_path]) as emulator:
         assert emulator.isolation.description.startswith("none: environments see the host's files and processes")
         client = emulator.client("lambda")
         create(client, tmp_path)
@@ -102,7 +102,7 @@ def test_without_namespaces_the_init_cleans_up(tmp_path: Path) -> None:
 
 def test_an_unreadable_code_directory_is_shown_to_the_function(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
-    with Emulator() as emulator:
+    with Emulator(code_roots=[tmp_path]) as emulator:
         client = emulator.client("lambda")
         create(client, tmp_path)
         (tmp_path / "app.py").chmod(0o600)
@@ -127,7 +127,7 @@ def test_detection_says_what_it_found() -> None:
 
 
 def test_a_spawner_that_is_gone_is_started_anew(tmp_path: Path) -> None:
-    with Emulator() as emulator:
+    with Emulator(code_roots=[tmp_path]) as emulator:
         client = emulator.client("lambda")
         create(client, tmp_path)
         invoke(client, {"home": "/"})
@@ -140,7 +140,7 @@ def test_a_spawner_that_is_gone_is_started_anew(tmp_path: Path) -> None:
 
 
 def test_a_runtime_that_stops_asking_is_replaced(tmp_path: Path) -> None:
-    with Emulator() as emulator:
+    with Emulator(code_roots=[tmp_path]) as emulator:
         client = emulator.client("lambda")
         create(client, tmp_path)
         (tmp_path / "app.py").write_text(

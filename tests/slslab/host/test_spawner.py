@@ -109,7 +109,7 @@ def test_without_isolation_a_function_is_a_process_of_the_host(tmp_path: Path) -
         "    child = subprocess.Popen(['sleep', '600'], start_new_session=True)\n"
         "    return [os.getpid(), child.pid, os.path.exists(f'/proc/{event}')]\n"
     )
-    with Emulator(isolate=False) as emulator:
+    with Emulator(isolate=False, code_roots=[tmp_path]) as emulator:
         client: Any = emulator.client("lambda")
         client.create_function(
             FunctionName="f",

@@ -43,7 +43,7 @@ def test_a_function_holds_its_own_descriptors_and_no_others(template: tuple[str,
         "    return sorted(name.partition(':')[0] for fd, name in found.items()\n"
         "                  if fd not in '0123' and not name.startswith(('socket', 'anon_inode', '/proc/')))\n"
     )
-    with Emulator(template=template) as emulator:
+    with Emulator(template=template, code_roots=[tmp_path]) as emulator:
         client = emulator.client("lambda")
         create_function(client, "f", tmp_path)
         assert called(client, "f") == []
@@ -83,7 +83,7 @@ def test_a_templates_forks_know_nothing_of_the_emulators_environment(
     (tmp_path / "app.py").write_text(
         "def handler(event, context):\n    return 'of-the-host' in open('/proc/self/environ').read()\n"
     )
-    with Emulator(template=("decimal",), isolate=False) as emulator:
+    with Emulator(template=("decimal",), isolate=False, code_roots=[tmp_path]) as emulator:
         client = emulator.client("lambda")
         create_function(client, "f", tmp_path)
         assert called(client, "f") is False
@@ -136,7 +136,7 @@ def test_packages_go_with_their_last_use_and_not_before() -> None:
 def test_closing_while_environments_start_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(RETURN)
     for delay_ms in (2, 8, 16, 30):
-        emulator = Emulator()
+        emulator = Emulator(code_roots=[tmp_path])
         with ThreadPoolExecutor(6) as pool:
             emulator.__enter__()
             client = emulator.client("lambda")
@@ -191,7 +191,7 @@ def test_trace_records_cannot_be_forged_nor_fill_the_memory(tmp_path: Path) -> N
         "    write(good)\n"
     )
     events: list[dict[str, Any]] = []
-    with Emulator(on_event=events.append) as emulator:
+    with Emulator(on_event=events.append, code_roots=[tmp_path]) as emulator:
         client = emulator.client("lambda")
         create_function(client, "f", tmp_path)
         assert called(client, "f") is None
@@ -203,7 +203,7 @@ def test_trace_records_cannot_be_forged_nor_fill_the_memory(tmp_path: Path) -> N
 def test_an_environment_that_cannot_even_begin_gives_its_memory_back(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(RETURN)
     (tmp_path / "logs").write_text("a file where the logs should be")
-    with Emulator(budget_mb=600, logs=tmp_path / "logs") as emulator:
+    with Emulator(budget_mb=600, logs=tmp_path / "logs", code_roots=[tmp_path]) as emulator:
         client = emulator.client("lambda")
         create_function(client, "f", tmp_path, MemorySize=512)
         for _ in range(3):
@@ -295,7 +295,7 @@ def test_events_end_when_they_are_too_old(tmp_path: Path) -> None:
         "    received.append(event)\n"
         "    return [entry.get('requestContext', {}).get('condition') for entry in received]\n"
     )
-    with Emulator(limits=limits) as emulator:
+    with Emulator(limits=limits, code_roots=[tmp_path]) as emulator:
         client = emulator.client("lambda")
         create_function(client, "f", tmp_path)
         create_function(client, "keeper", tmp_path / "keep")

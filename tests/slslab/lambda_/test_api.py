@@ -13,7 +13,6 @@ import pytest
 from botocore.exceptions import ClientError
 
 from slslab.lambda_.emulator import Emulator
-from slslab.testing import create_function
 
 
 def zipped() -> bytes:
@@ -68,7 +67,7 @@ def test_create_get_list_update_delete(lambda_client: Any, deploy: Deploy) -> No
         404,
         "ResourceNotFoundException",
     )
-    create_function(lambda_client, "function-1", Path(__file__).parent)
+    deploy(Path(__file__).parent, FunctionName="function-1")
 
 
 def test_listing_pages_through_all_functions(lambda_client: Any, deploy: Deploy) -> None:
@@ -257,7 +256,7 @@ def test_event_invocations_retry_and_then_end(lambda_client: Any, deploy: Deploy
 
 
 def test_init_beyond_ten_seconds_is_repeated_within_the_invocation(
-    lambda_client: Any, invoke: Invoke, tmp_path: Path
+    deploy: Deploy, invoke: Invoke, tmp_path: Path
 ) -> None:
     (tmp_path / "app.py").write_text(
         """
@@ -270,8 +269,7 @@ def handler(event, context):
     return "initialised again"
 """
     )
-    name = "slow-init"
-    create_function(lambda_client, name, tmp_path)
+    name = deploy(tmp_path)
     timer = threading.Timer(3, (tmp_path / "second").touch)
     timer.start()
     answer = invoke(name)
@@ -280,7 +278,6 @@ def handler(event, context):
     assert report is not None
     assert 10_000 <= float(report[6]) < 10_500
     timer.join()
-    lambda_client.delete_function(FunctionName=name)
 
 
 def test_unknown_operations_say_so(lambda_client: Any) -> None:

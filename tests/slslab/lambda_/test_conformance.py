@@ -85,7 +85,7 @@ def test_fifty_at_once_against_a_reservation_of_ten(
 def test_the_account_and_the_scaling_rate_throttle(tmp_path: Path, emulator_settings: dict[str, Any]) -> None:
     (tmp_path / "app.py").write_text("import time\n\ndef handler(event, context):\n    time.sleep(event)\n")
     limits = lambda_limits().changed(account_concurrency=1, scaling_environments=2, scaling_period_s=1000)
-    with Emulator(**emulator_settings | {"limits": limits}) as emulator:
+    with Emulator(**emulator_settings | {"limits": limits, "code_roots": [tmp_path]}) as emulator:
         client = emulator.client("lambda")
         for name in ("one", "two"):
             create_function(client, name, tmp_path, Timeout=30)
@@ -148,7 +148,8 @@ def test_environments_are_frozen_between_invocations(
 
 def test_idle_environments_end_after_their_time(tmp_path: Path, emulator_settings: dict[str, Any]) -> None:
     (tmp_path / "app.py").write_text("def handler(event, context):\n    return 1\n")
-    with Emulator(**emulator_settings | {"limits": lambda_limits().changed(idle_s=3)}) as emulator:
+    limits = lambda_limits().changed(idle_s=3)
+    with Emulator(**emulator_settings | {"limits": limits, "code_roots": [tmp_path]}) as emulator:
         client = emulator.client("lambda")
         create_function(client, "f", tmp_path, MemorySize=128)
         for _ in range(3):
@@ -514,7 +515,7 @@ def test_a_template_forks_environments_and_says_so(tmp_path: Path) -> None:
         "def handler(event, context):\n"
         "    return ['decimal' in sys.modules, context.function_name, context.memory_limit_in_mb]\n"
     )
-    with Emulator(template=("decimal",)) as emulator:
+    with Emulator(template=("decimal",), code_roots=[tmp_path]) as emulator:
         client = emulator.client("lambda")
         create_function(client, "f", tmp_path, MemorySize=128)
         answer = client.invoke(FunctionName="f", Payload=b"{}")
@@ -532,7 +533,7 @@ def test_a_template_may_hold_libraries_with_threads(isolate: bool, tmp_path: Pat
         "    return [float((numpy.ones((300, 300)) @ numpy.ones((300, 300))).sum()),\n"
         "            float((torch.ones(300, 300) @ torch.ones(300, 300)).sum())]\n"
     )
-    with Emulator(template=("torch", "numpy"), isolate=isolate) as emulator:
+    with Emulator(template=("torch", "numpy"), isolate=isolate, code_roots=[tmp_path]) as emulator:
         client = emulator.client("lambda")
         create_function(client, "f", tmp_path, MemorySize=1024, Timeout=60)
         with ThreadPoolExecutor(2) as pool:

@@ -23,9 +23,10 @@ def handler(event, context):
 """
 COMMAND = """
 import sys, threading, time
+from pathlib import Path
 from slslab import Emulator
 
-with Emulator() as emulator:
+with Emulator(code_roots=[Path(sys.argv[1])]) as emulator:
     client = emulator.client("lambda")
     client.create_function(FunctionName="f", Runtime="python3.11", Role="arn:aws:iam::000000000000:role/r", Timeout=300,
                            Handler="app.handler", Code={"S3Bucket": "hot-reload", "S3Key": sys.argv[1]})

@@ -50,7 +50,7 @@ def call(client: Any, name: str, **event: Any) -> str:
 def small(code: Path) -> Iterator[tuple[Any, list[dict[str, Any]]]]:
     """A client of an emulator with memory for two environments of 512 MB, and its trace."""
     events: list[dict[str, Any]] = []
-    with Emulator(budget_mb=1100, on_event=events.append) as emulator:
+    with Emulator(budget_mb=1100, on_event=events.append, code_roots=[code]) as emulator:
         client = emulator.client("lambda")
         create_function(client, "one", code, MemorySize=512)
         create_function(client, "two", code, MemorySize=512)
@@ -117,7 +117,7 @@ def test_a_changed_configuration_takes_new_environments(small: tuple[Any, list[d
 
 
 def test_what_runs_when_the_emulator_ends_is_metered(code: Path) -> None:
-    with Emulator() as emulator:
+    with Emulator(code_roots=[code]) as emulator:
         client = emulator.client("lambda")
         create_function(client, "one", code, MemorySize=512)
         call(client, "one")
@@ -138,7 +138,7 @@ def test_asynchronous_failures_land_in_the_destination_bucket(tmp_path: Path, co
     keys = Keyring()
     with Session() as session, EmbeddedObjectStore(tmp_path / "s3", keys, session.mark) as store:
         variables = {"AWS_ENDPOINT_URL_S3": store.endpoint}
-        with Emulator(session=session, keys=keys, variables=variables, limits=QUICK) as emulator:
+        with Emulator(session=session, keys=keys, variables=variables, limits=QUICK, code_roots=[code]) as emulator:
             client = emulator.client("lambda")
             bucket = emulator.client("s3")
             bucket.create_bucket(Bucket="failures")

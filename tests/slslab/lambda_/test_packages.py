@@ -44,6 +44,7 @@ def test_a_package_is_kept_until_it_is_released_and_unused(packages: Packages) -
 
 
 def test_a_directory_of_the_host_is_never_removed(packages: Packages, tmp_path: Path) -> None:
+    packages.allow(tmp_path)
     code = packages.store("f", {"S3Bucket": "hot-reload", "S3Key": str(tmp_path)})
     packages.release(code)
     asyncio.run(packages.remove_unused([]))
@@ -53,6 +54,7 @@ def test_a_directory_of_the_host_is_never_removed(packages: Packages, tmp_path: 
 
 def test_sizes_are_those_of_the_largest_package_beside_the_layer(packages: Packages, tmp_path: Path) -> None:
     (tmp_path / "app.py").write_bytes(bytes(700))
+    packages.allow(tmp_path)
     packages.store("f", {"S3Bucket": "hot-reload", "S3Key": str(tmp_path)})
     packages.store("f", {"S3Bucket": "code", "S3Key": "app.zip"})
     sizes = packages.sizes()

@@ -203,6 +203,7 @@ def test_a_client_context_that_is_not_base64_is_refused(emulator: Emulator, depl
 def test_code_that_cannot_be_is_refused(code: dict[str, str], says: str, emulator: Emulator, tmp_path: Path) -> None:
     if code.get("S3Key") == "large":
         code = code | {"S3Key": str(tmp_path)}
+        emulator.packages.allow(tmp_path)
         with (tmp_path / "app.py").open("wb") as file:
             file.truncate(262_144_001)
     request = {

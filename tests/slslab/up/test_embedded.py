@@ -19,6 +19,7 @@ import boto3
 import botocore.config
 import psutil
 import pytest
+from botocore.exceptions import ClientError
 from tests import commands
 
 from slslab.aws.clients import signed_headers
@@ -223,6 +224,49 @@ def test_in_the_foreground_it_ends_with_its_signal_and_leaves_nothing(
         time.sleep(0.05)
     assert marked_processes(mark) == []
     assert not Path(described["logs"]).parent.exists()
+
+
+def test_functions_code_is_below_the_working_directory_or_those_named(
+    state: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    roots: list[list[Path]] = []
+    monkeypatch.setattr(embedded, "serve", lambda *, code_roots, **_: roots.append(code_roots))
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    for options in ([], ["--code", "one", "--code", str(tmp_path / "two")]):
+        assert commands.slslab("up", *options, variables=state, directory=tmp_path).code == 0
+    assert roots == [[tmp_path], [tmp_path / "one", tmp_path / "two"]]
+    missing = commands.slslab("up", "--code", "missing", variables=state, directory=tmp_path)
+    assert (missing.code, "Directory 'missing' does not exist" in missing.err) == (2, True)
+    remove = "import os; from slslab.cli.main import main; os.rmdir(os.getcwd()); main(['up'])"
+    gone = subprocess.run(
+        [sys.executable, "-c", remove], cwd=tmp_path / "one", env=state, capture_output=True, text=True, check=False
+    )
+    assert (gone.returncode, gone.stderr) == (
+        2,
+        "Error: The working directory does not exist any more.\nHint: change to another one.\n",
+    )
+
+
+def test_a_service_in_the_background_has_the_code_directories_of_its_start(
+    state: dict[str, str], tmp_path: Path
+) -> None:
+    for name in ("named", "other"):
+        (tmp_path / name / "code").mkdir(parents=True)
+        (tmp_path / name / "code" / "app.py").write_text(HANDLER)
+    options = ("--detach", "--port", "0", "--s3-port", "0", "--code", "named", "--json")
+    described = commands.slslab("up", *options, variables=state, directory=tmp_path).document
+    try:
+        lambda_client = client(described, "lambda")
+        create_function(lambda_client, "f", tmp_path / "named" / "code")
+        answer = lambda_client.invoke(FunctionName="f", Payload=b'{"name": "you"}')
+        assert json.loads(answer["Payload"].read()) == {"hello": "you"}
+        with pytest.raises(ClientError, match=rf"that hot reload may use \({tmp_path}/named\)\. Start slslab up with"):
+            create_function(lambda_client, "g", tmp_path / "other" / "code")
+        lambda_client.close()
+    finally:
+        assert slslab(state, "down").code == 0
+    os.waitpid(described["pid"], 0)
 
 
 def test_the_aws_command_creates_invokes_and_deletes(
