@@ -146,8 +146,8 @@ class Packages:
     def _local_directory(self, path: str) -> Code:
         """Return the code of a directory below a root, by its real path.
 
-        Whoever can reach the port may create a function, which can read its code, also where only the emulator's user
-        may. So directories outside are refused before anything says whether they exist.
+        A function can read its code also where only the emulator's user may, and its author may be somebody else. So
+        directories outside are refused before anything says whether they exist.
         """
         wrong = invalid(f"The code directory {path!r} is not an absolute path of an existing directory.")
         if not os.path.isabs(path):

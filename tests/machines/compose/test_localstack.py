@@ -19,6 +19,7 @@ from botocore.exceptions import ClientError
 from tests.machines.compose.localstack import running_localstack
 
 from slslab.aws.arns import REGION
+from slslab.aws.keys import Keyring
 from slslab.lambda_.emulator import Emulator
 from slslab.testing import ROLE
 
@@ -68,7 +69,7 @@ def package() -> bytes:
 
 @pytest.fixture(scope="module")
 def localstack(emulator: Emulator) -> Iterator[str]:
-    with running_localstack(emulator.endpoint) as address:
+    with running_localstack(emulator.endpoint, emulator.keys.owner) as address:
         yield address
 
 
@@ -176,7 +177,7 @@ def test_a_state_machine_runs_functions_with_retry_and_catch(
 def test_an_emulator_that_is_not_there_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         nobody = f"http://127.0.0.1:{free.getsockname()[1]}"
-    with running_localstack(nobody) as address:
+    with running_localstack(nobody, Keyring().owner) as address:
         with pytest.raises(ClientError) as refused:
             client("lambda", address).list_functions()
         assert refused.value.response["Error"]["Code"] == "ServiceUnavailableException"

@@ -1,18 +1,27 @@
 """The gate: whose requests reach an application."""
 
 import asyncio
+import json
 from collections.abc import Collection
 from typing import Any
 
 import pytest
 from starlette.responses import PlainTextResponse
 
+from slslab.aws.clients import signed_headers
 from slslab.aws.gate import Gate
+from slslab.aws.keys import Keyring
 
 OWN = [("host", "127.0.0.1:4600")]
 
 
-def answer(headers: Collection[tuple[str, str]], names: Collection[str] = ()) -> tuple[int, bytes]:
+def answer(
+    headers: Collection[tuple[str, str]],
+    names: Collection[str] = (),
+    keys: Keyring | None = None,
+    path: str = "/",
+    body: bytes = b"",
+) -> tuple[int, bytes]:
     """Status and body of the answer to a request with these headers."""
     sent: list[Any] = []
 
@@ -20,15 +29,18 @@ def answer(headers: Collection[tuple[str, str]], names: Collection[str] = ()) ->
         sent.append(message)
 
     async def receive() -> Any:
-        raise AssertionError("no body is read")
+        assert keys is not None, "no body is read"
+        return {"type": "http.request", "body": body}
 
     scope = {
         "type": "http",
         "method": "POST",
-        "path": "/",
-        "headers": [(name.encode(), value.encode()) for name, value in headers],
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "headers": [(name.lower().encode(), value.encode()) for name, value in headers],
     }
-    asyncio.run(Gate(PlainTextResponse("inside"), names)(scope, receive, send))
+    asyncio.run(Gate(PlainTextResponse("inside"), names, keys)(scope, receive, send))
     return sent[0]["status"], sent[1]["body"]
 
 
@@ -84,3 +96,26 @@ def test_it_may_have_names_of_its_own() -> None:
     assert answer([("host", "emulator:9001")])[0] == 403
     assert answer([("host", "Emulator:9001")], ["emulator"])[0] == 200
     assert answer([("host", "emulator.evil.example:9001")], ["emulator"])[0] == 403
+
+
+def test_with_keys_a_request_needs_a_signature_but_for_the_health() -> None:
+    keys = Keyring()
+    fine = list(signed_headers(keys.owner, "POST", "http://127.0.0.1:4600/", b"body").items())
+    assert answer([*OWN, *fine], keys=keys, body=b"body") == (200, b"inside")
+    for headers, body in ((fine, b"another"), ([], b"body")):
+        assert answer([*OWN, *headers], keys=keys, body=body)[0] == 403
+    assert answer(OWN, keys=keys, path="/slslab/health") == (200, b"inside")
+    assert answer([("host", "evil.example"), *fine], keys=keys, path="/slslab/health")[0] == 403
+
+
+def test_the_form_of_a_refusal_is_the_protocols() -> None:
+    status, body = answer([*OWN, ("content-type", "application/x-amz-json-1.0")], keys=Keyring())
+    assert (status, json.loads(body)["__type"]) == (400, "MissingAuthenticationTokenException")
+
+
+def test_a_body_is_cut_off_where_no_request_is_as_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("slslab.aws.gate.LARGEST_BODY", 3)
+    keys = Keyring()
+    fine = list(signed_headers(keys.owner, "POST", "http://127.0.0.1:4600/", b"body").items())
+    status, body = answer([*OWN, *fine], keys=keys, body=b"body")
+    assert (status, json.loads(body)["__type"]) == (413, "RequestEntityTooLargeException")

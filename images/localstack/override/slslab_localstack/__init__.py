@@ -1,20 +1,40 @@
-"""LocalStack's Lambda by the emulator: every operation goes to $SLSLAB_LAMBDA_URL as it came, and back as it is.
+"""LocalStack's Lambda by the emulator, and a gate before LocalStack's port.
 
-A provider for LocalStack 4.14.0. This directory on PYTHONPATH and PROVIDER_OVERRIDE_LAMBDA=slslab are enough; nothing
-is installed. LocalStack's Step Functions call Lambda through its own gateway and so reach the emulator, too.
+Every operation of Lambda goes to $SLSLAB_LAMBDA_URL as it came, signed by the pair in $SLSLAB_ACCESS_KEY_ID and
+$SLSLAB_SECRET_ACCESS_KEY, and back as it is. LocalStack itself takes any key from anyone who reaches its port, but for
+pages of other web sites: the gate refuses those, by the rules of `slslab.aws.gate`.
+
+Plugins for LocalStack 4.14.0. This directory on PYTHONPATH and PROVIDER_OVERRIDE_LAMBDA=slslab are enough; nothing is
+installed. LocalStack's Step Functions call Lambda through its own gateway and so reach the emulator, too.
 """
 
+import ipaddress
 import os
+import re
 
-import requests
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+from botocore.exceptions import HTTPClientError
+from botocore.httpsession import URLLib3Session
+from localstack.aws import handlers
 from localstack.aws.api import CommonServiceException, RequestContext, ServiceRequest
+from localstack.aws.chain import HandlerChain
 from localstack.aws.skeleton import DispatchTable
 from localstack.aws.spec import load_service
 from localstack.http import Response
-from localstack.http.proxy import Proxy
+from localstack.runtime.hooks import on_infra_start
 from localstack.services.plugins import Service, aws_provider
+from rolo.request import get_full_raw_path
 
 DEFAULT_URL = "http://emulator:9001"
+DEFAULT_PAIR = {"SLSLAB_ACCESS_KEY_ID": "slslab", "SLSLAB_SECRET_ACCESS_KEY": "slslab-loopback-only"}
+# What the client signed by its own key is signed anew.
+FORWARDED = re.compile(r"content-type|x-amz-(?!date|security-token|content-sha256).*|x-amzn-.*", re.IGNORECASE)
+# A synchronous invocation answers after 15 minutes at most; it may wait for the host's memory before.
+ANSWER_S = 24 * 3600
+CONNECTIONS = 1000
+NAMES = re.compile(r"localhost|localstack|(.+\.)?localhost\.localstack\.cloud", re.IGNORECASE)
 
 
 class LambdaProvider:
@@ -23,21 +43,24 @@ class LambdaProvider:
     service = "lambda"
 
 
-def forwarding(url: str) -> DispatchTable:
+def forwarding(url: str, pair: Credentials) -> DispatchTable:
     """A table that forwards every operation of Lambda's API to the emulator at `url`.
 
     Raises ServiceUnavailableException to the client (503) if nothing answers there.
     """
-    proxy = Proxy(url)
+    session = URLLib3Session(proxies={}, timeout=(60, ANSWER_S), max_pool_connections=CONNECTIONS)
 
     def forward(context: RequestContext, _request: ServiceRequest) -> Response:
+        given = context.request
+        headers = {name: value for name, value in given.headers.items() if FORWARDED.fullmatch(name)}
+        request = AWSRequest(given.method, url + get_full_raw_path(given), headers, given.get_data())
+        SigV4Auth(pair, "lambda", context.region).add_auth(request)
         try:
-            answer = proxy.forward(context.request)
-        except requests.ConnectionError as error:
+            answer = session.send(request.prepare())
+        except HTTPClientError as error:
             message = f"The emulator does not answer at {url}: start it, or name its address in SLSLAB_LAMBDA_URL."
             raise CommonServiceException("ServiceUnavailableException", message, 503) from error
-        # A plain copy: LocalStack passes on no other kind of response, and it adds what is its own.
-        return Response(answer.get_data(), status=answer.status_code, headers=answer.headers)
+        return Response(answer.content, status=answer.status_code, headers=dict(answer.headers))
 
     return dict.fromkeys(load_service("lambda").operation_names, forward)
 
@@ -46,4 +69,36 @@ def forwarding(url: str) -> DispatchTable:
 def lambda_slslab() -> Service:
     """The provider, as `entry_points.txt` names it."""
     url = os.environ.get("SLSLAB_LAMBDA_URL", DEFAULT_URL)
-    return Service.for_provider(LambdaProvider(), dispatch_table_factory=lambda _provider: forwarding(url))
+    pair = Credentials(*(os.environ.get(name) or default for name, default in DEFAULT_PAIR.items()))
+    return Service.for_provider(LambdaProvider(), dispatch_table_factory=lambda _provider: forwarding(url, pair))
+
+
+@on_infra_start(name="slslab-gate")
+def gate() -> None:
+    """Refuse pages of other web sites, before LocalStack looks at what they ask."""
+    handlers.preprocess_request.append(refuse_foreign)
+
+
+def refuse_foreign(chain: HandlerChain, context: RequestContext, response: Response) -> None:
+    """Answer a request with 403 if its Host is none of ours, or its Origin or Sec-Fetch-Site another site's."""
+    headers = context.request.headers
+    host = headers.get("Host", "")
+    origins = {f"{scheme}://{host}" for scheme in ("http", "https")}
+    fine = (
+        _is_own(re.sub(r":\d{1,5}$", "", host).strip("[]"))
+        and headers.get("Origin", f"http://{host}") in origins
+        and headers.get("Sec-Fetch-Site", "none") in ("none", "same-origin")
+    )
+    if not fine:
+        response.status_code = 403
+        response.data = b"This request comes from another web site's page, or calls this server by a foreign name."
+        chain.terminate()
+
+
+def _is_own(name: str) -> bool:
+    if NAMES.fullmatch(name):
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False

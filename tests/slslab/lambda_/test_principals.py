@@ -1,0 +1,219 @@
+"""Who may do what: the owner, a function, a service, and whoever has keys of another start or none."""
+
+import base64
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import botocore.auth
+import botocore.exceptions
+import pytest
+
+from slslab.aws.clients import aws_client
+from slslab.aws.keys import Keyring, Pair
+from slslab.lambda_.emulator import Emulator
+from slslab.stack.object_store import EmbeddedObjectStore
+from slslab.stack.state_machines import EmbeddedStateMachines
+from slslab.testing import ROLE, create_function, packaged
+
+pytestmark = pytest.mark.server
+
+MACHINE = json.dumps({"StartAt": "Done", "States": {"Done": {"Type": "Succeed"}}})
+# What each service answers to a list of what there is; a request that reveals much and changes nothing.
+LISTS = {"lambda": "list_functions", "s3": "list_buckets", "stepfunctions": "list_state_machines"}
+HANDLER = """
+import base64, boto3, botocore.exceptions, os
+ROLE = "arn:aws:iam::000000000000:role/any"
+
+def handler(event, context):
+    attempts, answers = globals()[event["do"]](event), {}
+    for name, attempt in attempts.items():
+        try:
+            attempt()
+            answers[name] = "done"
+        except botocore.exceptions.ClientError as error:
+            answers[name] = error.response["Error"]["Code"]
+    return answers
+
+def allowed(event):
+    client, states, s3 = boto3.client("lambda"), boto3.client("stepfunctions"), boto3.client("s3")
+    started = []
+    return {
+        "invoke": lambda: client.invoke(FunctionName="other", Payload=b"{}"),
+        "start": lambda: started.append(states.start_execution(stateMachineArn=event["machine"])),
+        "describe": lambda: states.describe_execution(executionArn=started[0]["executionArn"]),
+        "put": lambda: s3.put_object(Bucket="objects", Key="key", Body=b"body"),
+        "get": lambda: s3.get_object(Bucket="objects", Key="key"),
+        "list objects": lambda: s3.list_objects_v2(Bucket="objects"),
+    }
+
+def denied(event):
+    client, states = boto3.client("lambda"), boto3.client("stepfunctions")
+    code, name = {"ZipFile": base64.b64decode(event["code"])}, "other"
+    made = {"FunctionName": "mine", "Runtime": "python3.11", "Role": ROLE, "Handler": "app.handler"}
+    return {
+        "list": client.list_functions,
+        "get": lambda: client.get_function(FunctionName=name),
+        "configuration": lambda: client.get_function_configuration(FunctionName=name),
+        "create": lambda: client.create_function(**made, Code=code),
+        "hot reload": lambda: client.create_function(**made, Code={"S3Bucket": "hot-reload", "S3Key": "/root"}),
+        "update": lambda: client.update_function_code(FunctionName=name, **code),
+        "delete": lambda: client.delete_function(FunctionName=name),
+        "list machines": states.list_state_machines,
+        "create machine": lambda: states.create_state_machine(name="m", definition=event["definition"], roleArn=ROLE),
+        "history": lambda: states.get_execution_history(executionArn=event["machine"].replace("Machine", "x")),
+        "delete machine": lambda: states.delete_state_machine(stateMachineArn=event["machine"]),
+    }
+
+def keys(event):
+    return {os.environ["AWS_ACCESS_KEY_ID"] + " " + os.environ["AWS_SECRET_ACCESS_KEY"]: lambda: None}
+"""
+
+
+@pytest.fixture(scope="module")
+def stack() -> Iterator[dict[str, str]]:
+    """Endpoints of Lambda, S3 and Step Functions that take `test:test`, too."""
+    keys = Keyring(others=[Pair("test", "test")])
+    with (
+        Emulator(keys=keys) as emulator,
+        EmbeddedObjectStore(emulator.home / "s3", keys, emulator.mark) as store,
+        EmbeddedStateMachines(emulator.endpoint, keys, emulator.mark) as machines,
+    ):
+        emulator.add_variables({"AWS_ENDPOINT_URL_S3": store.endpoint, **machines.client_environment()})
+        machines.ready()
+        yield {**emulator.endpoints, "stepfunctions": machines.endpoint, "keys": keys.text()}
+
+
+@pytest.fixture(scope="module")
+def keys(stack: dict[str, str]) -> Keyring:
+    return Keyring.from_text(stack["keys"])
+
+
+@pytest.fixture(scope="module")
+def ask(stack: dict[str, str], keys: Keyring) -> Iterator[Callable[[str], Any]]:
+    """Two functions, a bucket and a state machine; invokes the first of the functions."""
+    with (
+        closing(aws_client("lambda", stack["lambda"], keys.owner)) as client,
+        closing(aws_client("s3", stack["s3"], keys.owner)) as s3,
+        closing(aws_client("stepfunctions", stack["stepfunctions"], keys.owner)) as states,
+    ):
+        create_function(client, "tries", HANDLER, Timeout=60)
+        create_function(client, "other", "def handler(event, context): pass", Environment={"Variables": {"AA": "bb"}})
+        s3.create_bucket(Bucket="objects")
+        machine = states.create_state_machine(name="machine", definition=MACHINE, roleArn=ROLE)["stateMachineArn"]
+        event = {"machine": machine, "code": base64.b64encode(packaged("x = 1")).decode(), "definition": MACHINE}
+
+        def invoke(what: str) -> Any:
+            answer = client.invoke(FunctionName="tries", Payload=json.dumps({"do": what, **event}))
+            document = json.loads(answer["Payload"].read())
+            assert "FunctionError" not in answer, document
+            return document
+
+        yield invoke
+
+
+def test_a_function_may_invoke_use_objects_and_start_executions(ask: Callable[[str], Any]) -> None:
+    answers = ask("allowed")
+    assert answers == dict.fromkeys(answers, "done")
+    assert len(answers) == 6
+
+
+def test_everything_else_is_denied_to_a_function(ask: Callable[[str], Any]) -> None:
+    answers = ask("denied")
+    assert answers == dict.fromkeys(answers, "AccessDeniedException")
+    assert len(answers) == 11
+
+
+def test_a_function_never_holds_the_owners_keys(ask: Callable[[str], Any], keys: Keyring) -> None:
+    (held,) = ask("keys")
+    assert held == f"{keys.function('tries').key_id} {keys.function('tries').secret}"
+
+
+def test_a_service_invokes_and_does_nothing_else(stack: dict[str, str], keys: Keyring, ask: object) -> None:  # noqa: ARG001
+    with closing(aws_client("lambda", stack["lambda"], keys.service)) as client:
+        assert client.invoke(FunctionName="other", Payload=b"{}")["StatusCode"] == 200
+        with pytest.raises(client.exceptions.ClientError, match="AccessDeniedException"):
+            client.list_functions()
+
+
+@pytest.mark.parametrize("service", LISTS)
+def test_given_keys_open_every_service(service: str, stack: dict[str, str]) -> None:
+    with closing(aws_client(service, stack[service], Pair("test", "test"))) as client:
+        getattr(client, LISTS[service])()
+
+
+UNKNOWN, MISMATCH = "UnrecognizedClientException", "InvalidSignatureException"
+
+
+# SeaweedFS has one error for an unknown key and for a foreign session token; S3 of AWS says InvalidToken of the latter.
+@pytest.mark.parametrize(
+    ("wrong", "errors"),
+    [
+        ("secret", (MISMATCH, "SignatureDoesNotMatch", MISMATCH)),
+        ("key", (UNKNOWN, "InvalidAccessKeyId", UNKNOWN)),
+        ("token", (UNKNOWN, "InvalidAccessKeyId", UNKNOWN)),
+        ("token of another start", (UNKNOWN, "InvalidAccessKeyId", UNKNOWN)),
+        ("no token", (UNKNOWN, "InvalidAccessKeyId", UNKNOWN)),
+    ],
+)
+def test_wrong_keys_get_aws_errors_of_all_services(
+    wrong: str, errors: tuple[str, ...], stack: dict[str, str], keys: Keyring
+) -> None:
+    owner, function = keys.owner, keys.function("f")
+    pair = {
+        "secret": Pair(owner.key_id, "wrong"),
+        "key": Pair("AKIAUNKNOWN", "wrong"),
+        "token": Pair(owner.key_id, owner.secret, "token"),
+        "token of another start": Keyring().function("f"),
+        "no token": Pair(function.key_id, function.secret),
+    }[wrong]
+    for (service, operation), expected in zip(LISTS.items(), errors, strict=True):
+        with closing(aws_client(service, stack[service], pair)) as client:
+            with pytest.raises(botocore.exceptions.ClientError) as refused:
+                getattr(client, operation)()
+            error = refused.value.response
+            assert error["Error"]["Code"] == expected
+            assert error["ResponseMetadata"]["HTTPStatusCode"] == (400 if service == "stepfunctions" else 403)
+            if expected == UNKNOWN:
+                assert pair.key_id in error["Error"]["Message"]
+                assert "--credentials KEY:SECRET" in error["Error"]["Message"]
+
+
+@pytest.mark.parametrize(
+    ("service", "error"), [("lambda", "Signature expired: "), ("s3", "<Message>Request has expired</Message>")]
+)
+def test_an_expired_presigned_url_is_refused(
+    service: str, error: str, stack: dict[str, str], keys: Keyring, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    version = {"s3": "s3v4", "lambda": "v4"}[service]
+    with closing(aws_client(service, stack[service], keys.owner, signature_version=version)) as client:
+        url = client.generate_presigned_url(LISTS[service], ExpiresIn=60)
+        with urllib.request.urlopen(url) as answer:
+            assert answer.status == 200
+        before = datetime.now(UTC) - timedelta(seconds=90)
+        monkeypatch.setattr(botocore.auth, "get_current_datetime", lambda: before.replace(tzinfo=None))
+        expired = client.generate_presigned_url(LISTS[service], ExpiresIn=60)
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(expired)
+    with refused.value:
+        assert refused.value.code == 403
+        assert error in refused.value.read().decode()
+
+
+def test_what_is_not_signed_is_refused(stack: dict[str, str]) -> None:
+    asked = {
+        "lambda": f"{stack['lambda']}/2015-03-31/functions",
+        "s3": stack["s3"],
+        "stepfunctions": stack["stepfunctions"],
+    }
+    for service, url in asked.items():
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(urllib.request.Request(url, b"{}" if service == "stepfunctions" else None))
+        with refused.value:
+            assert refused.value.code == 403
+            missing = "<Code>AccessDenied</Code>" if service == "s3" else "MissingAuthenticationTokenException"
+            assert missing in refused.value.read().decode()
