@@ -146,11 +146,16 @@ def floor(code: Path, mark: Mapping[str, str]) -> Iterator[Call]:
             yield call
 
 
+async def anybody(*_addresses: object) -> bool:
+    """Let any process answer for the function."""
+    return True
+
+
 @contextmanager
 def runtime_api(code: Path, mark: Mapping[str, str]) -> Iterator[Call]:
     """Give what measures the milliseconds from handing out an invocation to awslambdaric's answer; no control group."""
     with asyncio.Runner() as runner:
-        api = RuntimeApi()
+        api = RuntimeApi(anybody)
         address = runner.run(api.start())
         variables = {"AWS_LAMBDA_RUNTIME_API": address, "LAMBDA_TASK_ROOT": str(code), "_HANDLER": "app.handler"}
         about = {"NAME": "echo", "MEMORY_SIZE": str(MEMORY_MB), "VERSION": "$LATEST"}

@@ -149,6 +149,7 @@ class Container:
         self._configure = configure
         self._output, self._trace = Stream(log), Stream(trace)
         self._container = ""
+        self._address = ""
         self._pidfd = -1
         self._watching: asyncio.Task[None] | None = None
         self._paused = False
@@ -244,7 +245,9 @@ class Container:
 
     async def _adopt(self) -> None:
         """Find the started container's process and accounts, and wait for its end from now on."""
-        state = await self._state()
+        about = await self._inspect()
+        state, (network,) = about["State"], about["NetworkSettings"]["Networks"].values()
+        self._address = network["IPAddress"]
         if not state["Pid"]:
             raise StartFailed(f"the container ended at once, with status {state['ExitCode']}")
         try:
@@ -268,7 +271,7 @@ class Container:
         status = -int(signal.SIGKILL)
         with suppress(OSError):  # it has been removed, so it was killed; or the engine does not answer
             await self._call(self._api.wait, self._container)
-            state = await self._state()
+            state = (await self._inspect())["State"]
             status = state["ExitCode"]
             if status > SIGNALLED:  # the init reports a signal this way
                 status = SIGNALLED - status
@@ -276,8 +279,8 @@ class Container:
                 accounts.reported_kills = 1
         self.exited.set_result(status)
 
-    async def _state(self) -> Any:
-        return (await self._call(self._api.inspect_container, self._container))["State"]
+    async def _inspect(self) -> Any:
+        return await self._call(self._api.inspect_container, self._container)
 
 
 def container_accounts(pid: int, container: str) -> ContainerAccounts:

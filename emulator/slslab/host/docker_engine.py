@@ -17,9 +17,9 @@ import docker
 from docker.errors import APIError, DockerException, NotFound
 
 from slslab.errors import HostError
+from slslab.host.connections import LOOPBACK
 
 MARK_LABEL, OWNER_LABEL, FUNCTION_LABEL = "slslab.emulator", "slslab.owner", "slslab.function"
-LOOPBACK = "127.0.0.1"
 CONNECTIONS = 64
 LOCAL = "unix:///var/run/docker.sock"
 # A start waits for the engine's other starts; on a busy host a hundred at once take minutes.

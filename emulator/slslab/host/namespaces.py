@@ -111,7 +111,8 @@ class Spawner:
 class Processes:
     """One environment's processes: its init and, below it, the runtime with everything that it starts.
 
-    `exited` becomes the runtime's exit code (negative for a signal); `failure` says why the runtime did not start.
+    `started` becomes the init's process id, 0 if there is none; `exited` becomes the runtime's exit code (negative for
+    a signal); `failure` says why the runtime did not start.
     """
 
     def __init__(self, spawner: Spawner, request: Mapping[str, Any], log: int, trace: int) -> None:
@@ -119,7 +120,7 @@ class Processes:
         self.exited: asyncio.Future[int] = loop.create_future()
         self.failure = ""
         self._namespaced = bool(spawner.isolation.mode)
-        self._started: asyncio.Future[int] = loop.create_future()
+        self.started: asyncio.Future[int] = loop.create_future()
         self._init: int | None = None
         self._pidfd = -1
         self._lines = b""
@@ -139,7 +140,7 @@ class Processes:
 
     async def end(self, pids: Iterable[int]) -> None:
         """Kill everything; `pids` are its known processes, for where the end of a namespace does not kill them."""
-        await self._started
+        await self.started
         for pid in () if self._namespaced else pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -155,18 +156,18 @@ class Processes:
         *lines, self._lines = (self._lines + chunk).split(b"\n")
         for line in lines:
             word, _, rest = line.decode(errors="replace").partition(" ")
-            if word == "started" and not self._started.done():
+            if word == "started" and not self.started.done():
                 self._init = int(rest)
                 with contextlib.suppress(ProcessLookupError):  # it has exited and was reaped
                     self._pidfd = os.pidfd_open(self._init)
-                self._started.set_result(self._init)
+                self.started.set_result(self._init)
             elif word == "exited" and not self.exited.done():
                 self.exited.set_result(os.waitstatus_to_exitcode(int(rest)))
             elif word == "failed":
                 self.failure = rest
 
     def _end(self) -> None:
-        for future, result in ((self._started, 0), (self.exited, -signal.SIGKILL)):
+        for future, result in ((self.started, 0), (self.exited, -signal.SIGKILL)):
             if not future.done():
                 future.set_result(result)
 

@@ -19,6 +19,7 @@ from docker.errors import ImageNotFound
 from slslab.aws.errors import invalid
 from slslab.aws.limits import MB, Limits, cpu_share
 from slslab.host.cgroups import CFS_PERIOD_US, Hierarchy
+from slslab.host.connections import LOOPBACK, Address, find_socket, hold, need_lookups
 from slslab.host.containers import GATE, LAMBDA_GID, SHARED, Container, Containers
 from slslab.host.docker_engine import FUNCTION_LABEL
 from slslab.host.namespaces import LAMBDA_UID, TASK_ROOT, Isolation
@@ -37,6 +38,25 @@ class ContainerSandbox(Container):
 
     freezes = True
 
+    async def owns(self, client: Address, server: Address) -> bool:
+        """Return whether the connection comes from its address, or one of its processes has the client's socket open.
+
+        In a network of containers each has an address of its own and, without capabilities, cannot take another's. In
+        the host's network the socket's control group tells, too, to a user who may not read another's descriptors. On
+        cgroup v1 it does not: there this user knows only that it is a container's.
+        """
+        if self._address:
+            return client[0] == self._address
+        found = find_socket(client, server)
+        if found is None or self.accounts is None:
+            return False
+        try:
+            return hold(self.pids(), found.inode)
+        except PermissionError:
+            if self.accounts.version == 1:
+                return found.uid == LAMBDA_UID
+            return found.group == next(iter(self.accounts.paths.values())).stat().st_ino
+
     def files_bytes(self) -> int:
         """Return what is used of its /tmp, bytes: all that its processes share and that is not on a disk."""
         return self.accounts.shared_bytes() if self.accounts is not None else 0
@@ -45,7 +65,8 @@ class ContainerSandbox(Container):
 class ContainerSandboxes(Containers):
     """Makes containers; see `Sandboxes`. `image` is for functions without an image of their own.
 
-    Entering raises HostError if no engine answers or it has no such image.
+    Entering raises HostError if no engine answers, it has no such image, or the kernel does not tell whose a connection
+    is.
     """
 
     template = ""
@@ -57,6 +78,8 @@ class ContainerSandboxes(Containers):
     def _enter(self, stack: ExitStack) -> None:
         super()._enter(stack)
         self.address = self.engine.address()
+        if self.address == LOOPBACK:
+            need_lookups()
         self.hierarchy = self._hierarchy()
         self.isolation = Isolation("docker", True, engine=f"Docker {self.engine.version}")
 

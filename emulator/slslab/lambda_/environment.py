@@ -20,6 +20,7 @@ from slslab.aws.keys import Keyring
 from slslab.aws.limits import MB, Limits, cpu_share
 from slslab.errors import StartFailed
 from slslab.host.cgroup_accounts import GroupAccounts
+from slslab.host.connections import Address
 from slslab.host.output import FunctionLog, TraceFrames
 from slslab.host.procfs import peak_resident_bytes, reset_peak_resident, resident_bytes, take_sample
 from slslab.host.reaper import MARK
@@ -116,8 +117,9 @@ class Environment:
 
     def _begin(self) -> None:
         """Set the state of an environment before its start."""
-        self._runtime = RuntimeApi(self._host.sandboxes.address)
+        self._runtime = RuntimeApi(self._owns, self._host.sandboxes.address)
         self.sandbox: Sandbox | None = None
+        self._confined = asyncio.Event()
         self._peaks: dict[int, int] = {}
         self._resting: asyncio.TimerHandle | None = None
         self._freezing: asyncio.Task[None] | None = None
@@ -149,6 +151,7 @@ class Environment:
             await sandbox.close()
             raise StartFailed("the emulator is ending")
         self.sandbox = sandbox
+        self._confined.set()
         outcome = await self._run(limit_s, [], self._runtime.ready)
         if sandbox.failure:
             raise StartFailed(sandbox.failure)
@@ -218,6 +221,11 @@ class Environment:
         if not self._has_stopped():
             self._begin()
             self.state = State.STARTING
+
+    async def _owns(self, client: Address, server: Address) -> bool:
+        await self._confined.wait()  # the address is there before the sandbox is
+        assert self.sandbox is not None
+        return await self.sandbox.owns(client, server)
 
     def _has_stopped(self) -> bool:
         return self.state is State.STOPPED

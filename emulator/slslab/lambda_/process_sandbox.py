@@ -12,6 +12,7 @@ from slslab.aws.errors import invalid
 from slslab.aws.limits import MB, Limits, cpu_share
 from slslab.errors import HostError, RequestError
 from slslab.host.cgroups import Cgroup, detect
+from slslab.host.connections import LOOPBACK, Address, find_socket, hold, need_lookups
 from slslab.host.managed import Managed
 from slslab.host.namespaces import TASK_ROOT, Processes, Spawner, SpawnError, environment_request
 from slslab.host.namespaces import detect as namespaces
@@ -58,6 +59,12 @@ class ProcessSandbox:
     def pids(self) -> list[int]:
         """Return its processes."""
         return self.accounts.pids() if self.accounts is not None else self._processes.pids()
+
+    async def owns(self, client: Address, server: Address) -> bool:
+        """Return whether one of its processes has the client's socket open."""
+        await asyncio.shield(self._processes.started)  # its processes are not known before
+        found = find_socket(client, server)
+        return found is not None and hold(self.pids(), found.inode)
 
     def files_bytes(self) -> int:
         """Return what is used of its /tmp, bytes."""
@@ -139,11 +146,11 @@ class ProcessSandboxes(Managed):
     """Makes sandboxes of this host's processes; see `Sandboxes`.
 
     `modules` are imported once, by a process of which all runtimes are forks; `isolate=False` leaves runtimes in the
-    host's namespaces. Entering raises HostError if a module cannot be imported, RequestError for a template that cannot
-    work.
+    host's namespaces. Entering raises HostError if a module cannot be imported or the kernel does not tell whose a
+    connection is, RequestError for a template that cannot work.
     """
 
-    address = "127.0.0.1"
+    address = LOOPBACK
 
     def __init__(
         self, session: Session, limits: Limits, *, isolate: bool = True, modules: tuple[str, ...] = ()
@@ -155,6 +162,7 @@ class ProcessSandboxes(Managed):
         self._modules = modules
 
     def _enter(self, stack: ExitStack) -> None:
+        need_lookups()
         self.hierarchy = detect().nested(f"slslab-{self._session.id}")
         for group in sorted(set(self.hierarchy.parents.values())):
             self._session.watch_cgroup(group)

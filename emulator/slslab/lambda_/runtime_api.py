@@ -1,15 +1,19 @@
 """Serve the Lambda Runtime API, one address per execution environment; `awslambdaric` is its client.
 
+Other processes of this host, and pages in its browsers, reach that address, too, so it is asked whose each connection
+is. (A secret in the address would not do: awslambdaric reports an error of the initialisation to a host and port only.)
 https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html
 """
 
 import asyncio
 import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 import h11
+
+from slslab.host.connections import LOOPBACK, Address
 
 PREFIX = b"/2018-06-01/runtime/"
 MAX_REQUEST_BYTES = 64 * 1024 * 1024
@@ -50,9 +54,14 @@ class RuntimeReport:
 
 
 class RuntimeApi:
-    """Serves one execution environment: hands out invocations one at a time, and receives their reports."""
+    """Serves one execution environment: hands out invocations one at a time, and receives their reports.
 
-    def __init__(self, host: str = "127.0.0.1") -> None:
+    `owns` tells whether a connection, given its client's address and the server's, is one of the environment's
+    processes'; it is asked once for each, and all requests of others are refused.
+    """
+
+    def __init__(self, owns: Callable[[Address, Address], Awaitable[bool]], host: str = LOOPBACK) -> None:
+        self._owns = owns
         self._host = host
         self._server: asyncio.Server | None = None
         self._waiting: asyncio.Future[NextInvocation] | None = None
@@ -98,11 +107,12 @@ class RuntimeApi:
         self._tasks.add(task)
         connection = h11.Connection(h11.SERVER)
         try:
+            own = await self._owns(writer.get_extra_info("peername"), writer.get_extra_info("sockname"))
             while True:
                 request = await _read_request(connection, reader, writer)
                 if request is None:
                     break
-                status, headers, body = await self._answer(*request)
+                status, headers, body = await self._answer(*request) if own else STRANGER
                 # Header and body leave in one write: two would cost a delayed acknowledgement.
                 fields = [*headers, (b"content-length", str(len(body)).encode())]
                 events = (h11.Response(status_code=status, headers=fields), h11.Data(data=body), h11.EndOfMessage())
@@ -181,3 +191,6 @@ async def _read_request(
 
 def _refusal(status: int, message: str) -> Answer:
     return status, [JSON], json.dumps({"errorType": "InvalidRequest", "errorMessage": message}).encode()
+
+
+STRANGER = _refusal(403, "the Runtime API answers the processes of its own environment alone")

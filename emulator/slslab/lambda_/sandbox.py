@@ -9,6 +9,7 @@ from typing import Protocol
 
 from slslab.host.cgroup_accounts import GroupAccounts
 from slslab.host.cgroups import Hierarchy
+from slslab.host.connections import Address
 from slslab.host.namespaces import Isolation
 from slslab.lambda_.configuration import Function
 from slslab.lambda_.packages import Image
@@ -56,6 +57,9 @@ class Sandbox(Protocol):
 
     def pids(self) -> list[int]:
         """Return its processes, as this host numbers them."""
+
+    async def owns(self, client: Address, server: Address) -> bool:
+        """Return whether the TCP connection that these two addresses have is one of its processes'."""
 
     def files_bytes(self) -> int:
         """Return what is used of a /tmp that is memory, bytes."""

@@ -36,7 +36,8 @@ ISOLATION = {
     "no-namespaces": "none: environments see the host's files and processes (",
 }
 LIMITS = "tests/slslab/lambda_/test_api.py"
-# One test for each way in which an invocation can end, and one for each thing that is measured of it.
+RUNTIME_API = "tests/slslab/lambda_/test_runtime_api.py"
+# One test for each way in which an invocation can end, one for each thing that is measured of it, and who may answer.
 TESTS = (
     f"{LIMITS}::test_invocation_returns_payload_and_log_and_reuses_the_environment",
     f"{LIMITS}::test_handler_exception",
@@ -45,6 +46,8 @@ TESTS = (
     f"{LIMITS}::test_timeout",
     f"{LIMITS}::test_out_of_memory",
     f"{LIMITS}::test_max_memory_used_is_what_the_handler_touched",
+    f"{RUNTIME_API}::test_a_stranger_has_no_effect",
+    f"{RUNTIME_API}::test_a_child_of_the_handler_is_answered",
 )
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 

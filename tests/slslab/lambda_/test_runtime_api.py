@@ -6,6 +6,7 @@ import json
 import logging
 import socket
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,13 @@ from urllib.parse import urlsplit
 import pytest
 
 from slslab.aws.clients import signed_headers
+from slslab.host.connections import Address
+from slslab.host.namespaces import Processes
 from slslab.lambda_.emulator import Emulator
+from slslab.lambda_.environment import Environment
+from slslab.lambda_.process_sandbox import ProcessSandbox, ProcessSandboxes
 from slslab.lambda_.runtime_api import RuntimeApi
+from slslab.lambda_.sandbox import Setting
 
 Deploy = Callable[..., str]
 Invoke = Callable[..., Any]
@@ -23,12 +29,11 @@ Invoke = Callable[..., Any]
 CLIENT = """
     import http.client, os
 
-    RUNTIME = "/2018-06-01/runtime"
-
     def handler(event, context):
+        address = os.environ.get("ADDRESS", os.environ["AWS_LAMBDA_RUNTIME_API"])
         answers = []
         for method, path, body, headers in event:
-            connection = http.client.HTTPConnection(os.environ["AWS_LAMBDA_RUNTIME_API"], timeout=20)
+            connection = http.client.HTTPConnection(address, timeout=20)
             try:
                 connection.request(method, path.replace("ID", context.aws_request_id), body, headers)
                 answer = connection.getresponse()
@@ -39,6 +44,35 @@ CLIENT = """
                 connection.close()
         return answers
 """
+
+RUNTIME = "/2018-06-01/runtime"
+REFUSAL = "the Runtime API answers the processes of its own environment alone"
+# It says its invocation's id to its event's port, and goes on when it hears something there.
+VICTIM = """
+    import os, socket
+
+    def handler(event, context):
+        if "port" in event:
+            with socket.create_connection(("127.0.0.1", event["port"])) as connection:
+                connection.sendall(context.aws_request_id.encode())
+                connection.recv(1)
+        return [os.environ["AWS_LAMBDA_RUNTIME_API"], event]
+"""
+
+
+async def anybody(_client: Address, _server: Address) -> bool:
+    return True
+
+
+def ask(address: str, method: str, path: str, body: str) -> tuple[int, str]:
+    """Status and body of a Runtime API's answer to this process."""
+    connection = http.client.HTTPConnection(address, timeout=20)
+    try:
+        connection.request(method, path, body)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+    finally:
+        connection.close()
 
 
 def call(emulator: Emulator, method: str, path: str, body: str = "", **headers: str) -> tuple[int, str, str]:
@@ -70,12 +104,175 @@ def test_a_function_that_talks_to_its_runtime_api_gets_the_answers_of_lambdas(de
     assert json.loads(answers[2][1]) == {"errorType": "InvalidRequest", "errorMessage": "InvalidRequestID"}
 
 
+def test_a_stranger_has_no_effect(deploy: Deploy, invoke: Invoke) -> None:
+    """Neither this process nor another function, while the environment rests or works."""
+    victim = deploy(VICTIM)
+    address = invoke(victim, {}).payload[0]
+    stranger = deploy(CLIENT, FunctionName="stranger", Environment={"Variables": {"ADDRESS": address}})
+
+    def attack(request_id: str) -> None:
+        requests = [
+            ("GET", f"{RUNTIME}/invocation/next", ""),
+            ("POST", f"{RUNTIME}/invocation/{request_id}/response", '"stolen"'),
+            ("POST", f"{RUNTIME}/invocation/{request_id}/error", '{"errorType": "Stolen"}'),
+            ("POST", f"{RUNTIME}/init/error", '{"errorType": "Stolen"}'),
+        ]
+        mine = [ask(address, *request) for request in requests]
+        theirs = invoke(stranger, [(*request, {}) for request in requests]).payload
+        assert [status for status, _ in (*mine, *theirs)] == [403] * 8
+        assert {json.loads(body)["errorMessage"] for _, body in (*mine, *theirs)} == {REFUSAL}
+
+    attack("resting")
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as threads:
+        server.settimeout(20)
+        event = {"port": server.getsockname()[1]}
+        waiting = threads.submit(invoke, victim, event)
+        with server.accept()[0] as connection:
+            attack(connection.recv(36).decode())
+        answer = waiting.result()
+    assert (answer.error, answer.payload) == (None, [address, event])
+    assert invoke(victim, {"secret": 1}).payload == [address, {"secret": 1}], "it serves on"
+
+
+def test_a_stranger_that_waits_sees_no_payload(deploy: Deploy, invoke: Invoke) -> None:
+    victim = deploy(VICTIM, Timeout=3)
+    host, port = invoke(victim, {}).payload[0].split(":")
+    with socket.create_connection((host, int(port)), timeout=20) as connection:
+        connection.sendall(f"GET {RUNTIME}/invocation/next HTTP/1.1\r\nHost: {host}\r\n\r\n".encode() * 2)
+        answer = invoke(victim, {"secret": 1})
+        connection.shutdown(socket.SHUT_WR)
+        heard = b"".join(iter(lambda: connection.recv(4096), b""))
+    assert heard.count(b"HTTP/1.1 403 ") == 2
+    assert b"secret" not in heard
+    assert answer.error is None
+
+
+def test_a_child_of_the_handler_is_answered(deploy: Deploy, invoke: Invoke) -> None:
+    """Also one whose parent has ended, and one with an IPv6 socket, as the clients of other languages have for IPv4."""
+    name = deploy(
+        '''
+        import subprocess, sys
+
+        ASK = """
+        import os, socket, sys
+
+        if sys.argv[1] == "orphan" and os.fork():
+            os._exit(0)
+        sys.stdin.read()
+        host, port = os.environ["AWS_LAMBDA_RUNTIME_API"].split(":")
+        with socket.socket(getattr(socket, sys.argv[2])) as connection:
+            connection.connect((sys.argv[3] + host, int(port)))
+            connection.sendall(b"GET /other HTTP/1.1\\\\r\\\\nHost: x\\\\r\\\\n\\\\r\\\\n")
+            print(connection.recv(100).split()[1].decode())
+        """
+
+        def handler(event, context):
+            answers = []
+            for arguments in event:
+                command = [sys.executable, "-c", ASK.replace("\\n        ", "\\n"), *arguments]
+                with subprocess.Popen(command, stdin=-1, stdout=-1, text=True) as child:
+                    if arguments[0] == "orphan":
+                        child.wait()
+                    child.stdin.close()
+                    answers.append(child.stdout.read().strip())
+            return answers
+        '''
+    )
+    families = (("AF_INET", ""), ("AF_INET6", "::ffff:"))
+    assert invoke(name, [(kind, *family) for kind in ("child", "orphan") for family in families]).payload == ["404"] * 4
+
+
+@pytest.mark.parametrize(("own", "status"), [(True, b"404"), (False, b"403")])
+def test_each_connection_is_asked_about_once(own: bool, status: bytes) -> None:
+    calls: list[tuple[Address, Address]] = []
+
+    async def owns(client: Address, server: Address) -> bool:
+        calls.append((client, server))
+        return own
+
+    async def talk() -> bytes:
+        api = RuntimeApi(owns)
+        host, port = (await api.start()).split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n" * 3)
+        writer.write_eof()
+        heard = await asyncio.wait_for(reader.read(), 20)
+        assert calls == [(writer.get_extra_info("sockname"), (host, int(port)))]
+        writer.close()
+        await api.stop()
+        return heard
+
+    assert asyncio.run(talk()).count(b"HTTP/1.1 " + status) == 3
+
+
+def test_a_connection_that_is_asked_about_while_it_stops_is_closed() -> None:
+    async def stop() -> bytes:
+        asked = asyncio.Event()
+
+        async def owns(_client: Address, _server: Address) -> bool:
+            asked.set()
+            await asyncio.Event().wait()
+            return True
+
+        api = RuntimeApi(owns)
+        host, port = (await api.start()).split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        await asked.wait()
+        await api.stop()
+        heard = await asyncio.wait_for(reader.read(), 20)
+        writer.close()
+        return heard
+
+    assert asyncio.run(stop()) == b""
+
+
+def test_a_runtime_may_connect_before_its_sandbox_is_known(
+    deploy: Deploy, invoke: Invoke, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = deploy("def handler(event, context):\n    return event\n")
+    start, owns = ProcessSandboxes.start, Environment._owns
+    connected = asyncio.Event()
+
+    async def starting(sandboxes: ProcessSandboxes, setting: Setting) -> ProcessSandbox:
+        sandbox = await start(sandboxes, setting)
+        await connected.wait()
+        return sandbox
+
+    async def owning(environment: Environment, client: Address, server: Address) -> bool:
+        connected.set()
+        return await owns(environment, client, server)
+
+    monkeypatch.setattr(ProcessSandboxes, "start", starting)
+    monkeypatch.setattr(Environment, "_owns", owning)
+    assert invoke(name, 1).payload == 1
+
+
+def test_a_runtime_may_connect_before_its_processes_are_known(
+    deploy: Deploy, invoke: Invoke, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without control groups the spawner tells of them, and may do so late."""
+    name = deploy("def handler(event, context):\n    return event\n")
+    feed, owns = Processes._feed, ProcessSandbox.owns
+    held: list[bytes] = []
+
+    async def owning(sandbox: ProcessSandbox, client: Address, server: Address) -> bool:
+        asyncio.get_running_loop().call_soon(feed, sandbox._processes, b"".join(held))
+        held.clear()
+        return await owns(sandbox, client, server)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ProcessSandbox, "_make_group", lambda *_: None)
+        patched.setattr(ProcessSandbox, "owns", owning)
+        patched.setattr(Processes, "_feed", lambda _, chunk: held.append(chunk))
+        assert invoke(name, 1).payload == 1
+
+
 @pytest.mark.parametrize("turns", range(6))
 def test_a_connection_made_while_it_stops_is_closed(turns: int) -> None:
     """After so many turns of the event loop: not accepted yet, accepted, or about to be served."""
 
     async def stop() -> bytes:
-        api = RuntimeApi()
+        api = RuntimeApi(anybody)
         host, port = (await api.start()).split(":")
         with socket.create_connection((host, int(port))) as client:
             client.setblocking(False)
