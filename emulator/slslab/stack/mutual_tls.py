@@ -4,9 +4,9 @@ Its master, volume server and filer talk to each other over ports of loopback, w
 share the host's network) and any web page could read and write all objects. With this they serve the holder of one key
 alone, made at each start and removed with the data: nobody else gets past the handshake.
 
-Tokens (JWT) for the volume server's plain HTTP would spare large gets the encryption, a third of their time, but do not
-hold: its /status names all buckets with their sizes to whoever asks, and the list of addresses that would close it
-closes the master's HTTP to us, too.
+Tokens (JWT) for the volume server's plain HTTP would give large gets back the third of their throughput that TLS takes,
+but do not hold: its /status names all buckets with their sizes to whoever asks, and the list of addresses that would
+close it closes the master's HTTP to us, too.
 """
 
 import os
