@@ -18,12 +18,12 @@ from pathlib import Path
 
 import psutil
 
-from slslab.aws.clients import HTTP
 from slslab.aws.credentials import without_foreign
 from slslab.aws.keys import Keyring
 from slslab.errors import HostError
 from slslab.host.server_process import ServerProcess, free_ports
 from slslab.stack.identities import identities
+from slslab.stack.mutual_tls import MutualTLS
 
 PORTS = ("master", "master.grpc", "volume", "volume.grpc", "filer", "filer.grpc", "s3", "s3.grpc")
 START_LIMIT_S = 30.0
@@ -37,7 +37,7 @@ SETTINGS = {"GOMEMLIMIT": "1GiB", "WEED_MASTER_VOLUME_GROWTH_COPY_1": "2"}
 
 
 class EmbeddedObjectStore(ServerProcess):
-    """SeaweedFS on loopback ports of its own, as a context manager.
+    """SeaweedFS on loopback ports of its own, of which only S3's serves others, as a context manager.
 
     `data` is made and removed; clients sign with `keys`; `environment` is added to the server's own (the emulator's
     mark, by which its reaper finds it); `port` is the S3 endpoint's, any free one by default. Entered on the main
@@ -72,16 +72,14 @@ class EmbeddedObjectStore(ServerProcess):
     def sockets(self) -> list[Path]:
         """The Unix sockets that the server makes outside its data directory, whatever its options."""
         parts = ("master", "volume", "filer", "s3")
-        return [
-            *(Path(f"/tmp/seaweedfs-{part}-grpc-{self._ports[f'{part}.grpc']}.sock") for part in parts),
-            *(Path(f"/tmp/seaweedfs-{part}-{self._ports[part]}.sock") for part in ("filer", "s3")),
-        ]
+        return [Path(f"/tmp/seaweedfs-{part}-grpc-{self._ports[f'{part}.grpc']}.sock") for part in parts]
 
     def _start(self, undo: ExitStack) -> bool:
         self._ports = dict(zip(PORTS, free_ports(len(PORTS)), strict=True)) | ({"s3": self._port} if self._port else {})
-        objects = self._data / "objects"
         self._data.mkdir(mode=0o700, parents=True)
+        objects = self._data / "objects"
         objects.mkdir()
+        self._tls = MutualTLS(self._data / "inner.pem")
         for name, document in zip(("identities.json", "sessions.json"), identities(self._keys), strict=True):
             (self._data / name).write_text(json.dumps(document))
         command = [
@@ -96,19 +94,26 @@ class EmbeddedObjectStore(ServerProcess):
                 for part, port in self._ports.items()
             ),
             "-filer",
+            # The filer's asks for no certificate: only this user gets into the data directory, where the server runs.
+            "-filer.localSocket=filer.sock",
             "-s3",
             "-s3.config=identities.json",
             "-s3.iam.config=sessions.json",
+            "-s3.localSocket=s3.sock",
             "-s3.port.iceberg=0",
             "-s3.port.lance=0",
             # As S3: a put into a deleted bucket, by a function that ends after its run, is refused.
             "-s3.autoCreateBucket=false",
+            # As S3: web pages get no answer to read unless the bucket has rules of its own (CORS) that let them.
+            "-s3.allowedOrigins=",
             # Pieces of 4 MB and a bound on bytes in flight (further ones wait, none is refused): the server takes 1 GB
             # under 16 clients with 45 MB each, instead of 3 GB. Small objects are kept beside their names.
             "-filer.maxMB=4",
             "-filer.saveToFilerLimit=65536",
             "-s3.concurrentUploadLimitMB=128",
             "-s3.readerCacheSizeMB=128",
+            # What several clients read is read once through the inner ports, whose TLS takes a third of a get.
+            "-s3.cacheCapacityMB=128",
             "-master.telemetry=false",
             # No election of a leader among one: a second less to start.
             "-master.peers=none",
@@ -117,7 +122,7 @@ class EmbeddedObjectStore(ServerProcess):
             "-master.maxParallelVacuumPerServer=8",
             "-volume.max=10000",
         ]
-        self._launch(command, {**without_foreign(os.environ), **SETTINGS}, self._data)
+        self._launch(command, {**without_foreign(os.environ), **SETTINGS, **self._tls.settings}, self._data)
         if not self._wait(self._ready, START_LIMIT_S):
             return False
         stopping = threading.Event()
@@ -151,7 +156,8 @@ class EmbeddedObjectStore(ServerProcess):
 
     def _get(self, part: str, path: str, limit_s: float | None = 1.0) -> bytes:
         """Return the body of a GET that must succeed; raises one of UNANSWERED."""
-        with HTTP.open(f"http://127.0.0.1:{self._ports[part]}{path}", timeout=limit_s) as answer:
+        scheme = "http" if part == "s3" else "https"
+        with self._tls.opener.open(f"{scheme}://127.0.0.1:{self._ports[part]}{path}", timeout=limit_s) as answer:
             return bytes(answer.read())
 
     def _stop(self) -> None:

@@ -35,6 +35,7 @@ MACHINE = json.dumps({"StartAt": "Done", "States": {"Done": {"Type": "Succeed"}}
 # Both strangers run this: what each port answers to each request, and what can be read of each file.
 PROBE = """
 import socket, ssl
+from concurrent.futures import ThreadPoolExecutor
 
 HTTP = "{method} {path} HTTP/1.1\\r\\nHost: 127.0.0.1:{port}\\r\\n{more}Connection: close\\r\\n\\r\\n{body}"
 REQUESTS = [
@@ -66,7 +67,7 @@ def answer(port, data, tls):
                 connection.sendall(data)
                 while chunk := connection.recv(65536):
                     received += chunk
-                    if len(data) < 20:  # these servers keep the connection
+                    if received.startswith((b"-", b"AMQP")):  # a database or a broker, which keeps the connection
                         break
     except OSError as error:
         received += f" ({type(error).__name__})".encode()
@@ -74,13 +75,12 @@ def answer(port, data, tls):
 
 
 def probe(ports, files):
-    found = {}
+    asked = []
     for port in ports:
         sent = [HTTP.format(method=m, path=p, port=port, more=more, body=b).encode() for m, p, more, b in REQUESTS]
-        for data in [*sent, *PLAIN]:
-            found[f"{port} {data!r}"] = answer(port, data, False)
-        for data in sent:
-            found[f"{port} TLS {data!r}"] = answer(port, data, True)
+        asked += [(port, data, False) for data in [*sent, *PLAIN]] + [(port, data, True) for data in sent]
+    with ThreadPoolExecutor(32) as pool:
+        found = {repr(one): received for one, received in zip(asked, pool.map(lambda one: answer(*one), asked))}
     for path in files:
         try:
             with open(path, "rb") as file:
