@@ -14,13 +14,14 @@ import psutil
 import pytest
 
 from slslab.aws.clients import aws_client
+from slslab.aws.keys import Keyring
 from slslab.stack import object_store
 from slslab.stack.mutual_tls import MutualTLS
 from slslab.stack.object_store import EmbeddedObjectStore
 
 pytestmark = pytest.mark.server
 
-CREDENTIALS = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"}
+KEYS = Keyring()
 BUCKET = "bucket"
 # One beside its name in the filer, one in pieces on volumes.
 OBJECTS = {"small": b"x" * 100, "large": os.urandom(200_000)}
@@ -76,8 +77,8 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     (home / ".seaweedfs/security.toml").write_text(SETTINGS_OF_THE_USER)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOME", str(home))
-        with EmbeddedObjectStore(data, CREDENTIALS, {}) as store:
-            s3 = aws_client("s3", store.endpoint, CREDENTIALS)
+        with EmbeddedObjectStore(data, KEYS, {}) as store:
+            s3 = aws_client("s3", store.endpoint, KEYS.owner)
             s3.create_bucket(Bucket=BUCKET)
             for key, body in OBJECTS.items():
                 s3.put_object(Bucket=BUCKET, Key=key, Body=body)

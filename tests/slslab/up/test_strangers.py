@@ -157,7 +157,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         subprocess.run(["rm", "-r", folder], check=True)
 
 
-def ask(service: Service, answers: Mapping[str, str]) -> None:
+def check(service: Service, answers: Mapping[str, str]) -> None:
     """Check what a stranger was answered, and that nothing has changed."""
     # Lambda, Step Functions, eight of the object store, two databases, the queue, a Runtime API.
     assert len(service.ports) >= 13
@@ -166,7 +166,6 @@ def ask(service: Service, answers: Mapping[str, str]) -> None:
         assert not any(secret in answer for secret in service.secrets), asked
         assert not answer.startswith("HTTP/1.1 2"), (asked, answer)
         assert not answer.startswith(("+", "*", "$", ":")), (asked, answer)
-        assert "connection.start" not in answer.lower() or "AMQP" in asked
     with closing(service.client("s3")) as s3:
         assert s3.get_object(Bucket="objects", Key="key")["Body"].read() == SECRET.encode()
     with closing(service.client("lambda")) as client:
@@ -181,6 +180,7 @@ def private(service: Service) -> list[str]:
 
 
 def test_another_user_of_this_host_gets_nothing(service: Service) -> None:
+    files = private(service)
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -191,19 +191,20 @@ def test_another_user_of_this_host_gets_nothing(service: Service) -> None:
             names: dict[str, Any] = {}
             exec(PROBE, names)
             with os.fdopen(writing, "w") as pipe:
-                json.dump(names["probe"](service.ports, private(service)), pipe)
+                json.dump(names["probe"](service.ports, files), pipe)
         finally:
             os._exit(0)
     os.close(writing)
     with os.fdopen(reading) as pipe:
         answers = json.load(pipe)
     os.waitpid(child, 0)
-    ask(service, answers)
-    assert {answers[path] for path in private(service)} == {"PermissionError"}
+    check(service, answers)
+    assert {answers[path] for path in files} == {"PermissionError"}
 
 
 def test_a_handler_gets_nothing_of_the_owners(service: Service) -> None:
-    event = {"ports": service.ports, "files": private(service)}
+    files = private(service)
+    event = {"ports": service.ports, "files": files}
     with closing(service.client("lambda")) as client:
         create_function(client, "curious", PROBE, Timeout=600)
         try:
@@ -212,8 +213,8 @@ def test_a_handler_gets_nothing_of_the_owners(service: Service) -> None:
             assert "FunctionError" not in answer, answers
         finally:
             client.delete_function(FunctionName="curious")
-    ask(service, answers)
-    assert {answers[path] for path in private(service)} <= {"PermissionError", "FileNotFoundError"}
+    check(service, answers)
+    assert {answers[path] for path in files} <= {"PermissionError", "FileNotFoundError"}
 
 
 def test_no_process_has_a_secret_among_its_arguments(service: Service) -> None:
