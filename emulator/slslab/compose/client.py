@@ -39,13 +39,10 @@ def emulator_url() -> str:
 
 def stack_pair() -> Pair:
     """Return the stack's keys: the variables', else those that `slslab up` made, else docker-compose.yml's default."""
+    kept: Mapping[str, str] = DEFAULT_PAIR
     with suppress(FileNotFoundError, NotADirectoryError, PermissionError), (state_directory() / STATE).open() as file:
-        return _pair({**json.load(file)["variables"], **os.environ})
-    return _pair(os.environ)
-
-
-def _pair(variables: Mapping[str, str]) -> Pair:
-    return Pair(*(variables.get(name) or default for name, default in DEFAULT_PAIR.items()))
+        kept = json.load(file)["variables"]
+    return Pair(*(os.environ.get(name) or value for name, value in kept.items()))
 
 
 class RemoteEmulator:
@@ -63,14 +60,14 @@ class RemoteEmulator:
             raise RequestError(f"{url!r} is not an address of an emulator.", "give one such as http://127.0.0.1:9001.")
 
     def about(self) -> dict[str, Any]:
-        """Return the description of the stack. Raises HostError if no emulator answers."""
+        """Return the description of the stack. Raises HostError if no emulator answers, RequestError if its keys are others."""
         status, body = self.ask("GET", "/slslab/about")
         with suppress(ValueError):
             description: dict[str, Any] = json.loads(body)
             if status == 200 and "services" in description:
                 return description
             if status == 403:
-                raise HostError(f"The emulator at {self.url} refuses the keys: {description['message']}", KEYS)
+                raise RequestError(f"The emulator at {self.url} refuses the keys: {description['message']}", KEYS)
         raise HostError(f"The server at {self.url} is not an emulator of a compose stack.", START)
 
     def ask(self, method: str, path: str, body: Any = None, limit_s: float | None = None) -> tuple[int, bytes]:

@@ -17,7 +17,7 @@ from typing import Any
 import redis
 
 from slslab.aws.arns import REGION
-from slslab.aws.keys import Keyring
+from slslab.aws.keys import Keyring, Pair
 from slslab.compose.client import DEFAULT_PAIR, STATE, RemoteEmulator, emulator_url
 from slslab.compose.services import server_information
 from slslab.errors import HostError, RequestError
@@ -71,9 +71,7 @@ def start(
     """
     command = [*compose_command(), *(word for file in files for word in ("-f", str(file)))]
     state = make_state_directory() / STATE
-    # A stack that is up keeps its keys; only what the user has set goes before them.
-    pair = json.loads(state.read_text())["variables"] if state.exists() else _random_pair()
-    variables = {name: os.environ.get(name) or value for name, value in pair.items()}
+    variables = _key_variables(state)
     with open(state, "w", opener=only_owner) as file:
         json.dump({"command": command, "variables": variables}, file)
     scale = [] if tensor_databases is None else ["--scale", f"tensors={tensor_databases}"]
@@ -132,11 +130,23 @@ def environment() -> dict[str, str] | None:
         "AWS_ENDPOINT_URL_LAMBDA": services["lambda"],
         "AWS_DEFAULT_REGION": REGION,
         **emulator.pair.variables(),
+        **_for_compose(emulator.pair),
     }
 
 
-def _random_pair() -> dict[str, str]:
-    pair = Keyring().owner
+def _key_variables(state: Path) -> dict[str, str]:
+    """Return docker-compose.yml's variables of the stack's keys: random ones, but a stack that is up keeps its own."""
+    if state.exists():
+        return dict(json.loads(state.read_text())["variables"])
+    emulator = RemoteEmulator(emulator_url())
+    try:
+        emulator.about()
+        return _for_compose(emulator.pair)
+    except HostError:
+        return {name: os.environ.get(name) or value for name, value in _for_compose(Keyring().owner).items()}
+
+
+def _for_compose(pair: Pair) -> dict[str, str]:
     return dict(zip(DEFAULT_PAIR, (pair.key_id, pair.secret), strict=True))
 
 
