@@ -60,7 +60,7 @@ class RemoteEmulator:
             raise RequestError(f"{url!r} is not an address of an emulator.", "give one such as http://127.0.0.1:9001.")
 
     def about(self) -> dict[str, Any]:
-        """Return the description of the stack. Raises HostError if no emulator answers, RequestError if its keys are others."""
+        """Return the description of the stack; HostError if no emulator answers, RequestError if it has other keys."""
         status, body = self.ask("GET", "/slslab/about")
         with suppress(ValueError):
             description: dict[str, Any] = json.loads(body)

@@ -22,12 +22,14 @@ REPLICAS = 8
 
 @dataclass
 class StackCommands:
-    """`slslab` and `docker`, for one stack; `seconds` is how long it took from nothing to healthy."""
+    """`slslab` and `docker`, for one stack; `seconds` is how long it took from nothing to healthy,
+    `environment` what `slslab env` has of it."""
 
     project: str
     variables: Mapping[str, str]
     seconds: float = 0.0
     described: dict[str, Any] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)
     process: "subprocess.Popen[bytes] | None" = None
 
     def slslab(self, *arguments: str) -> commands.Done:
@@ -45,7 +47,8 @@ class StackCommands:
     def compose(self, *arguments: str) -> None:
         """A command of Compose's on this stack."""
         files = ["-f", str(ROOT / "docker-compose.yml"), "-f", str(ROOT / "compose" / "offline.yml")]
-        subprocess.run(["docker", "compose", *files, *arguments], env=self.variables, check=True, capture_output=True)
+        variables = {**self.variables, **self.environment}
+        subprocess.run(["docker", "compose", *files, *arguments], env=variables, check=True, capture_output=True)
 
     def emulator(self) -> str:
         """The emulator's container."""
@@ -74,6 +77,7 @@ class StackCommands:
         assert self.process.stdout.readline(), errors.read_text()
         self.seconds = time.monotonic() - began
         self.described = self.slslab("status", "--json").document
+        self.environment = self.slslab("env", "--json").document
 
     def interrupt(self) -> None:
         """Press Ctrl-C, and wait for the end."""

@@ -8,6 +8,8 @@ import io
 import json
 import socket
 import time
+import urllib.error
+import urllib.request
 import zipfile
 from collections.abc import Iterator
 from typing import Any
@@ -183,3 +185,31 @@ def test_an_emulator_that_is_not_there_is_named() -> None:
         assert refused.value.response["Error"]["Code"] == "ServiceUnavailableException"
         assert nobody in refused.value.response["Error"]["Message"]
         assert refused.value.response["ResponseMetadata"]["HTTPStatusCode"] == 503
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Host": "evil.example:4566"},
+        {"Host": "localhost.localstack.cloud.evil.example"},
+        {"Origin": "https://evil.example"},
+        {"Origin": "https://app.localstack.cloud"},
+        {"Origin": "null"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+    ],
+)
+def test_pages_of_other_web_sites_are_refused(headers: dict[str, str], localstack: str) -> None:
+    for path in ("/2015-03-31/functions/", "/_localstack/health", "/"):
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(urllib.request.Request(localstack + path, headers=headers), timeout=20)
+        with refused.value:
+            assert refused.value.code == 403
+            assert b"another web site's page" in refused.value.read()
+
+
+@pytest.mark.parametrize("host", ["localhost:4566", "localstack", "bucket.s3.localhost.localstack.cloud:4566", "[::1]"])
+def test_its_own_names_are_answered(host: str, localstack: str) -> None:
+    request = urllib.request.Request(f"{localstack}/_localstack/health", headers={"Host": host})
+    with urllib.request.urlopen(request, timeout=20) as answer:
+        assert answer.status == 200

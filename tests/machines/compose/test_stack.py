@@ -9,12 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import boto3
 import localstack_client.session
 import pytest
 from tests.machines.compose.conftest import StackCommands
 
 from slslab.aws.arns import REGION
+from slslab.aws.clients import aws_client
+from slslab.aws.keys import Pair
 from slslab.runs.planning import architectures
 from slslab.testing import ROLE
 
@@ -168,10 +169,9 @@ def test_a_client_of_localstack_meets_our_limits(stack: StackCommands, clients: 
     assert ended[100] == {"held": 100, "memory": "512"}
     assert ended[900]["error"]["Error"] == "Runtime.OutOfMemory", "the task ran under our limits"
     # The same function by the emulator's own port: LocalStack is in front of it, and has none of its own.
-    own = boto3.client(
-        "lambda", endpoint_url=stack.described["endpoints"]["lambda"], region_name=REGION,
-        aws_access_key_id="test", aws_secret_access_key="test",
-    )  # fmt: skip
+    pair = Pair.of(stack.environment)
+    assert pair is not None
+    own = aws_client("lambda", stack.described["endpoints"]["lambda"], pair)
     assert [function["FunctionName"] for function in own.list_functions()["Functions"]] == ["f"]
     own.close()
 
