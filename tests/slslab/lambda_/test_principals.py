@@ -25,6 +25,7 @@ pytestmark = pytest.mark.server
 MACHINE = json.dumps({"StartAt": "Done", "States": {"Done": {"Type": "Succeed"}}})
 # What each service answers to a list of what there is; a request that reveals much and changes nothing.
 LISTS = {"lambda": "list_functions", "s3": "list_buckets", "stepfunctions": "list_state_machines"}
+UNKNOWN, MISMATCH = "UnrecognizedClientException", "InvalidSignatureException"
 HANDLER = """
 import base64, boto3, botocore.exceptions, os
 ROLE = "arn:aws:iam::000000000000:role/any"
@@ -69,6 +70,15 @@ def denied(event):
         "delete machine": lambda: states.delete_state_machine(stateMachineArn=event["machine"]),
     }
 
+def literal(event):
+    pair = {"aws_access_key_id": event["key"], "aws_secret_access_key": "test", "aws_session_token": None}
+    os.environ.pop("AWS_SESSION_TOKEN", None)
+    return {
+        "s3": boto3.client("s3", **pair).list_buckets,
+        "lambda": boto3.client("lambda", **pair).list_functions,
+        "stepfunctions": boto3.client("stepfunctions", **pair).list_state_machines,
+    }
+
 def keys(event):
     return {os.environ["AWS_ACCESS_KEY_ID"] + " " + os.environ["AWS_SECRET_ACCESS_KEY"]: lambda: None}
 """
@@ -94,7 +104,7 @@ def keys(stack: dict[str, str]) -> Keyring:
 
 
 @pytest.fixture(scope="module")
-def ask(stack: dict[str, str], keys: Keyring) -> Iterator[Callable[[str], Any]]:
+def ask(stack: dict[str, str], keys: Keyring) -> Iterator[Callable[..., Any]]:
     """Two functions, a bucket and a state machine; invokes the first of the functions."""
     with (
         closing(aws_client("lambda", stack["lambda"], keys.owner)) as client,
@@ -107,8 +117,8 @@ def ask(stack: dict[str, str], keys: Keyring) -> Iterator[Callable[[str], Any]]:
         machine = states.create_state_machine(name="machine", definition=MACHINE, roleArn=ROLE)["stateMachineArn"]
         event = {"machine": machine, "code": base64.b64encode(packaged("x = 1")).decode(), "definition": MACHINE}
 
-        def invoke(what: str) -> Any:
-            answer = client.invoke(FunctionName="tries", Payload=json.dumps({"do": what, **event}))
+        def invoke(what: str, **more: str) -> Any:
+            answer = client.invoke(FunctionName="tries", Payload=json.dumps({"do": what, **event, **more}))
             document = json.loads(answer["Payload"].read())
             assert "FunctionError" not in answer, document
             return document
@@ -116,21 +126,27 @@ def ask(stack: dict[str, str], keys: Keyring) -> Iterator[Callable[[str], Any]]:
         yield invoke
 
 
-def test_a_function_may_invoke_use_objects_and_start_executions(ask: Callable[[str], Any]) -> None:
+def test_a_function_may_invoke_use_objects_and_start_executions(ask: Callable[..., Any]) -> None:
     answers = ask("allowed")
     assert answers == dict.fromkeys(answers, "done")
     assert len(answers) == 6
 
 
-def test_everything_else_is_denied_to_a_function(ask: Callable[[str], Any]) -> None:
+def test_everything_else_is_denied_to_a_function(ask: Callable[..., Any]) -> None:
     answers = ask("denied")
     assert answers == dict.fromkeys(answers, "AccessDeniedException")
     assert len(answers) == 11
 
 
-def test_a_function_never_holds_the_owners_keys(ask: Callable[[str], Any], keys: Keyring) -> None:
+def test_a_function_never_holds_the_owners_keys(ask: Callable[..., Any], keys: Keyring) -> None:
     (held,) = ask("keys")
     assert held == f"{keys.function('tries').key_id} {keys.function('tries').secret}"
+
+
+def test_literal_keys_that_a_handler_brings_work_where_they_were_given(ask: Callable[..., Any]) -> None:
+    assert ask("literal", key="test") == dict.fromkeys(LISTS, "done")
+    refused = {"lambda": UNKNOWN, "s3": "InvalidAccessKeyId", "stepfunctions": UNKNOWN}
+    assert ask("literal", key="another") == refused
 
 
 def test_a_service_invokes_and_does_nothing_else(stack: dict[str, str], keys: Keyring, ask: object) -> None:  # noqa: ARG001
@@ -144,9 +160,6 @@ def test_a_service_invokes_and_does_nothing_else(stack: dict[str, str], keys: Ke
 def test_given_keys_open_every_service(service: str, stack: dict[str, str]) -> None:
     with closing(aws_client(service, stack[service], Pair("test", "test"))) as client:
         getattr(client, LISTS[service])()
-
-
-UNKNOWN, MISMATCH = "UnrecognizedClientException", "InvalidSignatureException"
 
 
 # SeaweedFS has one error for an unknown key and for a foreign session token; S3 of AWS says InvalidToken of the latter.
