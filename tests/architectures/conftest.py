@@ -82,9 +82,14 @@ class Trained:
 
 
 @pytest.fixture(scope="session")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def keys() -> Keyring:
+    """The keys of the object store, and of emulators whose functions use it."""
+    return Keyring()
+
+
+@pytest.fixture(scope="session")
+def store(tmp_path_factory: pytest.TempPathFactory, keys: Keyring) -> Iterator[Any]:
     """An S3 client of an embedded object store."""
-    keys = Keyring()
     with EmbeddedObjectStore(Path(tmp_path_factory.mktemp("s3")) / "data", keys, {}) as server:
         patch = pytest.MonkeyPatch()
         named = {"AWS_REGION": "us-east-1", "AWS_ENDPOINT_URL_S3": server.endpoint}

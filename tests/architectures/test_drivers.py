@@ -9,6 +9,7 @@ import botocore.config
 import pytest
 from tests.commands import IMPORTS, forked_environments
 
+from slslab.aws.keys import Keyring
 from slslab.lambda_.emulator import Emulator
 from slslab.runs.planning import architectures
 from slslab_workers.architecture import Cloud, RunFailed
@@ -29,11 +30,11 @@ class Stages:
 
 
 @pytest.fixture(scope="module")
-def aws(store: Any) -> Iterator[Emulator]:
+def aws(store: Any, keys: Keyring) -> Iterator[Emulator]:
     """An emulator whose functions find the object store."""
     assert store is not None
     variables = {"AWS_ENDPOINT_URL_S3": os.environ["AWS_ENDPOINT_URL_S3"]}
-    with forked_environments(), Emulator(variables=variables, template=IMPORTS) as emulator:
+    with forked_environments(), Emulator(keys=keys, variables=variables, template=IMPORTS) as emulator:
         yield emulator
 
 

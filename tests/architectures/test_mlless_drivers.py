@@ -16,6 +16,7 @@ from tests import commands
 from tests.architectures.test_resumption import Context, Lambda
 from tests.commands import IMPORTS, forked_environments
 
+from slslab.aws.keys import Keyring
 from slslab.lambda_.emulator import Emulator
 from slslab_workers.architecture import Cloud, Outcome, RunFailed
 from slslab_workers.channels import endpoints
@@ -139,7 +140,7 @@ class Stages:
 
 
 @pytest.fixture(scope="module")
-def aws(store: Any, tensors_and_queue: tuple[str, str]) -> Iterator[Emulator]:
+def aws(store: Any, tensors_and_queue: tuple[str, str], keys: Keyring) -> Iterator[Emulator]:
     """An emulator whose functions find the stores and the queue."""
     assert store is not None
     tensors, queue = tensors_and_queue
@@ -148,7 +149,7 @@ def aws(store: Any, tensors_and_queue: tuple[str, str]) -> Iterator[Emulator]:
         endpoints.TENSOR_URLS: tensors,
         endpoints.QUEUE_URL: queue,
     }
-    with forked_environments(), Emulator(variables=variables, template=IMPORTS) as emulator:
+    with forked_environments(), Emulator(keys=keys, variables=variables, template=IMPORTS) as emulator:
         yield emulator
 
 

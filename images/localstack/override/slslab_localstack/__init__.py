@@ -15,7 +15,7 @@ import re
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
-from botocore.exceptions import HTTPClientError
+from botocore.exceptions import BotoCoreError
 from botocore.httpsession import URLLib3Session
 from localstack.aws import handlers
 from localstack.aws.api import CommonServiceException, RequestContext, ServiceRequest
@@ -57,7 +57,7 @@ def forwarding(url: str, pair: Credentials) -> DispatchTable:
         SigV4Auth(pair, "lambda", context.region).add_auth(request)
         try:
             answer = session.send(request.prepare())
-        except HTTPClientError as error:
+        except BotoCoreError as error:
             message = f"The emulator does not answer at {url}: start it, or name its address in SLSLAB_LAMBDA_URL."
             raise CommonServiceException("ServiceUnavailableException", message, 503) from error
         return Response(answer.content, status=answer.status_code, headers=dict(answer.headers))
