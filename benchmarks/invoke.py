@@ -53,11 +53,14 @@ from botocore.exceptions import BotoCoreError, ClientError
 from rich.console import Console
 from rich.table import Table
 
+from slslab.aws.keys import Keyring, Pair
 from slslab.host.session import Session
 from slslab.lambda_.emulator import Emulator
 from slslab.lambda_.runtime_api import NextInvocation, RuntimeApi
 
 Call = Callable[[bytes], float]
+# The peer takes any.
+PAIR = Pair("benchmark", "loopback-only")
 Row = dict[str, Any]
 
 PEER, PEER_VERSION = "ministack", "1.5.33"
@@ -185,7 +188,7 @@ def runtime_api(code: Path, mark: Mapping[str, str]) -> Iterator[Call]:
 def deployed(endpoint: str) -> Any:
     """Return a boto3 client, set alike for every arm, of an emulator on which the function has just become active."""
     config = botocore.config.Config(read_timeout=START_LIMIT_S, retries={"total_max_attempts": 1})
-    session: Any = boto3.session.Session("benchmark", "loopback-only", region_name="us-east-1")
+    session: Any = boto3.session.Session(PAIR.key_id, PAIR.secret, region_name="us-east-1")
     client = session.client("lambda", endpoint_url=endpoint, config=config)
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w") as package:
@@ -408,7 +411,8 @@ def measure(session: Session, quick: bool, venv: Path | None, with_peer: bool) -
     about = "left out by --no-peer"
     with ExitStack() as stack:
         # Room for an environment of every connection: each really uses some 30 MB.
-        emulator = stack.enter_context(Emulator(session=session, budget_mb=2 * max(CLIENTS) * MEMORY_MB))
+        budget_mb = 2 * max(CLIENTS) * MEMORY_MB
+        emulator = stack.enter_context(Emulator(session=session, keys=Keyring(PAIR), budget_mb=budget_mb))
         clients = {"boto3": deployed(emulator.endpoint)}
         if with_peer:
             try:

@@ -103,14 +103,15 @@ def refusal(error: ServiceError, headers: Headers) -> Response:
 
 
 async def _body(scope: Scope, receive: Receive) -> bytes:
-    body = bytearray()
+    chunks, size = [], 0
     async for chunk in Request(scope, receive).stream():
-        body += chunk
-        if len(body) > LARGEST_BODY:
+        chunks.append(chunk)
+        size += len(chunk)
+        if size > LARGEST_BODY:
             raise ServiceError(
                 413, "RequestEntityTooLargeException", f"Request must be smaller than {LARGEST_BODY} bytes"
             )
-    return bytes(body)
+    return b"".join(chunks)
 
 
 def _foreign(message: str) -> ServiceError:

@@ -11,7 +11,7 @@ import json
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Self
 
 from slslab.aws.arns import ACCOUNT
@@ -105,8 +105,8 @@ class Keyring:
         self.owners = (self.owner, *others)
         self._temporary = temporary
         self._secrets = {pair.key_id: pair for pair in self.owners}
-        # A look-up by every request; a function's token is verified once.
-        self._session = lru_cache(4096)(self._verified)
+        # A token is verified once; there are no more than functions.
+        self._sessions: dict[str, tuple[Pair, Principal]] = {}
 
     @classmethod
     def from_text(cls, text: str) -> Self:
@@ -160,9 +160,9 @@ class Keyring:
         Raises UnrecognizedClientException if there is none.
         """
         if token:
-            pair, name = self._session(token) or (None, "")
-            if pair is not None and pair.key_id == key_id:
-                return pair, Principal(f"{SESSION_ARN}/{name}", FUNCTION_ACTIONS)
+            found = self._sessions.get(token) or self._verified(token)
+            if found is not None and found[0].key_id == key_id:
+                return found
         elif key_id in self._secrets:
             return self._secrets[key_id], OWNER
         elif key_id == self.service.key_id:
@@ -175,14 +175,17 @@ class Keyring:
             "--credentials KEY:SECRET when you start slslab.",
         )
 
-    def _verified(self, token: str) -> tuple[Pair, str] | None:
+    def _verified(self, token: str) -> tuple[Pair, Principal] | None:
         """Return the temporary pair that a session token belongs to, and its function; None for a foreign token."""
         try:
             name = json.loads(base64.urlsafe_b64decode(token.split(".")[1] + "=="))["snam"]
-        except (ValueError, LookupError, TypeError):
+        except (ValueError, LookupError, TypeError, RecursionError):
             return None
         pair = self.function(name)
-        return (pair, name) if hmac.compare_digest(pair.token.encode(), token.encode()) else None
+        if not hmac.compare_digest(pair.token.encode(), token.encode()):
+            return None
+        self._sessions[token] = pair, Principal(f"{SESSION_ARN}/{name}", FUNCTION_ACTIONS)
+        return self._sessions[token]
 
     def _pair(self, name: str) -> Pair:
         key_id = base64.b32encode(self._digest(f"key of {name}")[:10]).decode()

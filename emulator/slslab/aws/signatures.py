@@ -18,7 +18,8 @@ from starlette.datastructures import Headers
 from slslab.aws.errors import ServiceError
 
 ALGORITHM = "AWS4-HMAC-SHA256"
-HEADER = re.compile(rf"{ALGORITHM} +Credential=([^, ]+), *SignedHeaders=([^, ]+), *Signature=([0-9a-f]{{64}})")
+HEADER = re.compile(rf"{ALGORITHM} +Credential=([^, ]+), *SignedHeaders=([^, ]+), *Signature=([^, ]+)")
+NAMES, SIGNATURE = re.compile(r"[!-9<-~]+(;[!-9<-~]+)*"), re.compile(r"[0-9a-f]{64}")
 SCOPE = re.compile(r"(?P<key>[^/]+)/(?P<day>\d{8})/(?P<region>[^/]+)/(?P<service>[^/]+)/aws4_request")
 STAMP = "%Y%m%dT%H%M%SZ"
 # documented: reference_sigv-troubleshooting.html: a request must be received within five minutes of its timestamp.
@@ -71,8 +72,10 @@ class Signature:
                 "Credential must have exactly 5 slash-delimited elements, e.g. keyid/date/region/service/term."
             )
         signed = tuple(names.split(";"))
-        if "host" not in signed:
-            raise _incomplete("'Host' must be a signed header.")
+        if not NAMES.fullmatch(names) or "host" not in signed:
+            raise _incomplete("SignedHeaders must be names of headers, and 'host' one of them.")
+        if not SIGNATURE.fullmatch(signature):
+            raise _incomplete("Signature must be 64 hexadecimal digits.")
         return cls(
             credential["key"],
             token,

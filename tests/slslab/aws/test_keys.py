@@ -1,5 +1,7 @@
 """The keys of one start: whose they are, and what they allow."""
 
+import base64
+
 import pytest
 
 from slslab.aws.errors import ServiceError
@@ -50,6 +52,9 @@ def test_a_functions_pair_needs_its_token_and_a_token_its_pair() -> None:
         "",
         others.token,
         "token",
+        f"a.{base64.urlsafe_b64encode(b'[' * 30_000).decode()}.b",
+        "a.bnVsbA.b",
+        "\xe9.\xe9.\xe9",
         f"{header}.{claims}",
         f"{header}.{others.token.split('.')[1]}.{signature}",
     ):

@@ -1,5 +1,6 @@
 """Signature Version 4, checked against the signatures that botocore makes."""
 
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -151,6 +152,7 @@ def _pass_time(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
         ("AWS4-HMAC-SHA256 ", "Basic ", "IncompleteSignatureException"),
         ("/aws4_request", "", "IncompleteSignatureException"),
         ("Signature=", "Signature=0", "IncompleteSignatureException"),
+        ("host;", "host;\xe9;", "IncompleteSignatureException"),
         ("host;", "", "IncompleteSignatureException"),
     ],
 )
@@ -159,6 +161,21 @@ def test_a_header_that_is_none_is_refused(old: str, new: str, kind: str) -> None
     assert old in sent.headers["authorization"]
     sent.headers["authorization"] = sent.headers["authorization"].replace(old, new)
     assert sent.refused()[0] == kind
+
+
+@given(st.lists(st.tuples(st.sampled_from(["Credential", "SignedHeaders", "Signature", "Date"]), st.text())), st.text())
+def test_no_request_breaks_it(parameters: list[tuple[str, str]], header: str) -> None:
+    sent = presigned()
+    given_so = "&".join(f"X-Amz-{name}={quote(value, errors='replace')}" for name, value in parameters)
+    header = header.encode("latin-1", "replace").decode("latin-1")
+    for query, headers in (
+        (f"{sent.query}&{given_so}", sent.headers),
+        (sent.query, {**sent.headers, "authorization": header}),
+        (sent.query, {**sent.headers, "authorization": f"AWS4-HMAC-SHA256 {header}"}),
+    ):
+        sent.query, sent.headers = query, headers
+        with suppress(ServiceError):
+            sent.verify()
 
 
 def test_what_is_not_signed_is_refused() -> None:
