@@ -163,9 +163,13 @@ def _queue() -> Finding:
 
 def _isolation() -> Finding:
     isolation = namespaces()
-    hint = "not a security boundary, and the network is the host's: run only code that you trust"
     if not isolation.mode:
-        return Finding("isolation", MISSING, isolation.description, "run as root, or allow user namespaces; " + hint)
+        hint = "a function reads what you can read, your keys, too: run as root, or allow user namespaces"
+        return Finding("isolation", MISSING, isolation.description, hint)
+    hint = (
+        "functions are kept from each other, your files and your keys, not from the host's network and kernel: run only "
+        "code that you trust (docs/threat-model.md)"
+    )
     state = PARTLY if isolation.missing else OK
     return Finding("isolation", state, isolation.description, "; ".join([*isolation.missing, hint]))
 

@@ -386,7 +386,7 @@ def test_bad_requests_get_one_sentence_and_a_hint(
 def test_doctor(slslab: Slslab) -> None:
     found = {finding["subject"]: finding for finding in slslab("doctor", "--json").document}
     assert found["torch"]["state"] == "ok"
-    assert "not a security boundary" in found["isolation"]["hint"]
+    assert "kept from each other, your files and your keys" in found["isolation"]["hint"]
 
 
 @contextmanager
