@@ -167,8 +167,8 @@ def _isolation() -> Finding:
         hint = "a function reads what you can read, your keys, too: run as root, or allow user namespaces"
         return Finding("isolation", MISSING, isolation.description, hint)
     hint = (
-        "functions are kept from each other, your files and your keys, not from the host's network and kernel: run only "
-        "code that you trust (docs/threat-model.md)"
+        "functions are kept from each other, your files and your keys, not from the host's network and kernel: run "
+        "only code that you trust (docs/threat-model.md)"
     )
     state = PARTLY if isolation.missing else OK
     return Finding("isolation", state, isolation.description, "; ".join([*isolation.missing, hint]))
