@@ -1,17 +1,17 @@
 """Tell which processes of this host a TCP connection belongs to: sock_diag(7) finds its socket, /proc who has it open.
 
-One exact lookup takes 10 µs however many sockets there are; /proc/net/tcp takes 5 ms even on a host with few, because
-reading it walks the kernel's whole table.
+One exact lookup takes 10 µs however many sockets there are. Where the kernel does not answer that, the table in
+/proc/net/tcp is read, which takes 5 ms even on a host with few, because the kernel walks its own table for it.
 """
 
 import os
 import socket
 import struct
+import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-
-from slslab.errors import HostError
+from functools import cache
 
 # A host and a port.
 Address = tuple[str, int]
@@ -46,8 +46,37 @@ class Socket:
 def find_socket(own: Address, other: Address) -> Socket | None:
     """Return the TCP socket whose own end is at `own` and whose other end is at `other`, both IPv4; None without one.
 
-    An IPv6 socket is found by the IPv4 address that it is bound to. Raises OSError if the kernel answers no questions.
+    An IPv6 socket is found by the IPv4 address that it is bound to.
     """
+    return _ask_kernel(own, other) if _kernel_answers() else _read_table(own, other)
+
+
+def hold(pids: Iterable[int], inode: int) -> bool:
+    """Return whether one of these processes has this socket open.
+
+    Raises PermissionError if that may not be known: of another user's processes.
+    """
+    link = f"socket:[{inode}]"
+    for pid in pids:
+        with suppress(FileNotFoundError, ProcessLookupError):  # the process has exited
+            for descriptor in os.listdir(f"/proc/{pid}/fd"):
+                with suppress(FileNotFoundError):  # it has been closed
+                    if os.readlink(f"/proc/{pid}/fd/{descriptor}") == link:
+                        return True
+    return False
+
+
+@cache
+def _kernel_answers() -> bool:
+    """Whether the kernel answers questions about single sockets: its module tcp_diag may be missing."""
+    with socket.create_server((LOOPBACK, 0)) as server, socket.create_connection(server.getsockname()) as client:
+        try:
+            return _ask_kernel(client.getsockname(), client.getpeername()) is not None
+        except OSError:
+            return False
+
+
+def _ask_kernel(own: Address, other: Address) -> Socket | None:
     ports = (struct.pack(">H", port) for _, port in (own, other))
     hosts = (socket.inet_aton(host) for host, _ in (own, other))
     request = REQUEST.pack(socket.AF_INET, socket.IPPROTO_TCP, 0, ALL_STATES, *ports, *hosts, 0, ANY_COOKIE)
@@ -67,30 +96,13 @@ def find_socket(own: Address, other: Address) -> Socket | None:
     return Socket(inode, uid, group)
 
 
-def hold(pids: Iterable[int], inode: int) -> bool:
-    """Return whether one of these processes has this socket open.
-
-    Raises PermissionError if that may not be known: of another user's processes.
-    """
-    link = f"socket:[{inode}]"
-    for pid in pids:
-        with suppress(FileNotFoundError, ProcessLookupError):  # the process has exited
-            for descriptor in os.listdir(f"/proc/{pid}/fd"):
-                with suppress(FileNotFoundError):  # it has been closed
-                    if os.readlink(f"/proc/{pid}/fd/{descriptor}") == link:
-                        return True
-    return False
-
-
-def need_lookups() -> None:
-    """Raise HostError unless this kernel finds a socket that there is."""
-    with socket.create_server((LOOPBACK, 0)) as server, socket.create_connection(server.getsockname()) as client:
-        try:
-            found = find_socket(client.getsockname(), client.getpeername())
-        except OSError:
-            found = None
-    if found is None:
-        raise HostError(
-            "This kernel does not tell to whom a connection belongs, so anybody could answer for a function.",
-            "load its module tcp_diag (`modprobe tcp_diag`), or use a kernel with CONFIG_INET_DIAG.",
-        )
+def _read_table(own: Address, other: Address) -> Socket | None:
+    """Find the socket in the table of all: the slow way."""
+    ends = [f"{int.from_bytes(socket.inet_aton(host), sys.byteorder):08X}:{port:04X}" for host, port in (own, other)]
+    for path, prefix in (("/proc/net/tcp", ""), ("/proc/net/tcp6", "0000000000000000FFFF0000")):
+        with suppress(FileNotFoundError), open(path) as table:  # a kernel without IPv6
+            for line in table:
+                _, local, remote, _, _, _, _, uid, _, inode, *_ = line.split()
+                if [local, remote] == [prefix + end for end in ends]:
+                    return Socket(int(inode), int(uid), 0)
+    return None

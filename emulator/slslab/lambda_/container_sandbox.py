@@ -19,7 +19,7 @@ from docker.errors import ImageNotFound
 from slslab.aws.errors import invalid
 from slslab.aws.limits import MB, Limits, cpu_share
 from slslab.host.cgroups import CFS_PERIOD_US, Hierarchy
-from slslab.host.connections import LOOPBACK, Address, find_socket, hold, need_lookups
+from slslab.host.connections import Address, find_socket, hold
 from slslab.host.containers import GATE, LAMBDA_GID, SHARED, Container, Containers
 from slslab.host.docker_engine import FUNCTION_LABEL
 from slslab.host.namespaces import LAMBDA_UID, TASK_ROOT, Isolation
@@ -65,8 +65,7 @@ class ContainerSandbox(Container):
 class ContainerSandboxes(Containers):
     """Makes containers; see `Sandboxes`. `image` is for functions without an image of their own.
 
-    Entering raises HostError if no engine answers, it has no such image, or the kernel does not tell whose a connection
-    is.
+    Entering raises HostError if no engine answers or it has no such image.
     """
 
     template = ""
@@ -78,8 +77,6 @@ class ContainerSandboxes(Containers):
     def _enter(self, stack: ExitStack) -> None:
         super()._enter(stack)
         self.address = self.engine.address()
-        if self.address == LOOPBACK:
-            need_lookups()
         self.hierarchy = self._hierarchy()
         self.isolation = Isolation("docker", True, engine=f"Docker {self.engine.version}")
 

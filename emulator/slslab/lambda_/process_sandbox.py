@@ -12,7 +12,7 @@ from slslab.aws.errors import invalid
 from slslab.aws.limits import MB, Limits, cpu_share
 from slslab.errors import HostError, RequestError
 from slslab.host.cgroups import Cgroup, detect
-from slslab.host.connections import LOOPBACK, Address, find_socket, hold, need_lookups
+from slslab.host.connections import LOOPBACK, Address, find_socket, hold
 from slslab.host.managed import Managed
 from slslab.host.namespaces import TASK_ROOT, Processes, Spawner, SpawnError, environment_request
 from slslab.host.namespaces import detect as namespaces
@@ -146,8 +146,8 @@ class ProcessSandboxes(Managed):
     """Makes sandboxes of this host's processes; see `Sandboxes`.
 
     `modules` are imported once, by a process of which all runtimes are forks; `isolate=False` leaves runtimes in the
-    host's namespaces. Entering raises HostError if a module cannot be imported or the kernel does not tell whose a
-    connection is, RequestError for a template that cannot work.
+    host's namespaces. Entering raises HostError if a module cannot be imported, RequestError for a template that cannot
+    work.
     """
 
     address = LOOPBACK
@@ -162,7 +162,6 @@ class ProcessSandboxes(Managed):
         self._modules = modules
 
     def _enter(self, stack: ExitStack) -> None:
-        need_lookups()
         self.hierarchy = detect().nested(f"slslab-{self._session.id}")
         for group in sorted(set(self.hierarchy.parents.values())):
             self._session.watch_cgroup(group)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from slslab.aws.clients import signed_headers
 from slslab.host.cgroups import LEAF, Cgroup, detect
 from slslab.lambda_.emulator import Emulator
 from slslab.testing import ROLE
@@ -59,8 +60,9 @@ def call(emulator: Emulator, tmp_path_factory: pytest.TempPathFactory) -> Callab
 def request(emulator: Emulator, method: str, path: str, body: Any = None) -> Any:
     """The answer of the Lambda API, without boto3: making a client of it takes an emulated processor half a minute."""
     url = f"{emulator.endpoint}/2015-03-31/functions{path}"
-    data = None if method == "DELETE" else json.dumps(body).encode()
-    with urllib.request.urlopen(urllib.request.Request(url, data, method=method)) as answer:
+    data = b"" if method == "DELETE" else json.dumps(body).encode()
+    headers = signed_headers(emulator.keys.owner, method, url, data)
+    with urllib.request.urlopen(urllib.request.Request(url, data or None, headers, method=method)) as answer:
         return json.loads(answer.read() or b"null")
 
 

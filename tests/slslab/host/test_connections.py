@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from slslab.errors import HostError
 from slslab.host import connections
-from slslab.host.connections import LOOPBACK, Address, find_socket, hold, need_lookups
+from slslab.host.connections import LOOPBACK, Address, find_socket, hold
 
 # It makes a control group (v2) in a mount of its own, joins it, and connects to itself.
 GROUP = """
@@ -35,8 +34,11 @@ finally:
 """
 
 
-@pytest.fixture
-def server() -> Iterator[socket.socket]:
+@pytest.fixture(params=["asked", "read"])
+def server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
+    """A listening socket, whose connections the kernel is asked for, or its table is read for."""
+    assert connections._kernel_answers(), "this test's host has the module tcp_diag"
+    monkeypatch.setattr(connections, "_kernel_answers", lambda: request.param == "asked")
     with socket.create_server((LOOPBACK, 0)) as listener:
         yield listener
 
@@ -110,16 +112,11 @@ def test_what_another_users_process_holds_may_not_be_known() -> None:
     assert "PermissionError" in done.stderr
 
 
-def test_this_kernel_tells() -> None:
-    need_lookups()
-
-
 @pytest.mark.parametrize("refuses", [False, True])
-def test_a_kernel_that_does_not_tell_is_told(refuses: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    def find(*_addresses: object) -> None:
+def test_a_kernel_that_does_not_answer_is_noticed(refuses: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def ask(*_addresses: object) -> None:
         if refuses:
             raise OSError("Protocol not supported")
 
-    monkeypatch.setattr(connections, "find_socket", find)
-    with pytest.raises(HostError, match="does not tell to whom a connection belongs"):
-        need_lookups()
+    monkeypatch.setattr(connections, "_ask_kernel", ask)
+    assert not connections._kernel_answers.__wrapped__()
