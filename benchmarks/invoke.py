@@ -16,7 +16,7 @@ and the printing ones are the fair comparison. Throughput therefore prints, too;
 driven by one process that replays the bytes of one signed boto3 request, because boto3 needs more than half as much CPU
 for a call as the emulator does and would be the bottleneck on few cores. A cold start is a boto3 invocation whose
 environment has just been retired; its floor is starting Python until it has imported awslambdaric and the handler, in
-pairs.
+pairs. `gate` is what the check of a request's origin and signature takes of it.
 
 Read p50 for the cost and p99 for the host: on a busy machine the tail is the scheduler's. In each turn the first calls
 are not timed: after a rest of half a second the first ones through boto3 took up to twice as long. Without --peer-venv
@@ -52,7 +52,10 @@ import botocore.config
 from botocore.exceptions import BotoCoreError, ClientError
 from rich.console import Console
 from rich.table import Table
+from starlette.types import Message, Receive, Scope, Send
 
+from slslab.aws.clients import signed_headers
+from slslab.aws.gate import Gate
 from slslab.aws.keys import Keyring, Pair
 from slslab.host.session import Session
 from slslab.lambda_.emulator import Emulator
@@ -274,6 +277,37 @@ def warm(calls: Mapping[str, Call], size: str, payload: bytes, rounds: int, batc
     return rows
 
 
+def gate(rounds: int) -> list[Row]:
+    """Return what the gate alone takes of a request, from its headers until the body is read and the signature fits."""
+
+    async def application(scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG001
+        await receive()
+
+    async def refused(message: Message) -> None:
+        raise RuntimeError(f"the gate refused a signed request: {message}")
+
+    path = "/2015-03-31/functions/echo/invocations"
+    guarded, rows = Gate(application, keys=Keyring(PAIR)), []
+    for size, payload in (("{}", SMALL), ("1 MB", LARGE)):
+        headers = {"Host": "127.0.0.1", **signed_headers(PAIR, "POST", f"http://127.0.0.1{path}", payload)}
+        scope = {"type": "http", "method": "POST", "path": path, "raw_path": path.encode(), "query_string": b""}
+        scope["headers"] = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+
+        async def timed(scope: Scope = scope, payload: bytes = payload) -> list[float]:
+            async def receive() -> Message:
+                return {"type": "http.request", "body": payload}
+
+            took = []
+            for _ in range(rounds):
+                began = time.perf_counter()
+                await guarded(dict(scope), receive, refused)
+                took.append(1e3 * (time.perf_counter() - began))
+            return took
+
+        rows.append(row(f"gate, {size}", "ms", asyncio.run(timed()), ("<=", 0.1) if payload == SMALL else None))
+    return rows
+
+
 def cold(emulator: Emulator, client: Any, code: Path, mark: Mapping[str, str], pairs: int) -> list[Row]:
     """Return a cold invocation, its floor, and the difference within each pair."""
 
@@ -431,6 +465,7 @@ def measure(session: Session, quick: bool, venv: Path | None, with_peer: bool) -
         rows = warm(calls, "{}", SMALL, *((5, 12) if quick else (30, 20)))
         rows += warm(calls, "a printed line", LINE, *((5, 12) if quick else (30, 20)))
         rows += warm(calls, "1 MB", LARGE, *((2, 6) if quick else (20, 6)))
+        rows += gate(100 if quick else 1000)
         rows += cold(emulator, clients["boto3"], code, session.mark, 8 if quick else 100)
         rows += throughput(emulator, clients, session.mark, *((1, 1) if quick else (3, 3)))
         confinement = emulator.hierarchy.description
