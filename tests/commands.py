@@ -2,13 +2,15 @@
 
 import atexit
 import json
+import multiprocessing
 import os
 import signal
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from functools import cache, partial
 from pathlib import Path
-from tempfile import TemporaryFile
+from tempfile import NamedTemporaryFile, TemporaryFile
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -73,7 +75,7 @@ IMPORTS = ("torch", "torch._dynamo", "numpy", "boto3", "redis")
 
 
 @cache
-def _template(isolation: Isolation, modules: tuple[str, ...]) -> Spawner:
+def template(isolation: Isolation, modules: tuple[str, ...]) -> Spawner:
     """Start the template of this kind; it ends with this process."""
     started = Spawner(isolation, modules)
     atexit.register(started.close)
@@ -85,7 +87,7 @@ class SharedTemplate(Spawner):
 
     def __init__(self, isolation: Isolation, modules: tuple[str, ...] = ()) -> None:
         self.isolation = isolation
-        self._shared = _template(isolation, modules)
+        self._shared = template(isolation, modules)
 
     def spawn(self, request: Mapping[str, Any], log: int, trace: int, status: int) -> None:
         """Start an environment's processes."""
@@ -105,6 +107,37 @@ def forked_environments() -> Iterator[None]:
         patch.setattr(embedded, "Emulator", partial(Emulator, template=IMPORTS))
         patch.setattr(process_sandbox, "Spawner", SharedTemplate)
         yield
+
+
+# Its server forks a process with the imports of `tests.preload`, for which no other thread of the tests' runs.
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["tests.preload"])
+
+
+def forked(command: Sequence[str], directory: Path, variables: Mapping[str, str]) -> Done:
+    """Run `slslab` or `pytest` in a fork that has made the imports, in a directory, with these variables and no others.
+
+    It takes the variables as a command does, but for those that the interpreter's start and imports read.
+    """
+    with NamedTemporaryFile("r") as out, NamedTemporaryFile("r") as err:
+        process = FORKS.Process(target=_run_forked, args=(command, directory, variables, out.name, err.name))
+        process.start()
+        process.join()
+        assert process.exitcode is not None
+        return Done(process.exitcode, out.read(), err.read())
+
+
+def _run_forked(command: Sequence[str], directory: Path, variables: Mapping[str, str], out: str, err: str) -> None:
+    os.environ.clear()
+    os.environ.update(variables)
+    os.chdir(directory)
+    for number, path in ((1, out), (2, err)):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_APPEND), number)
+    program, *arguments = command
+    if program == "pytest":
+        sys.exit(pytest.main(arguments))
+    with forked_environments():
+        main(arguments)
 
 
 @contextmanager

@@ -19,6 +19,7 @@ import botocore.session
 
 from slslab.aws.arns import REGION
 from slslab.aws.keys import Pair
+from slslab.aws.requests import own_models
 
 # Opens URLs of this host, past any proxy.
 HTTP = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -69,4 +70,6 @@ def _session() -> Any:
     # Each variable's place in the user's files, its environment variable, its default and a function that converts it.
     defaults = {name: (None, None, *rest) for name, (_, _, *rest) in botocore.session.Session.SESSION_VARIABLES.items()}
     files = dict.fromkeys(("config_file", "credentials_file"), (None, None, os.devnull, None))
-    return boto3.session.Session(botocore_session=botocore.session.Session({**defaults, **files}))
+    session = botocore.session.Session({**defaults, **files})
+    session.register_component("data_loader", own_models())
+    return boto3.session.Session(botocore_session=session)

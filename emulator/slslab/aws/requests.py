@@ -27,6 +27,11 @@ def members(service: str, operation: str, body: bytes) -> tuple[dict[str, Any], 
     return given, report.splitlines()
 
 
+def own_models() -> Loader:
+    """Return a loader of botocore's own models of services: the user's ~/.aws/models may have others of the same."""
+    return Loader([Loader.BUILTIN_DATA_PATH], include_default_search_paths=False)
+
+
 @cache
 def _input_shape(service: str, operation: str) -> Any:
     """Return the input of an operation in botocore's model of a service."""
@@ -35,4 +40,4 @@ def _input_shape(service: str, operation: str) -> Any:
 
 @cache
 def _service_model(service: str) -> Any:
-    return ServiceModel(Loader().load_service_model(service, "service-2"), service)
+    return ServiceModel(own_models().load_service_model(service, "service-2"), service)

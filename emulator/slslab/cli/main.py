@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 the run failed, 2 the request was wrong, 3 the host cannot
 import signal
 import sys
 from collections.abc import Sequence
+from io import TextIOWrapper
 
 import click
 
@@ -81,6 +82,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of the command `slslab`."""
     # A terminated command cleans up as an interrupted one does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if isinstance(sys.stdout, TextIOWrapper):
+        # A terminal that is not UTF-8 lacks some characters of the tables.
+        sys.stdout.reconfigure(errors="replace")
     try:
         code = root.main(args=list(arguments) if arguments is not None else None, standalone_mode=False)
     except SlslabError as error:

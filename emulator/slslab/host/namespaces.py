@@ -213,12 +213,13 @@ def detect(enabled: bool = True) -> Isolation:
 
 def _try(isolation: Isolation) -> str | None:
     """Start the interpreter in an environment of this kind; return what went wrong, or None."""
-    with tempfile.TemporaryDirectory(prefix="slslab-isolation-") as home, tempfile.TemporaryFile() as output:
-        code = Path(home, "code").resolve()
+    with tempfile.TemporaryDirectory(prefix="slslab-isolation-") as directory, tempfile.TemporaryFile() as output:
+        home = Path(directory).resolve()
+        code = home / "code"
         code.mkdir()
         request = environment_request(
             isolation,
-            Path(home),
+            home,
             code,
             number=0,
             variables={},

@@ -22,7 +22,8 @@ class Session:
         self.mark = {reaper.MARK: self.id}
 
     def __enter__(self) -> Self:
-        self.home = Path(tempfile.mkdtemp(prefix=f"slslab-{self.id}-"))
+        # TMPDIR may be `.`, and what is started and the reaper have other working directories.
+        self.home = Path(tempfile.mkdtemp(prefix=f"slslab-{self.id}-")).absolute()
         # In a session of its own, so that Ctrl-C in the terminal reaches the command alone.
         self._reaper = subprocess.Popen(
             [sys.executable, "-I", "-S", reaper.__file__, self.id],

@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from importlib.metadata import version
 from typing import Any
 
+from slslab.aws.credentials import without_foreign
 from slslab.aws.keys import Keyring
 from slslab.aws.limits import Limits, lambda_limits
 from slslab.host.server_process import ServerProcess, listening_socket
@@ -116,7 +117,7 @@ class EmbeddedStateMachines(ServerProcess):
                 f"--listener={listener.fileno()}",
                 f"--limits={limits}",
             ],
-            {**os.environ, KEYS_VARIABLE: self._keys.text()},
+            {**without_foreign(os.environ), KEYS_VARIABLE: self._keys.text()},
             inherited=[listener.fileno()],
             on_event=None if on_event is None else lambda event: on_event({**event, **owner}),
         )

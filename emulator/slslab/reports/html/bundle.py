@@ -1,6 +1,7 @@
 """The charting library as one script, Vega, Vega-Lite and Vega-Embed, made once per version and cached."""
 
 import os
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -37,4 +38,5 @@ def _keep(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
         temporary.replace(path)
     except OSError:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # where even its directory cannot be, as below HOME=/dev/null
+            temporary.unlink()

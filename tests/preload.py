@@ -1,0 +1,13 @@
+"""What the server of forks (`tests.commands.forked`) imports, and the template of the forks' environments.
+
+Nothing else imports this module. torch._dynamo is left to the forks: its import chooses where temporary files are.
+"""
+
+import torch  # noqa: F401
+from tests.commands import IMPORTS, template
+
+import slslab.reports.html.pages
+import slslab.runs.execution  # noqa: F401
+from slslab.host.namespaces import detect
+
+template(detect(), IMPORTS)
