@@ -55,6 +55,7 @@ REQUESTS: list[tuple[str, str, dict[str, str], str]] = [
     ("GET", "/2018-06-01/runtime/invocation/next", {}, ""),
     ("GET", "/", {}, ""),
     ("POST", "/", {"Content-Type": "application/x-www-form-urlencoded"}, SESSION),
+    ("GET", "/objects?list-type=2", {}, ""),
     ("GET", "/objects/key", {}, ""),
     ("PUT", "/objects/key", {}, "theirs"),
     ("GET", "/buckets/objects/key", {}, ""),
@@ -137,7 +138,7 @@ class Service:
             functions = client.list_functions()["Functions"]
             memory = json.load(client.invoke(FunctionName="secretive", Payload="null")["Payload"])
         with closing(self.client("s3")) as s3:
-            keys = [entry["Key"] for entry in s3.list_objects_v2(Bucket="objects")["Contents"]]
+            keys = [entry["Key"] for entry in s3.list_objects_v2(Bucket="objects").get("Contents", [])]
             objects = {key: s3.get_object(Bucket="objects", Key=key)["Body"].read() for key in keys}
             buckets = s3.list_buckets()["Buckets"]
         with closing(self.client("stepfunctions")) as states:
