@@ -42,6 +42,8 @@ class Server:
             Gate(application, names, keys),
             log_config=None,
             access_log=False,
+            # With a library for them installed, WebSockets would pass the gate, which checks HTTP.
+            ws="none",
             lifespan="off",
             timeout_keep_alive=3600,
             timeout_graceful_shutdown=1,

@@ -104,7 +104,7 @@ class EmbeddedObjectStore(ServerProcess):
             "-s3.port.lance=0",
             # As S3: a put into a deleted bucket, by a function that ends after its run, is refused.
             "-s3.autoCreateBucket=false",
-            # As S3: web pages get no answer to read unless the bucket has rules of its own (CORS) that let them.
+            # As S3: web pages get no answer to read about a bucket unless it has rules of its own (CORS) that let them.
             "-s3.allowedOrigins=",
             # Pieces of 4 MB and a bound on bytes in flight (further ones wait, none is refused): the server takes 1 GB
             # under 16 clients with 45 MB each, instead of 3 GB. Small objects are kept beside their names.

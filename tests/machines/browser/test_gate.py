@@ -1,36 +1,81 @@
-"""Pages of other web sites in a real browser, which ask the ports of Lambda, Step Functions and the live pages."""
+"""Pages of other web sites in a real browser, which ask every port of a running service and of the live pages."""
 
-import json
 import shutil
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
-from tests.slslab.reports.live.client import serving
-from tests.slslab.reports.live.growing import PLAN, Growing
-
-from slslab.lambda_.emulator import Emulator
-from slslab.stack.state_machines import EmbeddedStateMachines
-from slslab.testing import ROLE
+from tests.slslab.reports.live.growing import PLAN
+from tests.slslab.up.services import REQUESTS, Service, in_use
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install playwright")
 CHROMIUM = shutil.which("chromium")
+WAIT_MS = 60_000
 EVIL = "evil.example"
+OPTIONS = [
+    "--no-sandbox",
+    f"--host-resolver-rules=MAP {EVIL} 127.0.0.1",
+    # Other browsers have no protection of loopback, and users may waive Chromium's.
+    "--disable-features=LocalNetworkAccessChecks",
+]
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium: tests/machines/browser/install installs it")
 
-# Without a question beforehand (preflight) a page may send this to any address; an answer it may read only of its own.
-ASK = """async ([url, body]) => {
-    const how = body === null ? {} : {method: "POST", body, headers: {"Content-Type": "text/plain"}};
-    const own = new URL(url).origin === location.origin;
-    try { return (await (await fetch(url, own ? how : {...how, mode: "no-cors"})).text()); }
-    catch (error) { return String(error); }
+# Returns method, address, status and text of all answers that the page may read, and the sockets that open.
+READ = """async (requests) => {
+    const read = requests.map(async ([method, url, headers, body]) => {
+        const answer = await fetch(url, {method, headers, ...(method === "GET" ? {} : {body})});
+        return [method, url, answer.status, await answer.text()];
+    });
+    for (const origin of new Set(requests.map(([, url]) => new URL(url).origin))) {
+        const socket = new WebSocket(origin);
+        read.push(new Promise((opened, failed) => {
+            socket.onopen = () => opened(["GET", origin, 101, ""]);
+            socket.onerror = failed;
+        }));
+    }
+    return (await Promise.allSettled(read)).filter((one) => one.status === "fulfilled").map((one) => one.value);
 }"""
+# Sends what a page may send to any address without a question beforehand (preflight), though it may not read the
+# answers: fetches, forms, and what it loads. Returns the events that it is told.
+SEND = """async (requests) => {
+    const told = [], waiting = [];
+    const add = (name, more) => document.body.appendChild(Object.assign(document.createElement(name), more));
+    for (const [method, url, headers, body] of requests) {
+        if (method === "GET") {
+            waiting.push(fetch(url, {mode: "no-cors"}));
+            const events = new EventSource(url);
+            events.onopen = events.onmessage = ({type, data}) => told.push([url, type, data]);
+            waiting.push(new Promise((done) => { events.onerror = () => { events.close(); done(); }; }));
+            add("img", {src: url});
+            add("script", {src: url});
+            add("link", {rel: "stylesheet", href: url});
+            add("iframe", {src: url});
+        } else {
+            waiting.push(fetch(url, {method, body, mode: "no-cors"}));
+            // As plain text a form sends NAME=VALUE.
+            const [name, ...value] = body.split("="), target = add("iframe", {name: url + body}).name;
+            const form = add("form", {method, action: url, target, enctype: headers["Content-Type"] ?? "text/plain"});
+            form.append(Object.assign(document.createElement("input"), {name, value: value.join("=")}));
+            form.submit();
+        }
+    }
+    await Promise.allSettled(waiting);
+    return told;
+}"""
+SENT = {"GET": 6, "POST": 2}
+# Lambda, S3, Step Functions, a Runtime API, the live pages. The object store's inner ports speak TLS. Databases and the
+# queue speak no HTTP, and a browser drops their answers: that nothing was done there, `nothing_changed` tells.
+FORBIDDING = 5
+
+# Method, address, headers and body; method, address, status and text.
+Request = tuple[str, str, dict[str, str], str]
+Answer = tuple[str, str, int, str]
 
 
 class Quiet(SimpleHTTPRequestHandler):
@@ -43,10 +88,8 @@ class Quiet(SimpleHTTPRequestHandler):
 @pytest.fixture
 def foreign(tmp_path: Path) -> Iterator[str]:
     """The address of another web site's page, on this host."""
-    site = tmp_path / "site"
-    site.mkdir()
-    (site / "index.html").write_text("<h1>a page</h1>")
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(site))) as server:
+    (tmp_path / "index.html").write_text("<h1>a page</h1>")
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(tmp_path))) as server:
         thread = Thread(target=server.serve_forever)
         thread.start()
         yield f"http://127.0.0.1:{server.server_port}/index.html"
@@ -54,74 +97,105 @@ def foreign(tmp_path: Path) -> Iterator[str]:
         thread.join()
 
 
-def test_no_page_of_another_site_lists_creates_or_reads(emulator: Emulator, foreign: str, tmp_path: Path) -> None:
-    secret = tmp_path / "secret"
-    secret.mkdir(mode=0o700)
-    emulator.packages.allow(secret)
-    (secret / "key.py").write_text("SECRET = 'only its owner reads this'\n")
-    settings = {"FunctionName": "theirs", "Runtime": "python3.11", "Role": ROLE, "Handler": "linecache.getlines"}
-    create = json.dumps({**settings, "Code": {"S3Bucket": "hot-reload", "S3Key": str(secret)}})
-    statuses: dict[str, list[int]] = {}
-    with ExitStack() as stack:
-        states = stack.enter_context(EmbeddedStateMachines(emulator.endpoint, emulator.keys, emulator.mark))
-        live = stack.enter_context(serving(tmp_path / "runs"))
-        asked = {
-            f"{emulator.endpoint}/2015-03-31/functions": create,
-            f"{emulator.endpoint}/2015-03-31/functions/": None,
-            f"{states.endpoint}/": "{}",
-            f"http://127.0.0.1:{live.port}/": None,
-        }
-        playwright = stack.enter_context(sync_api.sync_playwright())
-        rebound = f"--host-resolver-rules=MAP {EVIL} 127.0.0.1"
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", rebound])
-        context = browser.new_context()
-        # The browser knows the live pages: it has their cookie.
-        assert context.new_page().goto(live.url).status == 200
-        page = context.new_page()
-        page.on("response", lambda response: statuses.setdefault(response.url, []).append(response.status))
-        page.goto(foreign)
-        for url, body in asked.items():
-            assert page.evaluate(ASK, [url, body]) == "", "an answer that is not to be read"
-        for url, body in asked.items():
-            there = url.replace("127.0.0.1", EVIL)
-            page.goto(there)
-            assert "another web site" in page.content() or "not called" in page.content()
-            assert "not called" in page.evaluate(ASK, [there, body])
-        browser.close()
-    assert set(statuses) == {foreign, *asked, *(url.replace("127.0.0.1", EVIL) for url in asked)}
-    del statuses[foreign]
-    assert {status for found in statuses.values() for status in found} == {403}
-    client = emulator.client("lambda")
-    assert client.list_functions()["Functions"] == []
-    client.close()
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with in_use(tmp_path_factory.mktemp("service")) as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def nothing_changed(service: Service) -> Iterator[None]:
+    """Whatever a test tries, the service holds afterwards what it held before."""
+    before = service.contents()
+    yield
+    assert service.contents() == before
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with sync_api.sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=OPTIONS)
+        yield launched
+        launched.close()
 
 
 @pytest.fixture
-def runs(tmp_path: Path) -> Iterator[Path]:
-    """A folder with a run that goes on."""
-    run = Growing(tmp_path / "runs")
-    yield tmp_path / "runs"
-    run.end()
+def context(browser: Any, service: Service) -> Iterator[Any]:
+    """A browser that knows the live pages: it has their cookie. It takes any server's certificate."""
+    with browser.new_context(ignore_https_errors=True) as made:
+        made.set_default_timeout(WAIT_MS)
+        assert made.new_page().goto(service.live.url).status == 200
+        yield made
 
 
-def test_no_page_of_another_site_leads_to_a_run(foreign: str, runs: Path) -> None:
-    with serving(runs) as live, sync_api.sync_playwright() as playwright:
-        rebound = f"--host-resolver-rules=MAP {EVIL} 127.0.0.1"
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", rebound])
-        context = browser.new_context()
+def port_of(service: Service, part: str) -> int:
+    return urlsplit(service.described["endpoints"][part]).port or 0
+
+
+def strange(origins: Iterable[str]) -> list[Request]:
+    """What strangers send to a port, at each of these."""
+    return [(method, origin + path, headers, body) for origin in origins for method, path, headers, body in REQUESTS]
+
+
+def refusing(service: Service, answers: Iterable[Answer]) -> set[int]:
+    """Check that all answers are refusals without a secret; returns the ports that have forbidden something."""
+    forbidding = set()
+    for method, url, status, text in answers:
+        assert status in (400, 403, 405), (method, url, status, text)
+        assert not any(secret in text for secret in service.secrets), (method, url)
+        if status == 403:
+            forbidding.add(urlsplit(url).port or 0)
+    return forbidding
+
+
+def test_a_page_of_another_site_gets_nothing_from_any_port(service: Service, context: Any, foreign: str) -> None:
+    page = context.new_page()
+    page.goto(foreign)
+    sent = strange(f"http://127.0.0.1:{port}" for port in service.ports)
+    # Whatever its options, refusals of S3's server that name no bucket may be read.
+    assert refusing(service, page.evaluate(READ, sent)) <= {port_of(service, "s3")}
+    # Where a port speaks TLS, its handshake comes before any request: one is enough.
+    sent += [request for port in service.ports for request in strange([f"https://127.0.0.1:{port}"])[:1]]
+    sent = [request for request in sent if request[0] in SENT]
+    asked: list[Any] = []
+    page.on("request", lambda request: asked.append(request))
+    with page.expect_event("request", lambda _: len(asked) == sum(SENT[method] for method, *_ in sent)):
+        assert page.evaluate(SEND, sent) == []
+    answered = [(request, answer.status) for request in asked if (answer := request.response())]
+    assert len(refusing(service, [(one.method, one.url, status, "") for one, status in answered])) == FORBIDDING
+
+
+def test_a_page_that_has_rebound_its_name_gets_nothing_from_any_port(service: Service, context: Any) -> None:
+    answers = []
+    for port in service.ports:
         page = context.new_page()
-        page.goto(live.url)
-        page.wait_for_selector(f"text={PLAN.run}")
-        there = f"http://127.0.0.1:{live.port}/runs/{PLAN.run}"
-        # Other ports of a host are the same site, to whose pages' links a browser does give the cookie.
-        for site, sent in ((foreign.replace("127.0.0.1", EVIL), False), (foreign, True)):
-            for go in ("location.href = there", "document.body.append(a); a.click()"):
-                page.goto(site)
-                with page.expect_navigation(url=there) as followed:
-                    page.evaluate(f"there => {{ const a = document.createElement('a'); a.href = there; {go} }}", there)
-                assert followed.value.status == 403
-                assert ("cookie" in followed.value.request.all_headers()) is sent
-                assert "another web site" in page.content()
-                assert PLAN.run not in page.content()
-        assert page.goto(there).status == 200
-        browser.close()
+        there = f"http://{EVIL}:{port}"
+        page.route(f"{there}/", lambda route: route.fulfill(body="<h1>a page</h1>", content_type="text/html"), times=1)
+        page.goto(f"{there}/")
+        answers += page.evaluate(READ, strange([there]))
+        page.close()
+    assert len(refusing(service, answers)) == FORBIDDING
+    gated = {port_of(service, "lambda"), port_of(service, "states"), service.live.port}
+    for method, url, status, text in answers:
+        port = urlsplit(url).port or 0
+        assert port not in gated or "is not called" in text
+        # S3's server does not look at its name; posts may be such as it does not know.
+        assert port != port_of(service, "s3") or method == "POST" or status == 403
+
+
+def test_no_page_of_another_site_leads_to_a_run(service: Service, context: Any, foreign: str) -> None:
+    page = context.new_page()
+    page.goto(service.live.url)
+    page.wait_for_selector(f"text={PLAN.run}")
+    there = f"http://127.0.0.1:{service.live.port}/runs/{PLAN.run}"
+    # Other ports of a host are the same site, to whose pages' links a browser does give the cookie.
+    for site, sent in ((foreign.replace("127.0.0.1", EVIL), False), (foreign, True)):
+        for go in ("location.href = there", "document.body.append(a); a.click()"):
+            page.goto(site)
+            with page.expect_navigation(url=there) as followed:
+                page.evaluate(f"there => {{ const a = document.createElement('a'); a.href = there; {go} }}", there)
+            assert followed.value.status == 403
+            assert ("cookie" in followed.value.request.all_headers()) is sent
+            assert "another web site" in page.content()
+            assert PLAN.run not in page.content()
+    assert page.goto(there).status == 200

@@ -75,6 +75,8 @@ async def _serve(folder: Path, listener: socket.socket, ready: Callable[[str], N
         Pages(Views(folder, load_book(DEFAULT_BOOK)), changes).application(token, port),
         log_config=None,
         access_log=False,
+        # With a library for them installed, WebSockets would pass the gate, which checks HTTP.
+        ws="none",
         lifespan="off",
         server_header=False,
         timeout_graceful_shutdown=CLOSE_LIMIT_S,
