@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from functools import cache, partial
@@ -131,6 +132,7 @@ def _run_forked(command: Sequence[str], directory: Path, variables: Mapping[str,
     os.environ.clear()
     os.environ.update(variables)
     os.chdir(directory)
+    tempfile.tempdir = None  # chosen by TMPDIR when it is first asked for, which the imports did
     for number, path in ((1, out), (2, err)):
         os.dup2(os.open(path, os.O_WRONLY | os.O_APPEND), number)
     program, *arguments = command

@@ -1,6 +1,6 @@
 """What the server of forks (`tests.commands.forked`) imports, and the template of the forks' environments.
 
-Nothing else imports this module. torch._dynamo is left to the forks: its import chooses where temporary files are.
+Nothing else imports this module.
 """
 
 import torch  # noqa: F401

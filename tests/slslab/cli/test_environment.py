@@ -6,12 +6,16 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from tests import commands
 
+from slslab.aws.clients import aws_client
 from slslab.aws.credentials import FOREIGN
+from slslab.aws.keys import Pair
+from slslab.testing import ROLE, packaged
 
 pytestmark = pytest.mark.server
 
@@ -145,7 +149,19 @@ def up(execute: Execute, directory: Path, variables: Mapping[str, str], _theirs:
     try:
         status = execute(["slslab", "status", "--json"], directory, variables).document
         assert all(service["healthy"] for service in status["services"]), status
-        assert execute(["slslab", "env", "--json"], directory, variables).document
+        printed = execute(["slslab", "env", "--json"], directory, variables).document
+        pair = Pair(printed["AWS_ACCESS_KEY_ID"], printed["AWS_SECRET_ACCESS_KEY"])
+        with (
+            closing(aws_client("s3", printed["AWS_ENDPOINT_URL_S3"], pair)) as s3,
+            closing(aws_client("lambda", printed["AWS_ENDPOINT_URL_LAMBDA"], pair)) as functions,
+        ):
+            s3.create_bucket(Bucket="bucket")
+            s3.put_object(Bucket="bucket", Key="code.zip", Body=packaged("def handler(event, context): ..."))
+            # The service gets the code by a client of its own.
+            code = {"S3Bucket": "bucket", "S3Key": "code.zip"}
+            functions.create_function(
+                FunctionName="function", Runtime="python3.11", Handler="app.handler", Role=ROLE, Code=code
+            )
     finally:
         assert execute(["slslab", "down"], directory, variables).code == 0
 
