@@ -117,7 +117,7 @@ def test_the_emulator_has_what_it_needs_and_no_torch() -> None:
     code = """
 import slslab.compose.__main__, slslab.lambda_.emulator, slslab.stack.buckets, slslab.stack.object_store
 import slslab.up.embedded
-import docker, localstack_client.session
+import docker
 import importlib.util
 print(docker.__version__, importlib.util.find_spec("torch"))
 """

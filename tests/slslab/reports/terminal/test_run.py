@@ -288,13 +288,12 @@ def test_limits_with_their_sources() -> None:
 def test_a_service_shows_what_a_client_must_set() -> None:
     described = {
         "endpoints": {"lambda": "http://127.0.0.1:1", "s3": "http://127.0.0.1:2"},
-        "credentials": {"AWS_ACCESS_KEY_ID": "key"},
         "confinement": "cgroup v2", "isolation": "none", "logs": "/logs", "pid": 7,
     }  # fmt: skip
     text = shown(doctor.service(described))
     assert row(text, "AWS_ENDPOINT_URL_LAMBDA") == ["http://127.0.0.1:1"]
     assert row(text, "AWS_ENDPOINT_URL_S3") == ["http://127.0.0.1:2"]
-    assert row(text, "AWS_ACCESS_KEY_ID") == ["key"]
+    assert row(text, "keys") == ["eval", '"$(slslab', 'env)"']
     assert row(text, "pid") == ["7"]
 
 
