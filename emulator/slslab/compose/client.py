@@ -10,7 +10,7 @@ import json
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit
@@ -39,10 +39,15 @@ def emulator_url() -> str:
 
 def stack_pair() -> Pair:
     """Return the stack's keys: the variables', else those that `slslab up` made, else docker-compose.yml's default."""
-    kept: Mapping[str, str] = DEFAULT_PAIR
+    kept = DEFAULT_PAIR | kept_variables()
+    return Pair(*(os.environ.get(name) or kept[name] for name in DEFAULT_PAIR))
+
+
+def kept_variables() -> dict[str, str]:
+    """Return docker-compose.yml's variables of the keys and passwords that `slslab up` made; none without its stack."""
     with suppress(FileNotFoundError, NotADirectoryError, PermissionError), (state_directory() / STATE).open() as file:
-        kept = json.load(file)["variables"]
-    return Pair(*(os.environ.get(name) or value for name, value in kept.items()))
+        return dict(json.load(file)["variables"])
+    return {}
 
 
 class RemoteEmulator:

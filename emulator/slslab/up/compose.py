@@ -5,6 +5,7 @@ The command that started the stack is kept in `compose.json` in the state direct
 
 import json
 import os
+import secrets
 import shutil
 import subprocess
 import sys
@@ -18,7 +19,7 @@ import redis
 
 from slslab.aws.arns import REGION
 from slslab.aws.keys import Keyring, Pair
-from slslab.compose.client import DEFAULT_PAIR, STATE, RemoteEmulator, emulator_url
+from slslab.compose.client import DEFAULT_PAIR, STATE, RemoteEmulator, emulator_url, kept_variables
 from slslab.compose.services import server_information
 from slslab.errors import HostError, RequestError
 from slslab.host.state import make_state_directory, only_owner, state_directory
@@ -29,6 +30,7 @@ HEALTHY_LIMIT_S = 180.0
 ASK_S = 0.5
 FILE = "docker-compose.yml"
 OFFLINE = Path("compose", "offline.yml")
+PASSWORDS = ("SLSLAB_TENSORS_PASSWORD", "SLSLAB_QUEUE_PASSWORD")
 INSTALL = "install Docker with its Compose plugin (or docker-compose 1.29), or use the embedded stack: slslab up."
 
 
@@ -71,7 +73,7 @@ def start(
     """
     command = [*compose_command(), *(word for file in files for word in ("-f", str(file)))]
     state = make_state_directory() / STATE
-    variables = _key_variables(state)
+    variables = _key_variables()
     with open(state, "w", opener=only_owner) as file:
         json.dump({"command": command, "variables": variables}, file)
     scale = [] if tensor_databases is None else ["--scale", f"tensors={tensor_databases}"]
@@ -130,20 +132,21 @@ def environment() -> dict[str, str] | None:
         "AWS_ENDPOINT_URL_LAMBDA": services["lambda"],
         "AWS_DEFAULT_REGION": REGION,
         **emulator.pair.variables(),
-        **_for_compose(emulator.pair),
+        **(kept_variables() or _for_compose(emulator.pair)),
     }
 
 
-def _key_variables(state: Path) -> dict[str, str]:
-    """Return docker-compose.yml's variables of the stack's keys: random ones, but a stack that is up keeps its own."""
-    if state.exists():
-        return dict(json.loads(state.read_text())["variables"])
+def _key_variables() -> dict[str, str]:
+    """Return the compose variables of keys and passwords: random ones, but a stack that is up keeps its own."""
+    if kept := kept_variables():
+        return kept
     emulator = RemoteEmulator(emulator_url())
     try:
         emulator.about()
         return _for_compose(emulator.pair)
     except HostError:
-        return {name: os.environ.get(name) or value for name, value in _for_compose(Keyring().owner).items()}
+        made = _for_compose(Keyring().owner) | {name: secrets.token_hex(16) for name in PASSWORDS}
+        return {name: os.environ.get(name) or value for name, value in made.items()}
 
 
 def _for_compose(pair: Pair) -> dict[str, str]:
