@@ -112,8 +112,6 @@ class EmbeddedObjectStore(ServerProcess):
             "-filer.saveToFilerLimit=65536",
             "-s3.concurrentUploadLimitMB=128",
             "-s3.readerCacheSizeMB=128",
-            # What several clients read is read once through the inner ports, whose TLS takes a third of a get.
-            "-s3.cacheCapacityMB=128",
             "-master.telemetry=false",
             # No election of a leader among one: a second less to start.
             "-master.peers=none",
