@@ -177,6 +177,8 @@ def _checked(session: Session, request: Request) -> Command:
     entry = TABLE.get(name.lower())
     try:
         if entry is None:
+            # As in Redis: what a web page posts to this port has commands of its choice, one a line, behind these.
+            session.leaving = name.lower() in (b"post", b"host:")
             raise _unknown(name, request.arguments[1:])
         count = len(request.arguments)
         if request.refusal is None and (count != entry.arity if entry.arity > 0 else count < -entry.arity):

@@ -1,6 +1,7 @@
 """Memory limits, passwords and sizes: what is refused is refused before it costs anything."""
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -128,3 +129,15 @@ def test_auth_where_there_is_no_password(peer: Make) -> None:
     with Wire(peer(Options())) as wire:
         assert error(wire, "AUTH", "x").startswith("ERR AUTH <password> called without any password configured")
         assert wire("AUTH", "default", "x") == "OK"
+
+
+@pytest.mark.parametrize("line", [b"POST / HTTP/1.1", b"post /", b"GET /key HTTP/1.1\r\nHost: 127.0.0.1", b"HOST: x"])
+def test_what_a_web_page_sends_is_hung_up_on(peer: Make, line: bytes) -> None:
+    """Also without a password: of the lines in the body none is executed."""
+    url = peer(Options())
+    with Wire(url) as page, Wire(url) as wire:
+        page.socket.sendall(line + b"\r\nAccept: */*\r\n\r\nSET key value\r\n")
+        with suppress(ConnectionResetError):  # what it has not read of the request is thrown away
+            while page.socket.recv(4096):
+                pass
+        assert wire("EXISTS", "key") == 0
