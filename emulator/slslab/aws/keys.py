@@ -8,6 +8,7 @@ import base64
 import hashlib
 import hmac
 import json
+import re
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -51,8 +52,11 @@ class Pair:
     def parse(cls, text: str) -> Self:
         """Parse `KEY:SECRET`; RequestError for another form."""
         key_id, _, secret = text.partition(":")
-        if not key_id or not secret or not key_id.replace("_", "").isalnum():
-            raise RequestError(f"{key_id!r} with its secret is not a pair of keys.", "give KEY:SECRET, as test:test.")
+        if not re.fullmatch(r"[A-Za-z0-9_]+", key_id) or not secret:
+            raise RequestError(
+                f"{key_id!r} with its secret is not a pair of keys.",
+                "give KEY:SECRET, such as test:test; a key id has letters, digits and underscores.",
+            )
         return cls(key_id, secret)
 
     @classmethod

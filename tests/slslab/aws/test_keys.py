@@ -69,7 +69,7 @@ def test_without_temporary_pairs_all_have_the_owners() -> None:
     assert ring.function("f") == ring.service == ring.owner
 
 
-@pytest.mark.parametrize("text", ["", "test", "test:", ":test", "a b:c", "a/b:c", "a,b:c"])
+@pytest.mark.parametrize("text", ["", "test", "test:", ":test", "a b:c", "a/b:c", "a,b:c", "\xe9:c"])
 def test_what_is_no_pair_is_refused(text: str) -> None:
     with pytest.raises(RequestError, match="is not a pair of keys"):
         Pair.parse(text)

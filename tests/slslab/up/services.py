@@ -132,6 +132,13 @@ class Service:
         # Lambda, Step Functions, eight of the object store, two databases, the queue, a Runtime API, the live pages.
         assert len(self.ports) >= 15
 
+    @contextmanager
+    def unchanged(self) -> Iterator[None]:
+        """Check that there is the same after the block as before it."""
+        before = self.contents()
+        yield
+        assert self.contents() == before
+
     def contents(self) -> dict[str, Any]:
         """Return what there is in every part, by the owner's requests."""
         with closing(self.client("lambda")) as client:

@@ -85,6 +85,15 @@ def test_env_is_for_a_shell(service: dict[str, Any], state: dict[str, str]) -> N
     assert variables["AWS_ENDPOINT_URL_LAMBDA"] == service["endpoints"]["lambda"]
 
 
+def test_only_their_user_reads_the_file_of_the_keys(state: dict[str, str], request: pytest.FixtureRequest) -> None:
+    directory = Path(state["SLSLAB_STATE"])
+    directory.mkdir(mode=0o755)
+    service = request.getfixturevalue("service")
+    file = directory / "up.json"
+    assert service["AWS_SECRET_ACCESS_KEY"] in file.read_text()
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
 def test_without_a_service_there_is_no_env(state: dict[str, str]) -> None:
     done = slslab(state, "env")
     assert (done.code, done.out) == (1, "")
