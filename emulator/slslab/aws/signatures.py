@@ -120,10 +120,7 @@ class Signature:
             )
 
     def _check_time(self) -> None:
-        try:
-            signed = datetime.strptime(self.stamp, STAMP).replace(tzinfo=UTC)
-        except ValueError as error:
-            raise _incomplete("The request needs a valid X-Amz-Date, as 20260101T120000Z.") from error
+        signed = _time(self.stamp)
         now = datetime.now(UTC)
         if not self.stamp.startswith(self.day):
             raise _invalid(f"Date in Credential scope does not match the request's date: {self.day}, {self.stamp}.")
@@ -137,6 +134,15 @@ class Signature:
                 f"Signature not yet current: {self.stamp} is still later than "
                 f"{(now + ALLOWED_SKEW).strftime(STAMP)} ({now.strftime(STAMP)} + 5 min.)"
             )
+
+
+@lru_cache
+def _time(stamp: str) -> datetime:
+    """Return the time of a stamp, which the requests of one second share."""
+    try:
+        return datetime.strptime(stamp, STAMP).replace(tzinfo=UTC)
+    except ValueError as error:
+        raise _incomplete("The request needs a valid X-Amz-Date, as 20260101T120000Z.") from error
 
 
 @lru_cache(1024)

@@ -31,14 +31,15 @@ class GroupAccounts:
         self.paths = dict(paths)
         self.enforces_memory = "memory" in self.paths
         self._peak_file = "memory.max_usage_in_bytes" if version == 1 else "memory.peak"
-        self._open: dict[Path, int] = {}
+        self._open: dict[tuple[str, str], int] = {}
+        self._processes = [str(path / "cgroup.procs") for path in self.paths.values()]
 
     def pids(self) -> list[int]:
         """Return every process in the group, also one that forked away from its parent."""
         # Opened each time: through a file that stays open, cgroup v1 may show a list that is a second old.
-        for path in self.paths.values():
-            with contextlib.suppress(OSError):
-                return [int(pid) for pid in (path / "cgroup.procs").read_bytes().split()]
+        for path in self._processes:
+            with contextlib.suppress(OSError), open(path, "rb", buffering=0) as file:
+                return [int(pid) for pid in file.readall().split()]
         return []
 
     def anonymous_bytes(self) -> int:
@@ -89,13 +90,15 @@ class GroupAccounts:
 
     def _descriptor(self, controller: str, name: str) -> int:
         """Open an account and keep it open: it is read several times in every invocation, the peak also written."""
-        path = self.paths[controller] / name
-        if path not in self._open and name == self._peak_file:
-            with contextlib.suppress(OSError):
-                self._open[path] = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        if path not in self._open:
-            self._open[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        return self._open[path]
+        descriptor = self._open.get((controller, name))
+        if descriptor is None:
+            path = self.paths[controller] / name
+            try:
+                descriptor = os.open(path, (os.O_RDWR if name == self._peak_file else os.O_RDONLY) | os.O_CLOEXEC)
+            except OSError:
+                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self._open[controller, name] = descriptor
+        return descriptor
 
     def _read(self, controller: str, name: str) -> bytes:
         return os.pread(self._descriptor(controller, name), ACCOUNT_BYTES, 0)

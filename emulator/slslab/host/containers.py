@@ -33,6 +33,7 @@ from slslab.host.docker_engine import (
 )
 from slslab.host.managed import Managed
 from slslab.host.output import Stream
+from slslab.host.procfs import Sample, take_sample
 from slslab.host.session import Session
 from slslab.host.spawner import TRACE_DESCRIPTOR
 
@@ -128,7 +129,8 @@ class Container:
 
     `configure` receives the directory that the container shares with this process, which holds `files`, and returns the
     engine's configuration; `home` is where that directory is made. The container's output goes to `log`, and what it
-    writes to descriptor 3 to `trace`. `exited` becomes its exit code, negative for a signal, once the engine has
+    writes to descriptor 3 to `trace`. `began` becomes its accounts when its program
+    starts. `exited` becomes its exit code, negative for a signal, once the engine has
     reported it; `ended_ns` is when it ended (CLOCK_MONOTONIC).
     """
 
@@ -154,6 +156,7 @@ class Container:
         self._watching: asyncio.Task[None] | None = None
         self._paused = False
         self.accounts: ContainerAccounts | None = None
+        self.began: asyncio.Future[Sample] = asyncio.get_running_loop().create_future()
         self.exited: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self.ended_ns: int | None = None
 
@@ -167,6 +170,7 @@ class Container:
             # Opened last: the program starts now. They do not exist if `home` was removed while the container started.
             self._output.open_named(shared / "log")
             self._trace.open_named(shared / "trace")
+            self.began.set_result(take_sample(time.monotonic_ns(), self.pids(), self.accounts))
         except BaseException as error:
             try:
                 await self.end()

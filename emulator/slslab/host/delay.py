@@ -7,7 +7,10 @@ UNSTARTED = ThreadTimes(0, 0)
 
 
 def host_delay_ns(before: Sample, after: Sample) -> int:
-    """Return the nanoseconds between two samples for which a busy host held up the threads: the mean of active ones."""
+    """Return the nanoseconds between two samples for which a busy host held up the threads: the mean of active ones.
+
+    It is at most what the busiest thread leaves of the time.
+    """
     wall = after.wall_ns - before.wall_ns
     delays, active = 0, 0
     for thread, times in after.threads.items():
@@ -17,4 +20,10 @@ def host_delay_ns(before: Sample, after: Sample) -> int:
         active += times.cpu_ns - earlier.cpu_ns + delay > ACTIVE_FRACTION * wall
     throttled = max(0, after.throttled_ns - before.throttled_ns)
     waited = max(0, delays - throttled)
-    return min(wall, waited // max(1, active))
+    return max(0, min(wall - busiest_ns(before, after), waited // max(1, active)))
+
+
+def busiest_ns(before: Sample, after: Sample) -> int:
+    """Return the CPU time that the busiest thread used between two samples, nanoseconds."""
+    used = (times.cpu_ns - before.threads.get(thread, UNSTARTED).cpu_ns for thread, times in after.threads.items())
+    return max(used, default=0)

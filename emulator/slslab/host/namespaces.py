@@ -16,6 +16,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -23,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from slslab.host.output import Stream
-from slslab.host.procfs import process_tree
+from slslab.host.procfs import Sample, ThreadTimes, process_tree
 
 SPAWNER = Path(__file__).with_name("spawner.py")
 SYSTEM_PATHS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc")
@@ -111,8 +112,9 @@ class Spawner:
 class Processes:
     """One environment's processes: its init and, below it, the runtime with everything that it starts.
 
-    `started` becomes the init's process id, 0 if there is none; `exited` becomes the runtime's exit code (negative for
-    a signal); `failure` says why the runtime did not start.
+    `started` becomes the init's process id, 0 if there is none; `began` the runtime's accounts at its first
+    instruction, or when it failed before; `exited` its exit code (negative for a signal). `failure` says why the
+    runtime did not start.
     """
 
     def __init__(self, spawner: Spawner, request: Mapping[str, Any], log: int, trace: int) -> None:
@@ -121,9 +123,11 @@ class Processes:
         self.failure = ""
         self._namespaced = bool(spawner.isolation.mode)
         self.started: asyncio.Future[int] = loop.create_future()
+        self.began: asyncio.Future[Sample] = loop.create_future()
         self._init: int | None = None
         self._pidfd = -1
         self._lines = b""
+        self._first: list[int] = []
         self._status = Stream(self._feed, self._end)
         status = self._status.open()
         try:
@@ -161,12 +165,21 @@ class Processes:
                 with contextlib.suppress(ProcessLookupError):  # it has exited and was reaped
                     self._pidfd = os.pidfd_open(self._init)
                 self.started.set_result(self._init)
+            elif word == "began":
+                self._first = [int(number) for number in rest.split()]
             elif word == "exited" and not self.exited.done():
                 self.exited.set_result(os.waitstatus_to_exitcode(int(rest)))
             elif word == "failed":
                 self.failure = rest
+        # The two lines come from two processes, in either order.
+        if self._first and self._init is not None and not self.began.done():
+            wall_ns, cpu_ns, delay_ns = self._first
+            runtime = process_tree(self._init)[1:2]
+            self.began.set_result(Sample(wall_ns, cpu_ns, 0, dict.fromkeys(runtime, ThreadTimes(cpu_ns, delay_ns))))
 
     def _end(self) -> None:
+        if not self.began.done():
+            self.began.set_result(Sample(time.monotonic_ns(), 0, 0, {}))
         for future, result in ((self.started, 0), (self.exited, -signal.SIGKILL)):
             if not future.done():
                 future.set_result(result)

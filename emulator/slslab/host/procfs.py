@@ -2,28 +2,28 @@
 
 import os
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from slslab.host.cgroup_accounts import GroupAccounts
+from slslab.host.pressure import NONE, Stalls
 
 
-@dataclass(frozen=True)
-class ThreadTimes:
+class ThreadTimes(NamedTuple):
     """One thread's `schedstat`: nanoseconds on a processor, and runnable without one (throttling included)."""
 
     cpu_ns: int
     delay_ns: int
 
 
-@dataclass(frozen=True)
-class Sample:
-    """The state of an environment's accounts at one instant of CLOCK_MONOTONIC."""
+class Sample(NamedTuple):
+    """The state of an environment's accounts, and the host's stalls, at one instant of CLOCK_MONOTONIC."""
 
     wall_ns: int
     cpu_ns: int
     throttled_ns: int
     threads: dict[int, ThreadTimes]
+    stalls: Stalls = NONE
 
 
 def process_tree(root: int) -> list[int]:

@@ -8,7 +8,8 @@ kills every descendant, also one that forked away. Lambda documents of that file
 /dev/shm (https://aws.amazon.com/blogs/compute/parallel-processing-in-python-with-aws-lambda/).
 
 Requests are JSON datagrams with three descriptors: the function's log, its trace, and the status pipe, which carries
-lines back: `started PID` (of the init, as the host sees it), `failed WHY`, `exited WAITSTATUS` (of the runtime).
+lines back: `started PID` (of the init, as the host sees it), `began …` (`report_first`), `failed WHY`, `exited
+WAITSTATUS` (of the runtime).
 Without a mode the same processes start in the host's own namespaces, with the init as their subreaper. As a *template*
 (a comma-separated list of modules as third argument) the script imports those once and runtimes are forks of it.
 """
@@ -23,6 +24,7 @@ import signal
 import socket
 import stat
 import sys
+import time
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -243,6 +245,12 @@ def become_runtime(request: dict[str, Any], log: int, trace: int, groups: list[i
         signal.signal(number, signal.SIG_DFL)
 
 
+def report_first(status: int) -> None:
+    """Report the runtime's accounts before its first instruction: CLOCK_MONOTONIC, CPU time, waits for a processor."""
+    cpu_ns, delay_ns, _ = Path("/proc/self/schedstat").read_text().split()
+    os.write(status, f"began {time.monotonic_ns()} {cpu_ns} {delay_ns}\n".encode())
+
+
 def run_forked(request: dict[str, Any]) -> NoReturn:
     """Run a runtime that is a fork of the template, as if it had been started as a program."""
     os.closerange(TRACE_DESCRIPTOR + 1, 4096)
@@ -291,6 +299,7 @@ def run_init(
         runtime = os.fork()
         if runtime == 0:
             become_runtime(request, log, trace, groups)
+            report_first(status)
             if template:
                 run_forked(request)
             os.execve(request["arguments"][0], request["arguments"], request["environment"])

@@ -47,7 +47,9 @@ class LambdaApi:
         function = functions + "/{name}"
         events = "/2019-09-25/functions/{name}/event-invoke-config"
         tags = "/2017-03-31/tags/{arn}"
+        # Routes are tried in turn, so the one that is used most is the first.
         table: list[tuple[str, str, str, Handler]] = [
+            ("POST", function + "/invocations", "InvokeFunction", self._invoke),
             ("POST", functions, "CreateFunction", self._create),
             ("GET", functions, "ListFunctions", self._list),
             ("GET", function, "GetFunction", self._get),
@@ -62,7 +64,6 @@ class LambdaApi:
             ("GET", function + "/aliases/{alias}", "GetAlias", self._get_alias),
             ("PUT", function + "/aliases/{alias}", "UpdateAlias", self._put_alias),
             ("DELETE", function + "/aliases/{alias}", "DeleteAlias", self._delete_alias),
-            ("POST", function + "/invocations", "InvokeFunction", self._invoke),
             ("PUT", "/2017-10-31/functions/{name}/concurrency", "PutFunctionConcurrency", self._put_concurrency),
             (
                 "DELETE",
@@ -85,8 +86,8 @@ class LambdaApi:
         table += [(method, path + "/", action, handler) for method, path, action, handler in table]
         return Starlette(
             routes=[
-                *more,
                 *(Route(path, _allowed(action, handler), methods=[method]) for method, path, action, handler in table),
+                *more,
             ],
             exception_handlers={
                 ServiceError: _service_error,

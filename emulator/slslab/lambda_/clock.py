@@ -8,7 +8,7 @@ throttling that the host hid. On an idle host the kernel enforces the same quota
 """
 
 from slslab.aws.limits import QUOTA_PERIOD_NS
-from slslab.host.delay import host_delay_ns
+from slslab.host.delay import busiest_ns, host_delay_ns
 from slslab.host.procfs import Sample
 
 
@@ -18,6 +18,10 @@ class LambdaClock:
     For an environment with one busy thread the correction is exact up to the sampling. With several, the host's delay
     is the mean over the threads that were active in the interval: threads that wait in parallel delay the environment
     once, not twice.
+
+    What is not corrected is how long the environment waited for something else while this host was short of processors,
+    memory or disks: for a file, or a service that was itself held up. `uncertain_ns` is how much of `elapsed_ns` that
+    may be at most, by the kernel's pressure stall information; `disk_ns` is that for memory and disks alone.
     """
 
     def __init__(self, share: float, sample: Sample) -> None:
@@ -26,27 +30,30 @@ class LambdaClock:
         self._tokens = share * QUOTA_PERIOD_NS
         self.elapsed_ns = 0
         self.host_delay_ns = 0
+        self.uncertain_ns = 0
+        self.disk_ns = 0
 
     @property
     def cpu_ns(self) -> int:
         """CPU time of the environment at the latest sample, nanoseconds since it was made."""
         return self._last.cpu_ns
 
-    def advance(self, sample: Sample, held_ns: int = 0) -> int:
-        """Account for the time since the last sample, and return the Lambda nanoseconds that passed.
-
-        For `held_ns` of it the host held up the emulator while a report of the environment was waiting to be read.
-        """
-        wall = sample.wall_ns - self._last.wall_ns
-        used = max(0, sample.cpu_ns - self._last.cpu_ns)
-        passed = wall - min(wall, host_delay_ns(self._last, sample) + held_ns)
+    def advance(self, sample: Sample) -> int:
+        """Account for the time since the last sample, and return the Lambda nanoseconds that passed."""
+        last, self._last = self._last, sample
+        wall = max(0, sample.wall_ns - last.wall_ns)
+        used = max(0, sample.cpu_ns - last.cpu_ns)
+        passed = wall - min(wall, host_delay_ns(last, sample))
         self._tokens = min(self.share * QUOTA_PERIOD_NS, self._tokens + self.share * passed) - used
         if self._tokens < 0:
             # Throttling that the host hid: at most the host's delay; the rest is added in later intervals.
             owed = min(round(-self._tokens / self.share), wall - passed)
             passed += owed
             self._tokens += owed * self.share
-        self._last = sample
         self.elapsed_ns += passed
         self.host_delay_ns += wall - passed
+        waited = max(0, passed - max(busiest_ns(last, sample), round(used / self.share)))
+        cpu_ns, disk_ns = (after - before for before, after in zip(last.stalls, sample.stalls, strict=True))
+        self.uncertain_ns += min(waited, cpu_ns + disk_ns)
+        self.disk_ns += min(waited, disk_ns)
         return passed

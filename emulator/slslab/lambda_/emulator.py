@@ -23,6 +23,7 @@ from slslab.aws.keys import Keyring, Pair
 from slslab.aws.limits import MB, Limits, lambda_limits
 from slslab.errors import HostError, RequestError
 from slslab.host.managed import Managed
+from slslab.host.pressure import Pressure
 from slslab.host.server_process import listening_socket
 from slslab.host.session import Session
 from slslab.lambda_.api import LambdaApi
@@ -124,6 +125,8 @@ class Emulator(Managed):
         stack.callback(self._server.close)
         self.endpoint = self._server.endpoint
         self._stack = StackClient(self.endpoint, self._advertise or self.endpoint, self._variables, self.keys.owner)
+        pressure = Pressure()
+        stack.callback(pressure.close)
         host = EnvironmentHost(
             emulator_id=self.id,
             home=self.home / "environments",
@@ -132,6 +135,7 @@ class Emulator(Managed):
             sandboxes=self._sandboxes,
             variables=self._stack.variables,
             keys=self.keys,
+            pressure=pressure,
             record=self._pass_on_event,
         )
         functions = Functions(self.limits)

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import math
+import mmap
 import os
 import shutil
 import signal
@@ -11,7 +12,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,8 @@ from slslab.errors import StartFailed
 from slslab.host.cgroup_accounts import GroupAccounts
 from slslab.host.connections import Address
 from slslab.host.output import FunctionLog, TraceFrames
-from slslab.host.procfs import peak_resident_bytes, reset_peak_resident, resident_bytes, take_sample
+from slslab.host.pressure import Pressure
+from slslab.host.procfs import Sample, peak_resident_bytes, reset_peak_resident, resident_bytes, take_sample
 from slslab.host.reaper import MARK
 from slslab.lambda_.clock import LambdaClock
 from slslab.lambda_.configuration import Function
@@ -34,9 +35,10 @@ WATCHDOG_TICK_S = 0.01
 # Invocations in quick succession are spared freezing and thawing; background work runs on for this long.
 FREEZE_AFTER_S = 0.005
 READY_LIMIT_S = 5.0
-LATE_NS = 20_000_000
 BACKSTOP_FACTOR = 20
 BACKSTOP_S = 120
+# The deadline and the host's delay so far, nanoseconds.
+CLOCK_STATE = struct.Struct("<QQ")
 SIGNALS: dict[int, str] = {
     signal.SIGKILL: "killed",
     signal.SIGSEGV: "segmentation fault",
@@ -68,7 +70,8 @@ class Ending(Enum):
 class Outcome:
     """The end of an initialisation or invocation, with its measurements.
 
-    `lambda_ns` is time on the Lambda clock, `host_delay_ns` the host's delay, which is not in it; `peak_bytes` is the
+    `lambda_ns` is time on the Lambda clock, `host_delay_ns` the host's delay, which is not in it, and `uncertain_ns`
+    how much of `lambda_ns` may be the host's, too (None if the kernel does not tell of pressure); `peak_bytes` is the
     sum of the processes' resident high-water marks, `cgroup_peak_bytes` the most that the kernel charged to the group.
     """
 
@@ -77,6 +80,7 @@ class Outcome:
     exit_status: int | None
     lambda_ns: int
     host_delay_ns: int
+    uncertain_ns: int | None
     cpu_ns: int
     peak_bytes: int
     cgroup_peak_bytes: int | None
@@ -93,6 +97,7 @@ class EnvironmentHost:
     sandboxes: Sandboxes
     variables: Mapping[str, str]
     keys: Keyring
+    pressure: Pressure
     record: Callable[[dict[str, Any]], None]
 
 
@@ -110,14 +115,15 @@ class Environment:
         self._share = cpu_share(function.memory_mb)
         self._delay_ns = 0
         self._deadline_ns = 0
-        self._clock: FileIO | None = None
+        self._clock: mmap.mmap | None = None
+        self._waiter: asyncio.Future[None] | None = None
         self._metered = asyncio.Event()
         self._metered.set()
         self._begin()
 
     def _begin(self) -> None:
         """Set the state of an environment before its start."""
-        self._runtime = RuntimeApi(self._owns, self._host.sandboxes.address)
+        self._runtime = RuntimeApi(self._owns, self._host.sandboxes.address, self._wake)
         self.sandbox: Sandbox | None = None
         self._confined = asyncio.Event()
         self._peaks: dict[int, int] = {}
@@ -134,14 +140,20 @@ class Environment:
 
         Raises StartFailed if the host cannot start it.
         """
-        address = await self._runtime.start()
-        if self._has_stopped():  # meanwhile
-            await self._runtime.stop()
-            raise StartFailed("the emulator is ending")
+        outcome = await self._start(limit_s)
+        if outcome.ending is Ending.EXIT and self._runtime.given_up():
+            # awslambdaric gives up a connection that takes it a second, which on a busy host is no fault of its own.
+            await self.restart()
+            outcome = await self._start(limit_s)
+        return outcome
+
+    async def _start(self, limit_s: float) -> Outcome:
+        address = self._runtime.start()
         self._home.mkdir(parents=True, exist_ok=True)
         if self._clock is None:
-            self._clock = (self._home / "clock").open("wb", buffering=0)
-            self._clock.write(bytes(16))
+            with (self._home / "clock").open("w+b") as file:
+                file.truncate(CLOCK_STATE.size)
+                self._clock = mmap.mmap(file.fileno(), CLOCK_STATE.size)
         try:
             sandbox = await self._host.sandboxes.start(self._setting(address))
         except OSError as error:
@@ -152,7 +164,13 @@ class Environment:
             raise StartFailed("the emulator is ending")
         self.sandbox = sandbox
         self._confined.set()
-        outcome = await self._run(limit_s, [], self._runtime.ready)
+        sandbox.exited.add_done_callback(lambda _: self._wake())
+        try:
+            # What the host takes to make the sandbox is no time of the function's.
+            began = await asyncio.wait_for(asyncio.shield(sandbox.began), BACKSTOP_S)
+        except TimeoutError as error:
+            raise StartFailed(f"it did not begin within {BACKSTOP_S} s") from error
+        outcome = await self._run(limit_s, began, initialising=True)
         if sandbox.failure:
             raise StartFailed(sandbox.failure)
         if outcome.ending is Ending.RESPONSE:
@@ -171,26 +189,30 @@ class Environment:
         self._peaks = peak_resident_bytes(pids)
         self._deadline_ns = time.monotonic_ns() + round(limit_s * 1e9)
         self._publish_clock(0)
+        began = self._sample(0, pids)
+        # The time that it takes to read the accounts is not the function's.
+        began = began._replace(wall_ns=time.monotonic_ns())
         self._runtime.hand_out(invocation)
-        outcome = await self._run(limit_s, pids)
+        outcome = await self._run(limit_s, began)
         if outcome.ending in (Ending.RESPONSE, Ending.ERROR):
             self.state = State.READY
         return outcome
 
     async def ready(self) -> None:
         """Wait until the runtime asks for its next invocation; one that does not do so at once is not used again."""
-        assert self.sandbox is not None
-        waiting = asyncio.ensure_future(self._runtime.ready.wait())
-        both: set[asyncio.Future[Any]] = {waiting, self.sandbox.exited}
-        await asyncio.wait(both, timeout=READY_LIMIT_S, return_when=asyncio.FIRST_COMPLETED)
-        if self.sandbox.exited.done() or not waiting.done():
+        limit_ns = time.monotonic_ns() + round(READY_LIMIT_S * 1e9)
+        while self.running and self._runtime.ready_ns is None and (left_ns := limit_ns - time.monotonic_ns()) > 0:
+            await self._wait(left_ns / 1e9)
+        if not self.running or self._runtime.ready_ns is None:
             self.state = State.STOPPED
-        waiting.cancel()
 
-    def rest(self) -> None:
-        """Freeze the idle environment, as Lambda does between invocations; the next invocation thaws it."""
+    def rest(self, rests: Callable[["Environment"], object]) -> None:
+        """Freeze the idle environment soon, as Lambda does between invocations, and call `rests` with it.
+
+        The next invocation thaws it.
+        """
         if self.sandbox is not None and self.sandbox.freezes:
-            self._resting = asyncio.get_running_loop().call_later(FREEZE_AFTER_S, self._freeze)
+            self._resting = asyncio.get_running_loop().call_later(FREEZE_AFTER_S, self._freeze, rests)
 
     def resting_mb(self) -> int:
         """Return the memory that it can hold while it rests, MB.
@@ -230,10 +252,11 @@ class Environment:
     def _has_stopped(self) -> bool:
         return self.state is State.STOPPED
 
-    def _freeze(self) -> None:
+    def _freeze(self, rests: Callable[["Environment"], object]) -> None:
         assert self.sandbox is not None
         self._resting = None
         self._freezing = asyncio.ensure_future(self.sandbox.freeze())
+        rests(self)
 
     async def _thaw(self) -> None:
         if self._resting is not None:
@@ -245,7 +268,7 @@ class Environment:
             await self.sandbox.thaw()
 
     async def _end_sandbox(self) -> None:
-        await self._runtime.stop()
+        self._runtime.stop()
         with contextlib.suppress(OSError):  # a frozen sandbox can be ended, too
             await self._thaw()
         if self.sandbox is not None:
@@ -301,75 +324,96 @@ class Environment:
     def _accounts(self) -> GroupAccounts | None:
         return self.sandbox.accounts if self.sandbox is not None else None
 
-    async def _run(self, limit_s: float, pids: list[int], ready: asyncio.Event | None = None) -> Outcome:
+    async def _run(self, limit_s: float, began: Sample, initialising: bool = False) -> Outcome:
         """Meter a phase until the runtime reports, its process exits, or time or memory is exceeded.
 
-        `pids` are the processes that run already; an initialisation also ends when the runtime is `ready`.
+        It begins with the accounts `began`; an initialisation also ends when the runtime asks for an invocation.
         """
         self._metered.clear()
         try:
-            return await self._watch(limit_s, pids, ready)
+            return await self._watch(limit_s, began, initialising)
         finally:
             self._metered.set()
 
-    async def _watch(self, limit_s: float, pids: list[int], ready: asyncio.Event | None) -> Outcome:
-        sandbox = self.sandbox
+    async def _watch(self, limit_s: float, began: Sample, initialising: bool) -> Outcome:
+        sandbox, runtime = self.sandbox, self._runtime
         assert sandbox is not None
-        exited, accounts = sandbox.exited, sandbox.accounts
+        accounts = sandbox.accounts
         limit_ns = round(limit_s * 1e9)
-        backstop_ns = limit_ns * BACKSTOP_FACTOR + BACKSTOP_S * 1_000_000_000
-        begin = time.monotonic_ns()
-        clock = LambdaClock(self._share, take_sample(begin, pids, accounts))
-        first_cpu = clock.cpu_ns
-        self._record_clock(begin)
-        report = asyncio.ensure_future(self._runtime.reports.get())
-        initialised = [asyncio.ensure_future(ready.wait())] if ready is not None else []
-        over: set[asyncio.Future[Any]] = set()
+        backstop_ns = began.wall_ns + limit_ns * BACKSTOP_FACTOR + BACKSTOP_S * 1_000_000_000
+        clock = LambdaClock(self._share, began)
+        self._record_clock(began.wall_ns)
+        ended_ns = self._ended_ns(initialising)
         killed_by: Ending | None = None
-        next_tick_ns = begin
-        try:
-            while not over and killed_by is None:
-                remaining_s = max(0.0005, (limit_ns - clock.elapsed_ns) / 1e9)
-                tick_s = TICK_S if accounts and accounts.enforces_memory else WATCHDOG_TICK_S
-                over, held_ns = await _wait({report, exited, *initialised}, min(tick_s, remaining_s))
-                now = time.monotonic_ns()
-                if over or now >= next_tick_ns or now - begin >= limit_ns:
-                    # The time that it takes to find out how the runtime ended is not the function's.
-                    self._advance(clock, now if sandbox.ended_ns is None else min(now, sandbox.ended_ns), held_ns)
-                    next_tick_ns = now + round(TICK_S * 1e9)
-                if self._memory_exceeded():
-                    killed_by = Ending.OUT_OF_MEMORY
-                elif not over and (clock.elapsed_ns >= limit_ns or now - begin > backstop_ns):
-                    killed_by = Ending.TIMEOUT
-        finally:
-            report.cancel()
-            for future in initialised:
-                future.cancel()
+        next_tick_ns = 0
+        while True:
+            now = time.monotonic_ns()
+            if ended_ns is not None or now >= next_tick_ns or now - began.wall_ns >= limit_ns:
+                self._advance(clock, now if ended_ns is None else ended_ns)
+                next_tick_ns = now + round(TICK_S * 1e9)
+            # An initialisation is not ended for its waits for a disk that others keep busy.
+            passed_ns = clock.elapsed_ns - (clock.disk_ns if initialising else 0)
+            if self._memory_exceeded():
+                killed_by = Ending.OUT_OF_MEMORY
+            elif ended_ns is None and (passed_ns >= limit_ns or now > backstop_ns):
+                killed_by = Ending.TIMEOUT
+            if killed_by is not None or ended_ns is not None:
+                break
+            tick_s = TICK_S if accounts and accounts.enforces_memory else WATCHDOG_TICK_S
+            await self._wait(min(tick_s, max(0.0005, (limit_ns - passed_ns) / 1e9)))
+            ended_ns = self._ended_ns(initialising)
         sandbox.drain()
-        runtime_report = report.result() if report in over else None
         if killed_by is not None:
             ending = killed_by
-        elif runtime_report is not None:
-            ending = Ending.RESPONSE if runtime_report.kind == "response" else Ending.ERROR
-        elif not over.isdisjoint(initialised):
-            ending = Ending.RESPONSE
+        elif runtime.report is not None:
+            ending = Ending.RESPONSE if runtime.report.kind == "response" else Ending.ERROR
         else:
-            ending = Ending.EXIT
+            ending = Ending.RESPONSE if initialising and runtime.ready_ns is not None else Ending.EXIT
         return Outcome(
             ending=ending,
-            report=runtime_report,
-            exit_status=exited.result() if exited.done() else None,
+            report=runtime.report,
+            exit_status=sandbox.exited.result() if sandbox.exited.done() else None,
             lambda_ns=clock.elapsed_ns,
             host_delay_ns=clock.host_delay_ns,
-            cpu_ns=clock.cpu_ns - first_cpu,
+            uncertain_ns=clock.uncertain_ns if self._host.pressure.known else None,
+            cpu_ns=clock.cpu_ns - began.cpu_ns,
             peak_bytes=sum(self._peaks.values()),
             cgroup_peak_bytes=accounts.peak_bytes() if accounts else None,
         )
 
-    def _advance(self, clock: LambdaClock, now: int, held_ns: int) -> None:
+    def _ended_ns(self, initialising: bool) -> int | None:
+        """Return when the phase ended, which this thread may notice later; None while it goes on."""
+        runtime, sandbox = self._runtime, self.sandbox
+        assert sandbox is not None
+        if runtime.report is not None:
+            return runtime.report.arrived_ns
+        if initialising and runtime.ready_ns is not None:
+            return runtime.ready_ns
+        if sandbox.exited.done():
+            return time.monotonic_ns() if sandbox.ended_ns is None else sandbox.ended_ns
+        return None
+
+    async def _wait(self, timeout_s: float) -> None:
+        """Wait until something has happened to the runtime, or for so long."""
+        loop = asyncio.get_running_loop()
+        self._waiter = loop.create_future()
+        timer = loop.call_later(timeout_s, self._wake)
+        try:
+            await self._waiter
+        finally:
+            timer.cancel()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _sample(self, now: int, pids: list[int]) -> Sample:
+        return take_sample(now, pids, self._accounts)._replace(stalls=self._host.pressure.stalls())
+
+    def _advance(self, clock: LambdaClock, now: int) -> None:
         pids = self._pids()
         before = clock.host_delay_ns
-        clock.advance(take_sample(now, pids, self._accounts), held_ns)
+        clock.advance(self._sample(now, pids))
         self._peaks.update(peak_resident_bytes(pids))
         self._delay_ns += clock.host_delay_ns - before
         self._publish_clock(clock.host_delay_ns)
@@ -410,22 +454,7 @@ class Environment:
         The runtime's own context counts wall time, and stops at zero.
         """
         if self._clock is not None:
-            os.pwrite(self._clock.fileno(), struct.pack("<QQ", self._deadline_ns, delay_ns), 0)
-
-
-async def _wait(waiting: set[asyncio.Future[Any]], timeout_s: float) -> tuple[set[asyncio.Future[Any]], int]:
-    """Wait for the first of these; return what is done, and for how long (ns) the emulator was late to notice it.
-
-    On a busy host its thread may wake up late. A report that the environment sent meanwhile is read first: the function
-    has not timed out, and the delay was the host's.
-    """
-    due_ns = time.monotonic_ns() + round(timeout_s * 1e9)
-    done, _ = await asyncio.wait(waiting, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-    late_ns = time.monotonic_ns() - due_ns
-    if done or late_ns < LATE_NS:
-        return done, 0
-    done, _ = await asyncio.wait(waiting, timeout=LATE_NS / 1e9, return_when=asyncio.FIRST_COMPLETED)
-    return done, late_ns if done else 0
+            CLOCK_STATE.pack_into(self._clock, 0, self._deadline_ns, delay_ns)
 
 
 def exit_reason(status: int | None) -> str:

@@ -8,7 +8,7 @@ import asyncio
 import json
 import time
 import uuid
-from collections.abc import Callable, Container, Set
+from collections.abc import Callable, Container, Sequence, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -244,6 +244,7 @@ class InvocationService:
                 cgroup_peak_mb=None if cgroup_peak is None else -(-cgroup_peak // MB),
                 cpu_ms=round(sum(phase.cpu_ns for phase in phases) / 1e6, 3),
                 host_delay_ms=round(sum(phase.host_delay_ns for phase in phases) / 1e6, 3),
+                uncertain_ms=_uncertain_ms(phases),
                 status=failure.status,
                 error_type=failure.error_type or None,
                 started_at=metered.started.isoformat(timespec="milliseconds"),
@@ -292,6 +293,12 @@ def _handed_out(request: Request, deadline_ms: int) -> NextInvocation:
     return NextInvocation(
         request.request_id, request.payload, request.target.arn, deadline_ms, request.trace_id, request.client_context
     )
+
+
+def _uncertain_ms(phases: Sequence[Outcome]) -> float | None:
+    """Return how much of the phases' time may be the host's; None if that is unknown."""
+    known = [phase.uncertain_ns for phase in phases if phase.uncertain_ns is not None]
+    return round(sum(known) / 1e6, 3) if known else None
 
 
 async def _wait_metered(tasks: Set[asyncio.Task[Any]]) -> None:

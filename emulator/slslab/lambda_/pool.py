@@ -93,10 +93,15 @@ class Pool:
         self._idle[environment] = asyncio.get_running_loop().call_later(
             self._host.limits.idle_s, lambda: self._end_in_task(self._take_and_discard(environment))
         )
-        environment.rest()
-        held_mb = environment.resting_mb()
-        self.admission.give_back(self._held_mb[environment] - held_mb)
-        self._held_mb[environment] = held_mb
+        environment.rest(self._give_back_unheld)
+        self.admission.notify()
+
+    def _give_back_unheld(self, environment: Environment) -> int:
+        """Give back the memory that an idle environment does not hold, and return how much, MB."""
+        unheld_mb = self._held_mb[environment] - environment.resting_mb()
+        self._held_mb[environment] -= unheld_mb
+        self.admission.give_back(unheld_mb)
+        return unheld_mb
 
     def _end_in_task(self, ending: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Start a task that the end of the emulator waits for."""
@@ -128,6 +133,8 @@ class Pool:
             held_mb = 0 if warm is None else self._held_mb[warm]
             if self.admission.take(function.memory_mb - held_mb):
                 break
+            if sum([self._give_back_unheld(e) for e in self._idle if e is not warm]) > 0:
+                continue  # one that was used until now
             if (other := next((e for e in self._idle if e is not warm), None)) is not None:
                 await self._take_and_discard(other)
                 continue

@@ -49,6 +49,7 @@ class ProcessSandbox:
         finally:
             os.close(log)
             os.close(trace)
+        self.began = self._processes.began
         self.exited = self._processes.exited
 
     @property

@@ -8,18 +8,27 @@ https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html
 import asyncio
 import contextlib
 import json
+import socket
+import struct
+import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from http import HTTPStatus
 
-import h11
+import httptools
 
 from slslab.host.connections import LOOPBACK, Address
 
 PREFIX = b"/2018-06-01/runtime/"
 MAX_REQUEST_BYTES = 64 * 1024 * 1024
+READ_BYTES = 256 * 1024
+# asm-generic/socket.h: the kernel tells when it received what is read, by `struct timespec` of CLOCK_REALTIME.
+SO_TIMESTAMPNS, TIMESPEC = 35, struct.Struct("@ll")
+ANCILLARY_BYTES = socket.CMSG_SPACE(TIMESPEC.size)
 # Status, headers and body.
-Answer = tuple[int, list[tuple[bytes, bytes]], bytes]
-JSON = (b"content-type", b"application/json")
+Answer = tuple[int, list[tuple[str, str]], bytes]
+JSON = ("content-type", "application/json")
 ACCEPTED: Answer = (202, [JSON], b'{"status":"OK"}\n')
 
 
@@ -42,6 +51,7 @@ class RuntimeReport:
     kind: str
     body: bytes
     headers: Mapping[str, str] = field(default_factory=dict)
+    arrived_ns: int = 0
 
     @property
     def error_type(self) -> str:
@@ -57,136 +67,268 @@ class RuntimeApi:
     """Serves one execution environment: hands out invocations one at a time, and receives their reports.
 
     `owns` tells whether a connection, given its client's address and the server's, is one of the environment's
-    processes'; it is asked once for each, and all requests of others are refused.
+    processes'; it is asked once for each, and all requests of others are refused. `changed` is called when `report` or
+    `ready_ns` has.
+
+    `report` is what the runtime sent in its present phase; `ready_ns` is when it asked for its next invocation, None
+    while it does not wait for one.
     """
 
-    def __init__(self, owns: Callable[[Address, Address], Awaitable[bool]], host: str = LOOPBACK) -> None:
-        self._owns = owns
+    def __init__(
+        self,
+        owns: Callable[[Address, Address], Awaitable[bool]],
+        host: str = LOOPBACK,
+        changed: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.owns = owns
+        self.report: RuntimeReport | None = None
+        self.ready_ns: int | None = None
+        self.abandoned = False
+        self.connections: set[_Connection] = set()
         self._host = host
-        self._server: asyncio.Server | None = None
-        self._waiting: asyncio.Future[NextInvocation] | None = None
+        self._changed = changed
+        self._listener: socket.socket | None = None
+        self._waiting: _Connection | None = None
         self._current: str | None = None
         self._initialised = False
-        self._tasks: set[asyncio.Task[None]] = set()
-        self.ready = asyncio.Event()
-        self.reports: asyncio.Queue[RuntimeReport] = asyncio.Queue()
 
-    async def start(self) -> str:
+    def start(self) -> str:
         """Bind a free port, and return `host:port` for AWS_LAMBDA_RUNTIME_API."""
-        self._server = await asyncio.start_server(self._serve, self._host, 0, limit=1024 * 1024)
-        return "{}:{}".format(*self._server.sockets[0].getsockname())
+        self._listener = socket.create_server((self._host, 0))
+        self._listener.setblocking(False)
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self._listener, self._accept)
+        return "{}:{}".format(*self._listener.getsockname())
 
-    async def stop(self) -> None:
+    def stop(self) -> None:
         """Close the address and every connection to it."""
-        if self._server is not None:
-            # asyncio loses a connection that it has accepted, but not made, when its server closes: it is made first.
-            for listener in self._server.sockets:
-                asyncio.get_running_loop().remove_reader(listener.fileno())
-            await asyncio.sleep(0)
-            self._server.close()
-        for task in self._tasks:
-            task.cancel()
-        while self._tasks:
-            await asyncio.wait(self._tasks)
+        if self._listener is not None:
+            self._loop.remove_reader(self._listener)
+            self._listener.close()
+            self._listener = None
+        for connection in list(self.connections):
+            connection.close()
+
+    def given_up(self) -> bool:
+        """Return whether the runtime, which has exited, closed a connection before it asked for anything."""
+        self._accept()
+        for connection in list(self.connections):
+            connection.read()
+        return self.abandoned
 
     def hand_out(self, invocation: NextInvocation) -> None:
         """Answer the runtime's waiting `/invocation/next`; the environment must be ready."""
-        if self._waiting is None or self._waiting.done():
+        if self._waiting is None:
             raise RuntimeError("the runtime is not waiting for an invocation")
+        headers = [
+            JSON,
+            ("lambda-runtime-aws-request-id", invocation.request_id),
+            ("lambda-runtime-deadline-ms", str(invocation.deadline_ms)),
+            ("lambda-runtime-invoked-function-arn", invocation.function_arn),
+            ("lambda-runtime-trace-id", invocation.trace_id),
+        ]
+        if invocation.client_context is not None:
+            headers.append(("lambda-runtime-client-context", invocation.client_context))
         self._current = invocation.request_id
-        self.ready.clear()
-        self._waiting.set_result(invocation)
+        self.report = self.ready_ns = None
+        connection, self._waiting = self._waiting, None
+        connection.respond((200, headers, invocation.payload))
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        assert self._server is not None
-        if not self._server.is_serving():  # stopped between the connection and this task
-            writer.close()
-            return
-        self._tasks.add(task)
-        connection = h11.Connection(h11.SERVER)
-        try:
-            own = await self._owns(writer.get_extra_info("peername"), writer.get_extra_info("sockname"))
-            while True:
-                request = await _read_request(connection, reader, writer)
-                if request is None:
-                    break
-                status, headers, body = await self._answer(*request) if own else STRANGER
-                # Header and body leave in one write: two would cost a delayed acknowledgement.
-                fields = [*headers, (b"content-length", str(len(body)).encode())]
-                events = (h11.Response(status_code=status, headers=fields), h11.Data(data=body), h11.EndOfMessage())
-                writer.write(b"".join(connection.send(event) or b"" for event in events))
-                await writer.drain()
-                if connection.our_state is h11.MUST_CLOSE:
-                    break
-                connection.start_next_cycle()
-        except (OSError, h11.RemoteProtocolError, asyncio.CancelledError):
-            pass  # the process has exited or the environment is being stopped: its exit is reported elsewhere
-        finally:
-            self._tasks.discard(task)
-            writer.close()
-
-    async def _answer(self, method: bytes, path: bytes, headers: dict[str, str], body: bytes) -> Answer:
-        if not path.startswith(PREFIX):
+    def answer(self, connection: "_Connection", request: "_Request") -> Answer | None:
+        """Return the answer to a request of the environment's; None if it waits for an invocation."""
+        if not request.path.startswith(PREFIX):
             return _refusal(404, "the Runtime API has no such path")
-        parts = path[len(PREFIX) :].decode().split("/")
-        if method == b"GET" and parts == ["invocation", "next"]:
-            return await self._next()
-        if method == b"POST" and parts == ["init", "error"]:
+        parts = request.path[len(PREFIX) :].decode("latin-1").split("/")
+        if request.method == b"GET" and parts == ["invocation", "next"]:
+            self._initialised = True
+            self._waiting = connection
+            self.ready_ns = request.arrived_ns
+            self._changed()
+            return None
+        if request.method == b"POST" and parts == ["init", "error"]:
             if self._initialised:
                 return _refusal(403, "the initialisation has ended")
-            self.reports.put_nowait(RuntimeReport("init-error", body, headers))
+            self._report("init-error", request)
             return ACCEPTED
-        if method == b"POST" and len(parts) == 3 and parts[0] == "invocation":
+        if request.method == b"POST" and len(parts) == 3 and parts[0] == "invocation":
             if parts[1] != self._current:
                 return _refusal(400, "InvalidRequestID")
             if parts[2] in ("response", "error"):
                 self._current = None
-                self.reports.put_nowait(RuntimeReport(parts[2], body, headers))
+                self._report(parts[2], request)
                 return ACCEPTED
         return _refusal(404, "the Runtime API has no such path")
 
-    async def _next(self) -> Answer:
-        self._initialised = True
-        self._waiting = asyncio.get_running_loop().create_future()
-        self.ready.set()
-        invocation = await self._waiting
-        headers = [
-            JSON,
-            (b"lambda-runtime-aws-request-id", invocation.request_id.encode()),
-            (b"lambda-runtime-deadline-ms", str(invocation.deadline_ms).encode()),
-            (b"lambda-runtime-invoked-function-arn", invocation.function_arn.encode()),
-            (b"lambda-runtime-trace-id", invocation.trace_id.encode()),
-        ]
-        if invocation.client_context is not None:
-            headers.append((b"lambda-runtime-client-context", invocation.client_context.encode()))
-        return 200, headers, invocation.payload
+    def _report(self, kind: str, request: "_Request") -> None:
+        self.report = RuntimeReport(kind, bytes(request.body), request.headers, request.arrived_ns)
+        self._changed()
+
+    def _accept(self) -> None:
+        assert self._listener is not None
+        with contextlib.suppress(OSError):  # nobody waits, or there are too many files open
+            while True:
+                _Connection(self, self._listener.accept()[0])
 
 
-async def _read_request(
-    connection: h11.Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-) -> tuple[bytes, bytes, dict[str, str], bytes] | None:
-    request: h11.Request | None = None
-    body = bytearray()
-    while True:
-        event = connection.next_event()
-        if event is h11.NEED_DATA:
-            if connection.they_are_waiting_for_100_continue:
-                writer.write(connection.send(h11.InformationalResponse(status_code=100, headers=[])) or b"")
-            connection.receive_data(await reader.read(256 * 1024))
-        elif isinstance(event, h11.Request):
-            request = event
-        elif isinstance(event, h11.Data):
-            body += event.data
-            if len(body) > MAX_REQUEST_BYTES:
-                return None
-        elif isinstance(event, h11.EndOfMessage):
-            assert request is not None
-            headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers}
-            return bytes(request.method), bytes(request.target), headers, bytes(body)
-        elif isinstance(event, h11.ConnectionClosed) or event is h11.PAUSED:
-            return None
+@dataclass
+class _Request:
+    """A request as far as it has been read; `arrived_ns` is when its last byte did."""
+
+    method: bytes = b""
+    path: bytes = b""
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytearray = field(default_factory=bytearray)
+    arrived_ns: int = 0
+    persists: bool = True
+
+
+class _Connection:
+    """One connection to a Runtime API: its requests are answered in turn.
+
+    It reads its socket itself, because asyncio's transports do not tell when the kernel received what they read.
+    """
+
+    def __init__(self, api: RuntimeApi, connection: socket.socket) -> None:
+        self._api = api
+        self._socket = connection
+        self._loop = asyncio.get_running_loop()
+        self._parser = httptools.HttpRequestParser(self)
+        self._request = _Request()
+        self._unread = 0
+        self._late_ns = 0
+        self._requests: deque[_Request] = deque()  # read, and not answered yet
+        self._own: bool | None = None
+        self._waits = self._ended = self._asked = self._blocked = False
+        self._unsent = memoryview(b"")
+        connection.setblocking(False)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+        api.connections.add(self)
+        self._loop.add_reader(connection, self.read)
+        self._asking = asyncio.ensure_future(self._ask())
+
+    def respond(self, answer: Answer) -> None:
+        """Answer the request that waits."""
+        self._waits = False
+        self._send(answer)
+        self._answer()
+
+    def close(self) -> None:
+        """Hang up."""
+        self._asking.cancel()
+        self._requests.clear()
+        if self in self._api.connections:
+            self._api.connections.remove(self)
+            self._loop.remove_reader(self._socket)
+            self._loop.remove_writer(self._socket)
+            self._socket.close()
+
+    def on_url(self, url: bytes) -> None:
+        """Take a part of the path."""
+        self._request.path += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header."""
+        self._request.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+
+    def on_headers_complete(self) -> None:
+        """Ask for the body, if the client waits for that."""
+        self._request.method = self._parser.get_method()
+        if self._request.headers.get("expect", "").lower() == "100-continue":
+            self._write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def on_body(self, body: bytes) -> None:
+        """Take a part of the body."""
+        self._request.body += body
+
+    def on_message_complete(self) -> None:
+        """Put the request behind those that are not answered yet."""
+        self._request.arrived_ns = time.monotonic_ns() - self._late_ns
+        self._request.persists = self._parser.should_keep_alive()
+        self._requests.append(self._request)
+        self._request, self._unread, self._asked = _Request(), 0, True
+
+    async def _ask(self) -> None:
+        self._own = await self._api.owns(self._socket.getpeername(), self._socket.getsockname())
+        self._answer()
+
+    def read(self) -> None:
+        """Read requests; hang up on what is none, and on one that is too large."""
+        try:
+            data, ancillary, _, _ = self._socket.recvmsg(READ_BYTES, ANCILLARY_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data, ancillary = b"", []
+        if not data:
+            self._end()
+            return
+        for _, _, stamp in ancillary:
+            seconds, nanoseconds = TIMESPEC.unpack(stamp)
+            self._late_ns = max(0, time.time_ns() - seconds * 1_000_000_000 - nanoseconds)
+        self._unread += len(data)
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+            self.close()
+        if self._unread > MAX_REQUEST_BYTES:
+            self.close()
+        self._answer()
+
+    def _end(self) -> None:
+        """Close it when what has been read is answered; the exit of its process is reported elsewhere."""
+        self._ended = True
+        self._loop.remove_reader(self._socket)
+        self._api.abandoned |= not self._asked
+        self._answer()
+
+    def _answer(self) -> None:
+        """Answer what has been read, up to a request that waits."""
+        while self._requests and self._own is not None and not self._waits:
+            answer = self._api.answer(self, self._requests[0]) if self._own else STRANGER
+            if answer is None:
+                self._waits = True
+            else:
+                self._send(answer)
+        self._close_if_over()
+
+    def _close_if_over(self) -> None:
+        if self._ended and not self._requests and not self._unsent:
+            self.close()
+
+    def _send(self, answer: Answer) -> None:
+        status, headers, body = answer
+        lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}", *(f"{name}: {value}" for name, value in headers)]
+        if self._requests and not self._requests.popleft().persists:
+            self._requests.clear()
+            self._ended = True
+        # Header and body leave in one write: two would cost a delayed acknowledgement.
+        self._write("\r\n".join([*lines, f"content-length: {len(body)}", "", ""]).encode("latin-1") + body)
+
+    def _write(self, data: bytes) -> None:
+        """Send bytes behind those that the socket has not taken yet."""
+        if self not in self._api.connections:
+            return
+        self._unsent = memoryview(bytes(self._unsent) + data if self._unsent else data)
+        if not self._blocked:
+            self._flush()
+
+    def _flush(self) -> None:
+        """Send what the socket takes now, and the rest when it takes more; hang up if that was all."""
+        try:
+            self._unsent = self._unsent[self._socket.send(self._unsent) :]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.close()
+            return
+        if self._unsent:
+            self._loop.add_writer(self._socket, self._flush)
+            self._blocked = True
+        elif self._blocked:
+            self._loop.remove_writer(self._socket)
+            self._blocked = False
+        self._close_if_over()
 
 
 def _refusal(status: int, message: str) -> Answer:

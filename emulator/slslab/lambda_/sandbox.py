@@ -11,6 +11,7 @@ from slslab.host.cgroup_accounts import GroupAccounts
 from slslab.host.cgroups import Hierarchy
 from slslab.host.connections import Address
 from slslab.host.namespaces import Isolation
+from slslab.host.procfs import Sample
 from slslab.lambda_.configuration import Function
 from slslab.lambda_.packages import Image
 
@@ -36,10 +37,12 @@ class Setting:
 class Sandbox(Protocol):
     """One runtime with everything that it starts.
 
+    `began` becomes the state of its accounts when the runtime's first instruction ran, or when it failed to start.
     `exited` becomes the runtime's exit code (negative for a signal); `ended_ns` is when it ended (CLOCK_MONOTONIC), if
     that is known before its exit code.
     """
 
+    began: asyncio.Future[Sample]
     exited: asyncio.Future[int]
     ended_ns: int | None
 

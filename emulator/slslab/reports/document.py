@@ -36,13 +36,20 @@ class Failure(TypedDict):
     step: int | None
 
 
-class Host(TypedDict):
+class HeldUp(TypedDict):
+    """How far the host held the functions up: by waits for its processors, and perhaps by others."""
+
+    delay_seconds: float
+    oversubscribed: bool
+    uncertain_seconds: float
+    uncertain_invocations: int
+
+
+class Host(HeldUp):
     """The host that made the run; None for what is not known of a run whose command was killed."""
 
     cores: int | None
     cpu_share_enforced: bool | None
-    delay_seconds: float
-    oversubscribed: bool
     own_cpu_seconds: dict[str, float] | None
 
 
@@ -232,7 +239,7 @@ def make_document(
     """Return the document of a run by its trace, what its driver computed, and the system that it ran on."""
     events = metrics.rows(trace.events)
     totals = metrics.totals(events, records, launched)
-    delay, oversubscribed = totals.pop("host_delay_seconds"), totals.pop("oversubscribed")
+    held_up = cast(HeldUp, totals.pop("host"))
     if failure is not None or trace.torn:
         modelled = not_modelled("The run did not come to its end, and so its trace has none.")
     else:
@@ -267,8 +274,7 @@ def make_document(
         "host": {
             "cores": host["cores"],
             "cpu_share_enforced": host["cpu_share_enforced"],
-            "delay_seconds": delay,
-            "oversubscribed": oversubscribed,
+            **held_up,
             "own_cpu_seconds": host["own_cpu_seconds"],
         },
         "stack": host["stack"],

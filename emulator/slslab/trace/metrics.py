@@ -13,6 +13,8 @@ from slslab_workers.trace.operations import MOVES, PROTOCOL
 
 PHASES = ("init", "fetch", "compute", "synchronise", "update", "wait", "other")
 OVERSUBSCRIBED = 0.02
+# An invocation is marked if more of its time may be the host's.
+UNCERTAIN = 0.1
 Records = Sequence[Mapping[str, Any]]
 Rows = list[dict[str, Any]]
 Key = TypeVar("Key")
@@ -142,9 +144,18 @@ def totals(events: Rows, records: Records, instances: Records = ()) -> dict[str,
         "orchestration_seconds": orchestration_seconds(events),
         "per_worker": per_worker,
         "reports": report_summary(records),
-        "host_delay_seconds": round(delay_ms / 1000, 6),
-        "oversubscribed": delay_ms > OVERSUBSCRIBED * wall_ms,
+        "host": {
+            "delay_seconds": round(delay_ms / 1000, 6),
+            "oversubscribed": delay_ms > OVERSUBSCRIBED * wall_ms,
+            "uncertain_seconds": round(sum(record.get("uncertain_ms") or 0.0 for record in records) / 1000, 6),
+            "uncertain_invocations": sum(map(uncertain, records)),
+        },
     }
+
+
+def uncertain(record: Mapping[str, Any]) -> bool:
+    """Return whether more than a tenth of an invocation's time may be waits that this host made longer."""
+    return bool((record.get("uncertain_ms") or 0.0) > UNCERTAIN * (record["duration_ms"] + (record["init_ms"] or 0.0)))
 
 
 def span_seconds(events: Iterable[Mapping[str, Any]], instances: Records = ()) -> float:

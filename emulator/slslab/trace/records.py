@@ -23,6 +23,9 @@ class InvocationRecord(_Record):
 
     `template` names the modules of the template that the environment was forked from, empty for one started afresh. A
     fork shares memory with its template, so that peaks and limits of such an invocation are not Lambda's.
+
+    `host_delay_ms` is not in the durations. `uncertain_ms` is how much of them may be the host's, too: waits for a file
+    or a service while the host was short of processors, memory or disks (None where the kernel does not tell).
     """
 
     request_id: str
@@ -43,6 +46,7 @@ class InvocationRecord(_Record):
     cgroup_peak_mb: int | None
     cpu_ms: float
     host_delay_ms: float
+    uncertain_ms: float | None
     status: str
     error_type: str | None
     started_at: str

@@ -329,7 +329,7 @@ def test_phases_and_totals_of_instances() -> None:
     assert (one["phases"]["other"], one["billed_seconds"], one["host_delay_seconds"]) == (92.0, 60.0, 4.0)
     assert (zero["invocations"], totals["invocations"], totals["gb_seconds"]) == (0, 0, "0")
     assert (totals["billed_seconds"], totals["peak_memory_mb"], totals["device"]) == (152.0, 301, "cpu")
-    assert totals["oversubscribed"] is True, "4 of 184 s"
+    assert totals["host"]["oversubscribed"] is True, "4 of 184 s"
     assert [record["id"] for record in totals["instances"]] == ["i-0", "i-1"]
 
 

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slslab.aws.limits import cpu_share
+from slslab.host.pressure import Stalls
 from slslab.host.procfs import Sample, ThreadTimes
 from slslab.lambda_.clock import LambdaClock
 from slslab.lambda_.report_line import report_line
@@ -78,14 +79,38 @@ def test_what_was_before_the_clock_began_is_not_counted() -> None:
     assert clock.cpu_ns == 16 * SECOND + 40_000_000
 
 
-def test_time_in_which_the_emulator_was_held_up_is_the_hosts() -> None:
-    """An answer lay unread for 30 ms, beside the 20 ms for which a thread waited; both at most are the whole time."""
+@pytest.mark.parametrize(
+    ("waited", "stalled", "uncertain"),
+    [(60, 10, 10), (60, 60, 60), (60, 300, 60), (0, 300, 0)],
+)
+def test_waits_under_pressure_are_uncertain(waited: int, stalled: int, uncertain: int) -> None:
+    """At most what the thread waited for something else than a processor, and at most what the host was short."""
+    clock = LambdaClock(1.0, Sample(0, 0, 0, {}, Stalls(7, 9)))
+    busy, delay = (90 - waited) * 1_000_000, 10_000_000
+    stalls = Stalls(7 + stalled * 800_000, 9 + stalled * 200_000)
+    assert advance(clock, Sample(TICK, busy, 0, {1: ThreadTimes(busy, delay)}, stalls)) == (90_000_000, delay)
+    assert (clock.uncertain_ns, clock.disk_ns) == (uncertain * 1_000_000, min(waited, stalled / 5) * 1_000_000)
+
+
+def test_waits_for_the_own_quota_are_certain() -> None:
+    clock = LambdaClock(0.5, Sample(0, 0, 0, {}))
+    sample = Sample(TICK, TICK // 2, TICK // 2, {1: ThreadTimes(TICK // 2, TICK // 2)}, Stalls(TICK, TICK))
+    assert advance(clock, sample) == (TICK, 0)
+    assert clock.uncertain_ns == 0
+
+
+def test_an_interval_has_at_least_the_cpu_time_of_its_busiest_thread() -> None:
+    """Whatever the mean of the delays: no invocation takes no time."""
+    clock = LambdaClock(2.0, Sample(0, 0, 0, {}))
+    threads = {1: ThreadTimes(30_000_000, 70_000_000), 2: ThreadTimes(1_000_000, 900_000_000)}
+    assert advance(clock, Sample(TICK, 31_000_000, 0, threads)) == (30_000_000, 70_000_000)
+
+
+def test_an_end_that_was_noticed_late_takes_nothing_back() -> None:
+    """A sample of the clock was taken while the report lay unread."""
     clock = LambdaClock(1.0, Sample(0, 0, 0, {}))
-    sample = Sample(TICK, 40_000_000, 0, {1: ThreadTimes(40_000_000, 20_000_000)})
-    before = clock.host_delay_ns
-    assert (clock.advance(sample, 30_000_000), clock.host_delay_ns - before) == (50_000_000, 50_000_000)
-    later = Sample(2 * TICK, 40_000_000, 0, {1: ThreadTimes(40_000_000, 20_000_000)})
-    assert clock.advance(later, 2 * TICK) == 0
+    clock.advance(Sample(TICK, 0, 0, {}))
+    assert advance(clock, Sample(TICK - 1, 0, 0, {})) == (0, 0)
 
 
 def test_a_thread_that_began_within_the_interval_counts_whole() -> None:
@@ -179,7 +204,7 @@ def test_a_record_is_json_with_every_field() -> None:
         "request_id": "a", "function": "f", "version": "$LATEST", "environment": "f-0001", "memory_mb": 1769,
         "cpu_share": 1.0, "architecture": "x86_64", "ephemeral_mb": 512, "invocation_type": "RequestResponse",
         "cold_start": True, "template": "", "init_ms": None, "duration_ms": 1.25, "billed_ms": 2, "max_memory_mb": 40,
-        "cgroup_peak_mb": None, "cpu_ms": 1.0, "host_delay_ms": 0.0, "status": "success", "error_type": None,
-        "started_at": "2026-11-21T10:00:00.000+00:00", "start_ns": 0, "end_ns": 1_250_000, "report": "REPORT\n",
+        "cgroup_peak_mb": None, "cpu_ms": 1.0, "host_delay_ms": 0.0, "uncertain_ms": None, "status": "success",
+        "error_type": None, "started_at": "2026-11-21T10:00:00.000+00:00", "start_ns": 0, "end_ns": 1_250_000, "report": "REPORT\n",
     }  # fmt: skip
     assert json.loads(json.dumps(InvocationRecord(**fields).as_document())) == fields

@@ -192,14 +192,14 @@ def test_each_connection_is_asked_about_once(own: bool, status: bytes) -> None:
 
     async def talk() -> bytes:
         api = RuntimeApi(owns)
-        host, port = (await api.start()).split(":")
+        host, port = api.start().split(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         writer.write(b"GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n" * 3)
         writer.write_eof()
         heard = await asyncio.wait_for(reader.read(), 20)
         assert calls == [(writer.get_extra_info("sockname"), (host, int(port)))]
         writer.close()
-        await api.stop()
+        api.stop()
         return heard
 
     assert asyncio.run(talk()).count(b"HTTP/1.1 " + status) == 3
@@ -215,10 +215,10 @@ def test_a_connection_that_is_asked_about_while_it_stops_is_closed() -> None:
             return True
 
         api = RuntimeApi(owns)
-        host, port = (await api.start()).split(":")
+        host, port = api.start().split(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         await asked.wait()
-        await api.stop()
+        api.stop()
         heard = await asyncio.wait_for(reader.read(), 20)
         writer.close()
         return heard
@@ -273,12 +273,12 @@ def test_a_connection_made_while_it_stops_is_closed(turns: int) -> None:
 
     async def stop() -> bytes:
         api = RuntimeApi(anybody)
-        host, port = (await api.start()).split(":")
+        host, port = api.start().split(":")
         with socket.create_connection((host, int(port))) as client:
             client.setblocking(False)
             for _ in range(turns):
                 await asyncio.sleep(0)
-            await api.stop()
+            api.stop()
             with suppress(ConnectionResetError):
                 return await asyncio.wait_for(asyncio.get_running_loop().sock_recv(client, 1), 10)
             return b""

@@ -52,7 +52,7 @@ def write_run(directory: Path, architecture: str = "allreduce", others: Sequence
                 writer.write(record)
     events, records = metrics.rows(load(directory).events), invocations(directory)
     totals = metrics.totals(events, records)
-    host = {"oversubscribed": totals.pop("oversubscribed"), "delay_seconds": totals.pop("host_delay_seconds")}
+    host = totals.pop("host")
     document = {
         "run": plan.run,
         "status": "done",

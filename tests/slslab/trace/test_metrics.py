@@ -128,10 +128,10 @@ def test_totals() -> None:
     assert totals["billed_seconds"] == 21.0
     assert Decimal(totals["gb_seconds"]) == Decimal(1769 * 21_000) / 1024 / 1000
     assert (totals["invocations"], totals["cold_starts"], totals["peak_memory_mb"]) == (2, 1, 400)
-    assert totals["host_delay_seconds"] == 0.3
-    assert totals["oversubscribed"] is False, "0.3 of 21 s is under 2 %"
+    assert totals["host"]["delay_seconds"] == 0.3
+    assert totals["host"]["oversubscribed"] is False, "0.3 of 21 s is under 2 %"
     slowed = [record("a", host_delay_ms=1000.0)]
-    assert metrics.totals([], slowed)["oversubscribed"] is True
+    assert metrics.totals([], slowed)["host"]["oversubscribed"] is True
 
 
 def test_the_span_is_from_the_first_acceptance_to_the_last_end() -> None:

@@ -107,6 +107,7 @@ TABLES: Mapping[str, Table] = {
             ("cgroup_peak_mb", INTEGER, "MB", "the control group's own peak, with all that is charged to it"),
             ("cpu_ms", NUMBER, "ms", "CPU time"),
             ("host_delay_ms", NUMBER, "ms", "waiting for this host's processors, which the Lambda clock leaves out"),
+            ("uncertain_ms", NUMBER, "ms", "how much of the durations may be waits that this host made longer"),
             ("started_at", TEXT, "UTC", "ISO 8601"),
             ("start_ns", INTEGER, "ns", "on the trace's clock"),
             ("end_ns", INTEGER, "ns", "on the trace's clock"),

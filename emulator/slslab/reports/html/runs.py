@@ -101,6 +101,12 @@ def _warnings(document: Document, events: Rows | None) -> Iterator[Caution]:
             f"Oversubscribed: this host held the {of} up for more than {OVERSUBSCRIBED:.0%} of their time "
             f"({formats.seconds(host['delay_seconds'])} in all); {follows}"
         )
+    if marked := host.get("uncertain_invocations"):
+        yield Caution(
+            f"{marked:,} of {document['invocations']:,} invocations waited for files or services while this host was "
+            f"short of processors, memory or disks: up to {formats.seconds(host['uncertain_seconds'])} of their "
+            "durations may be the host's."
+        )
     if host.get("cpu_share_enforced") is False:
         yield Caution("This host could not enforce Lambda's CPU share.")
     modelled = document.get("modelled") or {}

@@ -62,13 +62,13 @@ def describe(run: str, plan: Mapping[str, Any], log: Log, book: Book, now: Now) 
     events += [_host(begun, now) for begun in log.hosts.values()]
     records = [*metered(log.records, "invocation"), *open_]
     totals = metrics.totals(events, records, launched)
-    delay, oversubscribed = totals.pop("host_delay_seconds"), totals.pop("oversubscribed")
+    held_up = totals.pop("host")
     bill = make_bill(events, records, launched, book)
     started = datetime.fromisoformat(log.records[0]["started"])
     document |= {
         **totals,
         "loss": losses(log.records),
-        "host": {**UNREPORTED, "delay_seconds": delay, "oversubscribed": oversubscribed},
+        "host": {**UNREPORTED, **held_up},
         "seconds": {
             "measured": round((now.time - started).total_seconds(), 3),
             "span": round(metrics.span_seconds(events, [*launched, *open_]), 3),

@@ -195,6 +195,13 @@ def host_note(document: Document) -> Text:
             "Lambda clock, which leaves this out, but waits for delayed peers are not corrected.",
             style="yellow",
         )
+    if marked := host.get("uncertain_invocations"):
+        note.append(
+            f"\n{marked:,} of {document['invocations']:,} invocations waited for files or services while this host was "
+            f"short of processors, memory or disks: up to {host['uncertain_seconds']:,.2f} s of their durations may be "
+            "the host's.",
+            style="yellow",
+        )
     if launched:
         note.append(f"\n{len(launched)} × {launched[0]['type']}, whose vCPUs and memory are not enforced; ")
         note.append("; ".join(document["cost"]["notes"]), style="yellow")
