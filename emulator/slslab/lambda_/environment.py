@@ -19,18 +19,16 @@ from slslab.aws.arns import REGION
 from slslab.aws.keys import Keyring
 from slslab.aws.limits import MB, Limits, cpu_share
 from slslab.errors import StartFailed
-from slslab.host.cgroup_accounts import GroupAccounts
 from slslab.host.connections import Address
 from slslab.host.output import FunctionLog, TraceFrames
-from slslab.host.procfs import peak_resident_bytes, reset_peak_resident, resident_bytes, take_sample
+from slslab.host.procfs import Sample, take_sample
 from slslab.host.reaper import MARK
 from slslab.lambda_.clock import LambdaClock
 from slslab.lambda_.configuration import Function
+from slslab.lambda_.memory import TICK_S, MemoryMeter, held_bytes
 from slslab.lambda_.runtime_api import NextInvocation, RuntimeApi, RuntimeReport
 from slslab.lambda_.sandbox import Sandbox, Sandboxes, Setting
 
-TICK_S = 0.1
-WATCHDOG_TICK_S = 0.01
 # Invocations in quick succession are spared freezing and thawing; background work runs on for this long.
 FREEZE_AFTER_S = 0.005
 READY_LIMIT_S = 5.0
@@ -69,7 +67,7 @@ class Outcome:
     """The end of an initialisation or invocation, with its measurements.
 
     `lambda_ns` is time on the Lambda clock, `host_delay_ns` the host's delay, which is not in it; `peak_bytes` is the
-    sum of the processes' resident high-water marks, `cgroup_peak_bytes` the most that the kernel charged to the group.
+    most memory that its processes held, `cgroup_peak_bytes` the most that the kernel charged to the group.
     """
 
     ending: Ending
@@ -120,7 +118,7 @@ class Environment:
         self._runtime = RuntimeApi(self._owns, self._host.sandboxes.address)
         self.sandbox: Sandbox | None = None
         self._confined = asyncio.Event()
-        self._peaks: dict[int, int] = {}
+        self._memory = MemoryMeter(self.function.memory_mb * MB)
         self._resting: asyncio.TimerHandle | None = None
         self._freezing: asyncio.Task[None] | None = None
 
@@ -161,14 +159,11 @@ class Environment:
 
     async def invoke(self, invocation: NextInvocation, limit_s: float) -> Outcome:
         """Pass one invocation to the waiting runtime and meter it to its end."""
+        assert self.sandbox is not None
         self.state = State.BUSY
         await self._thaw()
-        pids = self._pids()
-        reset_peak_resident(pids)
-        if (accounts := self._accounts) is not None:
-            accounts.reset_peak()
-        # A runtime that ends before the next sample has at least its present peak.
-        self._peaks = peak_resident_bytes(pids)
+        pids = self.sandbox.pids()
+        self._memory.begin(self.sandbox, pids)
         self._deadline_ns = time.monotonic_ns() + round(limit_s * 1e9)
         self._publish_clock(0)
         self._runtime.hand_out(invocation)
@@ -195,13 +190,12 @@ class Environment:
     def resting_mb(self) -> int:
         """Return the memory that it can hold while it rests, MB.
 
-        A frozen environment holds what is resident and in its /tmp; one that cannot be frozen may use its whole memory
+        A frozen environment keeps what it holds, in its /tmp, too; one that cannot be frozen may use its whole memory
         size at any time.
         """
         if self.sandbox is None or not self.sandbox.freezes:
             return self.function.memory_mb
-        held_bytes = sum(resident_bytes(self._pids()).values()) + self.sandbox.files_bytes()
-        return min(math.ceil(held_bytes / MB), self.function.memory_mb)
+        return min(math.ceil(held_bytes(self.sandbox) / MB), self.function.memory_mb)
 
     async def stop(self) -> None:
         """Kill everything in the environment and remove its files."""
@@ -297,10 +291,6 @@ class Environment:
             return ()
         return tuple(available[(self._number * visible + offset) % len(available)] for offset in range(visible))
 
-    @property
-    def _accounts(self) -> GroupAccounts | None:
-        return self.sandbox.accounts if self.sandbox is not None else None
-
     async def _run(self, limit_s: float, pids: list[int], ready: asyncio.Event | None = None) -> Outcome:
         """Meter a phase until the runtime reports, its process exits, or time or memory is exceeded.
 
@@ -330,14 +320,17 @@ class Environment:
         try:
             while not over and killed_by is None:
                 remaining_s = max(0.0005, (limit_ns - clock.elapsed_ns) / 1e9)
-                tick_s = TICK_S if accounts and accounts.enforces_memory else WATCHDOG_TICK_S
-                over, held_ns = await _wait({report, exited, *initialised}, min(tick_s, remaining_s))
+                over, held_ns = await _wait({report, exited, *initialised}, min(self._memory.tick_s, remaining_s))
                 now = time.monotonic_ns()
-                if over or now >= next_tick_ns or now - begin >= limit_ns:
+                pids = sandbox.pids()
+                tick = now >= next_tick_ns
+                if over or tick or now - begin >= limit_ns:
                     # The time that it takes to find out how the runtime ended is not the function's.
-                    self._advance(clock, now if sandbox.ended_ns is None else min(now, sandbox.ended_ns), held_ns)
+                    ended_ns = now if sandbox.ended_ns is None else min(now, sandbox.ended_ns)
+                    self._advance(clock, take_sample(ended_ns, pids, accounts), held_ns)
                     next_tick_ns = now + round(TICK_S * 1e9)
-                if self._memory_exceeded():
+                self._memory.look(sandbox, pids, thorough=tick and not over)
+                if self._memory.exceeded:
                     killed_by = Ending.OUT_OF_MEMORY
                 elif not over and (clock.elapsed_ns >= limit_ns or now - begin > backstop_ns):
                     killed_by = Ending.TIMEOUT
@@ -362,18 +355,16 @@ class Environment:
             lambda_ns=clock.elapsed_ns,
             host_delay_ns=clock.host_delay_ns,
             cpu_ns=clock.cpu_ns - first_cpu,
-            peak_bytes=sum(self._peaks.values()),
-            cgroup_peak_bytes=accounts.peak_bytes() if accounts else None,
+            peak_bytes=self._memory.peak_bytes,
+            cgroup_peak_bytes=self._memory.group_peak_bytes,
         )
 
-    def _advance(self, clock: LambdaClock, now: int, held_ns: int) -> None:
-        pids = self._pids()
+    def _advance(self, clock: LambdaClock, sample: Sample, held_ns: int) -> None:
         before = clock.host_delay_ns
-        clock.advance(take_sample(now, pids, self._accounts), held_ns)
-        self._peaks.update(peak_resident_bytes(pids))
+        clock.advance(sample, held_ns)
         self._delay_ns += clock.host_delay_ns - before
         self._publish_clock(clock.host_delay_ns)
-        self._record_clock(now)
+        self._record_clock(sample.wall_ns)
 
     def _record_clock(self, now: int) -> None:
         self._host.record(
@@ -382,27 +373,9 @@ class Environment:
                 "environment": self.id,
                 "wall_ns": now,
                 "host_delay_ns": self._delay_ns,
-                "peak_bytes": sum(self._peaks.values()),
+                "peak_bytes": self._memory.peak_bytes,
             }
         )
-
-    def _memory_exceeded(self) -> bool:
-        limit = self.function.memory_mb * MB
-        if (accounts := self._accounts) is not None and accounts.enforces_memory:
-            if accounts.out_of_memory_kills():
-                return True
-            # The kernel's limit is higher by /tmp, and it charges shared library pages to the group that touched them
-            # first. So memory is exhausted, too, when one process's resident peak or several processes' memory is over
-            # the limit.
-            several = len(self._peaks) > 1
-            return max(self._peaks.values(), default=0) > limit or (several and accounts.anonymous_bytes() > limit)
-        resident = resident_bytes(self._pids())
-        for pid, size in resident.items():
-            self._peaks[pid] = max(self._peaks.get(pid, 0), size)
-        return sum(resident.values()) > limit
-
-    def _pids(self) -> list[int]:
-        return self.sandbox.pids() if self.sandbox is not None else []
 
     def _publish_clock(self, delay_ns: int) -> None:
         """Write the worker's deadline (CLOCK_MONOTONIC) and the host's delay so far, where the worker reads them.
@@ -438,7 +411,7 @@ def exit_reason(status: int | None) -> str:
 
 
 def peak_mb(outcome: Outcome, memory_mb: int) -> int:
-    """Return Max Memory Used, MB: the resident peaks rounded up, or the whole memory size when it was exhausted."""
+    """Return Max Memory Used, MB: the peak rounded up, or the whole memory size when it was exhausted."""
     if outcome.ending is Ending.OUT_OF_MEMORY:
         return memory_mb
     return math.ceil(outcome.peak_bytes / MB)
