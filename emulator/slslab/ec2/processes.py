@@ -146,7 +146,7 @@ class Meter:
         if self.sample is not None:
             self.host_delay_ns += host_delay_ns(self.sample, sample)
         self.sample = sample
-        self.peak_bytes = max(self.peak_bytes, sum(peak_resident_bytes(pids).values()))
+        self.peak_bytes = max(self.peak_bytes, peak_resident_bytes(pids))
 
     def record(
         self, module: str, instance_type: str, end_ns: int, exit_code: int, cpu_seconds: float, *, ended: bool

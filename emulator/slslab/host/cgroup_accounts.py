@@ -42,13 +42,20 @@ class GroupAccounts:
                 return [int(pid) for pid in file.readall().split()]
         return []
 
-    def anonymous_bytes(self) -> int:
-        """Return the memory of the group's processes that is not backed by files (page cache or tmpfs), bytes."""
-        return self._keyed("memory", "memory.stat").get("total_rss" if self.version == 1 else "anon", 0)
+    def tasks(self) -> int | None:
+        """Return how many threads the group has; None where the kernel does not count them."""
+        with contextlib.suppress(KeyError, OSError, ValueError):  # KeyError: no controller of processes
+            return int(self._read("pids", "pids.current"))
+        return None
 
-    def shared_bytes(self) -> int:
-        """Return the memory of the group's tmpfs files and shared mappings, bytes."""
-        return self._keyed("memory", "memory.stat").get("total_shmem" if self.version == 1 else "shmem", 0)
+    def held_bytes(self) -> tuple[int, int]:
+        """Return the memory of the group that no disk holds, bytes: anonymous, and that of tmpfs and shared mappings.
+
+        Each page counts once, however many processes have it.
+        """
+        stat = self._keyed("memory", "memory.stat")
+        anonymous, shared = ("total_rss", "total_shmem") if self.version == 1 else ("anon", "shmem")
+        return stat.get(anonymous, 0), stat.get(shared, 0)
 
     def out_of_memory_kills(self) -> int:
         """Return how many processes of this group the kernel has killed because its memory was exhausted."""

@@ -23,6 +23,7 @@ from slslab.host.connections import Address, find_socket, hold
 from slslab.host.containers import GATE, LAMBDA_GID, SHARED, Container, Containers
 from slslab.host.docker_engine import FUNCTION_LABEL
 from slslab.host.namespaces import LAMBDA_UID, TASK_ROOT, Isolation
+from slslab.host.procfs import files_bytes
 from slslab.host.session import Session
 from slslab.host.spawner import TRACE_DESCRIPTOR, open_directory
 from slslab.lambda_.configuration import Function
@@ -57,9 +58,13 @@ class ContainerSandbox(Container):
                 return found.uid == LAMBDA_UID
             return found.group == next(iter(self.accounts.paths.values())).stat().st_ino
 
-    def files_bytes(self) -> int:
-        """Return what is used of its /tmp, bytes: all that its processes share and that is not on a disk."""
-        return self.accounts.shared_bytes() if self.accounts is not None else 0
+    def files_bytes(self) -> int | None:
+        """Return what is used of its /tmp, bytes.
+
+        To a user who may not look into its file system, this is all that its processes share and that is not on a disk.
+        """
+        found = files_bytes(self.pids())
+        return self.accounts.held_bytes()[1] if found is None and self.accounts is not None else found
 
 
 class ContainerSandboxes(Containers):

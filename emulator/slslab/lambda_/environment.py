@@ -19,19 +19,18 @@ from slslab.aws.arns import REGION
 from slslab.aws.keys import Keyring
 from slslab.aws.limits import MB, Limits, cpu_share
 from slslab.errors import StartFailed
-from slslab.host.cgroup_accounts import GroupAccounts
 from slslab.host.connections import Address
 from slslab.host.output import FunctionLog, TraceFrames
 from slslab.host.pressure import Pressure
-from slslab.host.procfs import Sample, peak_resident_bytes, reset_peak_resident, resident_bytes, take_sample
+from slslab.host.procfs import Sample, make_sample
 from slslab.host.reaper import MARK
+from slslab.host.tasks import Tasks
 from slslab.lambda_.clock import LambdaClock
 from slslab.lambda_.configuration import Function
+from slslab.lambda_.memory import TICK_S, MemoryMeter, held_bytes
 from slslab.lambda_.runtime_api import NextInvocation, RuntimeApi, RuntimeReport
 from slslab.lambda_.sandbox import Sandbox, Sandboxes, Setting
 
-TICK_S = 0.1
-WATCHDOG_TICK_S = 0.01
 # Invocations in quick succession are spared freezing and thawing; background work runs on for this long.
 FREEZE_AFTER_S = 0.005
 READY_LIMIT_S = 5.0
@@ -72,7 +71,7 @@ class Outcome:
 
     `lambda_ns` is time on the Lambda clock, `host_delay_ns` the host's delay, which is not in it, and `uncertain_ns`
     how much of `lambda_ns` may be the host's, too (None if the kernel does not tell of pressure); `peak_bytes` is the
-    sum of the processes' resident high-water marks, `cgroup_peak_bytes` the most that the kernel charged to the group.
+    most memory that its processes held, `cgroup_peak_bytes` the most that the kernel charged to the group.
     """
 
     ending: Ending
@@ -125,8 +124,9 @@ class Environment:
         """Set the state of an environment before its start."""
         self._runtime = RuntimeApi(self._owns, self._host.sandboxes.address, self._wake)
         self.sandbox: Sandbox | None = None
+        self._tasks: Tasks | None = None
         self._confined = asyncio.Event()
-        self._peaks: dict[int, int] = {}
+        self._memory = MemoryMeter(self.function.memory_mb * MB)
         self._resting: asyncio.TimerHandle | None = None
         self._freezing: asyncio.Task[None] | None = None
 
@@ -163,6 +163,8 @@ class Environment:
             await sandbox.close()
             raise StartFailed("the emulator is ending")
         self.sandbox = sandbox
+        accounts = sandbox.accounts
+        self._tasks = Tasks(sandbox.pids, accounts.tasks if accounts is not None else lambda: None)
         self._confined.set()
         sandbox.exited.add_done_callback(lambda _: self._wake())
         try:
@@ -179,19 +181,17 @@ class Environment:
 
     async def invoke(self, invocation: NextInvocation, limit_s: float) -> Outcome:
         """Pass one invocation to the waiting runtime and meter it to its end."""
+        assert self.sandbox is not None
+        assert self._tasks is not None
         self.state = State.BUSY
         await self._thaw()
-        pids = self._pids()
-        reset_peak_resident(pids)
-        if (accounts := self._accounts) is not None:
-            accounts.reset_peak()
-        # A runtime that ends before the next sample has at least its present peak.
-        self._peaks = peak_resident_bytes(pids)
-        self._deadline_ns = time.monotonic_ns() + round(limit_s * 1e9)
-        self._publish_clock(0)
-        began = self._sample(0, pids)
+        self._tasks.read()
+        self._memory.begin(self.sandbox, self._tasks)
+        began = self._sample(0)
         # The time that it takes to read the accounts is not the function's.
         began = began._replace(wall_ns=time.monotonic_ns())
+        self._deadline_ns = began.wall_ns + round(limit_s * 1e9)
+        self._publish_clock(0)
         self._runtime.hand_out(invocation)
         outcome = await self._run(limit_s, began)
         if outcome.ending in (Ending.RESPONSE, Ending.ERROR):
@@ -217,13 +217,12 @@ class Environment:
     def resting_mb(self) -> int:
         """Return the memory that it can hold while it rests, MB.
 
-        A frozen environment holds what is resident and in its /tmp; one that cannot be frozen may use its whole memory
+        A frozen environment keeps what it holds, in its /tmp, too; one that cannot be frozen may use its whole memory
         size at any time.
         """
         if self.sandbox is None or not self.sandbox.freezes:
             return self.function.memory_mb
-        held_bytes = sum(resident_bytes(self._pids()).values()) + self.sandbox.files_bytes()
-        return min(math.ceil(held_bytes / MB), self.function.memory_mb)
+        return min(math.ceil(held_bytes(self.sandbox) / MB), self.function.memory_mb)
 
     async def stop(self) -> None:
         """Kill everything in the environment and remove its files."""
@@ -277,6 +276,8 @@ class Environment:
                 # The phase that this ended is metered first, because closing the sandbox closes its accounts.
                 await self._metered.wait()
             finally:
+                if self._tasks is not None:
+                    self._tasks.files.close()
                 await self.sandbox.close()
 
     def _setting(self, address: str) -> Setting:
@@ -320,10 +321,6 @@ class Environment:
             return ()
         return tuple(available[(self._number * visible + offset) % len(available)] for offset in range(visible))
 
-    @property
-    def _accounts(self) -> GroupAccounts | None:
-        return self.sandbox.accounts if self.sandbox is not None else None
-
     async def _run(self, limit_s: float, began: Sample, initialising: bool = False) -> Outcome:
         """Meter a phase until the runtime reports, its process exits, or time or memory is exceeded.
 
@@ -336,32 +333,34 @@ class Environment:
             self._metered.set()
 
     async def _watch(self, limit_s: float, began: Sample, initialising: bool) -> Outcome:
-        sandbox, runtime = self.sandbox, self._runtime
+        sandbox, runtime, tasks = self.sandbox, self._runtime, self._tasks
         assert sandbox is not None
-        accounts = sandbox.accounts
+        assert tasks is not None
         limit_ns = round(limit_s * 1e9)
         backstop_ns = began.wall_ns + limit_ns * BACKSTOP_FACTOR + BACKSTOP_S * 1_000_000_000
         clock = LambdaClock(self._share, began)
         self._record_clock(began.wall_ns)
-        ended_ns = self._ended_ns(initialising)
+        ended_ns: int | None = None
         killed_by: Ending | None = None
-        next_tick_ns = 0
-        while True:
+        next_tick_ns = began.wall_ns + round(TICK_S * 1e9)
+        passed_ns = 0
+        while killed_by is None and ended_ns is None:
+            if (ended_ns := self._ended_ns(initialising)) is None:
+                await self._wait(min(self._memory.tick_s, max(0.0005, (limit_ns - passed_ns) / 1e9)))
+                ended_ns = self._ended_ns(initialising)
             now = time.monotonic_ns()
-            if ended_ns is not None or now >= next_tick_ns or now - began.wall_ns >= limit_ns:
-                self._advance(clock, now if ended_ns is None else ended_ns)
+            tasks.read()
+            tick = now >= next_tick_ns
+            if ended_ns is not None or tick or now - began.wall_ns >= limit_ns:
+                self._advance(clock, self._sample(now if ended_ns is None else ended_ns))
                 next_tick_ns = now + round(TICK_S * 1e9)
+            self._memory.look(sandbox, tasks, thorough=tick and ended_ns is None)
             # An initialisation is not ended for its waits for a disk that others keep busy.
             passed_ns = clock.elapsed_ns - (clock.disk_ns if initialising else 0)
-            if self._memory_exceeded():
+            if self._memory.exceeded:
                 killed_by = Ending.OUT_OF_MEMORY
             elif ended_ns is None and (passed_ns >= limit_ns or now > backstop_ns):
                 killed_by = Ending.TIMEOUT
-            if killed_by is not None or ended_ns is not None:
-                break
-            tick_s = TICK_S if accounts and accounts.enforces_memory else WATCHDOG_TICK_S
-            await self._wait(min(tick_s, max(0.0005, (limit_ns - passed_ns) / 1e9)))
-            ended_ns = self._ended_ns(initialising)
         sandbox.drain()
         if killed_by is not None:
             ending = killed_by
@@ -377,8 +376,8 @@ class Environment:
             host_delay_ns=clock.host_delay_ns,
             uncertain_ns=clock.uncertain_ns if self._host.pressure.known else None,
             cpu_ns=clock.cpu_ns - began.cpu_ns,
-            peak_bytes=sum(self._peaks.values()),
-            cgroup_peak_bytes=accounts.peak_bytes() if accounts else None,
+            peak_bytes=self._memory.peak_bytes,
+            cgroup_peak_bytes=self._memory.group_peak_bytes,
         )
 
     def _ended_ns(self, initialising: bool) -> int | None:
@@ -407,17 +406,18 @@ class Environment:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    def _sample(self, now: int, pids: list[int]) -> Sample:
-        return take_sample(now, pids, self._accounts)._replace(stalls=self._host.pressure.stalls())
+    def _sample(self, wall_ns: int) -> Sample:
+        assert self.sandbox is not None
+        assert self._tasks is not None
+        sample = make_sample(wall_ns, self._tasks.times, self.sandbox.accounts)
+        return sample._replace(stalls=self._host.pressure.stalls())
 
-    def _advance(self, clock: LambdaClock, now: int) -> None:
-        pids = self._pids()
+    def _advance(self, clock: LambdaClock, sample: Sample) -> None:
         before = clock.host_delay_ns
-        clock.advance(self._sample(now, pids))
-        self._peaks.update(peak_resident_bytes(pids))
+        clock.advance(sample)
         self._delay_ns += clock.host_delay_ns - before
         self._publish_clock(clock.host_delay_ns)
-        self._record_clock(now)
+        self._record_clock(sample.wall_ns)
 
     def _record_clock(self, now: int) -> None:
         self._host.record(
@@ -426,27 +426,9 @@ class Environment:
                 "environment": self.id,
                 "wall_ns": now,
                 "host_delay_ns": self._delay_ns,
-                "peak_bytes": sum(self._peaks.values()),
+                "peak_bytes": self._memory.peak_bytes,
             }
         )
-
-    def _memory_exceeded(self) -> bool:
-        limit = self.function.memory_mb * MB
-        if (accounts := self._accounts) is not None and accounts.enforces_memory:
-            if accounts.out_of_memory_kills():
-                return True
-            # The kernel's limit is higher by /tmp, and it charges shared library pages to the group that touched them
-            # first. So memory is exhausted, too, when one process's resident peak or several processes' memory is over
-            # the limit.
-            several = len(self._peaks) > 1
-            return max(self._peaks.values(), default=0) > limit or (several and accounts.anonymous_bytes() > limit)
-        resident = resident_bytes(self._pids())
-        for pid, size in resident.items():
-            self._peaks[pid] = max(self._peaks.get(pid, 0), size)
-        return sum(resident.values()) > limit
-
-    def _pids(self) -> list[int]:
-        return self.sandbox.pids() if self.sandbox is not None else []
 
     def _publish_clock(self, delay_ns: int) -> None:
         """Write the worker's deadline (CLOCK_MONOTONIC) and the host's delay so far, where the worker reads them.
@@ -467,7 +449,7 @@ def exit_reason(status: int | None) -> str:
 
 
 def peak_mb(outcome: Outcome, memory_mb: int) -> int:
-    """Return Max Memory Used, MB: the resident peaks rounded up, or the whole memory size when it was exhausted."""
+    """Return Max Memory Used, MB: the peak rounded up, or the whole memory size when it was exhausted."""
     if outcome.ending is Ending.OUT_OF_MEMORY:
         return memory_mb
     return math.ceil(outcome.peak_bytes / MB)

@@ -67,9 +67,9 @@ class ProcessSandbox:
         found = find_socket(client, server)
         return found is not None and hold(self.pids(), found.inode)
 
-    def files_bytes(self) -> int:
+    def files_bytes(self) -> int | None:
         """Return what is used of its /tmp, bytes."""
-        return next((files_bytes(pid) for pid in self.pids()), 0) if self._isolated else 0
+        return files_bytes(self.pids()) if self._isolated else 0
 
     def drain(self) -> None:
         """Read what it has written until now."""

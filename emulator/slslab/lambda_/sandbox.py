@@ -64,8 +64,8 @@ class Sandbox(Protocol):
     async def owns(self, client: Address, server: Address) -> bool:
         """Return whether the TCP connection that these two addresses have is one of its processes'."""
 
-    def files_bytes(self) -> int:
-        """Return what is used of a /tmp that is memory, bytes."""
+    def files_bytes(self) -> int | None:
+        """Return what is used of a /tmp that is memory, bytes; None if no process is left that sees it."""
 
     def drain(self) -> None:
         """Read what it has written until now."""

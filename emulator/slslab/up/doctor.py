@@ -125,12 +125,12 @@ def _lambda_clock() -> Finding:
 def _peaks() -> Finding:
     pid = os.getpid()
     block = bytearray(32 * MB)
-    high = peak_resident_bytes([pid])[pid]
+    high = peak_resident_bytes([pid])
     del block
     reset_peak_resident([pid])
     return _finding(
         "peak memory per invocation",
-        peak_resident_bytes([pid])[pid] < high and bool(process_tree(pid)),
+        peak_resident_bytes([pid]) < high and bool(process_tree(pid)),
         "VmHWM, reset through clear_refs",
         "the peak of a warm environment covers all of its invocations",
         otherwise="VmHWM cannot be reset",

@@ -36,6 +36,7 @@ ISOLATION = {
     "no-namespaces": "none: environments see the host's files and processes (",
 }
 LIMITS = "tests/slslab/lambda_/test_api.py"
+MEMORY = "tests/slslab/lambda_/test_memory.py"
 RUNTIME_API = "tests/slslab/lambda_/test_runtime_api.py"
 # One test for each way in which an invocation can end, one for each thing that is measured of it, and who may answer.
 TESTS = (
@@ -46,6 +47,7 @@ TESTS = (
     f"{LIMITS}::test_timeout",
     f"{LIMITS}::test_out_of_memory",
     f"{LIMITS}::test_max_memory_used_is_what_the_handler_touched",
+    MEMORY,
     f"{RUNTIME_API}::test_a_stranger_has_no_effect",
     f"{RUNTIME_API}::test_a_child_of_the_handler_is_answered",
 )

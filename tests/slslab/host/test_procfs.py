@@ -1,5 +1,6 @@
 """What /proc says of a process of our own, and of one that has exited."""
 
+import mmap
 import os
 import subprocess
 import sys
@@ -9,10 +10,12 @@ import pytest
 
 from slslab.host.procfs import (
     files_bytes,
+    memory_files_bytes,
     peak_resident_bytes,
     process_tree,
+    proportional_bytes,
     reset_peak_resident,
-    resident_bytes,
+    resident_sets,
     take_sample,
 )
 
@@ -53,14 +56,50 @@ def test_a_sample_has_the_times_of_every_thread(family: list[int], exited: int) 
 def test_resident_memory_and_its_peak(exited: int) -> None:
     pids = [os.getpid(), exited]
     block = bytearray(64 << 20)
-    assert resident_bytes(pids).keys() == {os.getpid()}
-    assert resident_bytes(pids)[os.getpid()] > len(block)
-    peak = peak_resident_bytes(pids)[os.getpid()]
+    assert resident_sets(pids).keys() == {os.getpid()}
+    held = resident_sets(pids)[os.getpid()]
+    assert held.peak >= held.anonymous + held.file + held.shared > held.anonymous > len(block)
     del block
     reset_peak_resident(pids)
-    assert peak_resident_bytes(pids)[os.getpid()] <= peak
+    assert peak_resident_bytes(pids) <= held.peak
+
+
+def test_pages_that_forks_share_count_once() -> None:
+    """Anonymous and shared ones."""
+    block, shared = bytearray(64 << 20), mmap.mmap(-1, 32 << 20)
+    block[::4096] = bytes([1]) * (len(block) // 4096)
+    shared[::4096] = bytes([1]) * (len(shared) // 4096)
+    reading, writing = os.pipe()
+    if (child := os.fork()) == 0:
+        try:
+            os.close(writing)
+            assert shared[::4096] == bytes([1]) * (len(shared) // 4096)
+            os.read(reading, 1)
+        finally:
+            os._exit(0)
+    pids = [os.getpid(), child]
+    alone, _ = proportional_bytes(pids[:1])
+    both, both_shared = proportional_bytes(pids)
+    os.close(writing)
+    os.close(reading)
+    os.waitpid(child, 0)
+    anonymous = [resident_sets([os.getpid()])[os.getpid()].anonymous, alone]
+    assert alone < anonymous[0] - (30 << 20), "half of each page is the child's"
+    assert anonymous[0] - (4 << 20) < both < anonymous[0] + (4 << 20)
+    assert len(shared) <= both_shared < len(shared) + (4 << 20)
+
+
+def test_files_in_memory_alone_count_once(exited: int) -> None:
+    before = memory_files_bytes([os.getpid(), exited])
+    descriptor = os.memfd_create("held")
+    os.write(descriptor, bytes(8 << 20))
+    again = os.dup(descriptor)
+    assert memory_files_bytes([os.getpid(), exited]) - before == 8 << 20
+    os.close(descriptor)
+    os.close(again)
+    assert memory_files_bytes([os.getpid(), exited]) == before
 
 
 def test_files_of_a_process_that_has_exited_take_nothing(exited: int) -> None:
-    assert files_bytes(exited) == 0
-    assert files_bytes(os.getpid()) > 0
+    assert files_bytes([exited]) is None
+    assert files_bytes([exited, os.getpid()]) is not None

@@ -83,7 +83,7 @@ def test_idle_environments_make_room(small: tuple[Any, list[dict[str, Any]]]) ->
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda _: call(client, "one", sleep=0.3), range(2)))
     started = [event for event in events if event.get("op") == "environment.start"]
-    client.update_function_configuration(FunctionName="two", MemorySize=1090)
+    client.update_function_configuration(FunctionName="two", MemorySize=1099)
     call(client, "two")
     killed = [event for event in events if event.get("op") == "environment.kill"]
     assert [event["function"] for event in killed] == ["one"] * len(started)

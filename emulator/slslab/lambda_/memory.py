@@ -1,0 +1,118 @@
+"""Meter the memory of an environment: what its processes hold at once, each page counted once.
+
+That is the file-backed pages (programs and libraries) of the process with most of them, and all anonymous and shared
+memory, memfd_create's included; the files in /tmp are none, as on Lambda. For one process it is its resident set, of
+which the kernel keeps the high-water mark. For several a control group tells, or without one the proportional sets.
+"""
+
+import time
+from collections.abc import Mapping
+
+from slslab.aws.limits import MB
+from slslab.host.cgroup_accounts import GroupAccounts
+from slslab.host.procfs import (
+    ResidentSet,
+    memory_files_bytes,
+    proportional_bytes,
+    reset_peak_resident,
+    resident_sets,
+)
+from slslab.host.tasks import Tasks
+from slslab.lambda_.sandbox import Sandbox
+
+TICK_S = 0.1
+FINE_TICK_S = 0.01
+# Walking through the pages of processes that share many may take a tenth of the emulator's time.
+PAUSES = 9
+
+
+class MemoryMeter:
+    """The memory of one environment, whose limit is `limit_bytes`.
+
+    `peak_bytes` is the most that it held since `begin`, `group_peak_bytes` the most that the kernel charged to its
+    control group, None without one. `exceeded` tells whether the limit has been exceeded, or the kernel has killed a
+    process for want of memory. `tick_s` is when to look again: several processes can be over the limit for moments, and
+    the kernel keeps high-water marks of one process only.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.peak_bytes = 0
+        self.group_peak_bytes: int | None = None
+        self.exceeded = False
+        self.tick_s = TICK_S
+        self._limit = limit_bytes
+        self._several = False
+        # What the sum of the resident sets counts too often, and when to find that out again.
+        self._repeated = 0
+        self._walk_ns = 0
+
+    def begin(self, sandbox: Sandbox, tasks: Tasks) -> None:
+        """Begin a new peak at what the environment holds now."""
+        reset_peak_resident(tasks.pids, tasks.files.write)
+        if sandbox.accounts is not None:
+            sandbox.accounts.reset_peak()
+        self.peak_bytes = 0
+        # A runtime that ends before the next look has at least its present peak.
+        self._take(resident_sets(tasks.pids, tasks.files.read), sandbox.accounts)
+
+    def look(self, sandbox: Sandbox, tasks: Tasks, *, thorough: bool) -> None:
+        """Look what the processes hold now; not `thorough`, only what can bring one process over the limit."""
+        accounts = sandbox.accounts
+        sets = resident_sets(tasks.pids, tasks.files.read)
+        self._take(sets, accounts)
+        file = max((resident.file for resident in sets.values()), default=0)
+        if accounts is not None and accounts.enforces_memory:
+            self.exceeded = accounts.out_of_memory_kills() > 0
+            self._look_at_group(sandbox, accounts, file, thorough)
+        else:
+            self._look_at_processes(sets, file, thorough)
+        self.exceeded |= self.peak_bytes > self._limit
+
+    def _take(self, sets: Mapping[int, ResidentSet], accounts: GroupAccounts | None) -> None:
+        """Take the greatest high-water mark, and note whether there are several processes.
+
+        Those of next to no memory (a container's init, a shell) do not count.
+        """
+        self.peak_bytes = max([self.peak_bytes, *(resident.peak for resident in sets.values())])
+        self._several = sum(resident.anonymous > MB for resident in sets.values()) > 1
+        enforced = accounts is not None and accounts.enforces_memory
+        self.tick_s = TICK_S if enforced and not self._several else FINE_TICK_S
+
+    def _look_at_group(self, sandbox: Sandbox, accounts: GroupAccounts, file: int, thorough: bool) -> None:
+        self.group_peak_bytes = charged = accounts.peak_bytes()
+        # The kernel charges all that is counted here, and more: page cache, /tmp.
+        matters = self.peak_bytes if thorough or self._several else self._limit
+        if charged is not None and charged + file <= matters:
+            return
+        # /tmp may grow or shrink meanwhile.
+        before = sandbox.files_bytes()
+        anonymous, shared = accounts.held_bytes()
+        after = sandbox.files_bytes()
+        if before is not None and after is not None:
+            held = file + anonymous + max(0, shared - max(before, after))
+            self.peak_bytes = max(self.peak_bytes, held)
+
+    def _look_at_processes(self, sets: Mapping[int, ResidentSet], file: int, thorough: bool) -> None:
+        anonymous = sum(resident.anonymous for resident in sets.values())
+        shared = sum(resident.shared for resident in sets.values())
+        if self._several and file + anonymous + shared > self.peak_bytes:
+            now = time.monotonic_ns()
+            if now < self._walk_ns and file + anonymous + shared - self._repeated <= self._limit:
+                return
+            counted = anonymous + shared
+            anonymous, shared = proportional_bytes(sets)
+            self._repeated = counted - anonymous - shared
+            end = time.monotonic_ns()
+            self._walk_ns = end + PAUSES * (end - now)
+        if thorough:
+            shared = max(shared, memory_files_bytes(sets))
+        self.peak_bytes = max(self.peak_bytes, file + anonymous + shared)
+
+
+def held_bytes(sandbox: Sandbox) -> int:
+    """Return what a resting environment keeps from others, bytes: all that no disk holds, files in /tmp included."""
+    if sandbox.accounts is not None and sandbox.accounts.enforces_memory:
+        return sum(sandbox.accounts.held_bytes())
+    pids = sandbox.pids()
+    resident = sum(resident.anonymous + resident.shared for resident in resident_sets(pids).values())
+    return resident + (sandbox.files_bytes() or 0)
