@@ -59,6 +59,8 @@ WRONGTYPE = b"-WRONGTYPE Operation against a key holding the wrong kind of value
             encode("AI.SCRIPTEXECUTE", "s", "average", "OUTPUTS", 1, "o", "INPUTS", 1, "k"),
             b"-ERR KEYS or INPUTS scope must be provided first for AI.SCRIPTEXECUTE command\r\n",
         ),
+        (encode("AI._SCRIPTSCAN"), b"*1\r\n*2\r\n$1\r\ns\r\n$1\r\nt\r\n"),
+        (encode("AI._MODELSCAN"), b"*0\r\n"),
         (encode("GET", "absent"), b"$-1\r\n"),
         (encode("GET", "k"), WRONGTYPE),
         (encode("GET"), b"-ERR wrong number of arguments for 'get' command\r\n"),
