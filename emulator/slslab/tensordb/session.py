@@ -61,7 +61,7 @@ class Command:
     `handler` takes the session and the arguments. grows: refused when memory is full. raw: takes large arguments as
     memoryview instead of bytes. stranger: allowed before AUTH. unlocked: locks the store itself, and only where it
     must. immediate: not queued by MULTI. `subcommands` are those of a command that consists of them, as CLIENT does;
-    the name of one is `client|id`, and its arguments are those behind the two words.
+    the name of one is `client|id`, and its arguments are those behind its `words`, which are two.
     """
 
     name: str
@@ -73,10 +73,7 @@ class Command:
     unlocked: bool = False
     immediate: bool = False
     subcommands: "dict[bytes, Command]" = field(default_factory=dict)
-
-    def arguments(self, request: Sequence[Any]) -> list[Any]:
-        """Return a request's arguments, behind its one or two words."""
-        return list(request[1 + self.name.count("|") :])
+    words: int = 1
 
 
 TABLE: dict[bytes, Command] = {}
@@ -89,11 +86,12 @@ def command(
 
     def enter(handler: Handler) -> Handler:
         container, _, subcommand = name.encode().partition(b"|")
-        place, word = TABLE, container
+        words = 2 if subcommand else 1
+        entry = Command(name, arity, partial(handler, **(bound or {})), words=words, **properties)  # type: ignore[arg-type]
         if subcommand:
-            place = TABLE.setdefault(container, Command(container.decode(), -2, _never)).subcommands
-            word = subcommand
-        place[word] = Command(name, arity, partial(handler, **(bound or {})), **properties)  # type: ignore[arg-type]
+            TABLE.setdefault(container, Command(container.decode(), -2, _never)).subcommands[subcommand] = entry
+        else:
+            TABLE[container] = entry
         return handler
 
     return enter
@@ -141,7 +139,7 @@ def execute(session: Session, request: Request) -> "Reply | Waiter":
             session.transaction = None
             return CommandError(f"EXECABORT Transaction discarded because of: {str(error).removeprefix('ERR ')}")
         return error
-    arguments = entry.arguments(request.arguments)
+    arguments = request.arguments[entry.words :]
     if session.transaction is not None and not entry.immediate:
         session.transaction.append((entry, arguments))
         return QUEUED
@@ -199,23 +197,24 @@ def release(store: Store, request: Request) -> None:
 
 def find(request: Sequence[Blob]) -> Command:
     """Return the command that a request names; CommandError if there is none, or it has too few or many arguments."""
-    entry = TABLE.get(bytes(request[0][:LONGEST_NAME]).lower())
+    entry = TABLE.get(bytes(request[0]).lower())
     if entry is None:
         raise _unknown(request)
-    if entry.subcommands and len(request) > 1:
+    count = len(request)
+    if entry.subcommands and count > 1:
         entry = entry.subcommands.get(bytes(request[1][:LONGEST_NAME]).lower())
         if entry is None:
             name = bytes(request[0]).decode().upper()
             raise CommandError(f"ERR unknown subcommand '{shown(request[1])}'. Try {name} HELP.")
-    if len(request) != entry.arity if entry.arity > 0 else len(request) < -entry.arity:
+    if count != entry.arity if entry.arity > 0 else count < -entry.arity:
         raise wrong_arity(entry.name)
     return entry
 
 
 def _checked(session: Session, request: Request) -> Command:
+    words = request.arguments
     # Of a request that is refused only the name has been kept, and it is known.
-    refused = request.refusal is not None
-    entry = TABLE[bytes(request.arguments[0]).lower()] if refused else find(request.arguments)
+    entry = find(words) if request.refusal is None else TABLE[bytes(words[0]).lower()]
     if not session.authenticated and not entry.stranger:
         raise CommandError("NOAUTH Authentication required.")
     if request.refusal is not None:
