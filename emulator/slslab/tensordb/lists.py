@@ -207,4 +207,6 @@ def _blocking_pop(session: Session, args: list[bytes], left: bool) -> "Reply | W
 @command("brpoplpush", 4, grows=True)
 def _blocking_move(session: Session, args: list[bytes]) -> "Reply | Waiter":
     lefts = _lefts(args[2:-1] or [b"RIGHT", b"LEFT"])
-    return _block(session, args[:1], _timeout(args[-1]), lambda key: _move(session.store, key, args[1], *lefts))
+    reply = _block(session, args[:1], _timeout(args[-1]), lambda key: _move(session.store, key, args[1], *lefts))
+    # In a transaction a null, where a pop and a timeout have a null array.
+    return None if session.executing and isinstance(reply, Waiter) else reply

@@ -4,9 +4,10 @@ import random
 import re
 from collections.abc import Iterator
 
-# Of keys: S strings, N numbers, L lists, H hashes, M sets, K any. v value, w field, i integer, f float, x index,
-# n count, p pattern, t and T a duration in seconds and milliseconds, u and U a date. `+` one to three times, `*` none
-# to three. Alternatives stand in brackets, with a blank for none.
+# Capitals of one letter are keys: S of strings, N of numbers, L of lists, H of hashes, M of sets, K of anything. Small
+# letters: v value, w field, i integer, f float, x index, n count, p pattern, t and T (which is no key) a duration in
+# seconds and milliseconds, u and U a date, o an option of SET; the others are options or names of their command. `+` is
+# one to three times, `*` none to three. What stands between semicolons is sent one after the other.
 GRAMMAR = """
 GET S|SET S v|SET S v o*|SET N i|SETNX S v|SETEX S t v|PSETEX S T v|GETSET S v|GETDEL S|APPEND S v|STRLEN S|MGET S+
 MSET S v S v|MSET S v|INCR N|INCRBY N i|DECR N|DECRBY N i|INCRBYFLOAT N f|SET N f
@@ -22,7 +23,7 @@ PTTL K|PERSIST K
 PING|PING v|ECHO v|SELECT 0|CLIENT SETNAME w|CLIENT GETNAME|CLIENT ID|CLIENT INFO|CLIENT LIST|CLIENT SETINFO a w
 MEMORY USAGE K|CONFIG GET maxmemory|CONFIG GET b|TIME|COMMAND COUNT|COMMAND INFO m m|COMMAND LIST|COMMAND DOCS m
 INFO g|INFO|HELLO 2|HELLO 3|HELLO|HELLO 2 SETNAME w|AUTH v|AUTH default v|RESET
-MULTI;GET S;INCR N;RPUSH L v;LMOVE L L s s;EXEC|MULTI;SET S v;DISCARD|EXEC|DISCARD|NONSENSE v*
+MULTI;GET S;INCR N;RPUSH L v;LMOVE L L s s;EXEC|MULTI;SET S v;DISCARD|EXEC|DISCARD|z v*
 """
 TEMPLATES = [[line.split() for line in choice.split(";")] for choice in GRAMMAR.strip().replace("\n", "|").split("|")]
 KEYS = {kind: [f"{kind.lower()}{number}".encode() for number in (1, 2)] for kind in "SNLHM"}
@@ -32,7 +33,7 @@ FUTURE = 4102444800
 CHOICES: dict[str, list[bytes]] = {
     **KEYS,
     "K": [*ALL_KEYS, b"absent"],
-    "v": [b"", b"a", b"b", b"word", b"1", b"-7", b"2.5", b"\x00\xff\r\n", b"x" * 70, b"y" * 5000],
+    "v": [b"", b"a", b"b", b"word", b"1", b"-7", b"2.5", b"\x00\xff\r\n", b"x" * 70, b"y" * 5000, b"z" * 40_000],
     "w": [b"a", b"b", b"field"],
     "i": [b"0", b"1", b"-1", b"5", b"77", b"-1000000", b"9223372036854775807", b"-9223372036854775808"],
     "f": [b"0", b"0.1", b"-1.5", b"3", b"1e3", b"1e-7", b"10.10", b"5.0e3", b"1e17", b"123456789.123456789", b"3.14"],
@@ -47,6 +48,7 @@ CHOICES: dict[str, list[bytes]] = {
     "a": [b"LIB-NAME", b"LIB-VER"],
     "b": [b"save", b"appendonly", b"databases", b"proto-max-bulk-len", b"maxmemory*"],
     "g": [b"server", b"clients", b"memory", b"stats", b"replication", b"cpu", b"keyspace", b"nonsense", b"all"],
+    "z": [b"NONSENSE", b"client|id", b"GET\x00", b"", b"\xff", b"x" * 200, b"y" * 40_000],
     "m": [b"get", b"SET", b"rpush", b"nonsense", b"lmove", b"client"],
 }
 OPTIONS = [option.split("_") for option in "NX XX GET KEEPTTL EX_t PX_T EXAT_u PXAT_U".split()]
@@ -59,7 +61,7 @@ HOSTILE = (
         "1.5e+2,0.1,-0.0001,1e17,1.7976931348623157e309," + 30 * "1" + "," + 300 * "1" + ","
         "NX,XX,GET,KEEPTTL,EX,PX,EXAT,PXAT,GT,LT,LEFT,RIGHT,left,MATCH,COUNT,TYPE,STRING,Hash,ASYNC,SYNC,SAMPLES,AUTH,"
         "SETNAME,LIB-NAME,HELP,INFO,ID,normal,"
-        "*,?,[,[^,[a-,\\,[z-a]*," + 40 * "*" + "b,a b,',\",it's\r\n," + 300 * "x" + ",\x00"
+        "*,?,[,[^,[a-,\\,[z-a]*," + 40 * "*" + "b,a b,',\",it's\r\n," + 300 * "x" + "," + 40_000 * "y" + ",\x00"
     )
     .encode("latin-1")
     .split(b",")

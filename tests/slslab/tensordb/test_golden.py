@@ -66,6 +66,10 @@ WRONGTYPE = b"-WRONGTYPE Operation against a key holding the wrong kind of value
         (encode("GET"), b"-ERR wrong number of arguments for 'get' command\r\n"),
         (encode("LPOP", "absent", 2), b"*-1\r\n"),
         (encode("BLPOP", "absent", "0.01"), b"*-1\r\n"),
+        (
+            b"".join(encode(*words.split()) for words in ("MULTI", "BLMOVE a b LEFT LEFT 1", "BLPOP a 1", "EXEC")),
+            b"+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n$-1\r\n*-1\r\n",
+        ),
         (encode("TYPE", "k"), b"+AI_TENSOR\r\n"),
         (encode("HGETALL", "absent"), b"*0\r\n"),
         (b"PING\r\n", b"+PONG\r\n"),

@@ -1,5 +1,6 @@
 """What Redis answers, tensordb answers: requests made up at random are sent to both."""
 
+import random
 from collections.abc import Iterator
 from typing import Any
 
@@ -150,6 +151,19 @@ def test_replies_and_what_is_left_are_those_of_redis(pair: tuple[Wire, Wire], ho
         count += len(sent)
         if count >= REQUESTS:
             break
+
+
+def test_patterns_match_what_they_match_in_redis(pair: tuple[Wire, Wire]) -> None:
+    order = random.Random(1)
+    patterns = [bytes(order.choices(b"aabc**?[]]^--\\", k=order.randint(0, 8))) for _ in range(10_000)]
+    found = []
+    for wire in pair:
+        wire("FLUSHALL")
+        for key in ("", "ab", "abc", "a-b", "a]b", *"ab[]^*-\\\n"):
+            wire("SET", key, 1)
+        wire.send(b"".join(encode("KEYS", pattern) for pattern in patterns))
+        found.append([sorted(wire.read()) for _ in patterns])
+    assert found[0] == found[1]
 
 
 def test_the_fields_of_info_are_those_of_redis(pair: tuple[Wire, Wire]) -> None:
