@@ -142,7 +142,14 @@ def write_records(path: Path, records: Sequence[Mapping[str, Any]]) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Open a file that replaces `path` once it is complete and on disk; an exception leaves `path` as it was."""
+    """Open a file that replaces `path` once it is complete and on disk; an exception leaves `path` as it was.
+
+    A device or a pipe is no file to replace: it is written to.
+    """
+    if path.exists() and not path.is_file():
+        with path.open("wb") as file:
+            yield file
+        return
     temporary = path.with_name(f".{path.name}.tmp")
     try:
         with temporary.open("wb") as file:

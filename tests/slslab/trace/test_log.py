@@ -352,6 +352,17 @@ def test_a_table_of_another_schema_is_refused(tmp_path: Path) -> None:
             load(tmp_path)
 
 
+def test_a_pipe_is_written_to_and_stays(tmp_path: Path) -> None:
+    """As /dev/stdout and /dev/null are, which root could replace."""
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    reading = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    with replacing(path) as file:
+        file.write(b"whole")
+    assert (os.read(reading, 10), path.is_fifo()) == (b"whole", True)
+    os.close(reading)
+
+
 def test_a_file_is_replaced_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("before")
