@@ -31,7 +31,9 @@ class Pool:
         self._host = host
         self._concurrency = concurrency
         self._on_outdated = on_outdated
-        self._idle: dict[Environment, asyncio.TimerHandle] = {}
+        # Until when each may stay idle, in the event loop's time; the first is due first.
+        self._idle: dict[Environment, float] = {}
+        self._timer: asyncio.TimerHandle | None = None
         # What admission counts for each environment, MB: its memory size, or what it holds while it rests.
         self._held_mb: dict[Environment, int] = {}
         self._all: set[Environment] = set()
@@ -90,9 +92,9 @@ class Pool:
             await asyncio.wait(self._ending)
 
     def _put_idle(self, environment: Environment) -> None:
-        self._idle[environment] = asyncio.get_running_loop().call_later(
-            self._host.limits.idle_s, lambda: self._end_in_task(self._take_and_discard(environment))
-        )
+        self._idle[environment] = asyncio.get_running_loop().time() + self._host.limits.idle_s
+        if self._timer is None:
+            self._set_timer()
         environment.rest(self._give_back_unheld)
         self.admission.notify()
 
@@ -103,6 +105,18 @@ class Pool:
         self.admission.give_back(unheld_mb)
         return unheld_mb
 
+    def _set_timer(self) -> None:
+        """One timer serves all idle environments: most are used again long before it is due."""
+        due = next(iter(self._idle.values()), None)
+        self._timer = None if due is None else asyncio.get_running_loop().call_at(due, self._end_overdue)
+
+    def _end_overdue(self) -> None:
+        now = asyncio.get_running_loop().time()
+        for environment in [e for e, due in self._idle.items() if due <= now]:
+            del self._idle[environment]
+            self._end_in_task(self._discard(environment))
+        self._set_timer()
+
     def _end_in_task(self, ending: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Start a task that the end of the emulator waits for."""
         task = asyncio.ensure_future(ending)
@@ -112,10 +126,8 @@ class Pool:
 
     async def _take_and_discard(self, environment: Environment) -> bool:
         """End an idle environment; return False if it is not idle any more."""
-        timer = self._idle.pop(environment, None)
-        if timer is None:
+        if self._idle.pop(environment, None) is None:
             return False
-        timer.cancel()
         await self._discard(environment)
         return True
 
@@ -144,7 +156,7 @@ class Pool:
         if waited:
             self._record("host.wait", begin_ns, request_id, function.name, function.name)
         if warm is not None:
-            self._idle.pop(warm).cancel()
+            del self._idle[warm]
             self._held_mb[warm] = function.memory_mb
             return warm, None
         try:

@@ -1,6 +1,7 @@
 """Traces as lists of records in and tables out: order, causes, host delay, and what a killed command leaves."""
 
 import json
+import os
 import resource
 import signal
 import subprocess
