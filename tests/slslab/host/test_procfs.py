@@ -70,13 +70,18 @@ def test_pages_that_forks_share_count_once() -> None:
     block[::4096] = bytes([1]) * (len(block) // 4096)
     shared[::4096] = bytes([1]) * (len(shared) // 4096)
     reading, writing = os.pipe()
+    ready, touched = os.pipe()
     if (child := os.fork()) == 0:
         try:
             os.close(writing)
             assert shared[::4096] == bytes([1]) * (len(shared) // 4096)
+            os.write(touched, b".")
             os.read(reading, 1)
         finally:
             os._exit(0)
+    os.close(touched)
+    assert os.read(ready, 1) == b"."
+    os.close(ready)
     pids = [os.getpid(), child]
     alone, _ = proportional_bytes(pids[:1])
     both, both_shared = proportional_bytes(pids)
