@@ -199,15 +199,20 @@ def runtime_api(code: Path, mark: Mapping[str, str]) -> Iterator[Call]:
             api.stop()
 
 
+def archive(source: str) -> bytes:
+    """Return a package with this module."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as package:
+        package.writestr("app.py", source)
+    return packed.getvalue()
+
+
 def deployed(endpoint: str) -> Any:
     """Return a boto3 client, set alike for every arm, of an emulator on which the function has just become active."""
     config = botocore.config.Config(read_timeout=START_LIMIT_S, retries={"total_max_attempts": 1})
     session: Any = boto3.session.Session(PAIR.key_id, PAIR.secret, region_name="us-east-1")
     client = session.client("lambda", endpoint_url=endpoint, config=config)
-    archive = io.BytesIO()
-    with zipfile.ZipFile(archive, "w") as package:
-        package.writestr("app.py", HANDLER)
-    client.create_function(**FUNCTION, Code={"ZipFile": archive.getvalue()})
+    client.create_function(**FUNCTION, Code={"ZipFile": archive(HANDLER)})
     client.get_waiter("function_active_v2").wait(FunctionName="echo", WaiterConfig={"Delay": 1, "MaxAttempts": 60})
     return client
 

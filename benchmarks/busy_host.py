@@ -1,0 +1,200 @@
+"""What a busy host does to durations and inits: the same invocations with nothing beside them, then beside stress-ng.
+
+    python benchmarks/busy_host.py [--json] [--warm 30000] [--cold 600] [--load 60]
+
+stress-ng keeps `--load` workers busy with processors, memory and disks. Functions of 1,769 MB are invoked at the same
+time: `echo` returns its event and is kept busy by eight connections; `work` uses a processor for 50 ms; `init` imports
+numpy and uses a processor for 0.3 s in its initialisation, and is cold each time. Of each there are
+
+  p50, p95     of the duration (of the init), ms, on the Lambda clock
+  beside/idle  the ratio of the two medians
+  off          invocations whose time is more than a tenth, and a millisecond, above the idle median, and
+  unmarked     those among them that are not marked as uncertain: what the Lambda clock got wrong without saying so
+  zero         REPORT lines of 0.00 ms, or of 0 ms billed
+  failed       answers with an error, or none
+"""
+
+import argparse
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+from rich.console import Console
+from rich.table import Table
+
+import invoke
+from slslab.aws.keys import Keyring
+from slslab.host.session import Session
+from slslab.lambda_.emulator import Emulator
+from slslab.trace.metrics import uncertain
+from slslab.trace.records import InvocationRecord
+
+BURN = """
+import time
+
+def burn(seconds):
+    end = time.process_time() + seconds
+    while time.process_time() < end:
+        pass
+"""
+WORK = BURN + "\ndef handler(event, context):\n    burn(0.05)\n    return event\n"
+INIT = BURN + "\nimport numpy\nburn(0.3)\n\ndef handler(event, context):\n    return event\n"
+# One function for each of the cold starts that go on at once.
+STARTED = tuple(f"init-{number}" for number in range(4))
+CONNECTIONS, WINDOW_S = 8, 10.0
+Row = dict[str, Any]
+
+
+@contextmanager
+def stress(workers: int, home: Path) -> Iterator[None]:
+    """Keep so many workers busy: half with processors, a quarter each with memory and with disks."""
+    quarter = workers // 4
+    options = {"cpu": workers - 2 * quarter, "vm": quarter, "vm-bytes": "50%", "hdd": quarter, "hdd-bytes": "256M"}
+    words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    try:
+        process = subprocess.Popen(["stress-ng", *words, "--temp-path", str(home), "--quiet"])
+    except FileNotFoundError:
+        sys.exit("stress-ng is not installed. Hint: apt-get install stress-ng.")
+    try:
+        time.sleep(5)  # until all workers have their memory
+        yield
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def deploy(client: Any) -> None:
+    """Create the functions beside `echo`, which `invoke.deployed` makes."""
+    for name, source in (("work", WORK), *((name, INIT) for name in STARTED)):
+        settings = {**invoke.FUNCTION, "FunctionName": name, "Timeout": 60}
+        client.create_function(**settings, Code={"ZipFile": invoke.archive(source)})
+
+
+def measure(
+    emulator: Emulator, client: Any, mark: Mapping[str, str], warm: int, cold: int
+) -> tuple[list[InvocationRecord], list[str]]:
+    """Return the records of so many warm invocations and cold starts, and what failed."""
+    failed: list[str] = []
+    left, over = threading.Semaphore(cold), threading.Event()
+
+    def answer(name: str) -> None:
+        try:
+            response = client.invoke(FunctionName=name, Payload=b"{}")
+            if response.get("FunctionError") or response["Payload"].read() != b"{}":
+                failed.append(f"{name}: {response['Payload'].read()!r}")
+        except (BotoCoreError, ClientError) as error:
+            failed.append(f"{name}: {error}")
+
+    def start(name: str) -> None:
+        while left.acquire(blocking=False):
+            emulator.evict(name)
+            answer(name)
+
+    def work() -> None:
+        while not over.is_set():
+            answer("work")
+
+    with emulator.recording() as records, ThreadPoolExecutor() as threads:
+        working = threads.submit(work)
+        starting = [threads.submit(start, name) for name in STARTED]
+        while sum(record.function == "echo" for record in list(records)) < warm:
+            window = invoke.rate(emulator, client, CONNECTIONS, WINDOW_S, mark)
+            failed += ["echo"] * window["failures"]
+        wait(starting)
+        over.set()
+        for each in (working, *starting):
+            each.result()
+    return records, failed
+
+
+def figures(records: Sequence[InvocationRecord], of: str) -> list[tuple[float, bool, bool]]:
+    """Return milliseconds, whether marked, and whether the line says 0 ms, of each invocation of a kind."""
+    return [
+        (
+            record.init_ms or record.duration_ms,
+            uncertain(record.as_document()),
+            0 in (record.duration_ms, record.billed_ms),
+        )
+        for record in records
+        if record.function.startswith(of) and record.cold_start is (of == "init")
+    ]
+
+
+def rows(idle: Sequence[InvocationRecord], beside: Sequence[InvocationRecord]) -> list[Row]:
+    """Return a row for each kind of invocation."""
+    made = []
+    for of in ("echo", "work", "init"):
+        before, after = figures(idle, of), figures(beside, of)
+        usual = statistics.median(ms for ms, _, _ in before)
+        middle = statistics.median(ms for ms, _, _ in after)
+        off = [marked for ms, marked, _ in after if ms > max(1.1 * usual, usual + 1.0)]
+        made.append(
+            {
+                "what": of,
+                "count": len(after),
+                "idle p50": usual,
+                "p50": middle,
+                "p95": statistics.quantiles((ms for ms, _, _ in after), n=20)[-1],
+                "beside/idle": middle / usual,
+                "off": len(off),
+                "unmarked": off.count(False),
+                "zero": sum(zero for _, _, zero in after),
+            }
+        )
+    return made
+
+
+def main() -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="print one JSON document instead of a table")
+    for name, default, what in (
+        ("--warm", 30_000, "invocations of echo beside the load; a tenth of it before"),
+        ("--cold", 600, "cold starts beside the load; a tenth of it before"),
+        ("--load", 60, "workers of stress-ng"),
+    ):
+        parser.add_argument(name, type=int, default=default, metavar="N", help=f"{what}; {default} unless given")
+    options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    with Session() as session:
+        budget_mb = 3 * (CONNECTIONS + len(STARTED)) * invoke.MEMORY_MB
+        with Emulator(session=session, keys=Keyring(invoke.PAIR), budget_mb=budget_mb) as emulator:
+            client = invoke.deployed(emulator.endpoint)
+            deploy(client)
+            idle, failed = measure(emulator, client, session.mark, options.warm // 10, options.cold // 10)
+            with stress(options.load, session.home):
+                began = time.monotonic()
+                beside, failed_beside = measure(emulator, client, session.mark, options.warm, options.cold)
+                load, seconds = os.getloadavg()[0], time.monotonic() - began
+    document: dict[str, Any] = {
+        "rows": rows(idle, beside),
+        "failed": failed + failed_beside,
+        "load": load,
+        "seconds": seconds,
+    }
+    if options.json:
+        print(json.dumps(document, indent=1))
+        return
+    table = Table(*document["rows"][0])
+    for row in document["rows"]:
+        table.add_row(*(f"{value:,.2f}" if isinstance(value, float) else str(value) for value in row.values()))
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 140)
+    console.print(table)
+    console.print(
+        f"{len(document['failed'])} failed; load {load:.0f}, {seconds:.0f} s", *document["failed"][:20], sep="\n"
+    )
+
+
+if __name__ == "__main__":
+    main()
