@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from slslab.cli.terminal import json_option, print_document, run_argument
+from slslab.cli.terminal import find_up, json_option, print_document, run_argument
 from slslab.errors import RequestError
 from slslab_workers.plan import Plan
 
@@ -36,7 +36,7 @@ def show(run: str, json_: bool) -> None:
 
 
 @click.command()
-@click.argument("runs", nargs=-1, required=True, metavar="RUN RUN...")
+@click.argument("runs", nargs=-1, required=True, metavar="RUN RUN...", callback=find_up)
 @click.option(
     "--html",
     "page",
@@ -55,6 +55,8 @@ def compare(runs: tuple[str, ...], page: Path | None, json_: bool) -> None:
         raise RequestError("compare needs two runs.", "slslab compare last~1 last")
     documents = [read_document(run) for run in runs]
     if page is not None:
+        if any("architecture" not in document for document in documents):
+            raise RequestError("What `slslab up` recorded has no page beside runs.", "leave out --html.")
         from slslab.reports.html.files import read_events, write_page
         from slslab.reports.html.pages import comparison_page
 

@@ -190,8 +190,14 @@ def _info(session: Session, args: list[bytes]) -> Reply:
     names = {arg.decode(errors="replace").lower() for arg in args}
     if not store.table:
         sections["keyspace"] = {}
-    if not names or names & {"all", "default", "everything"}:
+    default = set(sections)
+    with session.context.counting:
+        calls = sorted(session.context.calls.items())
+    sections["commandstats"] = {f"cmdstat_{name}": f"calls={number}" for name, number in calls}
+    if names & {"all", "everything"}:
         names = set(sections)
+    elif not names or "default" in names:
+        names |= default
     return "\r\n".join(
         f"# {name.capitalize()}\r\n" + "".join(f"{field}:{value}\r\n" for field, value in fields.items())
         for name, fields in sections.items()
