@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any, Self
 
 CHUNK_BYTES = 65_536
+# Messages of so long are read together: each awakening costs more than ten messages do.
+TOGETHER_MS = 20
 SOCKET = "s3-access.sock"
 # HEAD and all other reads cost what GET costs; a multipart upload's beginning and its end are POST. documented: Amazon
 # S3 pricing, "Requests & data retrievals".
@@ -47,6 +49,7 @@ class AccessLog:
             undo.callback(os.close, directory)
             # An address of a socket has 108 bytes, and a path may have more.
             self._listener.bind(f"/proc/self/fd/{directory}/{SOCKET}")
+            undo.callback((self._directory / SOCKET).unlink)
             self._listener.listen()
             self._ending = os.eventfd(0, os.EFD_CLOEXEC)
             undo.callback(os.close, self._ending)
@@ -78,6 +81,8 @@ class AccessLog:
 
     def _read(self) -> None:
         over = False
+        ending = select.poll()
+        ending.register(self._ending, select.POLLIN)
         while not over:
             ready = {descriptor for descriptor, _ in self._poll.poll()}
             over = self._ending in ready
@@ -87,6 +92,7 @@ class AccessLog:
                     self._connections[connection.fileno()] = connection, Messages()
                     self._poll.register(connection, select.POLLIN)
             self.drain()
+            ending.poll(TOGETHER_MS)
         for connection, _ in self._connections.values():
             connection.close()
 

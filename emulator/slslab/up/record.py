@@ -58,7 +58,7 @@ class Record:
     """
 
     def __init__(self, home: Path, say: Callable[[str], None]) -> None:
-        self.access_log = AccessLog(home, self._count)
+        self.access_log = AccessLog(home, self.count)
         self._say = say
         self._lock = threading.Lock()
         self._updating = threading.Lock()
@@ -149,7 +149,7 @@ class Record:
                 _describe(self._directory, {**self._about, "ended_at": _now()})
         self._directory.unlock(self._locked)
 
-    def _count(self, operation: str) -> None:
+    def count(self, operation: str) -> None:
         """Count a request to a store; those of a second become one event."""
         with self._lock:
             self._requests[operation] += 1
