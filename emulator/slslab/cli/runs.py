@@ -26,7 +26,8 @@ def runs(json_: bool) -> None:
 def show(run: str, json_: bool) -> None:
     """Show a run: phases per worker, bytes and messages, bill, loss and accuracy, host delay.
 
-    A run whose command was killed keeps its trace; showing it compacts the trace and says what is missing.
+    A run whose command was killed keeps its trace; showing it compacts the trace and says what is missing. The run
+    `up` is what your own functions have done since `slslab up`: invocations, requests, state transitions, bill.
     """
     from slslab.reports.document import read_document
     from slslab.reports.terminal import run as tables
@@ -71,7 +72,10 @@ def compare(runs: tuple[str, ...], page: Path | None, json_: bool) -> None:
 )
 @json_option
 def bill(run: str, prices: str, json_: bool) -> None:
-    """Print the bill of a run, from its trace, by the prices of a book (aws-us-east-1, paper-2025, or a TOML file)."""
+    """Print the bill of a run, from its trace, by the prices of a book (aws-us-east-1, paper-2025, or a TOML file).
+
+    `slslab bill up` is what your own functions cost since `slslab up`.
+    """
     from slslab.reports.document import bill_of
     from slslab.reports.terminal import run as tables
 
