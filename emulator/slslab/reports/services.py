@@ -9,8 +9,7 @@ from typing import Any
 from slslab.trace import metrics
 from slslab.trace.directory import RunDirectory
 from slslab.trace.events import clock_domain
-from slslab.trace.log import metered, read_log
-from slslab.trace.table import tabulate
+from slslab.trace.log import read_log
 from slslab_workers.trace.operations import OPERATIONS
 
 
@@ -34,23 +33,24 @@ def read_recorded(directory: RunDirectory, about: Mapping[str, Any]) -> Recorded
     # In this order, a service that ends in between is shown as it was before.
     status = directory.status()
     records, torn = read_log(directory.trace_log)
-    events = metrics.rows(tabulate(records))
+    of = metrics.grouped((record["record"], record) for record in records)
+    events, invoked = of["event"], of["invocation"]
+    for event in events:
+        event["host_delay_ns"] = 0  # without samples of clocks it is not known within an event
     running = status == "running" and records[0]["clock"] == clock_domain()
     last_ns = max((event["end_ns"] for event in events), default=0)
     if running:
         last_ns = time.monotonic_ns()
-    ended = {event["resource"] for event in events if event["op"] == "host.run"}
-    for host in records:
-        if host["record"] == "begin" and host["of"] == "host" and not ended:
-            events.append(_host(host, max(last_ns, host["start_ns"])))
+    if not any(event["op"] == "host.run" for event in events):
+        events += [_host(host, max(last_ns, host["start_ns"])) for host in of["begin"]]
     started = datetime.fromisoformat(about["started_at"])
     until = datetime.fromisoformat(about["ended_at"]) if "ended_at" in about else datetime.now(UTC)
     seconds = (until - started).total_seconds()
     if status == "interrupted":
-        invoked = [datetime.fromisoformat(record["started_at"]) for record in metered(records, "invocation")]
-        seconds = (max(invoked, default=started) - started).total_seconds()
+        last = max((record["started_at"] for record in invoked), default=about["started_at"])
+        seconds = (datetime.fromisoformat(last) - started).total_seconds()
     # The last line of a log that is being written may be half a line.
-    return Recorded(about, status, seconds, events, metered(records, "invocation"), torn and not running)
+    return Recorded(about, status, seconds, events, invoked, torn and not running)
 
 
 def service_document(run: str, recorded: Recorded, cost: Mapping[str, Any]) -> dict[str, Any]:
