@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from slslab.cli.terminal import json_option, print_document
+from slslab.cli.terminal import find_up, json_option, print_document
 from slslab.errors import HostError, RequestError
 from slslab.reports.terminal import export as terminal
 
@@ -19,7 +19,7 @@ EXTRAS = {"mlflow": "mlflow", "tensorboard": "tensorboard"}
 
 
 @click.command()
-@click.argument("runs", nargs=-1, required=True, metavar="RUN...")
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...", callback=find_up)
 @click.option("--to", "kind", type=click.Choice(FORMATS), required=True, help="The format.")
 @click.option(
     "--out",

@@ -73,8 +73,9 @@ def root() -> None:
     slslab ask --help                        questions about a run: cheapest memory, waiting, crossings
     slslab reproduce --help                  published tables beside the model
     slslab up                                Lambda and S3 as endpoints for your own functions
+    slslab show up                           what they have done since, and what it cost
 
-    A RUN is an id, its unambiguous beginning, a path, `last` or `last~N`.
+    A RUN is an id, its unambiguous beginning, a path, `last`, `last~N`, or `up`.
     """
 
 

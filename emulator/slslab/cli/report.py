@@ -22,6 +22,7 @@ def report(run: str, out: Path | None, open_: bool, json_: bool) -> None:
     \b
     slslab report                      the last run's, into its directory
     slslab report last~1 --out a.html --open
+    slslab report up                   what your own functions did since `slslab up`
     """
     from slslab.reports.document import read_document
     from slslab.reports.html.files import PAGE, page_of, write_page

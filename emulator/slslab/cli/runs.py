@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from slslab.cli.terminal import json_option, print_document, run_argument
+from slslab.cli.terminal import find_up, json_option, print_document, run_argument
 from slslab.errors import RequestError
 from slslab_workers.plan import Plan
 
@@ -26,7 +26,8 @@ def runs(json_: bool) -> None:
 def show(run: str, json_: bool) -> None:
     """Show a run: phases per worker, bytes and messages, bill, loss and accuracy, host delay.
 
-    A run whose command was killed keeps its trace; showing it compacts the trace and says what is missing.
+    A run whose command was killed keeps its trace; showing it compacts the trace and says what is missing. The run
+    `up` is what your own functions have done since `slslab up`: invocations, requests, state transitions, bill.
     """
     from slslab.reports.document import read_document
     from slslab.reports.terminal import run as tables
@@ -36,7 +37,7 @@ def show(run: str, json_: bool) -> None:
 
 
 @click.command()
-@click.argument("runs", nargs=-1, required=True, metavar="RUN RUN...")
+@click.argument("runs", nargs=-1, required=True, metavar="RUN RUN...", callback=find_up)
 @click.option(
     "--html",
     "page",
@@ -55,6 +56,8 @@ def compare(runs: tuple[str, ...], page: Path | None, json_: bool) -> None:
         raise RequestError("compare needs two runs.", "slslab compare last~1 last")
     documents = [read_document(run) for run in runs]
     if page is not None:
+        if any("architecture" not in document for document in documents):
+            raise RequestError("What `slslab up` recorded has no page beside runs.", "leave out --html.")
         from slslab.reports.html.files import read_events, write_page
         from slslab.reports.html.pages import comparison_page
 
@@ -69,7 +72,10 @@ def compare(runs: tuple[str, ...], page: Path | None, json_: bool) -> None:
 )
 @json_option
 def bill(run: str, prices: str, json_: bool) -> None:
-    """Print the bill of a run, from its trace, by the prices of a book (aws-us-east-1, paper-2025, or a TOML file)."""
+    """Print the bill of a run, from its trace, by the prices of a book (aws-us-east-1, paper-2025, or a TOML file).
+
+    `slslab bill up` is what your own functions cost since `slslab up`.
+    """
     from slslab.reports.document import bill_of
     from slslab.reports.terminal import run as tables
 

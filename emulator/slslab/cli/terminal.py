@@ -10,10 +10,44 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
 
+from slslab.errors import RequestError
+
 # Exit code of a command that Ctrl-C or a signal ended.
 INTERRUPTED = 130
 json_option = click.option("--json", "json_", is_flag=True, help="Print one JSON document on stdout and nothing else.")
-run_argument = click.argument("run", default="last")
+
+
+def find_up(_context: click.Context, _parameter: click.Parameter, value: Any) -> Any:
+    """Return runs as they were named; instead of `up` the directory of what `slslab up` records, up to date.
+
+    RequestError if it has recorded nothing.
+    """
+    if isinstance(value, tuple):
+        return tuple(find_up(_context, _parameter, run) for run in value)
+    if value != "up":
+        return value
+    from slslab.compose.client import kept_variables
+    from slslab.trace.directory import root
+    from slslab.trace.log import SERVICE
+    from slslab.up import embedded
+
+    directory = embedded.recorded()
+    if directory is not None:
+        return str(directory)
+    if kept_variables():
+        raise RequestError(
+            "A stack in containers records runs only, and not what your own functions do.",
+            "`slslab up` without --stack compose records it; `docker compose logs emulator` has the REPORT lines.",
+        )
+    if not (root() / "up" / SERVICE).exists():
+        raise RequestError(
+            f"No `slslab up` has recorded anything in {root()}.",
+            "start one: slslab up --detach; or name the directory of its runs in SLSLAB_RUNS.",
+        )
+    return str(root() / "up")
+
+
+run_argument = click.argument("run", default="last", callback=find_up)
 
 
 class Bar:

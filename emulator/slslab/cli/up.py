@@ -116,6 +116,7 @@ def up(
     slslab up --detach
     eval "$(slslab env)"                     endpoints and keys, for this shell
     aws lambda list-functions
+    slslab show up                           what your functions have done since: invocations, requests, bill
     slslab down
 
     \b
@@ -126,6 +127,9 @@ def up(
 
     With --stack compose, `docker compose` starts the services, and the command waits until all are healthy; --workers
     again changes the number of databases of a running stack.
+
+    What your functions do is recorded in $SLSLAB_RUNS/up or ./runs/up, and remains there until the next `slslab up`;
+    show, bill and report read it by the name `up`. A stack in containers records runs only.
     """
     from slslab.up import embedded
 

@@ -8,6 +8,7 @@ from slslab.billing.bill import DEFAULT_BOOK, Book, Usage, compute_bill, load_bo
 from slslab.errors import RequestError
 from slslab.replay.modelled import model, not_modelled
 from slslab.replay.programs.recording import Recording
+from slslab.reports.services import read_recorded, service_document
 from slslab.trace import metrics
 from slslab.trace.directory import list_runs, resolve
 from slslab.trace.log import instances, invocations, load
@@ -346,8 +347,15 @@ def _finished_peak_mb(plan: Plan) -> int | None:
 
 
 def read_document(run: str) -> RunDocument:
-    """Return the document of a run; that of one that was killed is made from its trace, as far as that goes."""
+    """Return the document of a run; that of one that was killed is made from its trace, as far as that goes.
+
+    That of a service (`slslab up`), which may be running, has no keys of a plan, and no result.
+    """
     directory = resolve(run)
+    if (about := directory.service()) is not None:
+        recorded = read_recorded(directory, about)
+        cost = make_bill(recorded.events, recorded.invocations, [], load_book(DEFAULT_BOOK))
+        return cast(RunDocument, service_document(directory.id, recorded, cost))
     document = directory.document()
     if document is not None:
         return cast(RunDocument, document)
@@ -381,6 +389,9 @@ def read_document(run: str) -> RunDocument:
 def bill_of(run: str, book: str) -> Cost:
     """Return the bill of a run by another book, from its trace and its invocations."""
     directory = resolve(run)
+    if (about := directory.service()) is not None:
+        recorded = read_recorded(directory, about)
+        return make_bill(recorded.events, recorded.invocations, [], load_book(book))
     if directory.document() is None:
         read_document(run)
     events = metrics.rows(load(directory.path).events)

@@ -8,6 +8,7 @@ from typing import Any
 from slslab.aws.keys import Keyring
 from slslab.host.session import Session
 from slslab.stack import Stack
+from slslab.stack.access_log import AccessLog
 from slslab.stack.object_store import EmbeddedObjectStore
 from slslab.stack.queues import EmbeddedRabbitMQ, queue_kind
 from slslab.stack.tensors import EmbeddedTensorDatabases
@@ -22,12 +23,14 @@ def start_stack(
     *,
     s3_port: int = 0,
     on_event: Callable[[dict[str, Any]], None] | None = None,
+    access_log: AccessLog | None = None,
 ) -> tuple[Stack, Mapping[str, int]]:
     """Start the required parts, each entered into `parts`; returns the stack, and the process of each part.
 
-    `on_event` receives the trace records of the tensor databases. Raises HostError if a part does not start.
+    `on_event` receives the trace records of the tensor databases, `access_log` the requests to S3. Raises HostError if
+    a part does not start.
     """
-    store = EmbeddedObjectStore(session.home / "s3", keys, session.mark, s3_port)
+    store = EmbeddedObjectStore(session.home / "s3", keys, session.mark, s3_port, access_log)
     parts.enter_context(store)
     for path in store.sockets():
         session.watch(path)

@@ -22,6 +22,7 @@ from slslab.aws.credentials import without_foreign
 from slslab.aws.keys import Keyring
 from slslab.errors import HostError
 from slslab.host.server_process import ServerProcess, free_ports
+from slslab.stack.access_log import AccessLog
 from slslab.stack.identities import identities
 from slslab.stack.mutual_tls import MutualTLS
 
@@ -40,7 +41,8 @@ class EmbeddedObjectStore(ServerProcess):
     """SeaweedFS on loopback ports of its own, of which only S3's serves others, as a context manager.
 
     `data` is made and removed; clients sign with `keys`; `environment` is added to the server's own (the emulator's
-    mark, by which its reaper finds it); `port` is the S3 endpoint's, any free one by default. Entered on the main
+    mark, by which its reaper finds it); `port` is the S3 endpoint's, any free one by default; `access_log` is told
+    of every request. Entered on the main
     thread, the server also ends when this process is killed, where util-linux's `setpriv` is installed. Raises
     HostError if it does not start.
 
@@ -52,11 +54,19 @@ class EmbeddedObjectStore(ServerProcess):
     hint = "run `slslab doctor`; a full disk or too little memory are the usual causes."
     port_taken = "address already in use"
 
-    def __init__(self, data: Path, keys: Keyring, environment: Mapping[str, str], port: int = 0) -> None:
+    def __init__(
+        self,
+        data: Path,
+        keys: Keyring,
+        environment: Mapping[str, str],
+        port: int = 0,
+        access_log: AccessLog | None = None,
+    ) -> None:
         super().__init__(environment)
         self._data = data
         self._port = port
         self._keys = keys
+        self._access_log = access_log
         self._ports: dict[str, int] = {}
 
     @property
@@ -82,6 +92,10 @@ class EmbeddedObjectStore(ServerProcess):
         self._tls = MutualTLS(self._data / "inner.pem")
         for name, document in zip(("identities.json", "sessions.json"), identities(self._keys), strict=True):
             (self._data / name).write_text(json.dumps(document))
+        audit: list[str] = []
+        if self._access_log is not None:
+            (self._data / "audit.json").write_text(json.dumps(self._access_log.settings(self._data)))
+            audit = ["-s3.auditLogConfig=audit.json"]
         command = [
             _weed(),
             "-logtostderr=true",
@@ -119,6 +133,7 @@ class EmbeddedObjectStore(ServerProcess):
             # A volume rests up to 20 s before it is rewritten; one after another they would fall behind the writers.
             "-master.maxParallelVacuumPerServer=8",
             "-volume.max=10000",
+            *audit,
         ]
         self._launch(command, {**without_foreign(os.environ), **SETTINGS, **self._tls.settings}, self._data)
         if not self._wait(self._ready, START_LIMIT_S):

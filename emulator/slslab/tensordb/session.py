@@ -1,7 +1,9 @@
 """A client's session, the table of commands, and how a request is checked and executed."""
 
 import sys
+import threading
 import traceback
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,7 +23,10 @@ MOST_SHOWN = 128
 
 @dataclass(frozen=True)
 class Context:
-    """What all sessions of a peer share. `report` is called for every execution of a script: its name and its usage."""
+    """What all sessions of a peer share. `report` is called for every execution of a script: its name and its usage.
+
+    `calls` counts executed commands by name, for `INFO commandstats`; `counting` guards it.
+    """
 
     store: Store
     peer: int
@@ -31,6 +36,8 @@ class Context:
     report: Callable[[int, str, Usage], None]
     clients: "dict[int, Session]"
     shut_down: Callable[[], None]
+    calls: Counter[str] = field(default_factory=Counter)
+    counting: threading.Lock = field(default_factory=threading.Lock)
 
 
 class Session:
@@ -148,6 +155,8 @@ def execute(session: Session, request: Request) -> "Reply | Waiter":
 
 def call(session: Session, entry: Command, arguments: list[Any]) -> "Reply | Waiter":
     """Execute a command that has been checked; its error is the reply."""
+    with session.context.counting:
+        session.context.calls[entry.name] += 1
     try:
         if not entry.raw:
             arguments = [bytes(argument) for argument in arguments]

@@ -14,7 +14,7 @@ from typing import Any
 import tomli_w
 
 from slslab.errors import RequestError, RunError
-from slslab.trace.log import INVOCATIONS, LOG, TABLE, replacing, write_records
+from slslab.trace.log import INVOCATIONS, LOG, SERVICE, TABLE, replacing, write_records
 
 DOCUMENT = "run.json"
 PLAN = "plan.toml"
@@ -120,6 +120,16 @@ class RunDirectory:
         self._check_unfinished()
         write_records(self.path / INVOCATIONS, records)
 
+    def service(self) -> dict[str, Any] | None:
+        """Return what is known of the service that recorded the directory, None for a run's; RunError if it is not
+        JSON."""
+        try:
+            return dict(json.loads((self.path / SERVICE).read_text()))
+        except FileNotFoundError:
+            return None
+        except (ValueError, TypeError) as error:
+            raise RunError(f"{self.path / SERVICE} is not a service's: {error}.", "remove the directory.") from error
+
     def document(self) -> dict[str, Any] | None:
         """Return the run's document, or None while it has not come to its end."""
         path = self.path / DOCUMENT
@@ -133,12 +143,14 @@ class RunDirectory:
             ) from error
 
     def status(self) -> str:
-        """Return done, failed, running, or interrupted (its command was killed)."""
+        """Return done, failed, running, or interrupted (its command was killed); an ended service is done."""
         # In this order, a run that ends in between is not taken for an interrupted one.
         locked, document = self._locked(), self.document()
         if document is not None:
             return str(document["status"])
-        return "running" if locked else "interrupted"
+        if locked:
+            return "running"
+        return "done" if "ended_at" in (self.service() or {}) else "interrupted"
 
     def summary(self) -> dict[str, Any]:
         """Return what `runs` lists: the document, or what is known of a run without one."""
@@ -185,6 +197,8 @@ def resolve(run: str) -> RunDirectory:
     """Return the run by id, unambiguous beginning, path, `last` or `last~N`; RequestError if none or several match."""
     known = list_runs()
     if match := re.fullmatch(r"last(?:~(\d+))?", run):
+        # What `slslab up` records is asked for by its own name.
+        known = [directory for directory in known if not (directory.path / SERVICE).exists()]
         back = int(match[1] or 0)
         if back >= len(known):
             raise RequestError(f"There are {len(known)} runs in {root()}, and {run} is not one of them.", "slslab runs")

@@ -22,6 +22,8 @@ from slslab.trace.table import SCHEMA, Trace, read_table, tabulate
 
 LOG = "trace.jsonl"
 TABLE = "trace.parquet"
+# Instead of a plan: what `slslab up` is, in the directory that it records.
+SERVICE = "service.json"
 INVOCATIONS = "invocations.jsonl"
 INSTANCES = "instances.jsonl"
 
@@ -109,7 +111,13 @@ def compact(directory: Path) -> Trace:
 
 
 def load(directory: Path) -> Trace:
-    """Return the trace of a run that has ended; after a crash, compact its log first. RunError if there is none."""
+    """Return the trace of a run that has ended; after a crash, compact its log first. RunError if there is none.
+
+    A service's log stays as it is: the service may still append to it.
+    """
+    if (directory / SERVICE).exists():
+        records, torn = read_log(directory / LOG)
+        return Trace(tabulate(records), torn)
     if (directory / LOG).exists():
         return compact(directory)
     if not (directory / TABLE).exists():

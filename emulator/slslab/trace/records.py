@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
@@ -14,7 +14,7 @@ from slslab_workers.trace.event import REQUIRED
 class _Record:
     def as_document(self) -> dict[str, Any]:
         """Return the record as a JSON-safe mapping."""
-        return asdict(self)
+        return dict(vars(self))
 
 
 @dataclass(frozen=True)

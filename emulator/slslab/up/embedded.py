@@ -4,6 +4,7 @@ A running service holds a lock on its state file, so that a crashed one is never
 """
 
 import fcntl
+import http.client
 import json
 import os
 import select
@@ -13,20 +14,23 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
+from urllib.parse import urlsplit
 
 from slslab.errors import HostError, RequestError
 from slslab.host.state import make_state_directory, only_owner, state_directory, unusable
 from slslab.stack.urls import without_passwords
+from slslab.trace.records import InvocationRecord
 from slslab.version import __version__
 from slslab_workers.channels.endpoints import QUEUE_URL, TENSOR_URLS
 
 STOP_LIMIT_S = 60.0
 READY_VARIABLE = "SLSLAB_READY_FD"
 CREDENTIALS_VARIABLE = "SLSLAB_CREDENTIALS"
+RECORD_LIMIT_S = 60.0
 # A `struct flock` of Linux (fcntl(2)): type, whence, start, length (0: whole file), process.
 FLOCK = struct.Struct("hhqqi0q")
 
@@ -39,6 +43,32 @@ def status() -> dict[str, Any] | None:
 def environment() -> dict[str, str] | None:
     """Return the variables by which clients find the running service, with its keys; None if there is none."""
     return (_stored() or {}).get("environment")
+
+
+def recorded() -> Path | None:
+    """Have the running service write down everything until now; return the directory of its record.
+
+    None if there is no service; HostError if it cannot.
+    """
+    from slslab.aws.clients import signed_headers
+    from slslab.aws.keys import Pair
+    from slslab.up.record import PATH
+
+    running, variables = status(), environment()
+    if running is None or variables is None:
+        return None
+    url, pair = running["endpoints"]["lambda"] + PATH, Pair.of(variables)
+    assert pair is not None
+    try:
+        with closing(http.client.HTTPConnection(urlsplit(url).netloc, timeout=RECORD_LIMIT_S)) as connection:
+            connection.request("POST", PATH, b"", signed_headers(pair, "POST", url))
+            answer = connection.getresponse()
+            document = json.loads(answer.read())
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise HostError(f"The service does not answer at {url}: {error}.", "see `slslab status`.") from error
+    if answer.status != http.HTTPStatus.OK:
+        raise HostError(document["message"], document.get("hint", "see `slslab status`."))
+    return Path(running["record"])
 
 
 def _stored() -> dict[str, Any] | None:
@@ -102,6 +132,7 @@ def serve(
     from slslab.lambda_.emulator import Emulator
     from slslab.stack.assembly import start_stack
     from slslab.stack.state_machines import EmbeddedStateMachines
+    from slslab.up.record import Record
     from slslab_workers.architecture import Requirements
 
     with _state() as (file, locked):
@@ -110,7 +141,21 @@ def serve(
         try:
             keys = Keyring(others=map(Pair.parse, credentials))
             with Session() as session, ExitStack() as running:
-                stack, _ = start_stack(running, session, Requirements(tensor_databases, queue), keys, s3_port=s3_port)
+                record = running.enter_context(Record(session.home, log))
+                stack, _ = start_stack(
+                    running,
+                    session,
+                    Requirements(tensor_databases, queue),
+                    keys,
+                    s3_port=s3_port,
+                    on_event=record.event,
+                    access_log=record.access_log,
+                )
+
+                def on_record(invocation: InvocationRecord) -> None:
+                    record.invocation(invocation)
+                    log(f"{invocation.function} {invocation.report.strip()}")
+
                 emulator = Emulator(
                     session=session,
                     keys=keys,
@@ -120,14 +165,25 @@ def serve(
                     budget_mb=budget_mb,
                     code_roots=code_roots,
                     port=port,
-                    on_record=lambda record: log(f"{record.function} {record.report.strip()}"),
+                    on_event=record.event,
+                    on_record=on_record,
                 )
+                emulator.add_routes([record.route()])
                 running.enter_context(emulator)
                 states = EmbeddedStateMachines(
-                    emulator.endpoint, keys, session.mark, limits=emulator.limits, on_demand=True
+                    emulator.endpoint,
+                    keys,
+                    session.mark,
+                    limits=emulator.limits,
+                    on_event=record.event,
+                    on_demand=True,
                 )
                 running.enter_context(states)
                 emulator.add_variables(states.client_environment())
+                parts = {"lambda": f"slslab {__version__}", "states": states.name, **stack.versions}
+                about = {"stack": parts, "environment": "process", **emulator.host()}
+                directory = record.begin(about, stack.tensor_urls, stack.queue_url or "")
+                running.callback(record.update_at_end)
                 description = {
                     "kind": "embedded",
                     "pid": os.getpid(),
@@ -138,11 +194,12 @@ def serve(
                         "tensors": [without_passwords(url) for url in stack.tensor_urls],
                         "queue": without_passwords(stack.queue_url or ""),
                     },
-                    "stack": {"lambda": f"slslab {__version__}", "states": states.name, **stack.versions},
+                    "stack": parts,
                     "confinement": emulator.hierarchy.description,
                     "isolation": emulator.isolation.description,
                     "limits": dict(limits),
                     "logs": str(emulator.logs),
+                    "record": str(directory),
                 }
                 variables = {
                     **stack.client_environment(),

@@ -37,6 +37,26 @@ def store(wire: Wire) -> None:
     assert wire("AI.SCRIPTSTORE", "s", "CPU", "ENTRY_POINTS", 2, "average", "sgd", "SOURCE", AVERAGE) == "OK"
 
 
+def calls(wire: Wire, command: str) -> int:
+    """How often a command was executed, by INFO."""
+    lines = wire("INFO", "commandstats").decode().splitlines()
+    stats = dict(line.split(":", 1) for line in lines if ":" in line)
+    figures = dict(figure.split("=") for figure in stats.get(f"cmdstat_{command}", "calls=0").split(","))
+    return int(figures["calls"])
+
+
+def test_info_counts_commands_those_of_transactions_too(wire: Wire) -> None:
+    before = calls(wire, "set"), calls(wire, "get")
+    wire("SET", "key", 1)
+    wire("MULTI")
+    wire("SET", "key", 2)
+    wire("GET", "key")
+    wire("EXEC")
+    assert error(wire, "GET").startswith("ERR wrong number of arguments")
+    assert (calls(wire, "set"), calls(wire, "get")) == (before[0] + 2, before[1] + 1)
+    assert "cmdstat_" not in wire("INFO").decode()
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_tensors_of_every_type_come_back(wire: Wire, dtype: str) -> None:
     array = np.arange(24).astype(DTYPES[dtype]).reshape(2, 3, 4)

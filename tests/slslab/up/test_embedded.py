@@ -44,7 +44,8 @@ def state(tmp_path: Path) -> dict[str, str]:
 
     They find no stack in containers, which another test may have at its usual port.
     """
-    return os.environ | {"SLSLAB_STATE": str(tmp_path / "state"), "SLSLAB_EMULATOR_URL": "http://127.0.0.1:9"}
+    own = {"SLSLAB_STATE": str(tmp_path / "state"), "SLSLAB_RUNS": str(tmp_path / "runs")}
+    return os.environ | own | {"SLSLAB_EMULATOR_URL": "http://127.0.0.1:9"}
 
 
 def slslab(state: dict[str, str], *arguments: str) -> commands.Done:

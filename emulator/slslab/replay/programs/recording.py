@@ -34,6 +34,8 @@ class Recording:
 def read_recording(directory: Path) -> Recording:
     """Read a run directory; RunError, naming the record, if the trace is incomplete or contradicts itself."""
     run = RunDirectory(directory)
+    if run.service() is not None:
+        raise RunError(f"{run.id} is what `slslab up` recorded, which has no plan.", "replay a run: slslab runs")
     document = run.document()
     if document is None or document["status"] != "done":
         status = "was interrupted" if document is None else "failed"

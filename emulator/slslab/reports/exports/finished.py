@@ -110,9 +110,15 @@ def read_finished(runs: Sequence[str]) -> list[Finished]:
     finished: dict[Path, Finished] = {}
     ids: set[str] = set()
     for run in runs:
-        path = resolve(run).path.resolve()
+        directory = resolve(run)
+        path = directory.path.resolve()
         if path in finished:
             continue
+        if directory.service() is not None:
+            raise RequestError(
+                f"{directory.id} is what `slslab up` recorded, which is not exported.",
+                f"`slslab show up --json` has its figures, and {path} its trace and its metered invocations.",
+            )
         document = read_document(str(path))
         if document["run"] in ids:
             raise RequestError(f"Two of these runs have the id {document['run']}.", "export them separately.")

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from slslab.reports.html import formats
 from slslab.reports.html.measures import (
     bill_card,
+    functions_card,
     invocations_card,
     learning_card,
     memory_card,
@@ -38,6 +39,7 @@ def describe_run(document: Document, events: Rows | None, invocations: Records) 
         memory_card(document, events, invocations),
         communication_card(document, events),
         traffic_card(document),
+        functions_card(document),
         invocations_card(document),
         published_card(document),
         _host(document),
@@ -45,7 +47,7 @@ def describe_run(document: Document, events: Rows | None, invocations: Records) 
     )
     return Page(
         title=title_of(document),
-        subtitle=f"run {document['run']}",
+        subtitle=f"since {document['started_at']}" if "functions" in document else f"run {document['run']}",
         cards=tuple(card for card in cards if card is not None),
         status=str(document["status"]),
         chips=tuple(_chips(document)),
@@ -56,6 +58,8 @@ def describe_run(document: Document, events: Rows | None, invocations: Records) 
 
 def title_of(document: Document) -> str:
     """Return what was trained how, as papers write it."""
+    if "functions" in document:
+        return "Functions on slslab up"
     names = [NAMES.get(str(document.get(key)), str(document.get(key, "?"))) for key in ("architecture", "model")]
     return f"{names[0]}, {names[1]} on {document.get('dataset', '?')}"
 
@@ -138,7 +142,8 @@ def _figures(document: Document) -> Iterator[Figure]:
         theirs = formats.seconds(modelled["billed_seconds"]) if modelled else None
         yield measured("billed time", formats.seconds(document["billed_seconds"]), theirs)
     if document.get("peak_memory_mb"):
-        limit = "" if document.get("instances") else f"of {formats.megabytes(document.get('memory_mb'))}"
+        limit = f"of {formats.megabytes(document['memory_mb'])}" if "memory_mb" in document else ""
+        limit = "" if document.get("instances") else limit
         yield measured("peak memory", formats.megabytes(document["peak_memory_mb"]), None, limit)
     if accuracy := [value for value in document.get("accuracy", ()) if value is not None]:
         epochs = len(document["accuracy"])

@@ -76,6 +76,9 @@ def traffic_card(document: Document) -> Card | None:
     """Return messages and bytes of the training protocol, and of its overheads."""
     if document.get("counts") is None:
         return None
+    if "overheads" not in document:
+        requests = [(name, f"{number:,}") for name, number in document["counts"].items()]
+        return Card("card-traffic", "Requests", (), (Table(("operation", "requests"), requests),)) if requests else None
     moved = [
         (f"worker {worker['worker']}", name, worker["bytes"][way] / 1e6)
         for worker in document.get("per_worker", ())

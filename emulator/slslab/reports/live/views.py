@@ -85,6 +85,8 @@ class Views:
             with self._lock:
                 self._logs.pop(run.path, None)
             return None
+        if run.service() is not None:
+            return Underway(dict(read_document(str(run.path))), read_events(run.path) or [], invocations(run.path))
         with self._lock:
             log = self._logs.setdefault(run.path, Log(run.trace_log))
             log.read()

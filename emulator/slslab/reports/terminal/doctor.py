@@ -78,7 +78,7 @@ def _endpoints(described: Mapping[str, Any]) -> Table:
         VARIABLES.get(name, f"AWS_ENDPOINT_URL_{name.upper()}"): " ".join(url) if name == "tensors" else url
         for name, url in described["endpoints"].items()
     }
-    names = ("confinement", "isolation", "logs", "pid", "environment")
+    names = ("confinement", "isolation", "logs", "record", "pid", "environment")
     facts = {name: str(described[name]) for name in names if name in described}
     facts["keys"] = 'eval "$(slslab env)"'
     return plain_table(("slslab is up", ""), (endpoints | facts).items(), words=True)

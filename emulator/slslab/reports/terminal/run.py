@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -31,10 +32,11 @@ def summary(document: Document) -> RenderableType:
     sections: tuple[tuple[Any, Callable[[Any], RenderableType], Any], ...] = (
         (document["status"] == "failed", _failure, document),
         (document.get("modelled"), modelled, document),
-        (document["per_worker"], phases, document),
+        (document.get("functions"), functions, document),
+        (document.get("per_worker"), phases, document),
         (document["invocations"], reports, document),
         (document["counts"], traffic, document),
-        (document["loss"], learning, document),
+        (document.get("loss"), learning, document),
         (details.get("joins"), _joins, details.get("joins")),
         (details.get("deaths"), _deaths, details.get("deaths")),
         (details.get("scale_in"), _scale_in, details.get("scale_in")),
@@ -69,6 +71,33 @@ def runs(documents: Sequence[Document]) -> Table:
             )
             for document in documents
         ),
+    )
+
+
+def functions(document: Document) -> Table:
+    """Return each function's invocations: how they ended, and what they took."""
+
+    def row(name: str, memory: str, figures: Document) -> tuple[str, ...]:
+        spread = figures["reports"]["duration_ms"]
+        return (
+            name,
+            memory,
+            f"{figures['invocations']:,}",
+            f"{figures['cold_starts']:,}",
+            f"{figures['errors']:,}",
+            *(f"{spread[key]:,.2f}" for key in ("min", "median", "max")),
+            f"{figures['billed_seconds'] * 1000:,.0f}",
+            f"{figures['peak_memory_mb']:,}",
+        )
+
+    headings = ("invocations", "cold", "errors", *(f"{key} ms" for key in ("min", "median", "max")), "billed ms")
+    shown = document["functions"]
+    total = {**document, "errors": sum(figures["errors"] for figures in shown)}
+    return plain_table(
+        ("function", "memory MB", *headings, "peak MB"),
+        (row(figures["function"], f"{figures['memory_mb']:,}", figures) for figures in shown),
+        [row("all", "", total)],
+        title="Functions",
     )
 
 
@@ -128,7 +157,10 @@ def reports(document: Document) -> Table:
 
 
 def traffic(document: Document) -> Table:
-    """Return messages and bytes of the training protocol, and of its overheads."""
+    """Return messages and bytes of the training protocol, and of its overheads; of a service, its requests."""
+    if "overheads" not in document:
+        requests = ((name, f"{number:,}") for name, number in document["counts"].items())
+        return plain_table(("operation", "requests"), requests, title="Requests")
     return plain_table(
         ("operation", "protocol", "overheads"), count_rows(document), byte_rows(document), title="Messages and bytes"
     )
@@ -220,6 +252,9 @@ def _rank(worker: Document) -> str:
 
 
 def _headline(document: Document) -> Text:
+    if "architecture" not in document:
+        line = f"{document['run']}: functions since {document['started_at']} — {document['status']}"
+        return Text(line, style="bold red" if document["status"] == "failed" else "bold")
     launched = document.get("instances")
     machines = f"on {launched[0]['type']}" if launched else f"at {document['memory_mb']:,} MB"
     line = (
@@ -240,7 +275,7 @@ def _failure(document: Document) -> Text:
 
 
 def _figures(documents: Sequence[Document]) -> Table:
-    headings = [f"{d['architecture']} ({d['run']})" if len(documents) > 1 else "measured" for d in documents]
+    headings = [f"{_what(d)} ({d['run']})" if len(documents) > 1 else "measured" for d in documents]
     rows: tuple[tuple[str, Callable[[Document], str]], ...] = (
         ("time, wall s", lambda d: f"{d['seconds']['measured']:,.1f}"),
         ("billed s", lambda d: f"{d['billed_seconds']:,.3f}"),
@@ -248,6 +283,8 @@ def _figures(documents: Sequence[Document]) -> Table:
         ("GB-seconds", lambda d: f"{Decimal(d['gb_seconds']):,.3f}"),
         ("cost USD", lambda d: money(d["cost"]["total"])),
         ("invocations (cold)", lambda d: f"{d['invocations']} ({d['cold_starts']})"),
+    )
+    planned: tuple[tuple[str, Callable[[Document], str]], ...] = (
         ("instances", lambda d: f"{len(d['instances'])} on {d['device']}" if d.get("instances") else MISSING),
         ("bytes to stores", lambda d: f"{d['bytes']['in']:,}"),
         ("bytes from stores", lambda d: f"{d['bytes']['out']:,}"),
@@ -256,14 +293,25 @@ def _figures(documents: Sequence[Document]) -> Table:
         ("training loss", lambda d: f"{d['loss'][-1]:.4f}" if d["loss"] else MISSING),
         ("test accuracy", lambda d: f"{d['accuracy'][-1]:.2%}" if d["accuracy"] else MISSING),
     )
+    if any("architecture" in document for document in documents):
+        rows += tuple((label, partial(_of_run, value)) for label, value in planned)
     if len(documents) > 1:
         rows += (
-            ("modelled time, s", lambda d: seconds(d["seconds"]["modelled"])),
+            ("modelled time, s", lambda d: seconds(d["seconds"].get("modelled"))),
             ("modelled cost USD", _modelled_cost),
         )
     if any(document.get("orchestration_seconds") is not None for document in documents):
         rows += (("orchestration s", lambda d: seconds(d.get("orchestration_seconds"))),)
     return plain_table(("", *headings), ((label, *map(value, documents)) for label, value in rows), title="Run")
+
+
+def _of_run(value: Callable[[Document], str], document: Document) -> str:
+    """Return what only a run has, and a service has not."""
+    return value(document) if "architecture" in document else MISSING
+
+
+def _what(document: Document) -> str:
+    return str(document.get("architecture", "functions"))
 
 
 def _modelled_cost(document: Document) -> str:
@@ -306,7 +354,7 @@ def _scale_in(decisions: Sequence[Mapping[str, Any]]) -> Table:
 
 def _peak_memory(document: Document) -> str:
     peak = f"{document['peak_memory_mb']:,}"
-    return peak if document.get("instances") else f"{peak} of {document['memory_mb']:,}"
+    return peak if document.get("instances") or "memory_mb" not in document else f"{peak} of {document['memory_mb']:,}"
 
 
 def _bills(documents: Sequence[Document]) -> Table:
@@ -317,7 +365,7 @@ def _bills(documents: Sequence[Document]) -> Table:
         return f"{sum(amounts, Decimal(0)):.8f}"
 
     return plain_table(
-        ("cost by line, USD", *(document["architecture"] for document in documents)),
+        ("cost by line, USD", *(_what(document) for document in documents)),
         ((item, *(amount(document, item) for document in documents)) for item in items),
         [("total", *(f"{Decimal(document['cost']['total']):.8f}" for document in documents))],
         title="Bill",

@@ -1,0 +1,247 @@
+"""What `slslab up` records: the trace of its users' functions in `runs/up`, for the commands that read runs.
+
+The records are those of a run, but for samples of the Lambda clock and beginnings of invocations: about 1 KB for each
+invocation, 0.4 KB for each state transition, and at most one of 0.4 KB a second for each kind of request to a store.
+"""
+
+import fcntl
+import json
+import os
+import shutil
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Self
+
+import redis
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+
+from slslab.errors import HostError, RequestError
+from slslab.stack.access_log import AccessLog
+from slslab.trace.directory import RunDirectory, root
+from slslab.trace.events import own_event
+from slslab.trace.log import SERVICE, TraceWriter, replacing
+from slslab.trace.records import InvocationRecord, launch_record
+from slslab_workers.architecture import Requirements
+
+NAME = "up"
+# Of the Lambda endpoint.
+PATH = "/slslab/record"
+FLUSH_NS = 1_000_000_000
+ANSWER_S = 5.0
+# Commands that make no use of a database; a client sends some of them by itself.
+IDLE = frozenset(
+    "auth hello ping echo select quit reset client info command config memory time multi exec discard".split()
+)
+OPERATIONS = {
+    **dict.fromkeys(("ai.tensorset", "set"), "tensor.set"),
+    **dict.fromkeys(("ai.tensorget", "get"), "tensor.get"),
+    **dict.fromkeys(("ai.scriptexecute", "eval", "evalsha"), "tensor.script"),
+    **dict.fromkeys(("del", "unlink"), "tensor.delete"),
+}
+OTHER = "tensor.command"
+
+
+class Record:
+    """The record of a service, as a context manager that its stack is within: what it receives between `begin` and its
+    end is in its directory.
+
+    `access_log` is for the S3 server; its socket is in the session's `home`. All methods may be called by several
+    threads. A record that cannot be written is the last one, which `say` reports; the service goes on.
+    """
+
+    def __init__(self, home: Path, say: Callable[[str], None]) -> None:
+        self.access_log = AccessLog(home, self.count)
+        self._say = say
+        self._lock = threading.Lock()
+        self._updating = threading.Lock()
+        self._databases: dict[str, str] = {}
+        self._writer: TraceWriter | None = None
+        self._requests: Counter[str] = Counter()
+        self._calls: dict[str, Counter[str]] = {}
+        self._hosts: dict[str, str] = {}
+        self._began_ns = self._flushed_ns = time.monotonic_ns()
+        self._trouble = ""
+
+    def __enter__(self) -> Self:
+        self.access_log.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.access_log.__exit__(*error)
+        if self._writer is not None:
+            self._end(self._writer)
+
+    def begin(self, about: Mapping[str, Any], tensor_urls: Sequence[str], queue_url: str) -> Path:
+        """Begin to record, in `runs/up` in place of what the last service left there; returns the directory.
+
+        `about` is what a reader is told of the service. A running service keeps its directory, and this one's is then
+        `up-2`, and so on. Raises RequestError if it cannot be made.
+        """
+        self._about = {"started_at": _now(), **about}
+        self._directory, self._locked = _make_directory(self._about)
+        self._databases = dict.fromkeys(tensor_urls, Requirements.tensor_host)
+        if queue_url.startswith("redis"):
+            self._databases[queue_url] = Requirements.queue_host
+        self._began_ns = self._flushed_ns = time.monotonic_ns()
+        self._writer = TraceWriter(self._directory.trace_log, NAME)
+        if queue_url and queue_url not in self._databases:
+            # Whether RabbitMQ is used, only its plug-ins could tell; it was asked for by an option.
+            self._use(queue_url, Requirements.queue_host)
+        return self._directory.path
+
+    def event(self, record: Mapping[str, Any]) -> None:
+        """Write a trace event; what else a run records is dropped."""
+        if record["record"] == "event":
+            self._write(record)
+
+    def invocation(self, record: InvocationRecord) -> None:
+        """Write a metered invocation."""
+        self._write({"record": "invocation", **record.as_document()})
+
+    def update(self) -> None:
+        """Ask the stores what was done until now, and write it.
+
+        HostError if a database does not answer, or a record was lost before.
+        """
+        with self._updating:
+            self.access_log.drain()
+            for url, host in self._databases.items():
+                self._ask(url, host)
+            self._flush()
+        if self._trouble:
+            raise HostError(self._trouble, "make room for runs, and start `slslab up` again.")
+
+    def update_at_end(self) -> None:
+        """Do so once more before the stores end; what they do not tell is reported."""
+        try:
+            self.update()
+        except HostError as error:
+            self._say(f"{error.message} What the stores did last is not recorded.")
+
+    def route(self) -> Route:
+        """Return where the commands that read the record have it updated."""
+
+        async def answer(_: Request) -> JSONResponse:
+            try:
+                await run_in_threadpool(self.update)
+            except HostError as error:
+                return JSONResponse({"message": error.message, "hint": error.hint}, 503)
+            return JSONResponse({})
+
+        return Route(PATH, answer, methods=["POST"])
+
+    def _end(self, writer: TraceWriter) -> None:
+        """Write what is left."""
+        self._flush()
+        for host in self._hosts.values():
+            self._write(own_event("host.run", self._began_ns, "", resource=host, function="stack"))
+        writer.__exit__()
+        if not self._trouble:
+            with suppress(OSError):  # without it, the record is one that broke off
+                _describe(self._directory, {**self._about, "ended_at": _now()})
+        self._directory.unlock(self._locked)
+
+    def count(self, operation: str) -> None:
+        """Count a request to a store; those of a second become one event."""
+        with self._lock:
+            self._requests[operation] += 1
+        if time.monotonic_ns() - self._flushed_ns >= FLUSH_NS:
+            self._flush()
+
+    def _ask(self, url: str, host: str) -> None:
+        """Count the commands that a database has executed since it was asked before."""
+        try:
+            with redis.Redis.from_url(url, socket_timeout=ANSWER_S) as client:
+                stats: Mapping[str, Any] = client.info("commandstats")
+        except redis.RedisError as error:
+            raise HostError(f"A database does not answer: {error}.", "see `slslab status`.") from error
+        names = ((name.removeprefix("cmdstat_"), entry["calls"]) for name, entry in stats.items())
+        calls = Counter({name: number for name, number in names if name not in IDLE})
+        if calls:
+            self._use(url, host)
+        if host == Requirements.tensor_host:
+            with self._lock:
+                for name, number in (calls - self._calls.get(url, Counter())).items():
+                    self._requests[OPERATIONS.get(name, OTHER)] += number
+                self._calls[url] = calls
+
+    def _use(self, url: str, host: str) -> None:
+        """Record that AWS would bill the host of a database or queue, since the service's beginning."""
+        if url not in self._hosts:
+            self._hosts[url] = host
+            self._write(launch_record("host", str(len(self._hosts)), host, self._began_ns))
+
+    def _flush(self) -> None:
+        with self._lock:
+            since_ns, self._flushed_ns = self._flushed_ns, time.monotonic_ns()
+            requests, self._requests = self._requests, Counter()
+        for operation, number in requests.items():
+            event = own_event(operation, since_ns, "", resource="", function="stack")
+            self._write({**event, "requests": number, "overhead": False})
+
+    def _write(self, record: Mapping[str, Any]) -> None:
+        if self._writer is None or self._trouble:
+            return
+        try:
+            self._writer.write(record)
+        except HostError as error:
+            self._trouble = f"{error.message} The record of `slslab up` ends here."
+            self._say(self._trouble)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def _describe(directory: RunDirectory, about: Mapping[str, Any]) -> None:
+    with replacing(directory.path / SERVICE) as file:
+        file.write(json.dumps(about, indent=2).encode() + b"\n")
+
+
+def _make_directory(about: Mapping[str, Any]) -> tuple[RunDirectory, int]:
+    """Return a new directory, locked and described; it replaces that of a service that has ended."""
+    folder = root()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with _alone(folder):
+            for path in _names(folder):
+                directory = RunDirectory(path)
+                if path.exists() and (not (path / SERVICE).exists() or directory.status() == "running"):
+                    continue
+                if path.exists():
+                    shutil.rmtree(path)
+                path.mkdir()
+                _describe(directory, about)
+                return directory, directory.lock()
+    except OSError as error:
+        raise RequestError(
+            f"{folder.absolute()}, where slslab records, cannot be written: {error.strerror}.",
+            "name another folder in SLSLAB_RUNS.",
+        ) from error
+    raise AssertionError("there is always another name")
+
+
+def _names(folder: Path) -> Iterator[Path]:
+    number = 1
+    while True:
+        yield folder.absolute() / (NAME if number == 1 else f"{NAME}-{number}")
+        number += 1
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Keep other services from choosing a directory at the same time."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

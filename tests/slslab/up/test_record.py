@@ -1,0 +1,132 @@
+"""The directory of what `slslab up` records, and what becomes of an earlier one."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slslab.errors import HostError, RequestError
+from slslab.reports.document import read_document
+from slslab.trace.directory import RunDirectory, list_runs, resolve
+from slslab.trace.events import own_event
+from slslab.trace.log import TraceWriter, load
+from slslab.up import record
+from slslab.up.record import Record
+
+ABOUT: dict[str, Any] = {
+    "stack": {"lambda": "slslab"},
+    "environment": "process",
+    "cores": 2,
+    "cpu_share_enforced": True,
+    "confinement": "cgroup",
+}
+
+
+@pytest.fixture(autouse=True)
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SLSLAB_RUNS", str(tmp_path / "runs"))
+    return tmp_path / "runs"
+
+
+def begun(home: Path, lines: list[str] | None = None) -> tuple[Record, Path]:
+    home.mkdir(exist_ok=True)
+    started = Record(home, ([] if lines is None else lines).append)
+    started.__enter__()
+    return started, started.begin(ABOUT, (), "")
+
+
+def test_a_service_replaces_what_an_ended_one_left_and_nothing_else(runs: Path, tmp_path: Path) -> None:
+    first, directory = begun(tmp_path / "one")
+    assert directory == runs / "up"
+    second, beside = begun(tmp_path / "two")
+    assert beside == runs / "up-2"
+    assert {run.status() for run in list_runs()} == {"running"}
+    first.__exit__()
+    assert RunDirectory(directory).status() == "done"
+    (directory / "report.html").touch()
+    third, again = begun(tmp_path / "one")
+    assert again == directory
+    assert not (directory / "report.html").exists()
+    for running in (second, third):
+        running.__exit__()
+
+
+def test_a_run_of_that_name_stays(runs: Path, tmp_path: Path) -> None:
+    own = RunDirectory.create(runs / "up")
+    own.write_plan({"run": "mine"})
+    started, directory = begun(tmp_path / "one")
+    started.__exit__()
+    assert directory == runs / "up-2"
+    assert own.id == "mine"
+
+
+def test_last_is_a_run_and_no_service(runs: Path, tmp_path: Path) -> None:
+    started, directory = begun(tmp_path / "one")
+    started.__exit__()
+    with pytest.raises(RequestError, match="There are 0 runs"):
+        resolve("last")
+    RunDirectory.create(runs / "older").write_plan({"run": "older"})
+    os.utime(runs / "older" / "plan.toml", (0, 0))
+    assert resolve("last").id == "older"
+    assert resolve("up").path == directory
+
+
+def test_reading_leaves_the_log_to_the_service(tmp_path: Path) -> None:
+    started, directory = begun(tmp_path / "one")
+    started.event(own_event("invoke", 1, "id", resource="f", function="f"))
+    assert load(directory).events.num_rows == 1
+    started.event(own_event("invoke", 2, "id", resource="f", function="f"))
+    assert load(directory).events.num_rows == 2
+    started.__exit__()
+    assert sorted(path.name for path in directory.iterdir()) == ["service.json", "trace.jsonl"]
+
+
+def test_samples_of_clocks_and_beginnings_are_left_out(tmp_path: Path) -> None:
+    started, directory = begun(tmp_path / "one")
+    started.event({"record": "clock", "environment": "f-1", "wall_ns": 1, "host_delay_ns": 0})
+    started.event({"record": "begin", "of": "invocation", "id": "1", "start_ns": 1})
+    started.__exit__()
+    lines = (directory / "trace.jsonl").read_text().splitlines()
+    assert [json.loads(line)["record"] for line in lines] == ["header"]
+
+
+def test_requests_of_a_second_become_one_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record, "FLUSH_NS", 3600 * 10**9)
+    started, directory = begun(tmp_path / "one")
+    for _ in range(1000):
+        started.count("object.put")
+    started.update()
+    assert load(directory).events.num_rows == 1
+    assert read_document(str(directory))["counts"] == {"object.put": 1000}
+    started.count("object.get")
+    started.__exit__()
+    assert read_document(str(directory))["counts"] == {"object.get": 1, "object.put": 1000}
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("SLSLAB_RUNS", str(tmp_path / "file" / "runs"))
+    with Record(tmp_path, pytest.fail) as started, pytest.raises(RequestError, match="cannot be written") as refused:
+        started.begin(ABOUT, (), "")
+    assert "SLSLAB_RUNS" in refused.value.hint
+
+
+def test_a_full_disk_ends_the_record_and_not_the_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[str] = []
+    started, directory = begun(tmp_path / "one", lines)
+
+    def full(_self: object, _record: object) -> None:
+        raise HostError("The trace cannot be written: No space left on device.", "make room.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TraceWriter, "write", full)
+        for _ in range(2):
+            started.event(own_event("invoke", 1, "id", resource="f", function="f"))
+    assert len(lines) == 1
+    assert "No space left on device. The record of `slslab up` ends here." in lines[0]
+    with pytest.raises(HostError, match="ends here"):
+        started.update()
+    started.__exit__()
+    assert RunDirectory(directory).status() == "interrupted"
