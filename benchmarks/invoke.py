@@ -57,6 +57,7 @@ from starlette.types import Message, Receive, Scope, Send
 from slslab.aws.clients import signed_headers
 from slslab.aws.gate import Gate
 from slslab.aws.keys import Keyring, Pair
+from slslab.aws.limits import lambda_limits
 from slslab.host.session import Session
 from slslab.lambda_.emulator import Emulator
 from slslab.lambda_.runtime_api import NextInvocation, RuntimeApi
@@ -161,7 +162,7 @@ async def anybody(*_addresses: object) -> bool:
 def runtime_api(code: Path, mark: Mapping[str, str]) -> Iterator[Call]:
     """Give what measures the milliseconds from handing out an invocation to awslambdaric's answer; no control group."""
     with asyncio.Runner() as runner:
-        api = RuntimeApi(anybody)
+        api = RuntimeApi(anybody, lambda_limits().response_bytes)
         address = runner.run(api.start())
         variables = {"AWS_LAMBDA_RUNTIME_API": address, "LAMBDA_TASK_ROOT": str(code), "_HANDLER": "app.handler"}
         about = {"NAME": "echo", "MEMORY_SIZE": str(MEMORY_MB), "VERSION": "$LATEST"}
@@ -287,7 +288,8 @@ def gate(rounds: int) -> list[Row]:
         raise RuntimeError(f"the gate refused a signed request: {message}")
 
     path = "/2015-03-31/functions/echo/invocations"
-    guarded, rows = Gate(application, keys=Keyring(PAIR)), []
+    limit = (lambda_limits().request_bytes, "InvokeFunction")
+    guarded, rows = Gate(application, (), Keyring(PAIR), lambda _scope: limit), []
     for size, payload in (("{}", SMALL), ("1 MB", LARGE)):
         headers = {"Host": "127.0.0.1", **signed_headers(PAIR, "POST", f"http://127.0.0.1{path}", payload)}
         scope = {"type": "http", "method": "POST", "path": path, "raw_path": path.encode(), "query_string": b""}

@@ -16,11 +16,12 @@ from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
+from starlette.types import Scope
 
 from slslab.aws.arns import ACCOUNT, function_arn
 from slslab.aws.errors import ServiceError, constraint, invalid, one_of
 from slslab.aws.gate import principal
-from slslab.aws.limits import Limits
+from slslab.aws.limits import MB, Limits
 from slslab.aws.requests import members
 from slslab.lambda_.functions import Functions, Target, parse
 from slslab.lambda_.invocation import InvocationService
@@ -28,6 +29,10 @@ from slslab.lambda_.packages import Code, Packages
 
 PAGE = 50
 TOTAL_CODE_BYTES = 80_530_636_800
+# AWS's message names this limit (recorded): an archive of 50 MB in Base64, and a quarter of a megabyte more.
+PACKAGE_BODY_BYTES = 70_167_211
+# assumed: AWS documents the limit of an invocation's alone.
+OTHER_BODY_BYTES = 6 * MB
 Handler = Callable[[Request], Awaitable[Response]]
 KINDS = ("Event", "RequestResponse", "DryRun")
 
@@ -97,40 +102,42 @@ class LambdaApi:
             },
         )
 
+    def body_limit(self, scope: Scope) -> tuple[int, str]:
+        """Return how many bytes the body of a request may have, and its operation as AWS's message names it."""
+        path = scope["path"].rstrip("/")
+        if path.endswith("/invocations"):
+            return max(self._limits.request_bytes, self._limits.event_bytes), "InvokeFunction"
+        if path.endswith("/functions"):
+            return PACKAGE_BODY_BYTES, "CreateFunction"
+        if path.endswith("/code"):
+            return PACKAGE_BODY_BYTES, "UpdateFunctionCode"
+        if path.endswith("/instances"):
+            return PACKAGE_BODY_BYTES, "launch"
+        return OTHER_BODY_BYTES, path.rpartition("/")[2]
+
     async def _create(self, request: Request) -> Response:
-        body = await self._package_body(request, "CreateFunction")
+        body = await _body(request, "CreateFunction")
         name, _ = self._functions.check_creation(body)
         async with self._stored(name, body.get("Code") or {}) as code:
             return _json(self._functions.create(body, code).document(), 201)
 
     async def _update_code(self, request: Request) -> Response:
-        body = await self._package_body(request, "UpdateFunctionCode")
+        body = await _body(request, "UpdateFunctionCode")
         name = _name(request)
         async with self._stored(self._functions.entry(name).latest.name, body) as code:
             target = self._functions.update_code(name, body, code)
-            await self._service.pool.retire_outdated()
+            self._service.pool.retire_outdated()
         return _json(target.document())
-
-    async def _package_body(self, request: Request, operation: str) -> dict[str, Any]:
-        """Return the request's members; refuse an archive larger than 50 MB as AWS's front end does."""
-        limit = -(-self._limits.zipped_bytes * 4 // 3)
-        if int(request.headers.get("content-length", 0)) > limit:
-            raise ServiceError(
-                413,
-                "RequestEntityTooLargeException",
-                f"Request must be smaller than {limit} bytes for the {operation} operation",
-            )
-        return await _body(request, operation)
 
     @asynccontextmanager
     async def _stored(self, name: str, code: Mapping[str, Any]) -> AsyncIterator[Code]:
         """Unpack the request's code; the block registers it."""
-        stored = await asyncio.to_thread(self._packages.store, name, code)
+        stored = await asyncio.wrap_future(self._packages.start_storing(name, code))
         try:
             yield stored
         finally:
             self._packages.release(stored)
-            await self._service.remove_unused_packages()
+            self._service.remove_unused_packages()
 
     async def _list(self, request: Request) -> Response:
         every = request.query_params.get("FunctionVersion") == "ALL"
@@ -157,13 +164,12 @@ class LambdaApi:
         target = self._functions.update_configuration(
             _name(request), await _body(request, "UpdateFunctionConfiguration")
         )
-        await self._service.pool.retire_outdated()
+        self._service.pool.retire_outdated()
         return _json(target.document())
 
     async def _delete(self, request: Request) -> Response:
         self._functions.delete(_name(request), _qualifier(request))
-        await self._service.pool.retire_outdated()
-        await self._service.remove_unused_packages()
+        self._service.retire()
         return Response(status_code=204)
 
     async def _publish(self, request: Request) -> Response:

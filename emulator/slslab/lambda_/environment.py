@@ -117,7 +117,7 @@ class Environment:
 
     def _begin(self) -> None:
         """Set the state of an environment before its start."""
-        self._runtime = RuntimeApi(self._owns, self._host.sandboxes.address)
+        self._runtime = RuntimeApi(self._owns, self._host.limits.response_bytes, self._host.sandboxes.address)
         self.sandbox: Sandbox | None = None
         self._confined = asyncio.Event()
         self._peaks: dict[int, int] = {}

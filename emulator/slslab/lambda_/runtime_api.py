@@ -16,7 +16,6 @@ import h11
 from slslab.host.connections import LOOPBACK, Address
 
 PREFIX = b"/2018-06-01/runtime/"
-MAX_REQUEST_BYTES = 64 * 1024 * 1024
 # Status, headers and body.
 Answer = tuple[int, list[tuple[bytes, bytes]], bytes]
 JSON = (b"content-type", b"application/json")
@@ -57,11 +56,13 @@ class RuntimeApi:
     """Serves one execution environment: hands out invocations one at a time, and receives their reports.
 
     `owns` tells whether a connection, given its client's address and the server's, is one of the environment's
-    processes'; it is asked once for each, and all requests of others are refused.
+    processes'; it is asked once for each, and all requests of others are refused. A report has at most one byte more
+    than `limit`; its runtime is told that it was too large.
     """
 
-    def __init__(self, owns: Callable[[Address, Address], Awaitable[bool]], host: str = LOOPBACK) -> None:
+    def __init__(self, owns: Callable[[Address, Address], Awaitable[bool]], limit: int, host: str = LOOPBACK) -> None:
         self._owns = owns
+        self._limit = limit
         self._host = host
         self._server: asyncio.Server | None = None
         self._waiting: asyncio.Future[NextInvocation] | None = None
@@ -109,7 +110,7 @@ class RuntimeApi:
         try:
             own = await self._owns(writer.get_extra_info("peername"), writer.get_extra_info("sockname"))
             while True:
-                request = await _read_request(connection, reader, writer)
+                request = await _read_request(connection, reader, writer, self._limit if own else 0)
                 if request is None:
                     break
                 status, headers, body = await self._answer(*request) if own else STRANGER
@@ -136,16 +137,21 @@ class RuntimeApi:
         if method == b"POST" and parts == ["init", "error"]:
             if self._initialised:
                 return _refusal(403, "the initialisation has ended")
-            self.reports.put_nowait(RuntimeReport("init-error", body, headers))
-            return ACCEPTED
+            return self._report("init-error", body, headers)
         if method == b"POST" and len(parts) == 3 and parts[0] == "invocation":
             if parts[1] != self._current:
                 return _refusal(400, "InvalidRequestID")
             if parts[2] in ("response", "error"):
                 self._current = None
-                self.reports.put_nowait(RuntimeReport(parts[2], body, headers))
-                return ACCEPTED
+                return self._report(parts[2], body, headers)
         return _refusal(404, "the Runtime API has no such path")
+
+    def _report(self, kind: str, body: bytes, headers: dict[str, str]) -> Answer:
+        self.reports.put_nowait(RuntimeReport(kind, body, headers))
+        if len(body) <= self._limit:
+            return ACCEPTED
+        # documented: runtimes-api.html, 413; the words are those of AWS's interface emulator. awslambdaric then exits.
+        return _refusal(413, f"Exceeded maximum allowed payload size ({self._limit} bytes).", "RequestEntityTooLarge")
 
     async def _next(self) -> Answer:
         self._initialised = True
@@ -165,8 +171,12 @@ class RuntimeApi:
 
 
 async def _read_request(
-    connection: h11.Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    connection: h11.Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, limit: int
 ) -> tuple[bytes, bytes, dict[str, str], bytes] | None:
+    """Return method, path, headers and body of the next request; None when the client has closed the connection.
+
+    Of a body beyond the limit one byte more than that is kept, and the rest thrown away as it comes.
+    """
     request: h11.Request | None = None
     body = bytearray()
     while True:
@@ -178,9 +188,7 @@ async def _read_request(
         elif isinstance(event, h11.Request):
             request = event
         elif isinstance(event, h11.Data):
-            body += event.data
-            if len(body) > MAX_REQUEST_BYTES:
-                return None
+            body += event.data[: limit + 1 - len(body)]
         elif isinstance(event, h11.EndOfMessage):
             assert request is not None
             headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers}
@@ -189,8 +197,8 @@ async def _read_request(
             return None
 
 
-def _refusal(status: int, message: str) -> Answer:
-    return status, [JSON], json.dumps({"errorType": "InvalidRequest", "errorMessage": message}).encode()
+def _refusal(status: int, message: str, error_type: str = "InvalidRequest") -> Answer:
+    return status, [JSON], json.dumps({"errorType": error_type, "errorMessage": message}).encode()
 
 
 STRANGER = _refusal(403, "the Runtime API answers the processes of its own environment alone")

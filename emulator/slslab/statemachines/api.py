@@ -11,18 +11,23 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import Scope
 
 from slslab.aws import requests
 from slslab.aws.errors import ServiceError, constraint
 from slslab.aws.gate import principal
 from slslab.aws.keys import Principal
+from slslab.aws.limits import MB
 from slslab.statemachines.executions import Execution, Machine, Machines
 from slslab.statemachines.interpreter import failure, success
 
 PAGE, LARGEST_PAGE = 100, 1000
+# assumed: a definition of 1 MB, the largest member of all, to whose every character JSON may add a backslash.
+LARGEST_BODY = 3 * MB
 SETTINGS: Mapping[str, Any] = {
     "loggingConfiguration": {"level": "OFF", "includeExecutionData": False},
     "tracingConfiguration": {"enabled": False},
@@ -58,7 +63,7 @@ class StatesApi:
         return Starlette(routes=[Route("/", self._answer, methods=["POST"])])
 
     async def _answer(self, request: Request) -> Response:
-        operation = request.headers.get("x-amz-target", "").rpartition(".")[2]
+        operation = _operation(request.headers)
         # In a thread: a definition may take tens of milliseconds to parse.
         status, document = await run_in_threadpool(self._call, operation, await request.body(), principal(request))
         headers = {"x-amzn-RequestId": str(uuid.uuid4())}
@@ -168,6 +173,15 @@ class StatesApi:
     def _task_heartbeat(self, members: Members) -> dict[str, Any]:
         self._machines.answer(lambda run: run.heartbeat(members["taskToken"]))
         return {}
+
+
+def body_limit(scope: Scope) -> tuple[int, str]:
+    """Return how many bytes the body of a request may have, and its operation."""
+    return LARGEST_BODY, _operation(Headers(scope=scope))
+
+
+def _operation(headers: Headers) -> str:
+    return headers.get("x-amz-target", "").rpartition(".")[2]
 
 
 def _settings(members: Members) -> dict[str, Any]:

@@ -335,10 +335,13 @@ def test_packages_beyond_the_limits_are_refused(lambda_client: Any) -> None:
     code = {"ZipFile": big_zip(262_144_000, zipfile.ZIP_DEFLATED)}
     told = refused(lambda_client.create_function, **good, Code=code)
     assert told == (400, "InvalidParameterValueException", "Unzipped size must be smaller than 262144000 bytes")
-    code = {"ZipFile": big_zip(52_500_000, zipfile.ZIP_STORED)}
+    code = {"ZipFile": big_zip(52_428_800, zipfile.ZIP_STORED)}
+    told = refused(lambda_client.create_function, **good, Code=code)
+    assert told == (400, "InvalidParameterValueException", "Zipped size must be smaller than 52428800 bytes")
+    code = {"ZipFile": big_zip(52_700_000, zipfile.ZIP_STORED)}
     status, name, message = refused(lambda_client.create_function, **good, Code=code)
     assert (status, name) == (413, "RequestEntityTooLargeException")
-    assert message == "Request must be smaller than 69905067 bytes for the CreateFunction operation"
+    assert message == "Request must be smaller than 70167211 bytes for the CreateFunction operation"
 
 
 def test_a_deleted_function_is_gone_for_every_operation(lambda_client: Any, deploy: Deploy) -> None:
