@@ -19,10 +19,10 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Scope
 
 from slslab.aws.arns import ACCOUNT, function_arn
-from slslab.aws.errors import ServiceError, constraint, invalid, one_of
+from slslab.aws.errors import ServiceError, constraint, invalid
 from slslab.aws.gate import principal
 from slslab.aws.limits import MB, Limits
-from slslab.aws.requests import members
+from slslab.aws.requests import Members, input_shape, members
 from slslab.lambda_.functions import Functions, Target, parse
 from slslab.lambda_.invocation import InvocationService
 from slslab.lambda_.packages import Code, Packages
@@ -34,7 +34,12 @@ PACKAGE_BODY_BYTES = 70_167_211
 # assumed: AWS documents the limit of an invocation's alone.
 OTHER_BODY_BYTES = 6 * MB
 Handler = Callable[[Request], Awaitable[Response]]
-KINDS = ("Event", "RequestResponse", "DryRun")
+# IAM's action and the API's operation have the same name but for one.
+OPERATIONS = {"InvokeFunction": "Invoke"}
+# Members of the model that are parts of our routes' paths.
+PATH_MEMBERS = {"FunctionName": "name", "Name": "alias", "Resource": "arn"}
+# Larger bodies are read on a thread of their own.
+READ_AT_ONCE = 256 * 1024
 
 
 class LambdaApi:
@@ -116,13 +121,13 @@ class LambdaApi:
         return OTHER_BODY_BYTES, path.rpartition("/")[2]
 
     async def _create(self, request: Request) -> Response:
-        body = await _body(request, "CreateFunction")
+        body = _members(request)
         name, _ = self._functions.check_creation(body)
         async with self._stored(name, body.get("Code") or {}) as code:
             return _json(self._functions.create(body, code).document(), 201)
 
     async def _update_code(self, request: Request) -> Response:
-        body = await _body(request, "UpdateFunctionCode")
+        body = _members(request)
         name = _name(request)
         async with self._stored(self._functions.entry(name).latest.name, body) as code:
             target = self._functions.update_code(name, body, code)
@@ -161,9 +166,7 @@ class LambdaApi:
         return _json(self._target(request).document())
 
     async def _update_configuration(self, request: Request) -> Response:
-        target = self._functions.update_configuration(
-            _name(request), await _body(request, "UpdateFunctionConfiguration")
-        )
+        target = self._functions.update_configuration(_name(request), _members(request))
         self._service.pool.retire_outdated()
         return _json(target.document())
 
@@ -173,7 +176,7 @@ class LambdaApi:
         return Response(status_code=204)
 
     async def _publish(self, request: Request) -> Response:
-        return _json(self._functions.publish(_name(request), await _body(request, "PublishVersion")).document(), 201)
+        return _json(self._functions.publish(_name(request), _members(request)).document(), 201)
 
     async def _versions(self, request: Request) -> Response:
         versions = self._functions.entry(_name(request)).all_versions()
@@ -181,8 +184,9 @@ class LambdaApi:
 
     async def _put_alias(self, request: Request) -> Response:
         name = request.path_params.get("alias")
-        body = await _body(request, "UpdateAlias" if name else "CreateAlias")
-        return _json(self._functions.put_alias(_name(request), body, name).document(), 200 if name else 201)
+        return _json(
+            self._functions.put_alias(_name(request), _members(request), name).document(), 200 if name else 201
+        )
 
     async def _get_alias(self, request: Request) -> Response:
         return _json(self._functions.alias(_name(request), request.path_params["alias"]).document())
@@ -208,7 +212,6 @@ class LambdaApi:
         if kind == "Event":
             request_id = self._service.accept_event(target, payload, trace_id)
             return Response(status_code=202, headers={"x-amzn-RequestId": request_id, "X-Amzn-Trace-Id": trace_id})
-        one_of(kind, "invocationType", KINDS)
         result = await self._service.invoke(target, payload, trace_id, context)
         headers = {
             "x-amzn-RequestId": result.request_id,
@@ -222,7 +225,7 @@ class LambdaApi:
         return Response(result.payload, 200, headers, media_type="application/json")
 
     async def _put_concurrency(self, request: Request) -> Response:
-        self._functions.reserve(_name(request), await _body(request, "PutFunctionConcurrency"))
+        self._functions.reserve(_name(request), _members(request))
         return await self._get_concurrency(request)
 
     async def _get_concurrency(self, request: Request) -> Response:
@@ -235,8 +238,7 @@ class LambdaApi:
 
     async def _put_events(self, request: Request) -> Response:
         keep = request.method == "POST"
-        body = await _body(request, "UpdateFunctionEventInvokeConfig" if keep else "PutFunctionEventInvokeConfig")
-        self._functions.put_events(_name(request), _qualifier(request), body, keep)
+        self._functions.put_events(_name(request), _qualifier(request), _members(request), keep)
         return await self._get_events(request)
 
     async def _get_events(self, request: Request) -> Response:
@@ -254,7 +256,7 @@ class LambdaApi:
         return _json({"Tags": self._functions.entry(request.path_params["arn"]).tags})
 
     async def _tag(self, request: Request) -> Response:
-        self._functions.tag(request.path_params["arn"], await _body(request, "TagResource"))
+        self._functions.tag(request.path_params["arn"], _members(request))
         return Response(status_code=204)
 
     async def _untag(self, request: Request) -> Response:
@@ -285,9 +287,11 @@ class LambdaApi:
 
 
 def _allowed(action: str, handler: Handler) -> Handler:
-    """Return a handler that first checks whether its caller may do this."""
+    """Return a handler that first checks whether the request complies with its model, and its caller may do this."""
+    operation = OPERATIONS.get(action, action)
 
     async def checked(request: Request) -> Response:
+        request.state.members = await _read_members(request, operation)
         name = request.path_params.get("name")
         resource = "*" if name is None else function_arn(parse(name)[0])
         principal(request).require(f"lambda:{action}", resource)
@@ -362,14 +366,33 @@ def _new_trace_id() -> str:
     return f"Root=1-{digits[:8]}-{digits[8:32]};Parent={digits[32:]};Sampled=0"
 
 
-async def _body(request: Request, operation: str) -> dict[str, Any]:
-    """Return the members of a request's body, checked against the types in AWS's own model of the operation."""
-    given, violations = members("lambda", operation, await request.body())
-    # Ranges and patterns are checked later, with AWS's messages; members of the path are not in the body.
-    wrong = [line for line in violations if line.startswith("Invalid type")]
-    if wrong:
-        raise ServiceError(400, "SerializationException", wrong[0])
-    return given
+async def _read_members(request: Request, operation: str) -> Members:
+    """Return the members of a request, checked by AWS's own model of the operation; numbers of its query are not."""
+    shape, elsewhere = input_shape("lambda", operation), {}
+    for name, member in shape.members.items():
+        place, key = member.serialization.get("location"), member.serialization.get("name", name)
+        value: Any = None
+        if place == "uri":
+            value = request.path_params[PATH_MEMBERS[name]]
+        elif place == "header":
+            value = request.headers.get(key)
+        elif place == "querystring" and member.type_name == "string":
+            value = request.query_params.get(key)
+        elif place == "querystring" and member.type_name == "list":
+            value = request.query_params.getlist(key)
+        if value is not None:
+            elsewhere[name] = value
+    has_document = "payload" not in shape.serialization and request.method in ("POST", "PUT")
+    body = await request.body() if has_document else b""
+    if len(body) > READ_AT_ONCE:
+        return await asyncio.to_thread(members, "lambda", operation, body, elsewhere)
+    return members("lambda", operation, body, elsewhere)
+
+
+def _members(request: Request) -> Members:
+    """Return the members of a request, which were read before its handler was called."""
+    found: Members = request.state.members
+    return found
 
 
 def _json(document: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

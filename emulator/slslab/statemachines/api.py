@@ -18,14 +18,14 @@ from starlette.routing import Route
 from starlette.types import Scope
 
 from slslab.aws import requests
-from slslab.aws.errors import ServiceError, constraint
+from slslab.aws.errors import ServiceError
 from slslab.aws.gate import principal
 from slslab.aws.keys import Principal
 from slslab.aws.limits import MB
 from slslab.statemachines.executions import Execution, Machine, Machines
 from slslab.statemachines.interpreter import failure, success
 
-PAGE, LARGEST_PAGE = 100, 1000
+PAGE = 100
 # assumed: a definition of 1 MB, the largest member of all, to whose every character JSON may add a backslash.
 LARGEST_BODY = 3 * MB
 SETTINGS: Mapping[str, Any] = {
@@ -77,7 +77,7 @@ class StatesApi:
                     "UnknownOperationException",
                     f"slslab does not emulate Step Functions' operation {operation or 'without X-Amz-Target'}",
                 )
-            given = _members(operation, body)
+            given = requests.members("stepfunctions", operation, body)
             caller.require(f"states:{operation}", given.get("stateMachineArn") or given.get("executionArn") or "*")
             return 200, self._operations[operation](given)
         except ServiceError as error:
@@ -224,8 +224,6 @@ def _page(items: Sequence[Any], members: Members) -> tuple[Sequence[Any], dict[s
 def _bounds(members: Members) -> tuple[int, int]:
     """Return where a page begins, and its size; 0 in the request asks for the default."""
     size = members.get("maxResults") or PAGE
-    if size > LARGEST_PAGE:
-        raise constraint(size, "maxResults", f"Member must have value less than or equal to {LARGEST_PAGE}")
     try:
         return int(base64.b64decode(members.get("nextToken", "MA=="), validate=True)), size
     except ValueError as error:
@@ -234,11 +232,3 @@ def _bounds(members: Members) -> tuple[int, int]:
 
 def _following(position: int, more: bool) -> dict[str, Any]:
     return {"nextToken": base64.b64encode(str(position).encode()).decode()} if more else {}
-
-
-def _members(operation: str, body: bytes) -> dict[str, Any]:
-    """Return the members of a request, checked for types and lengths by AWS's model of the operation."""
-    given, violations = requests.members("stepfunctions", operation, body)
-    if violations:
-        raise ServiceError(400, "ValidationException", f"1 validation error detected: {violations[0]}")
-    return given

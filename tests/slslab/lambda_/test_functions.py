@@ -300,7 +300,11 @@ def big_zip(size: int, compression: int) -> bytes:
         ({"Timeout": 901}, (400, "ValidationException"), "less than or equal to 900"),
         ({"EphemeralStorage": {"Size": 511}}, (400, "ValidationException"), "greater than or equal to 512"),
         ({"Architectures": ["riscv"]}, (400, "ValidationException"), "[x86_64, arm64]"),
-        ({"Layers": [ARN + "layer:1"]}, (400, "InvalidParameterValueException"), "Layers are not emulated"),
+        (
+            {"Layers": ["arn:aws:lambda:us-east-1:000000000000:layer:l:1"]},
+            (400, "InvalidParameterValueException"),
+            "Layers are not emulated",
+        ),
         ({"Environment": {"Variables": {"1": "x"}}}, (400, "ValidationException"), "'environment.variables'"),
         ({"Environment": {"Variables": {"BIG": "x" * 4094}}}, (400, "InvalidParameterValueException"), "4KB limit"),
         ({"Environment": {"Variables": {"AWS_REGION": "x"}}}, (400, "InvalidParameterValueException"), "AWS_REGION"),
