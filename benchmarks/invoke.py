@@ -57,6 +57,7 @@ from starlette.types import Message, Receive, Scope, Send
 from slslab.aws.clients import signed_headers
 from slslab.aws.gate import Gate
 from slslab.aws.keys import Keyring, Pair
+from slslab.aws.limits import lambda_limits
 from slslab.host.session import Session
 from slslab.lambda_.emulator import Emulator
 from slslab.lambda_.runtime_api import NextInvocation, RuntimeApi
@@ -162,7 +163,7 @@ def runtime_api(code: Path, mark: Mapping[str, str]) -> Iterator[Call]:
     """Give what measures the milliseconds from handing out an invocation to awslambdaric's answer; no control group."""
     with asyncio.Runner() as runner:
         changed = asyncio.Event()
-        api = RuntimeApi(anybody, changed=changed.set)
+        api = RuntimeApi(anybody, lambda_limits().response_bytes, changed=changed.set)
 
         async def start() -> str:
             return api.start()
@@ -303,7 +304,8 @@ def gate(rounds: int) -> list[Row]:
         raise RuntimeError(f"the gate refused a signed request: {message}")
 
     path = "/2015-03-31/functions/echo/invocations"
-    guarded, rows = Gate(application, keys=Keyring(PAIR)), []
+    limit = (lambda_limits().request_bytes, "InvokeFunction")
+    guarded, rows = Gate(application, (), Keyring(PAIR), lambda _scope: limit), []
     for size, payload in (("{}", SMALL), ("1 MB", LARGE)):
         headers = {"Host": "127.0.0.1", **signed_headers(PAIR, "POST", f"http://127.0.0.1{path}", payload)}
         scope = {"type": "http", "method": "POST", "path": path, "raw_path": path.encode(), "query_string": b""}

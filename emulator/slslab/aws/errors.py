@@ -3,6 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+# Characters of a wrong value that a message repeats.
+SHOWN = 1000
+
 
 class ServiceError(Exception):
     """An error of an AWS API; `fields` stand beside its message in the body, `headers` beside its type."""
@@ -30,17 +33,19 @@ def invalid(message: str) -> ServiceError:
 
 def constraint(value: object, name: str, rule: str) -> ServiceError:
     """Return a ValidationException, status 400: a value violates a rule of the API's model."""
-    return ServiceError(
-        400,
-        "ValidationException",
-        f"1 validation error detected: Value '{value}' at '{name}' failed to satisfy constraint: {rule}",
-    )
+    return violated([violation(value, name, rule)])
 
 
-def one_of(value: object, name: str, allowed: Sequence[str]) -> None:
-    """Raise the ValidationException of a value that is not one of an enumeration's."""
-    if value not in allowed:
-        raise constraint(value, name, f"Member must satisfy enum value set: [{', '.join(allowed)}]")
+def violation(value: object, name: str, rule: str) -> str:
+    """Return what a ValidationException says of one member; of a long value, its beginning."""
+    at = f"'{str(value)[:SHOWN]}' at '{name}'" if value is not None else f"null at '{name}'"
+    return f"Value {at} failed to satisfy constraint: {rule}"
+
+
+def violated(violations: Sequence[str]) -> ServiceError:
+    """Return a ValidationException, status 400, of these violations."""
+    errors = "1 validation error" if len(violations) == 1 else f"{len(violations)} validation errors"
+    return ServiceError(400, "ValidationException", f"{errors} detected: {'; '.join(violations)}")
 
 
 def missing(message: str) -> ServiceError:

@@ -1,30 +1,74 @@
-"""Bodies of requests to AWS's APIs, checked by AWS's own models of the operations."""
+"""Requests to AWS's APIs, checked by AWS's own models of the operations."""
 
 import json
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache
+from itertools import islice
 from typing import Any
 
 from botocore.loaders import Loader
-from botocore.model import ServiceModel
-from botocore.validate import ParamValidator
+from botocore.model import ServiceModel, StructureShape
 
-from slslab.aws.errors import ServiceError
+from slslab.aws.errors import ServiceError, constraint, violated, violation
+
+Members = dict[str, Any]
+# What JSON has for each type of the models; to Python, True is an integer.
+TYPES: Mapping[str, tuple[type, ...]] = {
+    "structure": (dict,),
+    "map": (dict,),
+    "list": (list,),
+    "string": (str,),
+    "blob": (str,),
+    "boolean": (bool,),
+    "integer": (int,),
+    "long": (int,),
+    "float": (int, float),
+    "double": (int, float),
+    "timestamp": (int, float, str),
+}
+SURROGATES = re.compile("[\ud800-\udfff]")
+# No answer names more of them.
+MOST_VIOLATIONS = 10
+# Members whose rules have errors of their own, which the services' code knows.
+OWN_RULES = {
+    "lambda": frozenset({"Runtime"}),
+    "stepfunctions": frozenset({"definition", "input", "name"}),
+}
+# Classes of characters as Java writes them in the models' patterns.
+CLASSES = {
+    r"\p{L}": r"\w",
+    r"\p{N}": "",
+    r"\p{Z}": "\u0020\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000",
+    r"\p{ASCII}": r"[\x00-\x7f]",
+}
 
 
-def members(service: str, operation: str, body: bytes) -> tuple[dict[str, Any], list[str]]:
-    """Return the members of a body, and how they violate the model of the operation, a line for each violation.
+def members(service: str, operation: str, body: bytes, elsewhere: Mapping[str, Any] | None = None) -> Members:
+    """Return the members of a request: those of its body, and those that are `elsewhere` in it.
 
-    Raises ServiceError (SerializationException) for a body that is not a JSON object.
+    Raises ServiceError: SerializationException for a body that is not a JSON object, and for a member of another type;
+    ValidationException for what violates the operation's model.
     """
     try:
-        document = json.loads(body or b"{}")
+        document = json.loads(body or b"{}", parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise ServiceError(400, "SerializationException", f"The request body is not JSON: {error}") from error
     if not isinstance(document, dict):
         raise ServiceError(400, "SerializationException", "The request body must be a JSON object")
-    given = {key: value for key, value in document.items() if value is not None}
-    report = ParamValidator().validate(given, _input_shape(service, operation)).generate_report()
-    return given, report.splitlines()
+    shape = input_shape(service, operation)
+    given: Members = _without_nulls(shape, {**document, **(elsewhere or {})})
+    if broken := list(islice(_violations(shape, given, "", OWN_RULES[service]), MOST_VIOLATIONS)):
+        raise violated(broken)
+    return given
+
+
+@cache
+def input_shape(service: str, operation: str) -> StructureShape:
+    """Return the input of an operation in botocore's model of a service."""
+    shape = _service_model(service).operation_model(operation).input_shape
+    assert isinstance(shape, StructureShape)
+    return shape
 
 
 def own_models() -> Loader:
@@ -33,11 +77,90 @@ def own_models() -> Loader:
 
 
 @cache
-def _input_shape(service: str, operation: str) -> Any:
-    """Return the input of an operation in botocore's model of a service."""
-    return _service_model(service).operation_model(operation).input_shape
+def _service_model(service: str) -> ServiceModel:
+    return ServiceModel(own_models().load_service_model(service, "service-2"), service)
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _without_nulls(shape: Any, value: Any) -> Any:
+    """Return a value without the members of structures that are null: to AWS they are not there."""
+    if shape is None or shape.type_name != "structure" or not isinstance(value, dict):
+        return value
+    kept = {name: entry for name, entry in value.items() if entry is not None}
+    return {name: _without_nulls(shape.members.get(name), entry) for name, entry in kept.items()}
+
+
+def _check_type(shape: Any, value: Any, path: str) -> None:
+    """Raise ServiceError for a value of another type, and for a text that no argument or path can be."""
+    if type(value) not in TYPES[shape.type_name]:
+        raise ServiceError(
+            400,
+            "SerializationException",
+            f"{path or 'The request'} must be of the type {shape.type_name}, not {type(value).__name__}",
+        )
+    if shape.type_name == "string" and ("\0" in value or SURROGATES.search(value)):
+        raise constraint("(not shown)", path, "Member must be Unicode text without NUL characters")
+
+
+def _violations(shape: Any, value: Any, path: str, own: Collection[str] = ()) -> Iterator[str]:
+    """Yield what AWS's message says of each member that breaks a rule; those in `own` are only checked for their type.
+
+    Raises ServiceError for a member of another type.
+    """
+    _check_type(shape, value, path)
+    if shape.type_name == "structure":
+        for name in shape.required_members:
+            if name not in value:
+                yield violation(None, _within(path, name), "Member must not be null")
+        for name in [name for name in shape.members if name in value]:
+            if name in own:
+                _check_type(shape.members[name], value[name], _within(path, name))
+            else:
+                yield from _violations(shape.members[name], value[name], _within(path, name))
+        return
+    yield from (violation(value, path, rule) for rule in _broken(shape, value))
+    if shape.type_name == "map":
+        yield from _entry_violations(shape.key, value, value, path, "Map keys must satisfy constraint")
+        yield from _entry_violations(shape.value, value.values(), value, path, "Map values must satisfy constraint")
+    elif shape.type_name == "list":
+        yield from _entry_violations(shape.member, value, value, path, "Member must satisfy constraint")
+
+
+def _entry_violations(shape: Any, entries: Iterable[Any], value: Any, path: str, what: str) -> Iterator[str]:
+    """Yield what AWS's message says of a list or map whose entries break rules."""
+    for number, entry in enumerate(entries, 1):
+        if shape.type_name in ("structure", "list", "map"):
+            yield from _violations(shape, entry, f"{path}.{number}.member")
+            continue
+        for _ in _violations(shape, entry, path):
+            yield violation(value, path, f"{what}: [{', '.join(_broken(shape, entry))}]")
+            break
+
+
+def _broken(shape: Any, value: Any) -> Iterator[str]:
+    """Yield the rules of a shape that a value breaks, in AWS's words."""
+    rules, is_number = shape.metadata, isinstance(value, int | float)
+    what, size = ("value", value) if is_number else ("length", len(value))
+    if size < rules.get("min", size):
+        yield f"Member must have {what} greater than or equal to {rules['min']}"
+    if size > rules.get("max", size):
+        yield f"Member must have {what} less than or equal to {rules['max']}"
+    elif "pattern" in rules and not _pattern(rules["pattern"]).fullmatch(value):
+        yield f"Member must satisfy regular expression pattern: {rules['pattern']}"
+    if "enum" in rules and value not in rules["enum"]:
+        yield f"Member must satisfy enum value set: [{', '.join(rules['enum'])}]"
 
 
 @cache
-def _service_model(service: str) -> Any:
-    return ServiceModel(own_models().load_service_model(service, "service-2"), service)
+def _pattern(pattern: str) -> re.Pattern[str]:
+    for java, python in CLASSES.items():
+        pattern = pattern.replace(java, python)
+    return re.compile(pattern)
+
+
+def _within(path: str, name: str) -> str:
+    name = name[0].lower() + name[1:]
+    return f"{path}.{name}" if path else name

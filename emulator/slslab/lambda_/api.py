@@ -16,20 +16,30 @@ from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
+from starlette.types import Scope
 
 from slslab.aws.arns import ACCOUNT, function_arn
-from slslab.aws.errors import ServiceError, constraint, invalid, one_of
+from slslab.aws.errors import ServiceError, constraint, invalid
 from slslab.aws.gate import principal
-from slslab.aws.limits import Limits
-from slslab.aws.requests import members
+from slslab.aws.limits import MB, Limits
+from slslab.aws.requests import Members, input_shape, members
 from slslab.lambda_.functions import Functions, Target, parse
 from slslab.lambda_.invocation import InvocationService
 from slslab.lambda_.packages import Code, Packages
 
 PAGE = 50
 TOTAL_CODE_BYTES = 80_530_636_800
+# AWS's message names this limit (recorded): an archive of 50 MB in Base64, and a quarter of a megabyte more.
+PACKAGE_BODY_BYTES = 70_167_211
+# assumed: AWS documents the limit of an invocation's alone.
+OTHER_BODY_BYTES = 6 * MB
 Handler = Callable[[Request], Awaitable[Response]]
-KINDS = ("Event", "RequestResponse", "DryRun")
+# IAM's action and the API's operation have the same name but for one.
+OPERATIONS = {"InvokeFunction": "Invoke"}
+# Members of the model that are parts of our routes' paths.
+PATH_MEMBERS = {"FunctionName": "name", "Name": "alias", "Resource": "arn"}
+# Larger bodies are read on a thread of their own.
+READ_AT_ONCE = 256 * 1024
 
 
 class LambdaApi:
@@ -98,40 +108,42 @@ class LambdaApi:
             },
         )
 
+    def body_limit(self, scope: Scope) -> tuple[int, str]:
+        """Return how many bytes the body of a request may have, and its operation as AWS's message names it."""
+        path = scope["path"].rstrip("/")
+        if path.endswith("/invocations"):
+            return max(self._limits.request_bytes, self._limits.event_bytes), "InvokeFunction"
+        if path.endswith("/functions"):
+            return PACKAGE_BODY_BYTES, "CreateFunction"
+        if path.endswith("/code"):
+            return PACKAGE_BODY_BYTES, "UpdateFunctionCode"
+        if path.endswith("/instances"):
+            return PACKAGE_BODY_BYTES, "launch"
+        return OTHER_BODY_BYTES, path.rpartition("/")[2]
+
     async def _create(self, request: Request) -> Response:
-        body = await self._package_body(request, "CreateFunction")
+        body = _members(request)
         name, _ = self._functions.check_creation(body)
         async with self._stored(name, body.get("Code") or {}) as code:
             return _json(self._functions.create(body, code).document(), 201)
 
     async def _update_code(self, request: Request) -> Response:
-        body = await self._package_body(request, "UpdateFunctionCode")
+        body = _members(request)
         name = _name(request)
         async with self._stored(self._functions.entry(name).latest.name, body) as code:
             target = self._functions.update_code(name, body, code)
-            await self._service.pool.retire_outdated()
+            self._service.pool.retire_outdated()
         return _json(target.document())
-
-    async def _package_body(self, request: Request, operation: str) -> dict[str, Any]:
-        """Return the request's members; refuse an archive larger than 50 MB as AWS's front end does."""
-        limit = -(-self._limits.zipped_bytes * 4 // 3)
-        if int(request.headers.get("content-length", 0)) > limit:
-            raise ServiceError(
-                413,
-                "RequestEntityTooLargeException",
-                f"Request must be smaller than {limit} bytes for the {operation} operation",
-            )
-        return await _body(request, operation)
 
     @asynccontextmanager
     async def _stored(self, name: str, code: Mapping[str, Any]) -> AsyncIterator[Code]:
         """Unpack the request's code; the block registers it."""
-        stored = await asyncio.to_thread(self._packages.store, name, code)
+        stored = await asyncio.wrap_future(self._packages.start_storing(name, code))
         try:
             yield stored
         finally:
             self._packages.release(stored)
-            await self._service.remove_unused_packages()
+            self._service.remove_unused_packages()
 
     async def _list(self, request: Request) -> Response:
         every = request.query_params.get("FunctionVersion") == "ALL"
@@ -155,20 +167,17 @@ class LambdaApi:
         return _json(self._target(request).document())
 
     async def _update_configuration(self, request: Request) -> Response:
-        target = self._functions.update_configuration(
-            _name(request), await _body(request, "UpdateFunctionConfiguration")
-        )
-        await self._service.pool.retire_outdated()
+        target = self._functions.update_configuration(_name(request), _members(request))
+        self._service.pool.retire_outdated()
         return _json(target.document())
 
     async def _delete(self, request: Request) -> Response:
         self._functions.delete(_name(request), _qualifier(request))
-        await self._service.pool.retire_outdated()
-        await self._service.remove_unused_packages()
+        self._service.retire()
         return Response(status_code=204)
 
     async def _publish(self, request: Request) -> Response:
-        return _json(self._functions.publish(_name(request), await _body(request, "PublishVersion")).document(), 201)
+        return _json(self._functions.publish(_name(request), _members(request)).document(), 201)
 
     async def _versions(self, request: Request) -> Response:
         versions = self._functions.entry(_name(request)).all_versions()
@@ -176,8 +185,9 @@ class LambdaApi:
 
     async def _put_alias(self, request: Request) -> Response:
         name = request.path_params.get("alias")
-        body = await _body(request, "UpdateAlias" if name else "CreateAlias")
-        return _json(self._functions.put_alias(_name(request), body, name).document(), 200 if name else 201)
+        return _json(
+            self._functions.put_alias(_name(request), _members(request), name).document(), 200 if name else 201
+        )
 
     async def _get_alias(self, request: Request) -> Response:
         return _json(self._functions.alias(_name(request), request.path_params["alias"]).document())
@@ -203,7 +213,6 @@ class LambdaApi:
         if kind == "Event":
             request_id = self._service.accept_event(target, payload, trace_id)
             return Response(status_code=202, headers={"x-amzn-RequestId": request_id, "X-Amzn-Trace-Id": trace_id})
-        one_of(kind, "invocationType", KINDS)
         result = await self._service.invoke(target, payload, trace_id, context)
         headers = {
             "x-amzn-RequestId": result.request_id,
@@ -217,7 +226,7 @@ class LambdaApi:
         return Response(result.payload, 200, headers, media_type="application/json")
 
     async def _put_concurrency(self, request: Request) -> Response:
-        self._functions.reserve(_name(request), await _body(request, "PutFunctionConcurrency"))
+        self._functions.reserve(_name(request), _members(request))
         return await self._get_concurrency(request)
 
     async def _get_concurrency(self, request: Request) -> Response:
@@ -230,8 +239,7 @@ class LambdaApi:
 
     async def _put_events(self, request: Request) -> Response:
         keep = request.method == "POST"
-        body = await _body(request, "UpdateFunctionEventInvokeConfig" if keep else "PutFunctionEventInvokeConfig")
-        self._functions.put_events(_name(request), _qualifier(request), body, keep)
+        self._functions.put_events(_name(request), _qualifier(request), _members(request), keep)
         return await self._get_events(request)
 
     async def _get_events(self, request: Request) -> Response:
@@ -249,7 +257,7 @@ class LambdaApi:
         return _json({"Tags": self._functions.entry(request.path_params["arn"]).tags})
 
     async def _tag(self, request: Request) -> Response:
-        self._functions.tag(request.path_params["arn"], await _body(request, "TagResource"))
+        self._functions.tag(request.path_params["arn"], _members(request))
         return Response(status_code=204)
 
     async def _untag(self, request: Request) -> Response:
@@ -280,9 +288,11 @@ class LambdaApi:
 
 
 def _allowed(action: str, handler: Handler) -> Handler:
-    """Return a handler that first checks whether its caller may do this."""
+    """Return a handler that first checks whether the request complies with its model, and its caller may do this."""
+    operation = OPERATIONS.get(action, action)
 
     async def checked(request: Request) -> Response:
+        request.state.members = await _read_members(request, operation)
         name = request.path_params.get("name")
         resource = "*" if name is None else function_arn(parse(name)[0])
         principal(request).require(f"lambda:{action}", resource)
@@ -357,14 +367,33 @@ def _new_trace_id() -> str:
     return f"Root=1-{digits[:8]}-{digits[8:32]};Parent={digits[32:]};Sampled=0"
 
 
-async def _body(request: Request, operation: str) -> dict[str, Any]:
-    """Return the members of a request's body, checked against the types in AWS's own model of the operation."""
-    given, violations = members("lambda", operation, await request.body())
-    # Ranges and patterns are checked later, with AWS's messages; members of the path are not in the body.
-    wrong = [line for line in violations if line.startswith("Invalid type")]
-    if wrong:
-        raise ServiceError(400, "SerializationException", wrong[0])
-    return given
+async def _read_members(request: Request, operation: str) -> Members:
+    """Return the members of a request, checked by AWS's own model of the operation; numbers of its query are not."""
+    shape, elsewhere = input_shape("lambda", operation), {}
+    for name, member in shape.members.items():
+        place, key = member.serialization.get("location"), member.serialization.get("name", name)
+        value: Any = None
+        if place == "uri":
+            value = request.path_params[PATH_MEMBERS[name]]
+        elif place == "header":
+            value = request.headers.get(key)
+        elif place == "querystring" and member.type_name == "string":
+            value = request.query_params.get(key)
+        elif place == "querystring" and member.type_name == "list":
+            value = request.query_params.getlist(key)
+        if value is not None:
+            elsewhere[name] = value
+    has_document = "payload" not in shape.serialization and request.method in ("POST", "PUT")
+    body = await request.body() if has_document else b""
+    if len(body) > READ_AT_ONCE:
+        return await asyncio.to_thread(members, "lambda", operation, body, elsewhere)
+    return members("lambda", operation, body, elsewhere)
+
+
+def _members(request: Request) -> Members:
+    """Return the members of a request, which were read before its handler was called."""
+    found: Members = request.state.members
+    return found
 
 
 def _json(document: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

@@ -1,4 +1,4 @@
-"""Check a function's configuration as AWS checks it.
+"""Check a function's configuration as AWS checks it, in requests that comply with the API's model (`aws.requests`).
 
 Constraints follow the Lambda API reference, CreateFunction and UpdateFunctionConfiguration:
 https://docs.aws.amazon.com/lambda/latest/api/API_CreateFunction.html
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from slslab.aws.arns import function_arn
-from slslab.aws.errors import ServiceError, constraint, invalid, one_of
+from slslab.aws.errors import constraint, invalid
 from slslab.aws.limits import Limits, Range
 from slslab.lambda_.packages import Code
 
@@ -18,10 +18,6 @@ LATEST = "$LATEST"
 RUNTIMES = tuple(f"python3.{minor}" for minor in range(8, 15))
 NAME = re.compile(r"[a-zA-Z0-9-_]{1,64}")
 ROLE = re.compile(r"arn:(aws[a-zA-Z-]*)?:iam::\d{12}:role/?[a-zA-Z_0-9+=,.@\-_/]+")
-HANDLER = re.compile(r"\S{1,128}")
-DESCRIPTION_CHARACTERS = 256
-# documented: API_ImageConfig.html.
-IMAGE_CONFIG_ITEMS, WORKING_DIRECTORY_CHARACTERS = 1_500, 1_000
 # documented: configuration-envvars.html, "Defined runtime environment variables", reserved ones.
 RESERVED_VARIABLES = frozenset(
     """_HANDLER _X_AMZN_TRACE_ID AWS_DEFAULT_REGION AWS_REGION AWS_EXECUTION_ENV AWS_LAMBDA_FUNCTION_NAME
@@ -107,15 +103,15 @@ def settings(request: Mapping[str, Any], limits: Limits, *, defaults: bool = Fal
     With `defaults` (CreateFunction) a member that is missing gets its default; one without a default is required.
     """
     checks: dict[str, tuple[str, Callable[[Any], Any]]] = {
-        "Handler": ("handler", lambda value: matching(value, "handler", HANDLER)),
-        "Role": ("role", lambda value: matching(value, "role", ROLE)),
-        "Description": ("description", lambda value: _at_most(value, "description", DESCRIPTION_CHARACTERS)),
+        "Handler": ("handler", str),
+        "Role": ("role", str),
+        "Description": ("description", str),
         "Runtime": ("runtime", _runtime),
         "MemorySize": ("memory_mb", lambda _value: bounded(request, "MemorySize", limits.memory_mb)),
         "Timeout": ("timeout_s", lambda _value: bounded(request, "Timeout", limits.timeout_s)),
         "EphemeralStorage": ("ephemeral_mb", lambda value: bounded(value or {}, "Size", limits.ephemeral_mb)),
         "Environment": ("variables", lambda value: _variables((value or {}).get("Variables") or {}, limits)),
-        "Architectures": ("architecture", _architecture),
+        "Architectures": ("architecture", lambda value: str(value[0])),
         "ImageConfig": ("image_config", lambda value: _image_config(value or {})),
     }
     with_default = ("MemorySize", "Timeout", "EphemeralStorage") if defaults else ()
@@ -131,7 +127,6 @@ def settings(request: Mapping[str, Any], limits: Limits, *, defaults: bool = Fal
 def _packaging(request: Mapping[str, Any]) -> dict[str, Any]:
     """Check what only one kind of package has or must have, with AWS's messages; return the defaults of images."""
     kind, of_image = request.get("PackageType", "Zip"), bool((request.get("Code") or {}).get("ImageUri"))
-    one_of(kind, "packageType", ("Zip", "Image"))
     required(request, "Role")
     if kind == "Zip":
         if of_image:
@@ -158,19 +153,10 @@ def check_kind(request: Mapping[str, Any], *, of_image: bool) -> None:
 
 
 def _image_config(document: Mapping[str, Any]) -> ImageConfig:
-    lists = {key: tuple(map(str, document.get(key) or ())) for key in ("EntryPoint", "Command")}
-    for key, values in lists.items():
-        if len(values) > IMAGE_CONFIG_ITEMS:
-            raise constraint(
-                list(values),
-                f"imageConfig.{_camel(key)}",
-                f"Member must have length less than or equal to {IMAGE_CONFIG_ITEMS}",
-            )
-    directory = str(document.get("WorkingDirectory") or "")
     return ImageConfig(
-        lists["EntryPoint"],
-        lists["Command"],
-        _at_most(directory, "imageConfig.workingDirectory", WORKING_DIRECTORY_CHARACTERS),
+        tuple(document.get("EntryPoint") or ()),
+        tuple(document.get("Command") or ()),
+        str(document.get("WorkingDirectory") or ""),
     )
 
 
@@ -183,9 +169,7 @@ def required(request: Mapping[str, Any], key: str) -> str:
 
 def bounded(request: Mapping[str, Any], key: str, allowed: Range) -> int:
     """Return an integer member within its range, or its default."""
-    value = request.get(key, allowed.default)
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise ServiceError(400, "SerializationException", f"{key} must be an integer")
+    value: int = request.get(key, allowed.default)
     if value < allowed.minimum:
         raise constraint(value, _camel(key), f"Member must have value greater than or equal to {allowed.minimum}")
     if value > allowed.maximum:
@@ -205,12 +189,7 @@ def _runtime(value: object) -> str:
 
 def _variables(variables: Mapping[str, str], limits: Limits) -> dict[str, str]:
     unable = "Lambda was unable to configure your environment variables because the environment variables you have "
-    try:
-        size = sum(len(name.encode()) + len(value.encode()) for name, value in variables.items())
-    except UnicodeEncodeError as error:
-        raise constraint("(not text)", "environment.variables", "Map values must be Unicode text") from error
-    if any("\0" in value for value in variables.values()):
-        raise constraint("(NUL)", "environment.variables", "Map values must have no NUL characters")
+    size = sum(len(name.encode()) + len(value.encode()) for name, value in variables.items())
     if size > limits.environment_bytes:
         raise invalid(
             f"{unable}provided exceeded the {limits.environment_bytes // 1024}KB limit. String measured: "
@@ -222,34 +201,7 @@ def _variables(variables: Mapping[str, str], limits: Limits) -> dict[str, str]:
             f"{unable}provided contains reserved keys that are currently not supported for modification. "
             f"Reserved keys used in this request: {', '.join(reserved)}"
         )
-    wrong = sorted(name for name in variables if not re.fullmatch(r"[a-zA-Z]\w+", name))
-    if wrong:
-        raise constraint(
-            wrong[0],
-            "environment.variables",
-            "Map keys must satisfy constraint: [Member must satisfy regular expression pattern: "
-            "[a-zA-Z]([a-zA-Z0-9_])+]",
-        )
     return dict(variables)
-
-
-def _architecture(architectures: Any) -> str:
-    if len(architectures) != 1 or architectures[0] not in ("x86_64", "arm64"):
-        raise constraint(architectures, "architectures", "Member must satisfy enum value set: [x86_64, arm64]")
-    return str(architectures[0])
-
-
-def matching(value: Any, name: str, pattern: re.Pattern[str]) -> str:
-    """Return a value that matches the pattern; ValidationException for another."""
-    if not pattern.fullmatch(str(value)):
-        raise constraint(value, name, f"Member must satisfy regular expression pattern: {pattern.pattern}")
-    return str(value)
-
-
-def _at_most(value: Any, name: str, characters: int) -> str:
-    if len(str(value)) > characters:
-        raise constraint(value, name, f"Member must have length less than or equal to {characters}")
-    return str(value)
 
 
 def _camel(key: str) -> str:

@@ -140,6 +140,7 @@ class Emulator(Managed):
         )
         functions = Functions(self.limits)
         self.packages = Packages(self.home / "functions", self.limits, self._stack.fetch, self._sandboxes.find_image)
+        stack.callback(self.packages.close)
         for root in self._code_roots:
             self.packages.allow(root)
         self.service = InvocationService(
@@ -148,7 +149,8 @@ class Emulator(Managed):
         api = LambdaApi(functions, self.packages, self.service, self.limits)
         # Environments end before the server does, so that a caller that waits for an invocation gets its answer.
         names = [] if self._advertise is None else [urlsplit(self._advertise).hostname or ""]
-        stack.enter_context(self._server.serving(api.application(self._routes), self.service.close, names, self.keys))
+        application = api.application(self._routes)
+        stack.enter_context(self._server.serving(application, self.service.close, names, self.keys, api.body_limit))
 
     @property
     def containers(self) -> "Containers | None":

@@ -122,7 +122,8 @@ class Environment:
 
     def _begin(self) -> None:
         """Set the state of an environment before its start."""
-        self._runtime = RuntimeApi(self._owns, self._host.sandboxes.address, self._wake)
+        limit, address = self._host.limits.response_bytes, self._host.sandboxes.address
+        self._runtime = RuntimeApi(self._owns, limit, address, self._wake)
         self.sandbox: Sandbox | None = None
         self._tasks: Tasks | None = None
         self._confined = asyncio.Event()

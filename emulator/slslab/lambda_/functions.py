@@ -14,13 +14,12 @@ from typing import Any
 from slslab.aws.arns import ACCOUNT, REGION, function_arn
 from slslab.aws.errors import ServiceError, conflict, constraint, invalid, missing
 from slslab.aws.limits import Limits
-from slslab.lambda_.configuration import LATEST, NAME, Function, bounded, check_kind, matching, required, settings
+from slslab.lambda_.configuration import LATEST, NAME, Function, bounded, check_kind, settings
 from slslab.lambda_.packages import Code
 
 REFERENCE = re.compile(
     r"(arn:aws[a-z-]*:lambda:[a-z0-9-]+:)?(\d{12}:)?(function:)?(?P<name>[a-zA-Z0-9-_]+)(:(?P<qualifier>[^:]+))?"
 )
-ALIAS = re.compile(r"(?!^[0-9]+$)([a-zA-Z0-9-_]{1,128})")
 TAGS = 50
 
 
@@ -156,7 +155,7 @@ class Functions:
 
     def check_creation(self, request: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         """Return name and settings of a CreateFunction request, checked before its code is stored."""
-        name, _ = parse(required(request, "FunctionName"))
+        name, _ = parse(request["FunctionName"])
         if not NAME.fullmatch(name):
             raise constraint(name, "functionName", "Member must have length less than or equal to 64")
         if name in self._entries:
@@ -235,10 +234,9 @@ class Functions:
         function = entry.latest.name
         old = entry.aliases.get(name) if name is not None else None
         if name is None:
-            name = matching(required(request, "Name"), "name", ALIAS)
+            name = str(request["Name"])
             if name in entry.aliases:
                 raise conflict(f"Alias already exists: {function_arn(function, name)}")
-            required(request, "FunctionVersion")
         elif old is None:
             raise missing(f"Alias not found: {function_arn(function, name)}")
         else:
@@ -262,9 +260,7 @@ class Functions:
     def reserve(self, reference: str, request: Mapping[str, Any]) -> None:
         """Carry out PutFunctionConcurrency: reserve concurrent executions that no other function may use."""
         entry = self.entry(reference)
-        value = request.get("ReservedConcurrentExecutions")
-        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-            raise constraint(value, "reservedConcurrentExecutions", "Member must have value greater than or equal to 0")
+        value: int = request["ReservedConcurrentExecutions"]
         others = self.reserved_total() - (entry.reserved or 0)
         floor = self._limits.unreserved_concurrency
         if self._limits.account_concurrency - others - value < floor:

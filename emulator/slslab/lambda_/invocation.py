@@ -101,10 +101,15 @@ class InvocationService:
         """Queue an asynchronous invocation and return its request id at once."""
         return self._asynchronous.accept(target, _checked(payload, "Event", self._limits.event_bytes), trace_id)
 
-    async def remove_unused_packages(self) -> None:
-        """Remove the packages that no version, environment or accepted invocation needs any more."""
+    def retire(self) -> None:
+        """Start to end the idle environments of versions that are gone, and to remove what nothing needs any more."""
+        self.pool.retire_outdated()
+        self.remove_unused_packages()
+
+    def remove_unused_packages(self) -> None:
+        """Start to remove the packages that no version, environment or accepted invocation needs any more."""
         running = [*(environment.function for environment in self.pool.environments()), *self._accepted.values()]
-        await self._packages.remove_unused([*self._functions.codes(), *(function.code for function in running)])
+        self._packages.remove_unused([*self._functions.codes(), *(function.code for function in running)])
 
     async def end(self, names: Container[str]) -> None:
         """End what still runs of these functions, which have been deleted, and wait until it is metered."""
@@ -140,7 +145,7 @@ class InvocationService:
         finally:
             del self._accepted[task]
             if not self._functions.is_current(function):
-                await self.remove_unused_packages()
+                self.remove_unused_packages()
 
     async def _execute(self, environment: Environment, init: Outcome | None, request: Request) -> Response:
         timeout_s = request.target.function.timeout_s
@@ -277,13 +282,13 @@ class InvocationService:
             )
         if outcome.report is None:
             return _error("Runtime.ExitError", f"RequestId: {request_id} Error: {exit_reason(outcome.exit_status)}")
+        limit = self._limits.response_bytes
+        if len(outcome.report.body) > limit:
+            return _error(
+                "Function.ResponseSizeTooLarge",
+                f"Response payload size exceeded maximum allowed payload size ({limit} bytes).",
+            )
         if outcome.report.kind == "response":
-            size, limit = len(outcome.report.body), self._limits.response_bytes
-            if size > limit:
-                return _error(
-                    "Function.ResponseSizeTooLarge",
-                    f"Response payload size ({size} bytes) exceeded maximum allowed payload size ({limit} bytes).",
-                )
             return Failure("", outcome.report.body, "success")
         return Failure(outcome.report.error_type, outcome.report.body, "error")
 

@@ -3,7 +3,6 @@
 https://docs.aws.amazon.com/lambda/latest/dg/configuration-function-zip.html
 """
 
-import asyncio
 import base64
 import csv
 import hashlib
@@ -11,10 +10,12 @@ import io
 import os
 import shutil
 import stat
+import threading
 import uuid
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution
@@ -27,8 +28,12 @@ from slslab.host.spawner import open_directory
 
 HOT_RELOAD_BUCKET = "hot-reload"
 LAYER = "torch"
-# What unpacking raises for bytes that are not an archive, or a broken one.
-NO_ARCHIVE = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, OSError, RuntimeError)
+# What unpacking raises for bytes that are not an archive, or a broken one; IndexError is for an entry without a name.
+NO_ARCHIVE = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, OSError, RuntimeError, IndexError)
+# assumed: Lambda unpacks no others. Of bzip2 and LZMA a few kilobytes may become gigabytes in one step.
+METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+# How many packages are read at the same time: each takes the memory of its archive, and a share of the disk's time.
+READERS = 4
 
 
 @dataclass(frozen=True)
@@ -56,25 +61,33 @@ class Code:
 class Packages:
     """Unpacked packages below one directory, and directories that are used in place (hot reload) if they are allowed.
 
-    `fetch` returns the body of an object in the stack's S3, given bucket and key; `find_image` a container image by its
-    name. `largest_bytes` is the unzipped size of the largest package since it was last set to 0.
+    `fetch` returns the body of an object in the stack's S3, given bucket, key and the most bytes that it may have;
+    `find_image` a container image by its name. `largest_bytes` is the unzipped size of the largest package since it was
+    last set to 0. Files are read and removed on threads of its own, so that large packages hold up nothing else.
     """
 
     def __init__(
-        self, home: Path, limits: Limits, fetch: Callable[[str, str], bytes], find_image: Callable[[str], Image]
+        self, home: Path, limits: Limits, fetch: Callable[[str, str, int], bytes], find_image: Callable[[str], Image]
     ) -> None:
         self._home = home.resolve()  # environments open code by its real path
         self._limits = limits
         self._fetch = fetch
         self._find_image = find_image
+        self._lock = threading.Lock()
         self._known: set[Path] = set()
         self._held: set[Path | None] = set()
+        self._readers = ThreadPoolExecutor(READERS, "package-reader")
+        self._remover = ThreadPoolExecutor(1, "package-remover")
         self._roots: list[str] = []
         self.largest_bytes = 0
 
     def allow(self, root: Path) -> None:
         """Let hot reload use this directory and those below it."""
         self._roots.append(os.path.realpath(root))
+
+    def start_storing(self, name: str, code: Mapping[str, Any]) -> Future[Code]:
+        """Start to `store` the code of a request on another thread."""
+        return self._readers.submit(self.store, name, code)
 
     def store(self, name: str, code: Mapping[str, Any]) -> Code:
         """Store the code of a request and keep it until its `release`.
@@ -87,7 +100,9 @@ class Packages:
         if bucket == HOT_RELOAD_BUCKET:
             return self._local_directory(key)
         if bucket is not None:
-            return self._unpack(name, self._fetch(str(bucket), key))
+            if not key:
+                raise invalid("Code in an S3 bucket needs S3Bucket and S3Key.")
+            return self._unpack(name, self._fetch(str(bucket), key, self._limits.unzipped_bytes))
         if "ZipFile" not in code:
             raise invalid(
                 "Code needs ZipFile, S3Bucket and S3Key, or S3Bucket 'hot-reload' with the absolute path of a local "
@@ -97,18 +112,31 @@ class Packages:
             archive = base64.b64decode(code["ZipFile"], validate=True)
         except ValueError as error:
             raise _not_a_zip() from error
+        if len(archive) > self._limits.zipped_bytes:
+            raise invalid(f"Zipped size must be smaller than {self._limits.zipped_bytes} bytes")
         return self._unpack(name, archive)
 
     def release(self, code: Code) -> None:
         """Keep the code, which is registered or refused by now, only as long as a function uses it."""
-        self._held.discard(code.directory)
+        with self._lock:
+            self._held.discard(code.directory)
 
-    async def remove_unused(self, codes: Iterable[Code]) -> None:
-        """Remove the unpacked packages that are none of these codes."""
-        unused = self._known - self._held - {code.directory for code in codes}
-        self._known -= unused
+    def remove_unused(self, codes: Iterable[Code]) -> None:
+        """Start to remove the unpacked packages that are none of these codes."""
+        with self._lock:
+            unused = self._known - self._held - {code.directory for code in codes}
+            self._known -= unused
         for directory in unused:
-            await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
+            self._remover.submit(shutil.rmtree, directory, ignore_errors=True)
+
+    def settle(self) -> None:
+        """Wait until what was unused until now is removed."""
+        self._remover.submit(os.getpid).result()
+
+    def close(self) -> None:
+        """Wait until everything that was started is done."""
+        self._readers.shutdown()
+        self._remover.shutdown()
 
     def sizes(self) -> dict[str, Any]:
         """Return the bytes of the largest package so far and of the layer that functions share, and the limit."""
@@ -132,15 +160,20 @@ class Packages:
         directory = self._home / f"{name}-{uuid.uuid4().hex[:12]}"
         try:
             with zipfile.ZipFile(io.BytesIO(archive)) as package:
-                if package.testzip() is not None or not package.infolist():
+                entries = package.infolist()
+                if not entries or any(entry.compress_type not in METHODS for entry in entries):
                     raise _not_a_zip()
-                self._check_size(sum(entry.file_size for entry in package.infolist()))
+                # Of no entry more is inflated than the size that is written here.
+                self._check_size(sum(entry.file_size for entry in entries))
+                if sum(entry.compress_size for entry in entries) > len(archive):
+                    raise _not_a_zip()  # entries overlap, and the same bytes would be inflated many times
                 _extract(package, directory)
         except NO_ARCHIVE as error:
             shutil.rmtree(directory, ignore_errors=True)
             raise _not_a_zip() from error
-        self._held.add(directory)
-        self._known.add(directory)
+        with self._lock:
+            self._held.add(directory)
+            self._known.add(directory)
         return Code(directory, len(archive), base64.b64encode(hashlib.sha256(archive).digest()).decode())
 
     def _local_directory(self, path: str) -> Code:

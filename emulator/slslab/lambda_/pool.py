@@ -16,7 +16,7 @@ from slslab.trace.events import own_event
 
 
 class Pool:
-    """The environments of one emulator; `on_outdated` is awaited after the end of one whose version is gone."""
+    """The environments of one emulator; `on_outdated` is called after the end of one whose version is gone."""
 
     def __init__(
         self,
@@ -24,7 +24,7 @@ class Pool:
         host: EnvironmentHost,
         concurrency: Concurrency,
         budget_mb: int,
-        on_outdated: Callable[[], Awaitable[None]],
+        on_outdated: Callable[[], None],
     ) -> None:
         self.admission = Admission(budget_mb)
         self._functions = functions
@@ -68,10 +68,10 @@ class Pool:
             else:
                 await self._discard(environment)
 
-    async def retire_outdated(self) -> None:
-        """End the idle environments of versions that no longer exist; busy ones end after their invocation."""
+    def retire_outdated(self) -> None:
+        """Start to end the idle environments of versions that no longer exist; busy ones end after their invocation."""
         for environment in [e for e in self._idle if not self._functions.is_current(e.function)]:
-            await self._take_and_discard(environment)
+            self._end_in_task(self._take_and_discard(environment))
 
     async def evict(self, name: str | None = None) -> int:
         """End idle environments, of one function or all, and return how many."""
@@ -213,7 +213,7 @@ class Pool:
         function = environment.function
         self._record("environment.kill", start_ns, "", environment.id, function.name, environment=environment.id)
         if not self._functions.is_current(function):
-            await self._on_outdated()
+            self._on_outdated()
 
     def _record(self, op: str, start_ns: int, request_id: str, resource: str, function: str, **more: Any) -> None:
         self._host.record(own_event(op, start_ns, request_id, resource=resource, function=function) | more)

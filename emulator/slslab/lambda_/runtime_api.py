@@ -21,8 +21,8 @@ import httptools
 from slslab.host.connections import LOOPBACK, Address
 
 PREFIX = b"/2018-06-01/runtime/"
-MAX_REQUEST_BYTES = 64 * 1024 * 1024
 READ_BYTES = 256 * 1024
+HEAD_BYTES, PIPELINED = 1024 * 1024, 16
 # asm-generic/socket.h: the kernel tells when it received what is read, by `struct timespec` of CLOCK_REALTIME.
 SO_TIMESTAMPNS, TIMESPEC = 35, struct.Struct("@ll")
 ANCILLARY_BYTES = socket.CMSG_SPACE(TIMESPEC.size)
@@ -67,8 +67,8 @@ class RuntimeApi:
     """Serves one execution environment: hands out invocations one at a time, and receives their reports.
 
     `owns` tells whether a connection, given its client's address and the server's, is one of the environment's
-    processes'; it is asked once for each, and all requests of others are refused. `changed` is called when `report` or
-    `ready_ns` has.
+    processes'; it is asked once for each, and all requests of others are refused. A report has at most one byte more
+    than `limit`; its runtime is told that it was too large. `changed` is called when `report` or `ready_ns` has.
 
     `report` is what the runtime sent in its present phase; `ready_ns` is when it asked for its next invocation, None
     while it does not wait for one.
@@ -77,10 +77,12 @@ class RuntimeApi:
     def __init__(
         self,
         owns: Callable[[Address, Address], Awaitable[bool]],
+        limit: int,
         host: str = LOOPBACK,
         changed: Callable[[], None] = lambda: None,
     ) -> None:
         self.owns = owns
+        self.limit = limit
         self.report: RuntimeReport | None = None
         self.ready_ns: int | None = None
         self.abandoned = False
@@ -148,20 +150,22 @@ class RuntimeApi:
         if request.method == b"POST" and parts == ["init", "error"]:
             if self._initialised:
                 return _refusal(403, "the initialisation has ended")
-            self._report("init-error", request)
-            return ACCEPTED
+            return self._report("init-error", request)
         if request.method == b"POST" and len(parts) == 3 and parts[0] == "invocation":
             if parts[1] != self._current:
                 return _refusal(400, "InvalidRequestID")
             if parts[2] in ("response", "error"):
                 self._current = None
-                self._report(parts[2], request)
-                return ACCEPTED
+                return self._report(parts[2], request)
         return _refusal(404, "the Runtime API has no such path")
 
-    def _report(self, kind: str, request: "_Request") -> None:
+    def _report(self, kind: str, request: "_Request") -> Answer:
         self.report = RuntimeReport(kind, bytes(request.body), request.headers, request.arrived_ns)
         self._changed()
+        if len(request.body) <= self.limit:
+            return ACCEPTED
+        # documented: runtimes-api.html, 413; the words are those of AWS's interface emulator. awslambdaric then exits.
+        return _refusal(413, f"Exceeded maximum allowed payload size ({self.limit} bytes).", "RequestEntityTooLarge")
 
     def _accept(self) -> None:
         assert self._listener is not None
@@ -194,7 +198,7 @@ class _Connection:
         self._loop = asyncio.get_running_loop()
         self._parser = httptools.HttpRequestParser(self)
         self._request = _Request()
-        self._unread = 0
+        self._in_head, self._head_bytes = True, 0
         self._late_ns = 0
         self._requests: deque[_Request] = deque()  # read, and not answered yet
         self._own: bool | None = None
@@ -233,27 +237,28 @@ class _Connection:
 
     def on_headers_complete(self) -> None:
         """Ask for the body, if the client waits for that."""
+        self._in_head, self._head_bytes = False, 0
         self._request.method = self._parser.get_method()
         if self._request.headers.get("expect", "").lower() == "100-continue":
             self._write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def on_body(self, body: bytes) -> None:
-        """Take a part of the body."""
-        self._request.body += body
+        """Take a part of the body: of one beyond the limit one byte more than that, and the rest is thrown away."""
+        self._request.body += body[: self._api.limit + 1 - len(self._request.body)]
 
     def on_message_complete(self) -> None:
         """Put the request behind those that are not answered yet."""
         self._request.arrived_ns = time.monotonic_ns() - self._late_ns
         self._request.persists = self._parser.should_keep_alive()
         self._requests.append(self._request)
-        self._request, self._unread, self._asked = _Request(), 0, True
+        self._request, self._in_head, self._asked = _Request(), True, True
 
     async def _ask(self) -> None:
         self._own = await self._api.owns(self._socket.getpeername(), self._socket.getsockname())
         self._answer()
 
     def read(self) -> None:
-        """Read requests; hang up on what is none, and on one that is too large."""
+        """Read requests; hang up on what is none, on endless headers, and on a client that waits for no answer."""
         try:
             data, ancillary, _, _ = self._socket.recvmsg(READ_BYTES, ANCILLARY_BYTES)
         except BlockingIOError:
@@ -266,12 +271,13 @@ class _Connection:
         for _, _, stamp in ancillary:
             seconds, nanoseconds = TIMESPEC.unpack(stamp)
             self._late_ns = max(0, time.time_ns() - seconds * 1_000_000_000 - nanoseconds)
-        self._unread += len(data)
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             self.close()
-        if self._unread > MAX_REQUEST_BYTES:
+        if self._in_head:
+            self._head_bytes += len(data)
+        if self._head_bytes > HEAD_BYTES or len(self._requests) > PIPELINED:
             self.close()
         self._answer()
 
@@ -331,8 +337,8 @@ class _Connection:
         self._close_if_over()
 
 
-def _refusal(status: int, message: str) -> Answer:
-    return status, [JSON], json.dumps({"errorType": "InvalidRequest", "errorMessage": message}).encode()
+def _refusal(status: int, message: str, error_type: str = "InvalidRequest") -> Answer:
+    return status, [JSON], json.dumps({"errorType": error_type, "errorMessage": message}).encode()
 
 
 STRANGER = _refusal(403, "the Runtime API answers the processes of its own environment alone")

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import uvicorn
 from starlette.types import ASGIApp
 
-from slslab.aws.gate import Gate
+from slslab.aws.gate import BodyLimit, Gate
 from slslab.aws.keys import Keyring
 
 Result = TypeVar("Result")
@@ -33,13 +33,15 @@ class Server:
         finish: Callable[[], Awaitable[None]] | None = None,
         names: Collection[str] = (),
         keys: Keyring | None = None,
+        limit: BodyLimit | None = None,
     ) -> Iterator[None]:
         """Serve the application for as long as the block; `finish` is awaited before the server stops answering.
 
-        Clients call it by a name of loopback, or by one of `names`, and sign their requests by one of `keys`.
+        Clients call it by a name of loopback, or by one of `names`, and sign their requests by one of `keys`;
+        `limit` bounds the bodies of these.
         """
         config = uvicorn.Config(
-            Gate(application, names, keys),
+            Gate(application, names, keys, limit),
             log_config=None,
             access_log=False,
             # With a library for them installed, WebSockets would pass the gate, which checks HTTP.

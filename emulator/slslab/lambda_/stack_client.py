@@ -8,7 +8,7 @@ from typing import Any
 import botocore.exceptions
 
 from slslab.aws.clients import aws_client
-from slslab.aws.errors import invalid
+from slslab.aws.errors import ServiceError, invalid
 from slslab.aws.keys import Pair
 from slslab.errors import RequestError
 
@@ -52,19 +52,22 @@ class StackClient:
             )
         return aws_client(service, endpoints[name], self._owner, **settings)
 
-    def fetch(self, bucket: str, key: str) -> bytes:
-        """Return the body of a package in S3; InvalidParameterValueException if it cannot be read."""
+    def fetch(self, bucket: str, key: str, limit: int) -> bytes:
+        """Return the body of a package in S3; InvalidParameterValueException if it cannot be read, or is too large."""
         if "s3" not in self.endpoints:
             raise invalid(f"The bucket {bucket} cannot be read: this emulator has no S3. Send the code as ZipFile.")
         with closing(self.client("s3")) as client:
             try:
-                return bytes(client.get_object(Bucket=bucket, Key=key)["Body"].read())
+                found = client.get_object(Bucket=bucket, Key=key)
+                if found["ContentLength"] > limit:
+                    # What is larger than its contents may be is too large with them.
+                    raise invalid(f"Unzipped size must be smaller than {limit} bytes")
+                return bytes(found["Body"].read())
             except botocore.exceptions.ClientError as error:
                 detail = error.response["Error"]
-                raise invalid(
-                    "Error occurred while GetObject. S3 Error Code: "
-                    f"{detail['Code']}. S3 Error Message: {detail['Message']}"
-                ) from error
+                raise _unread(detail["Code"], detail["Message"]) from error
+            except botocore.exceptions.BotoCoreError as error:  # no such name is possible, or no server answers
+                raise _unread(type(error).__name__, str(error)) from error
 
     def store(self, bucket: str, key: str, body: bytes) -> None:
         """Store the record of a failed event in the bucket that its function names; without S3 it is only logged."""
@@ -73,3 +76,7 @@ class StackClient:
             return
         with closing(self.client("s3")) as client:
             client.put_object(Bucket=bucket, Key=key, Body=body)
+
+
+def _unread(code: str, message: str) -> ServiceError:
+    return invalid(f"Error occurred while GetObject. S3 Error Code: {code}. S3 Error Message: {message}")

@@ -22,7 +22,7 @@ from slslab.aws.keys import Keyring
 from slslab.aws.limits import lambda_limits
 from slslab.host.server_process import listening_socket
 from slslab.lambda_.server import Server
-from slslab.statemachines.api import StatesApi
+from slslab.statemachines.api import StatesApi, body_limit
 from slslab.statemachines.executions import Machines
 from slslab.statemachines.interpreter import prepare
 from slslab_workers.channels.events import environment_sink
@@ -53,7 +53,7 @@ def main() -> None:
     )
     prepare(client, limits)
     machines = Machines(limits, _recorder())
-    with server.serving(StatesApi(machines).application(), keys=keys):
+    with server.serving(StatesApi(machines).application(), keys=keys, limit=body_limit):
         if options.tied:
             threading.Thread(target=_end_with_input, name="tie", daemon=True).start()
         print(json.dumps({"endpoint": server.endpoint, "moto": version("moto")}), flush=True)

@@ -11,18 +11,23 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import Scope
 
 from slslab.aws import requests
-from slslab.aws.errors import ServiceError, constraint
+from slslab.aws.errors import ServiceError
 from slslab.aws.gate import principal
 from slslab.aws.keys import Principal
+from slslab.aws.limits import MB
 from slslab.statemachines.executions import Execution, Machine, Machines
 from slslab.statemachines.interpreter import failure, success
 
-PAGE, LARGEST_PAGE = 100, 1000
+PAGE = 100
+# assumed: a definition of 1 MB, the largest member of all, to whose every character JSON may add a backslash.
+LARGEST_BODY = 3 * MB
 SETTINGS: Mapping[str, Any] = {
     "loggingConfiguration": {"level": "OFF", "includeExecutionData": False},
     "tracingConfiguration": {"enabled": False},
@@ -58,7 +63,7 @@ class StatesApi:
         return Starlette(routes=[Route("/", self._answer, methods=["POST"])])
 
     async def _answer(self, request: Request) -> Response:
-        operation = request.headers.get("x-amz-target", "").rpartition(".")[2]
+        operation = _operation(request.headers)
         # In a thread: a definition may take tens of milliseconds to parse.
         status, document = await run_in_threadpool(self._call, operation, await request.body(), principal(request))
         headers = {"x-amzn-RequestId": str(uuid.uuid4())}
@@ -72,7 +77,7 @@ class StatesApi:
                     "UnknownOperationException",
                     f"slslab does not emulate Step Functions' operation {operation or 'without X-Amz-Target'}",
                 )
-            given = _members(operation, body)
+            given = requests.members("stepfunctions", operation, body)
             caller.require(f"states:{operation}", given.get("stateMachineArn") or given.get("executionArn") or "*")
             return 200, self._operations[operation](given)
         except ServiceError as error:
@@ -170,6 +175,15 @@ class StatesApi:
         return {}
 
 
+def body_limit(scope: Scope) -> tuple[int, str]:
+    """Return how many bytes the body of a request may have, and its operation."""
+    return LARGEST_BODY, _operation(Headers(scope=scope))
+
+
+def _operation(headers: Headers) -> str:
+    return headers.get("x-amz-target", "").rpartition(".")[2]
+
+
 def _settings(members: Members) -> dict[str, Any]:
     return {key: members[key] for key in SETTINGS if key in members}
 
@@ -210,8 +224,6 @@ def _page(items: Sequence[Any], members: Members) -> tuple[Sequence[Any], dict[s
 def _bounds(members: Members) -> tuple[int, int]:
     """Return where a page begins, and its size; 0 in the request asks for the default."""
     size = members.get("maxResults") or PAGE
-    if size > LARGEST_PAGE:
-        raise constraint(size, "maxResults", f"Member must have value less than or equal to {LARGEST_PAGE}")
     try:
         return int(base64.b64decode(members.get("nextToken", "MA=="), validate=True)), size
     except ValueError as error:
@@ -220,11 +232,3 @@ def _bounds(members: Members) -> tuple[int, int]:
 
 def _following(position: int, more: bool) -> dict[str, Any]:
     return {"nextToken": base64.b64encode(str(position).encode()).decode()} if more else {}
-
-
-def _members(operation: str, body: bytes) -> dict[str, Any]:
-    """Return the members of a request, checked for types and lengths by AWS's model of the operation."""
-    given, violations = requests.members("stepfunctions", operation, body)
-    if violations:
-        raise ServiceError(400, "ValidationException", f"1 validation error detected: {violations[0]}")
-    return given

@@ -13,6 +13,7 @@ from slslab.aws.gate import Gate
 from slslab.aws.keys import Keyring
 
 OWN = [("host", "127.0.0.1:4600")]
+LIMIT = 10
 
 
 def answer(
@@ -21,16 +22,21 @@ def answer(
     keys: Keyring | None = None,
     path: str = "/",
     body: bytes = b"",
+    chunks: list[bytes] | None = None,
 ) -> tuple[int, bytes]:
-    """Status and body of the answer to a request with these headers."""
+    """Status and body of the answer to a request with these headers, and a body that comes in chunks if there are any.
+
+    Those that are read are taken from the list.
+    """
     sent: list[Any] = []
+    coming = [body] if chunks is None else chunks
 
     async def send(message: Any) -> None:
         sent.append(message)
 
     async def receive() -> Any:
         assert keys is not None, "no body is read"
-        return {"type": "http.request", "body": body}
+        return {"type": "http.request", "body": coming.pop(0), "more_body": bool(coming)}
 
     scope = {
         "type": "http",
@@ -40,7 +46,7 @@ def answer(
         "query_string": b"",
         "headers": [(name.lower().encode(), value.encode()) for name, value in headers],
     }
-    asyncio.run(Gate(PlainTextResponse("inside"), names, keys)(scope, receive, send))
+    asyncio.run(Gate(PlainTextResponse("inside"), names, keys, lambda _: (LIMIT, "Test"))(scope, receive, send))
     return sent[0]["status"], sent[1]["body"]
 
 
@@ -113,9 +119,24 @@ def test_the_form_of_a_refusal_is_the_protocols() -> None:
     assert (status, json.loads(body)["__type"]) == (400, "MissingAuthenticationTokenException")
 
 
-def test_a_body_is_cut_off_where_no_request_is_as_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("slslab.aws.gate.LARGEST_BODY", 3)
-    keys = Keyring()
-    fine = list(signed_headers(keys.owner, "POST", "http://127.0.0.1:4600/", b"body").items())
-    status, body = answer([*OWN, *fine], keys=keys, body=b"body")
-    assert (status, json.loads(body)["__type"]) == (413, "RequestEntityTooLargeException")
+def refused_body(chunks: list[bytes], *more: tuple[str, str]) -> tuple[int, Any, int]:
+    """Status and document of the answer to a signed request with this body, and how many chunks of it were read."""
+    keys, body = Keyring(), b"".join(chunks)
+    fine = list(signed_headers(keys.owner, "POST", "http://127.0.0.1:4600/", body).items())
+    left = [*chunks]
+    status, answered = answer([*OWN, *fine, *more], keys=keys, chunks=left)
+    return status, json.loads(answered) if status != 200 else answered, len(chunks) - len(left)
+
+
+def test_a_body_may_be_as_large_as_its_limit_and_is_read_no_further() -> None:
+    assert refused_body([b"12345", b"67890"]) == (200, b"inside", 2)
+    status, document, read = refused_body([b"12345", b"67890", b"1", b"never read"])
+    assert (status, document["__type"]) == (413, "RequestEntityTooLargeException")
+    assert document["message"] == "Request must be smaller than 10 bytes for the Test operation"
+    assert read == 3
+
+
+@pytest.mark.parametrize("length", ["11", "9" * 400, "-1", "many"])
+def test_a_body_that_says_that_it_is_too_long_is_not_read(length: str) -> None:
+    status, document, read = refused_body([b"1"], ("content-length", length))
+    assert (status, document["__type"], read) == (413, "RequestEntityTooLargeException", 0)

@@ -126,9 +126,12 @@ def test_packages_go_with_their_last_use_and_not_before() -> None:
             assert (busy.result(), waiting.result()) == ("old", "old"), "the version that was accepted runs"
         assert called(client, "waits", b"0") == "old"
         packages = emulator.home / "functions"
+        emulator.packages.settle()
         assert len(list(packages.iterdir())) == 2
         for name in ("busy", "waits"):
             client.delete_function(FunctionName=name)
+        emulator.wait_for(emulator.service.pool.end())
+        emulator.packages.settle()
         assert list(packages.iterdir()) == []
         client.close()
 

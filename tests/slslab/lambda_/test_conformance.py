@@ -183,7 +183,7 @@ def test_six_megabytes_in_and_out(lambda_client: Any, deploy: Deploy) -> None:
     with pytest.raises(ClientError) as caught:
         lambda_client.invoke(FunctionName=name, Payload=payload + b" ")
     assert caught.value.response["ResponseMetadata"]["HTTPStatusCode"] == 413
-    assert caught.value.response["Error"]["Code"] == "RequestTooLargeException"
+    assert caught.value.response["Error"]["Code"] == "RequestEntityTooLargeException"
 
 
 def test_an_event_of_one_megabyte(lambda_client: Any, deploy: Deploy, invocations: Sequence[InvocationRecord]) -> None:
@@ -206,7 +206,7 @@ def test_a_response_beyond_the_limit(deploy: Deploy, invoke: Invoke) -> None:
     assert (answer.status, answer.error) == (200, "Unhandled")
     assert answer.payload == {
         "errorType": "Function.ResponseSizeTooLarge",
-        "errorMessage": "Response payload size (6291558 bytes) exceeded maximum allowed payload size (6291556 bytes).",
+        "errorMessage": "Response payload size exceeded maximum allowed payload size (6291556 bytes).",
     }
     assert len(invoke(name, 6_291_554).payload) == 6_291_554
 

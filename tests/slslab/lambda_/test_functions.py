@@ -300,7 +300,11 @@ def big_zip(size: int, compression: int) -> bytes:
         ({"Timeout": 901}, (400, "ValidationException"), "less than or equal to 900"),
         ({"EphemeralStorage": {"Size": 511}}, (400, "ValidationException"), "greater than or equal to 512"),
         ({"Architectures": ["riscv"]}, (400, "ValidationException"), "[x86_64, arm64]"),
-        ({"Layers": [ARN + "layer:1"]}, (400, "InvalidParameterValueException"), "Layers are not emulated"),
+        (
+            {"Layers": ["arn:aws:lambda:us-east-1:000000000000:layer:l:1"]},
+            (400, "InvalidParameterValueException"),
+            "Layers are not emulated",
+        ),
         ({"Environment": {"Variables": {"1": "x"}}}, (400, "ValidationException"), "'environment.variables'"),
         ({"Environment": {"Variables": {"BIG": "x" * 4094}}}, (400, "InvalidParameterValueException"), "4KB limit"),
         ({"Environment": {"Variables": {"AWS_REGION": "x"}}}, (400, "InvalidParameterValueException"), "AWS_REGION"),
@@ -335,10 +339,13 @@ def test_packages_beyond_the_limits_are_refused(lambda_client: Any) -> None:
     code = {"ZipFile": big_zip(262_144_000, zipfile.ZIP_DEFLATED)}
     told = refused(lambda_client.create_function, **good, Code=code)
     assert told == (400, "InvalidParameterValueException", "Unzipped size must be smaller than 262144000 bytes")
-    code = {"ZipFile": big_zip(52_500_000, zipfile.ZIP_STORED)}
+    code = {"ZipFile": big_zip(52_428_800, zipfile.ZIP_STORED)}
+    told = refused(lambda_client.create_function, **good, Code=code)
+    assert told == (400, "InvalidParameterValueException", "Zipped size must be smaller than 52428800 bytes")
+    code = {"ZipFile": big_zip(52_700_000, zipfile.ZIP_STORED)}
     status, name, message = refused(lambda_client.create_function, **good, Code=code)
     assert (status, name) == (413, "RequestEntityTooLargeException")
-    assert message == "Request must be smaller than 69905067 bytes for the CreateFunction operation"
+    assert message == "Request must be smaller than 70167211 bytes for the CreateFunction operation"
 
 
 def test_a_deleted_function_is_gone_for_every_operation(lambda_client: Any, deploy: Deploy) -> None:

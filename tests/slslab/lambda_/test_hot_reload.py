@@ -47,7 +47,9 @@ def root(tmp_path: Path) -> Path:
 @pytest.fixture
 def packages(tmp_path: Path) -> Packages:
     """Packages that allow no directory yet."""
-    return Packages(tmp_path / "functions", LIMITS, lambda _bucket, _key: b"", lambda _uri: pytest.fail("no image"))
+    return Packages(
+        tmp_path / "functions", LIMITS, lambda _bucket, _key, _limit: b"", lambda _uri: pytest.fail("no image")
+    )
 
 
 def used(packages: Packages, path: object) -> Path | None:

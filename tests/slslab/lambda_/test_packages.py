@@ -1,6 +1,8 @@
 """Packages on disk: unpacked, measured, kept while something uses them, and removed."""
 
-import asyncio
+import base64
+import io
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,7 @@ from slslab.testing import packaged
 LIMITS = lambda_limits().changed(unzipped_bytes=1000, image_bytes=1000)
 
 
-def fetch(bucket: str, key: str) -> bytes:
+def fetch(bucket: str, key: str, _limit: int) -> bytes:
     return packaged(f"# {bucket}/{key}\n")
 
 
@@ -34,12 +36,15 @@ def directory(code: Code) -> Path:
 def test_a_package_is_kept_until_it_is_released_and_unused(packages: Packages) -> None:
     code = packages.store("f", {"S3Bucket": "code", "S3Key": "app.zip"})
     assert (directory(code) / "app.py").read_text() == "# code/app.zip\n"
-    asyncio.run(packages.remove_unused([]))
+    packages.remove_unused([])
+    packages.settle()
     assert directory(code).exists(), "it is not yet registered"
     packages.release(code)
-    asyncio.run(packages.remove_unused([code]))
+    packages.remove_unused([code])
+    packages.settle()
     assert directory(code).exists(), "a function uses it"
-    asyncio.run(packages.remove_unused([]))
+    packages.remove_unused([])
+    packages.settle()
     assert not directory(code).exists()
 
 
@@ -47,7 +52,8 @@ def test_a_directory_of_the_host_is_never_removed(packages: Packages, tmp_path: 
     packages.allow(tmp_path)
     code = packages.store("f", {"S3Bucket": "hot-reload", "S3Key": str(tmp_path)})
     packages.release(code)
-    asyncio.run(packages.remove_unused([]))
+    packages.remove_unused([])
+    packages.settle()
     assert directory(code) == tmp_path
     assert tmp_path.exists()
 
@@ -69,3 +75,81 @@ def test_what_is_too_large_or_broken_leaves_nothing(packages: Packages, tmp_path
         packages.store("f", {"ZipFile": "bm90IGEgemlw"})
     assert list(tmp_path.iterdir()) == []
     assert packages.store("f", {"ImageUri": "small"}).sha256 == "abc"
+
+
+def zipped(*entries: tuple[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", method) as archive:
+        for name, body in entries:
+            entry = zipfile.ZipInfo(name)
+            entry.compress_type = method
+            archive.writestr(entry, body)
+    return buffer.getvalue()
+
+
+def refusal(packages: Packages, archive: bytes) -> str:
+    """Return why an archive is refused, of which nothing stays."""
+    before = sorted(packages._home.rglob("*"))
+    with pytest.raises(ServiceError) as caught:
+        packages.store("f", {"ZipFile": base64.b64encode(archive).decode()})
+    assert (caught.value.status, caught.value.error_type) == (400, "InvalidParameterValueException")
+    assert sorted(packages._home.rglob("*")) == before
+    return caught.value.message
+
+
+def test_sizes_are_summed_before_anything_is_inflated(packages: Packages, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = zipped(*((f"{number}.py", bytes(101)) for number in range(10)))
+    monkeypatch.setattr(zipfile.ZipFile, "open", lambda *_: pytest.fail("an entry was opened"))
+    assert refusal(packages, archive) == "Unzipped size must be smaller than 1000 bytes"
+
+
+def test_an_entry_that_is_larger_than_it_says_is_refused(packages: Packages) -> None:
+    archive = bytearray(zipped(("app.py", bytes(50_000_000))))
+    size = archive.rindex(b"PK\x01\x02") + 24
+    assert archive[size : size + 4] == (50_000_000).to_bytes(4, "little")
+    archive[size : size + 4] = (10).to_bytes(4, "little")
+    assert "Could not unzip" in refusal(packages, bytes(archive))
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_methods_of_which_little_may_become_much_are_refused(
+    packages: Packages, method: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = zipped(("app.py", b"# code"), method=method)
+    monkeypatch.setattr(zipfile.ZipFile, "open", lambda *_: pytest.fail("an entry was opened"))
+    assert "Could not unzip" in refusal(packages, archive)
+
+
+def test_entries_that_overlap_are_refused(packages: Packages, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many entries as you like may name the same bytes."""
+    archive = zipped(("app.py", bytes(range(200))))
+    begin = archive.index(b"PK\x01\x02")
+    end = archive.index(b"PK\x05\x06")
+    entry, tail = archive[begin:end], bytearray(archive[end:])
+    tail[8:12] = (4).to_bytes(2, "little") * 2
+    tail[12:16] = (4 * len(entry)).to_bytes(4, "little")
+    monkeypatch.setattr(zipfile.ZipFile, "open", lambda *_: pytest.fail("an entry was opened"))
+    assert "Could not unzip" in refusal(packages, archive[:begin] + 4 * entry + tail)
+
+
+@pytest.mark.parametrize("name", ["", "\0", "x" * 300, "app.py/below"])
+def test_names_that_no_file_can_have_are_refused(packages: Packages, name: str) -> None:
+    assert "Could not unzip" in refusal(packages, zipped(("app.py", b""), (name, b"x")))
+
+
+def test_names_lead_nowhere_outside(packages: Packages, tmp_path: Path) -> None:
+    archive = zipped(("../../out.py", b"x"), (f"{tmp_path}/absolute.py", b"x"))
+    code = packages.store("f", {"ZipFile": base64.b64encode(archive).decode()})
+    files = list(tmp_path.rglob("*.py"))
+    assert len(files) == 2
+    assert all(path.is_relative_to(directory(code)) for path in files)
+
+
+def test_a_zipped_size_has_a_limit_of_its_own(tmp_path: Path) -> None:
+    packages = Packages(tmp_path, LIMITS.changed(zipped_bytes=100), fetch, find_image)
+    assert refusal(packages, bytes(101)) == "Zipped size must be smaller than 100 bytes"
+
+
+def test_an_object_needs_a_key(packages: Packages) -> None:
+    with pytest.raises(ServiceError, match="needs S3Bucket and S3Key"):
+        packages.store("f", {"S3Bucket": "code"})

@@ -46,6 +46,7 @@ CLIENT = """
 """
 
 RUNTIME = "/2018-06-01/runtime"
+LIMIT = 1000
 REFUSAL = "the Runtime API answers the processes of its own environment alone"
 # It says its invocation's id to its event's port, and goes on when it hears something there.
 VICTIM = """
@@ -191,7 +192,7 @@ def test_each_connection_is_asked_about_once(own: bool, status: bytes) -> None:
         return own
 
     async def talk() -> bytes:
-        api = RuntimeApi(owns)
+        api = RuntimeApi(owns, LIMIT)
         host, port = api.start().split(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         writer.write(b"GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n" * 3)
@@ -214,7 +215,7 @@ def test_a_connection_that_is_asked_about_while_it_stops_is_closed() -> None:
             await asyncio.Event().wait()
             return True
 
-        api = RuntimeApi(owns)
+        api = RuntimeApi(owns, LIMIT)
         host, port = api.start().split(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         await asked.wait()
@@ -272,7 +273,7 @@ def test_a_connection_made_while_it_stops_is_closed(turns: int) -> None:
     """After so many turns of the event loop: not accepted yet, accepted, or about to be served."""
 
     async def stop() -> bytes:
-        api = RuntimeApi(anybody)
+        api = RuntimeApi(anybody, LIMIT)
         host, port = api.start().split(":")
         with socket.create_connection((host, int(port))) as client:
             client.setblocking(False)
@@ -286,12 +287,37 @@ def test_a_connection_made_while_it_stops_is_closed(turns: int) -> None:
     assert asyncio.run(stop()) == b""
 
 
-def test_a_request_beyond_all_limits_ends_its_connection_and_nothing_else(deploy: Deploy, invoke: Invoke) -> None:
-    source = CLIENT.replace("path.replace", "(body := body * 2**20) and path.replace")
-    answer = invoke(deploy(source), [("POST", "/2018-06-01/runtime/invocation/ID/response", "x" * 65, {})])
-    [(status, why)] = answer.payload
-    assert status == 0
-    assert why in ("ConnectionResetError", "BrokenPipeError", "RemoteDisconnected")
+@pytest.mark.parametrize(("own", "kept"), [(True, LIMIT + 1), (False, None)])
+def test_of_a_report_without_a_length_no_more_than_the_limit_is_kept(own: bool, kept: int | None) -> None:
+    async def owns(_client: Address, _server: Address) -> bool:
+        return own
+
+    async def talk() -> tuple[bytes, int | None]:
+        api = RuntimeApi(owns, LIMIT)
+        host, port = api.start().split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(f"POST {RUNTIME}/init/error HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
+        for _ in range(100):
+            writer.write(b"%x\r\n%b\r\n" % (100 * LIMIT, bytes(100 * LIMIT)))
+            await writer.drain()
+        writer.write(b"0\r\n\r\n")
+        writer.write_eof()
+        heard = await asyncio.wait_for(reader.read(), 20)
+        writer.close()
+        size = None if api.report is None else len(api.report.body)
+        api.stop()
+        return heard, size
+
+    heard, size = asyncio.run(talk())
+    assert heard.startswith(b"HTTP/1.1 413" if own else b"HTTP/1.1 403")
+    assert (b"Exceeded maximum allowed payload size (1000 bytes)." in heard) is own
+    assert size == kept
+
+
+def test_a_function_whose_error_is_too_large_goes_on_in_a_new_environment(deploy: Deploy, invoke: Invoke) -> None:
+    name = deploy("def handler(event, context):\n    if event:\n        raise ValueError('x' * event)\n    return 1\n")
+    assert invoke(name, 7_000_000).payload["errorType"] == "Function.ResponseSizeTooLarge"
+    assert invoke(name, 0).payload == 1
 
 
 def test_what_is_no_http_is_hung_up_on(deploy: Deploy, invoke: Invoke) -> None:
