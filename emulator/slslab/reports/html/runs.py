@@ -101,6 +101,12 @@ def _warnings(document: Document, events: Rows | None) -> Iterator[Caution]:
             f"Oversubscribed: this host held the {of} up for more than {OVERSUBSCRIBED:.0%} of their time "
             f"({formats.seconds(host['delay_seconds'])} in all); {follows}"
         )
+    if waits := [event for event in events or () if event["op"] == "host.wait"]:
+        waited_s = sum(event["end_ns"] - event["start_ns"] for event in waits) / 1e9
+        yield Caution(
+            f"Invocations waited for this host's memory ({len(waits)} times, {formats.seconds(waited_s)} in all): no "
+            "duration of theirs has that, but those of functions that waited for their answers do."
+        )
     if host.get("cpu_share_enforced") is False:
         yield Caution("This host could not enforce Lambda's CPU share.")
     modelled = document.get("modelled") or {}
