@@ -78,6 +78,12 @@ class Principal:
     arn: str
     actions: frozenset[str] | None = None
 
+    @property
+    def function(self) -> str:
+        """The name of the function that it is; empty for another one."""
+        role, _, name = self.arn.rpartition("/")
+        return name if role == SESSION_ARN else ""
+
     def require(self, action: str, resource: str) -> None:
         """Raise AccessDeniedException unless it may do this, for instance `lambda:InvokeFunction`."""
         if self.actions is not None and action not in self.actions:

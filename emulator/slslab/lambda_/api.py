@@ -213,7 +213,7 @@ class LambdaApi:
         if kind == "Event":
             request_id = self._service.accept_event(target, payload, trace_id)
             return Response(status_code=202, headers={"x-amzn-RequestId": request_id, "X-Amzn-Trace-Id": trace_id})
-        result = await self._service.invoke(target, payload, trace_id, context)
+        result = await self._service.invoke(target, payload, trace_id, context, principal(request).function)
         headers = {
             "x-amzn-RequestId": result.request_id,
             "X-Amzn-Trace-Id": trace_id,

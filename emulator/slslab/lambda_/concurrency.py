@@ -14,6 +14,11 @@ from slslab.aws.errors import ServiceError, throttled
 from slslab.aws.limits import Limits
 from slslab.lambda_.functions import Functions
 
+MORE_MEMORY = (
+    "lower MemorySize (`--memory` or `--workers` of a run), or give more with `slslab up --memory-budget` "
+    "(`budget_mb` of an Emulator)."
+)
+
 
 class Concurrency:
     """Counts executions under way and checks them against the account's limit and the function's reservation."""
@@ -73,7 +78,7 @@ class Admission:
                 500,
                 "ServiceException",
                 f"This host gives environments {self.budget_mb} MB in all, and the function needs {memory_mb} MB. "
-                "Hint: lower MemorySize, or run on a host with more memory.",
+                f"Hint: {MORE_MEMORY}",
             )
         if self.used_mb + memory_mb > self.budget_mb:
             return False

@@ -27,7 +27,10 @@ LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Request:
-    """One invocation as it was requested; `kind` is `Event` or `RequestResponse`."""
+    """One invocation as it was requested; `kind` is `Event` or `RequestResponse`.
+
+    `caller` is the function that waits for the answer, empty if none does or its keys do not tell.
+    """
 
     target: Target
     payload: bytes
@@ -35,6 +38,7 @@ class Request:
     trace_id: str
     kind: str
     client_context: str | None = None
+    caller: str = ""
 
 
 @dataclass(frozen=True)

@@ -90,12 +90,12 @@ class InvocationService:
         self._closing = False
 
     async def invoke(
-        self, target: Target, payload: bytes, trace_id: str, client_context: str | None = None
+        self, target: Target, payload: bytes, trace_id: str, client_context: str | None = None, caller: str = ""
     ) -> Response:
         """Run a synchronous invocation to its end, with a new request id."""
         kind = "RequestResponse"
         payload = _checked(payload, kind, self._limits.request_bytes)
-        return await self._run(Request(target, payload, str(uuid.uuid4()), trace_id, kind, client_context))
+        return await self._run(Request(target, payload, str(uuid.uuid4()), trace_id, kind, client_context, caller))
 
     def accept_event(self, target: Target, payload: bytes, trace_id: str) -> str:
         """Queue an asynchronous invocation and return its request id at once."""
@@ -135,7 +135,7 @@ class InvocationService:
         accepted_ns = time.monotonic_ns()
         try:
             with self._concurrency.lease(function.name):
-                async with self.pool.lease(function, request.request_id) as (environment, init):
+                async with self.pool.lease(request) as (environment, init):
                     response = await self._execute(environment, init, request)
             self._host.record(
                 own_event("invoke", accepted_ns, request.request_id, resource=function.name, function=function.name)

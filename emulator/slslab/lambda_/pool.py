@@ -2,16 +2,19 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Container, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Container, Coroutine, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from typing import Any, ClassVar
 
 from slslab.aws.errors import ServiceError
+from slslab.aws.limits import MB
 from slslab.errors import StartFailed
 from slslab.lambda_.concurrency import Admission, Concurrency
 from slslab.lambda_.configuration import Function
 from slslab.lambda_.environment import Environment, EnvironmentHost, Outcome, State
+from slslab.lambda_.events import Request
 from slslab.lambda_.functions import Functions
+from slslab.lambda_.memory_waits import MemoryWaits
 from slslab.trace.events import own_event
 
 
@@ -36,6 +39,7 @@ class Pool:
         self._timer: asyncio.TimerHandle | None = None
         # What admission counts for each environment, MB: its memory size, or what it holds while it rests.
         self._held_mb: dict[Environment, int] = {}
+        self._waits = MemoryWaits(budget_mb, lambda: ((e.function.name, mb) for e, mb in self._held_mb.items()))
         self._all: set[Environment] = set()
         self._ending: set[asyncio.Task[Any]] = set()
         self._number = 0
@@ -49,24 +53,29 @@ class Pool:
     fault: ClassVar[Callable[[str, str], Awaitable[None]] | None] = None
 
     @asynccontextmanager
-    async def lease(self, function: Function, request_id: str) -> AsyncIterator[tuple[Environment, Outcome | None]]:
+    async def lease(self, request: Request) -> AsyncIterator[tuple[Environment, Outcome | None]]:
         """Lease a warm environment of exactly this version, or a new one with the outcome of its initialisation.
 
         However the block ends, the environment is given back: kept warm if it can be used again, else ended.
         """
         if Pool.fault is not None:
-            await Pool.fault(function.name, request_id)
-        environment, init = await self._acquire(function, request_id)
-        try:
-            yield environment, init
-        finally:
-            if environment.state is State.READY and not self._closing:
-                await environment.ready()
-            keep = environment.state is State.READY and self._functions.is_current(environment.function)
-            if keep and not self._closing:
-                self._put_idle(environment)
+            await Pool.fault(request.target.function.name, request.request_id)
+        warm = await self._admit(request)
+        with self._waits.holding(request):
+            if warm is None:
+                environment, init = await self._start(request.target.function, request.request_id)
             else:
-                await self._discard(environment)
+                environment, init = warm, None
+            try:
+                yield environment, init
+            finally:
+                if environment.state is State.READY and not self._closing:
+                    await environment.ready()
+                keep = environment.state is State.READY and self._functions.is_current(environment.function)
+                if keep and not self._closing:
+                    self._put_idle(environment)
+                else:
+                    await self._discard(environment)
 
     def retire_outdated(self) -> None:
         """Start to end the idle environments of versions that no longer exist; busy ones end after their invocation."""
@@ -131,40 +140,52 @@ class Pool:
         await self._discard(environment)
         return True
 
-    async def _acquire(self, function: Function, request_id: str) -> tuple[Environment, Outcome | None]:
-        """Take the warm environment used last, or start one as soon as its memory fits, ending idle ones for it."""
-        begin_ns = time.monotonic_ns()
-        waited = False
-        while True:
-            if self._closing:
-                raise ServiceError(503, "ServiceException", "The emulator is ending.")
-            warm = next((e for e in reversed(self._idle) if e.function.revision == function.revision), None)
-            if warm is not None and not warm.running:
-                await self._take_and_discard(warm)
-                continue
-            held_mb = 0 if warm is None else self._held_mb[warm]
-            if self.admission.take(function.memory_mb - held_mb):
-                break
-            if sum([self._give_back_unheld(e) for e in self._idle if e is not warm]) > 0:
-                continue  # one that was used until now
-            if (other := next((e for e in self._idle if e is not warm), None)) is not None:
-                await self._take_and_discard(other)
-                continue
-            waited = True
-            await self.admission.changed()
-            self._functions.entry(function.name)  # raises if it was deleted meanwhile
-        if waited:
-            self._record("host.wait", begin_ns, request_id, function.name, function.name)
+    async def _admit(self, request: Request) -> Environment | None:
+        """Take the warm environment used last, or None once there is memory for a new one, ending idle ones for it."""
+        function = request.target.function
+        with ExitStack() as waiting:
+            while True:
+                if self._closing:
+                    raise ServiceError(503, "ServiceException", "The emulator is ending.")
+                warm = next((e for e in reversed(self._idle) if e.function.revision == function.revision), None)
+                if warm is not None and not warm.running:
+                    await self._take_and_discard(warm)
+                    continue
+                held_mb = 0 if warm is None else self._held_mb[warm]
+                if self.admission.take(function.memory_mb - held_mb):
+                    break
+                if sum([self._give_back_unheld(e) for e in self._idle if e is not warm]) > 0:
+                    continue  # one that was used until now
+                if (other := next((e for e in self._idle if e is not warm), None)) is not None:
+                    await self._take_and_discard(other)
+                    continue
+                if not self._waits.waits(request):
+                    waiting.enter_context(self._wait(request))
+                self._waits.check(request)
+                await self.admission.changed()
+                self._functions.entry(function.name)  # raises if it was deleted meanwhile
         if warm is not None:
             del self._idle[warm]
             self._held_mb[warm] = function.memory_mb
-            return warm, None
+            return warm
         try:
             self._concurrency.take_start(function.name)
         except ServiceError:
             self.admission.give_back(function.memory_mb)
             raise
-        return await self._start(function, request_id)
+        return None
+
+    @contextmanager
+    def _wait(self, request: Request) -> Iterator[None]:
+        """Record the wait for memory, however it ends."""
+        name, begin_ns, failed = request.target.function.name, time.monotonic_ns(), True
+        try:
+            with self._waits.waiting(request):
+                yield
+            failed = False
+        finally:
+            needed = {"bytes": request.target.function.memory_mb * MB, "failed": failed}
+            self._record("host.wait", begin_ns, request.request_id, name, name, **needed)
 
     async def _start(self, function: Function, request_id: str) -> tuple[Environment, Outcome]:
         """Start an environment whose memory has been reserved."""

@@ -1,6 +1,7 @@
 """Leases, admission to the host's memory, and what becomes of asynchronous failures."""
 
 import json
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from botocore.exceptions import ClientError
 from slslab.aws.keys import Keyring
 from slslab.aws.limits import lambda_limits
 from slslab.host.session import Session
+from slslab.lambda_ import memory_waits
 from slslab.lambda_.emulator import Emulator
 from slslab.stack.object_store import EmbeddedObjectStore
 from slslab.testing import create_function
@@ -100,6 +102,59 @@ def test_waiting_for_the_host_is_an_event_and_no_duration(small: tuple[Any, list
         assert len({future.result() for future in [*running, waiting]}) == 3
     [wait] = [event for event in events if event.get("op") == "host.wait"]
     assert wait["end_ns"] - wait["start_ns"] > 200_000_000
+    assert (wait["function"], wait["bytes"], wait["failed"]) == ("two", 512 << 20, False)
+    [begun] = [event for event in events if event["record"] == "begin" and event["id"] == wait["invocation"]]
+    assert begun["start_ns"] - begun["init_ms"] * 1_000_000 > wait["end_ns"], "the wait is before init and duration"
+
+
+def test_a_wait_is_said_once(
+    small: tuple[Any, list[dict[str, Any]]], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, events = small
+    monkeypatch.setattr(memory_waits, "SAID_AFTER_S", 0.05)
+    with ThreadPoolExecutor(4) as pool:
+        running = [pool.submit(call, client, "one", sleep=2) for _ in range(2)]
+        while len([event for event in events if event.get("op") == "environment.start"]) < 2:
+            time.sleep(0.01)
+        running += [pool.submit(call, client, "two") for _ in range(2)]
+        for future in running:
+            future.result()
+    [line] = caplog.messages
+    assert re.search(r"for this host's memory: [12] × 512 MB for two\. Of the 1,100 MB .*: one 2 × 512 MB\.", line)
+    assert "--memory-budget" in line
+
+
+CHAIN = """
+import json
+
+import boto3
+from botocore.config import Config
+
+client = boto3.client("lambda", config=Config(retries={"total_max_attempts": 1}))
+
+def handler(event, context):
+    if not event:
+        return "end"
+    answer = client.invoke(FunctionName=event[0], Payload=json.dumps(event[1:]))
+    return json.loads(answer["Payload"].read())
+"""
+
+
+def test_functions_that_wait_for_each_other_and_do_not_fit_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(CHAIN)
+    events: list[dict[str, Any]] = []
+    with Emulator(budget_mb=1500, on_event=events.append, code_roots=[tmp_path]) as emulator:
+        client = emulator.client("lambda")
+        for name in ("one", "two", "three"):
+            create_function(client, name, tmp_path, MemorySize=512, Timeout=60)
+        answer = client.invoke(FunctionName="one", Payload=b'["two"]')
+        assert json.loads(answer["Payload"].read()) == "end"
+        refused = json.loads(client.invoke(FunctionName="one", Payload=b'["two", "three"]')["Payload"].read())
+        client.close()
+    assert "three cannot run beside" in str(refused)
+    assert "1 × 512 MB of two + 1 × 512 MB of one + 512 MB = 1,536 MB" in str(refused)
+    [wait] = [event for event in events if event.get("op") == "host.wait"]
+    assert (wait["function"], wait["failed"]) == ("three", True)
 
 
 def test_a_function_that_can_never_fit_is_refused(small: tuple[Any, list[dict[str, Any]]]) -> None:

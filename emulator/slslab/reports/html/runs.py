@@ -111,6 +111,12 @@ def _warnings(document: Document, events: Rows | None) -> Iterator[Caution]:
             f"short of processors, memory or disks: up to {formats.seconds(host['uncertain_seconds'])} of their "
             "durations may be the host's."
         )
+    if waits := [event for event in events or () if event["op"] == "host.wait"]:
+        waited_s = sum(event["end_ns"] - event["start_ns"] for event in waits) / 1e9
+        yield Caution(
+            f"Invocations waited for this host's memory ({len(waits)} times, {formats.seconds(waited_s)} in all): no "
+            "duration of theirs has that, but those of functions that waited for their answers do."
+        )
     if host.get("cpu_share_enforced") is False:
         yield Caution("This host could not enforce Lambda's CPU share.")
     modelled = document.get("modelled") or {}

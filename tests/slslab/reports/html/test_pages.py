@@ -136,6 +136,11 @@ def test_what_must_be_known_stands_above() -> None:
     assert "computed on CPU: times are no GPU" in run_page(document("gpu")).replace("Computed", "computed")
     error = {"type": "Runtime.OutOfMemory", "message": "killed", "hint": "more --memory."}
     assert "Runtime.OutOfMemory: killed Hint: more --memory." in run_page({**found, "status": "failed", "error": error})
+    events = read_events(TRACES / "allreduce")
+    assert events is not None
+    assert "Invocations waited for" not in run_page(found, events)
+    waits = [{**events[0], "op": "host.wait", "start_ns": 0, "end_ns": 1_500_000_000}] * 2
+    assert "Invocations waited for this host&#39;s memory (2 times, 3.000 s in all)" in run_page(found, events + waits)
 
 
 def test_measured_stands_beside_modelled() -> None:

@@ -1,0 +1,124 @@
+"""Say which invocations wait for the host's memory, and refuse those that wait for what waits for them."""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+from slslab.aws.errors import ServiceError
+from slslab.lambda_.concurrency import MORE_MEMORY
+from slslab.lambda_.events import Request
+
+SAID_AFTER_S = 2.0
+LOG = logging.getLogger(__name__)
+
+
+class MemoryWaits:
+    """The invocations that hold memory of `budget_mb`, and those that wait for it.
+
+    `held` returns function and MB of each environment that there is. A line to the log says what waits for what when an
+    invocation has waited for two seconds; another one follows when it is other functions that wait or hold.
+    """
+
+    def __init__(self, budget_mb: int, held: Callable[[], Iterable[tuple[str, int]]]) -> None:
+        self._budget_mb = budget_mb
+        self._held = held
+        self._holding: dict[str, Request] = {}
+        self._waiting: dict[str, Request] = {}
+        self._said: tuple[set[str], set[str]] | None = None
+
+    @contextmanager
+    def holding(self, request: Request) -> Iterator[None]:
+        """Count the invocation among those that hold memory for as long as the block."""
+        self._holding[request.request_id] = request
+        try:
+            yield
+        finally:
+            del self._holding[request.request_id]
+
+    @contextmanager
+    def waiting(self, request: Request) -> Iterator[None]:
+        """Count the invocation among those that wait for as long as the block."""
+        self._waiting[request.request_id] = request
+        timer = asyncio.get_running_loop().call_later(SAID_AFTER_S, self._say)
+        try:
+            yield
+        finally:
+            timer.cancel()
+            del self._waiting[request.request_id]
+            if not self._waiting:
+                self._said = None
+
+    def waits(self, request: Request) -> bool:
+        """Return whether the invocation is among those that wait."""
+        return request.request_id in self._waiting
+
+    def check(self, request: Request) -> None:
+        """Raise ServiceException if this waiting invocation, and what waits for its answer, can never be resident.
+
+        A function that has invoked another one synchronously holds its memory until the other one answers. Which
+        invocation made a request is known by the request's keys and trace id; without them it only waits.
+        """
+        waiting = list(self._waiting.values())
+        while True:
+            kept = {caller.request_id: caller for waiter in waiting for caller in self._callers(waiter)}
+            kept_mb = sum(map(_memory_mb, kept.values()))
+            # Those that fit beside all that is kept for others get their turn, and then their callers go on.
+            hopeless = [waiter for waiter in waiting if kept_mb + _memory_mb(waiter) > self._budget_mb]
+            if len(hopeless) == len(waiting):
+                break
+            waiting = hopeless
+        if any(waiter is request for waiter in hopeless) and any(self._callers(request)):
+            sizes = Counter((caller.target.function.name, _memory_mb(caller)) for caller in kept.values())
+            terms = [f"{count} × {mb:,} MB of {name}" for (name, mb), count in sizes.items()]
+            needed_mb = _memory_mb(request)
+            raise ServiceError(
+                500,
+                "ServiceException",
+                f"{request.target.function.name} cannot run beside the functions that wait for it and for others like "
+                f"it: {' + '.join(terms)} + {needed_mb:,} MB = {kept_mb + needed_mb:,} MB, and this host gives "
+                f"environments {self._budget_mb:,} MB in all. Hint: {MORE_MEMORY}",
+            )
+
+    def _callers(self, request: Request) -> Iterator[Request]:
+        """Yield the invocations that wait for this one's answer, directly and indirectly, as far as they are known."""
+        seen = {request.request_id}
+        while request.caller:
+            found = [
+                other
+                for other in self._holding.values()
+                if (other.target.function.name, other.trace_id) == (request.caller, request.trace_id)
+            ]
+            if len(found) != 1 or found[0].request_id in seen:
+                return
+            request = found[0]
+            seen.add(request.request_id)
+            yield request
+
+    def _say(self) -> None:
+        sizes = Counter(self._held())
+        state = {request.target.function.name for request in self._waiting.values()}, {name for name, _ in sizes}
+        if state == self._said:
+            return
+        self._said = state
+        wanted = Counter(
+            (request.target.function.name, request.caller, _memory_mb(request)) for request in self._waiting.values()
+        )
+        waits = [
+            f"{count} × {mb:,} MB for {name}{f', invoked by {caller}' * bool(caller)}"
+            for (name, caller, mb), count in wanted.items()
+        ]
+        holds = [f"{name} {count} × {mb:,} MB" for (name, mb), count in sizes.items()]
+        LOG.warning(
+            "Invocations have waited %.0f s for this host's memory: %s. Of the %s MB for environments %s. Hint: %s",
+            SAID_AFTER_S,
+            "; ".join(waits),
+            f"{self._budget_mb:,}",
+            f"these are held: {', '.join(holds)}",
+            MORE_MEMORY,
+        )
+
+
+def _memory_mb(request: Request) -> int:
+    return request.target.function.memory_mb
