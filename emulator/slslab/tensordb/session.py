@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from slslab.tensordb.lua.engine import Engine
 from slslab.tensordb.replies import QUEUED, Blob, CommandError, Reply
 from slslab.tensordb.resp import Request, integer
 from slslab.tensordb.scripts import Settings, Usage
@@ -26,6 +27,7 @@ class Context:
     port: int
     password: bytes | None
     scripts: Settings
+    lua: Engine
     report: Callable[[int, str, Usage], None]
     clients: "dict[int, Session]"
     shut_down: Callable[[], None]
@@ -115,6 +117,7 @@ def execute(session: Session, request: Request) -> "Reply | Waiter":
     try:
         release(session.store, request)
         entry = _checked(session, request)
+        session.context.lua.wait(entry.name)
         if session.transaction is not None and not entry.immediate:
             session.transaction.append((entry, request.arguments[1:]))
             return QUEUED
