@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from itertools import count
 
 # Imported because they enter their commands into the table.
-from slslab.tensordb import ai, connections, generic, hashes, lists, strings  # noqa: F401
-from slslab.tensordb.lua import commands  # noqa: F401
-from slslab.tensordb.lua.engine import Engine
+from slslab.tensordb import ai, connections, generic, hashes, lists, lua_commands, strings  # noqa: F401
+from slslab.tensordb.lua_engine import Engine
 from slslab.tensordb.replies import NULL_ARRAY, CommandError, Encoder, Reply
 from slslab.tensordb.resp import ProtocolError, Reader, Request
 from slslab.tensordb.scripts import Settings, Usage

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from slslab.tensordb.lua.engine import Engine
+from slslab.tensordb.lua_engine import Engine
 from slslab.tensordb.replies import QUEUED, Blob, CommandError, Reply
 from slslab.tensordb.resp import Request, integer
 from slslab.tensordb.scripts import Settings, Usage

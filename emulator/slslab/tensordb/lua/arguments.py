@@ -1,8 +1,23 @@
-"""What Lua's values are to Python's functions: strings are bytes, numbers int or float, and None nil."""
+"""What Lua's values are to Python's functions: strings are bytes, numbers int or float, None nil.
+
+What they return may be a list or a dict as well, which become tables.
+"""
 
 from typing import Any, TypeAlias
 
 Value: TypeAlias = Any
+
+
+def measure(value: Value) -> tuple[int, int]:
+    """Return the number of values in one, itself and those of its lists and dicts, and the bytes of its strings."""
+    if isinstance(value, bytes):
+        return 1, len(value)
+    if isinstance(value, dict):
+        value = [*value.keys(), *value.values()]
+    if isinstance(value, list):
+        measured = [measure(element) for element in value]
+        return 1 + sum(count for count, _ in measured), sum(size for _, size in measured)
+    return 1, 0
 
 
 class LuaError(Exception):

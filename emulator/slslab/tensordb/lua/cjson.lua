@@ -1,6 +1,6 @@
 -- cjson, as in Redis: lua-cjson 2.1 without its `nan` and `inf` options' odder forms. Long arrays of numbers, as
--- gradients are, are read by Python's json.
-local read_numbers, settings = ...
+-- gradients are, are read and written by Python.
+local read_numbers, write_numbers, settings = ...
 
 local byte, char, concat, find, floor, format, gsub, sub =
   string.byte, string.char, table.concat, string.find, math.floor, string.format, string.gsub, string.sub
@@ -260,26 +260,34 @@ local function new()
     return '"' .. gsub(content, '[%z\1-\31"\\/\127]', ESCAPED) .. '"'
   end
 
-  -- Returns the length of an array, 0 for a table that is none, and whether it holds numbers alone.
+  -- Returns the length of an array, 0 for a table that is none. Where it has numbers alone, and `next` gives them in
+  -- their order, a second result are the places of negative zeros, which Python takes for integers.
   local function array_length(content)
-    local most, count, numbers = 0, 0, true
+    local most, count, zeros = 0, 0, {}
     for place, member in next, content do
-      if type(place) ~= "number" or place < 1 or floor(place) ~= place then
-        return 0, false
+      count = count + 1
+      if place ~= count then
+        zeros = nil
+        if type(place) ~= "number" or place < 1 or floor(place) ~= place then
+          return 0
+        end
       end
       if place > most then
         most = place
       end
-      count = count + 1
-      numbers = numbers and type(member) == "number"
+      if type(member) ~= "number" then
+        zeros = nil
+      elseif member == 0 and 1 / member < 0 and zeros then
+        zeros[#zeros + 1] = place
+      end
     end
     if sparse_ratio > 0 and most > count * sparse_ratio and most > sparse_safe then
       if not sparse_convert then
         error({ "Cannot serialise table: excessively sparse array" })
       end
-      return 0, false
+      return 0
     end
-    return most, numbers and count == most
+    return most, zeros
   end
 
   local function append(content, parts, depth)
@@ -299,12 +307,11 @@ local function new()
       if depth > encode_depth then
         error({ format("Cannot serialise, excessive nesting (%d)", depth) })
       end
-      local length, numbers = array_length(content)
-      if numbers and length > 0 and precision == 14 then
-        -- Lua writes numbers as cjson does; those that JSON does not have contain an n.
-        local all = concat(content, ",")
-        if not find(all, "n", 1, true) then
-          parts[#parts + 1] = "[" .. all .. "]"
+      local length, zeros = array_length(content)
+      if zeros and length > LONG and precision == 14 and collectgarbage("count") < settings.most_kb then
+        local text = write_numbers(content, zeros)
+        if text then
+          parts[#parts + 1] = text
           return
         end
       end

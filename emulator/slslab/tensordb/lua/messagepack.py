@@ -112,7 +112,8 @@ def functions(table: Callable[[Any], Value]) -> Mapping[str, Callable[..., Value
             raise LuaError(f"Invalid request to unpack with offset of {offset} and limit of {len(data)}.")
         if offset > len(data):
             raise LuaError(f"Start offset {offset} greater than input length {len(data)}.")
-        reader, found = _Reader(data, offset, table), []
+        reader = _Reader(data, offset, table)
+        found: list[Value] = []
         while reader.at < len(data) and (limit == 0 or len(found) < limit):
             found.append(reader.value())
         if name == "unpack":

@@ -294,13 +294,26 @@ end
 
 for _, name in ipairs({
   "assert", "error", "gcinfo", "ipairs", "next", "rawequal", "select", "setmetatable", "tonumber",
-  "tostring", "type", "unpack", "xpcall", "_VERSION",
+  "tostring", "type", "unpack", "_VERSION",
 }) do
   globals[name] = _G[name]
 end
 
 function globals.pcall(...)
   return caught(pcall(...))
+end
+
+-- The handler is called behind the error, where the watch sees it: Lua calls it within, with all hooks off. A script
+-- has no means to tell the difference.
+function globals.xpcall(body, handler)
+  local function kept(ok, ...)
+    if ok then
+      return ok, ...
+    end
+    local _, handled = pcall(handler, ...)
+    return ok, handled
+  end
+  return kept(pcall(body))
 end
 
 function globals.pairs(...)
@@ -402,11 +415,12 @@ local function locate(failure)
     level = level + 1
     place = getinfo(level, "Sl")
   end
-  if type(failure) ~= "table" then
+  if type(failure) ~= "table" or behind[failure] then
     failure = { err = "ERR " .. tostring(failure) }
   end
   if place then
-    failure.source, failure.line = place.source, place.currentline
+    rawset(failure, "source", place.source)
+    rawset(failure, "line", place.currentline)
   end
   return failure
 end

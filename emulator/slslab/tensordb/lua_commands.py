@@ -1,11 +1,9 @@
-# ruff: noqa: ARG001 (all handlers have one signature)
 """Commands about Lua scripts: EVAL, EVALSHA, SCRIPT, …"""
 
 from collections.abc import Sequence
 
 from slslab.tensordb import session as table
-from slslab.tensordb.lua.conversions import measure
-from slslab.tensordb.lua.engine import LuaScript, Run
+from slslab.tensordb.lua_engine import LuaScript, Run
 from slslab.tensordb.replies import OK, CommandError, Reply
 from slslab.tensordb.scripts import Clock
 from slslab.tensordb.session import Session, command, whole, wrong_arity
@@ -44,18 +42,15 @@ def _eval(session: Session, args: list[bytes], by_sha: bool, read_only: bool) ->
 def _run(
     session: Session, script: LuaScript, read_only: bool, keys: Sequence[bytes], arguments: Sequence[bytes]
 ) -> Reply:
-    given = 0
-
     def call(words: Sequence[bytes]) -> Reply:
-        nonlocal given
         try:
             entry = _allowed(words, read_only)
         except CommandError as error:
             return error
         run.wrote = run.wrote or entry.name not in READS
         reply = table.call(session, entry, list(words[1:]))
-        given += measure(reply)[1]
-        return None if isinstance(reply, Waiter) else reply
+        assert not isinstance(reply, Waiter), "what blocks is not allowed in scripts"
+        return reply
 
     run = Run(call)
     clock = Clock(session.context.scripts)
@@ -65,7 +60,7 @@ def _run(
     finally:
         session.executing = executing
     first = keys[0].decode(errors="replace") if keys else ""
-    session.context.report(session.context.peer, f"lua/{script.sha} {first}", clock.stop(given))
+    session.context.report(session.context.peer, f"lua/{script.sha} {first}", clock.stop(run.given))
     return reply
 
 

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from slslab.tensordb.lua.arguments import Value
+from slslab.tensordb.lua_replies import from_lua, to_lua
 from slslab.tensordb.replies import CommandError, Reply
 
 # A script runs longer than any that is meant to: the papers' largest averages take two minutes here.
@@ -33,22 +35,20 @@ class LuaScript:
 
 @dataclass
 class Run:
-    """A script that is running. `call` executes its commands; `bytes` are those of the replies it was given."""
+    """A script that is running. `call` executes its commands; `given` are the bytes of the replies to them."""
 
     call: Callable[[Sequence[bytes]], Reply]
     started: float = field(default_factory=time.monotonic)
     ended: threading.Event = field(default_factory=threading.Event)
     wrote: bool = False
+    given: int = 0
     reason: bytes | None = None
 
     def over(self) -> bytes | None:
         """Return why the script must end, if it must."""
         if self.reason is None and time.monotonic() - self.started > LIMIT_S:
-            self.reason = (
-                b"the script ran for %d s, longer than a script may here; what it had written stays" % LIMIT_S
-                if self.wrote
-                else b"the script ran for %d s, longer than a script may here" % LIMIT_S
-            )
+            remains = "; what it had written stays" if self.wrote else ""
+            self.reason = f"the script ran for {LIMIT_S:g} s, longer than a script may here{remains}".encode()
         return self.reason
 
 
@@ -90,7 +90,7 @@ class Engine:
         function = self._function(script)
         self._run = run
         try:
-            return self._runtime.run(function, script.sha, keys, arguments)
+            return from_lua(self._runtime.run(function, script.sha, keys, arguments))
         except ScriptError as error:
             raise CommandError(str(error)) from None
         except OutOfMemory:
@@ -98,15 +98,16 @@ class Engine:
             self._runtime = None
             raise CommandError(f"ERR Error running script {script.sha}, not enough memory") from None
         finally:
-            self._run = None
+            self._run, run.given = None, 0 if self._runtime is None else self._runtime.given
             run.ended.set()
 
     def wait(self, command: str) -> None:
         """Wait for a script that runs; CommandError if it takes long, unless the command is executed meanwhile."""
         run = self._run
-        if run is not None and command not in ALWAYS:
-            if not run.ended.wait(max(0.0, run.started + BUSY_S - time.monotonic())):
-                raise CommandError(BUSY)
+        if run is None or command in ALWAYS:
+            return
+        if not run.ended.wait(max(0.0, run.started + BUSY_S - time.monotonic())):
+            raise CommandError(BUSY)
 
     def kill(self) -> None:
         """End the script that runs; CommandError if there is none, or if it has written."""
@@ -131,9 +132,7 @@ class Engine:
 
         if self._runtime is None:
             memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-            self._runtime = Runtime(
-                self._call, self._over, self._known, self._version, int(MEMORY_SHARE * memory)
-            )
+            self._runtime = Runtime(self._call, self._over, self._known, self._version, int(MEMORY_SHARE * memory))
         function = self._compiled.get(script.sha)
         if function is None:
             try:
@@ -142,9 +141,12 @@ class Engine:
                 raise CommandError(f"ERR Error compiling script (new function): {error}") from None
         return function
 
-    def _call(self, words: Sequence[bytes]) -> Reply:
+    def _call(self, protocol: int, words: Sequence[bytes]) -> tuple[bool, Value]:
         assert self._run is not None
-        return self._run.call(words)
+        reply = self._run.call(words)
+        if isinstance(reply, CommandError):
+            return False, " ".join(str(reply).split()).encode()
+        return True, to_lua(reply, protocol)
 
     def _over(self) -> bytes | None:
         return None if self._run is None else self._run.over()

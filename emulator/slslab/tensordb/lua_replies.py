@@ -3,9 +3,8 @@
 Source: redis.io/docs/latest/develop/programmability/lua-api, "Data type conversion".
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import chain
-from typing import Any
 
 from slslab.tensordb.lua.arguments import Value
 from slslab.tensordb.replies import CommandError, NullArray, Reply, Simple
@@ -13,44 +12,28 @@ from slslab.tensordb.replies import CommandError, NullArray, Reply, Simple
 SMALLEST, LARGEST = -(1 << 63), (1 << 63) - 1
 
 
-def measure(reply: Reply) -> tuple[int, int]:
-    """Return the number of a reply's values, itself included, and the bytes of its strings."""
-    if isinstance(reply, (bytes, memoryview, str)):
-        return 1, len(reply)
-    if isinstance(reply, Mapping):
-        return measure(list(chain.from_iterable(reply.items())))
-    if isinstance(reply, (Sequence, frozenset)):
-        measured = [measure(element) for element in reply]
-        return 1 + sum(count for count, _ in measured), sum(size for _, size in measured)
-    return 1, 0
-
-
-def to_lua(reply: Reply, protocol: int, table: Callable[[Any], Value]) -> Value:
-    """Return a reply as a script sees it; `protocol` is RESP's version, `table` makes a Lua table of a list or dict."""
-
-    def convert(element: Reply) -> Value:
-        if isinstance(element, (bytes, int)):
-            return element
-        if isinstance(element, memoryview):
-            return bytes(element)
-        if isinstance(element, str):
-            return element.encode()
-        if element is None or isinstance(element, NullArray):
-            return False if protocol == 2 else None
-        if isinstance(element, Simple):
-            return table({b"ok": element.text.encode()})
-        if isinstance(element, CommandError):
-            return table({b"err": str(element).encode()})
-        if isinstance(element, float):
-            return b"%.17g" % element if protocol == 2 else table({b"double": element})
-        if protocol == 3 and isinstance(element, Mapping):
-            return table({b"map": table({key: convert(value) for key, value in element.items()})})
-        if protocol == 3 and isinstance(element, frozenset):
-            return table({b"set": table(dict.fromkeys(element, True))})
-        members = chain.from_iterable(element.items()) if isinstance(element, Mapping) else element
-        return table([convert(member) for member in members])
-
-    return convert(reply)
+def to_lua(reply: Reply, protocol: int) -> Value:
+    """Return a reply as a script sees it, tables as lists and dicts; `protocol` is RESP's version."""
+    if isinstance(reply, (bytes, int)):
+        return reply
+    if isinstance(reply, memoryview):
+        return bytes(reply)
+    if isinstance(reply, str):
+        return reply.encode()
+    if reply is None or isinstance(reply, NullArray):
+        return False if protocol == 2 else None
+    if isinstance(reply, Simple):
+        return {b"ok": reply.text.encode()}
+    if isinstance(reply, CommandError):
+        return {b"err": str(reply).encode()}
+    if isinstance(reply, float):
+        return b"%.17g" % reply if protocol == 2 else {b"double": reply}
+    if protocol == 3 and isinstance(reply, Mapping):
+        return {b"map": {name: to_lua(value, protocol) for name, value in reply.items()}}
+    if protocol == 3 and isinstance(reply, frozenset):
+        return {b"set": dict.fromkeys(reply, True)}
+    members = chain.from_iterable(reply.items()) if isinstance(reply, Mapping) else reply
+    return [to_lua(member, protocol) for member in members]
 
 
 def from_lua(result: Value) -> Reply:
