@@ -41,7 +41,7 @@ class Runtime:
 
     `call` executes a command for a script, given RESP's version and the words, and returns whether it succeeded and its
     reply as Lua's value, or the text of its error. `over` returns why the script must end, or None. `known` returns
-    whether there is such a command. `memory` is in bytes. `given` are the bytes of the replies that the last script got.
+    whether there is such a command. `memory` is in bytes. `given` are the bytes of the replies to the last script.
     """
 
     def __init__(

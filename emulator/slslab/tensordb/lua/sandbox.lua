@@ -429,7 +429,9 @@ rawset(globals, "__redis__err__handler", locate)
 
 -- A reply as a list of tokens, read with rawget: a kind and a value each, a length before elements.
 
-local function flatten(value, tokens)
+local DEEPEST = 200
+
+local function flatten(value, tokens, depth)
   local kind = type(value)
   local count = #tokens
   if kind == "string" or kind == "number" or kind == "boolean" then
@@ -438,6 +440,9 @@ local function flatten(value, tokens)
   elseif kind ~= "table" then
     tokens[count + 1], tokens[count + 2] = "nil", false
     return tokens
+  end
+  if depth > DEEPEST then
+    error(refuse("reached lua stack limit"))
   end
   for _, field in ipairs({ "err", "ok", "double", "map", "set", "big_number", "verbatim_string" }) do
     local member = rawget(value, field)
@@ -454,9 +459,9 @@ local function flatten(value, tokens)
         tokens[count + 1], tokens[count + 2] = field, 0
         for name, content in next, member do
           size = size + 1
-          flatten(name, tokens)
+          flatten(name, tokens, depth + 1)
           if field == "map" then
-            flatten(content, tokens)
+            flatten(content, tokens, depth + 1)
           end
         end
         tokens[count + 2] = size
@@ -474,7 +479,7 @@ local function flatten(value, tokens)
       break
     end
     size = size + 1
-    flatten(member, tokens)
+    flatten(member, tokens, depth + 1)
   end
   tokens[count + 2] = size
   return tokens
@@ -489,7 +494,7 @@ local function run(script, keys, arguments)
   if ok and type(result) == "table" then
     local value = result
     ok, result = xpcall(function()
-      return flatten(value, {})
+      return flatten(value, {}, 1)
     end, locate)
   end
   sethook()

@@ -220,6 +220,23 @@ def test_a_script_serves_those_who_wait_and_runs_in_a_transaction(url: str) -> N
         assert isinstance(failed, WireError)
 
 
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("local t = {} t[1] = t return t", "reached lua stack limit"),
+        ("local t = {} for _ = 1, 250 do t = {t} end return t", "reached lua stack limit"),
+        ("local function f() return f() end return f()", "stack overflow"),
+        ("error(redis)", "ERR table: "),
+        ("error(setmetatable({}, {__newindex = function() while true do end end}))", "ERR unknown error"),
+        ("return cmsgpack.unpack(string.rep('\\145', 100000))", "RecursionError"),
+    ],
+)
+def test_what_has_no_end_is_an_error(url: str, script: str, said: str) -> None:
+    with Wire(url) as wire:
+        assert said in error(wire, "EVAL", script, 0)
+        assert wire("EVAL", "local t = {} for _ = 1, 199 do t = {t} end return #t", 0) == 1
+
+
 def test_a_full_database_refuses_what_grows(peer: Callable[[Options], str]) -> None:
     with Wire(peer(Options(maxmemory=10_000))) as wire:
         assert error(wire, "EVAL", "return redis.call('SET', 'k', ARGV[1])", 0, "x" * 20_000).startswith("OOM ")
