@@ -1,3 +1,4 @@
+# ruff: noqa: ARG001 (all handlers have one signature)
 """RedisAI's commands: AI.TENSORSET, AI.SCRIPTEXECUTE, AI.DAGEXECUTE, …
 
 Tensors and scripts are immutable, so that the store is locked only while a key is looked up or set.
@@ -14,6 +15,16 @@ from slslab.tensordb.session import SYNTAX, Session, command, whole, wrong_arity
 from slslab.tensordb.tensors import Tensor, parse_tensor
 
 NO_TENSOR = "ERR tensor key is empty or in a different shard"
+# What RedisAI has and tensordb has not, and where to turn.
+CONTAINER = "run RedisAI's container (`slslab up --stack compose`)"
+SCRIPTS = "AI.SCRIPTSTORE and AI.SCRIPTEXECUTE take its place"
+DAG = "AI.DAGEXECUTE takes its place"
+UNSUPPORTED = {
+    **dict.fromkeys(("modelset", "modelstore", "modelget", "modeldel", "modelrun", "modelexecute"), CONTAINER),
+    **dict.fromkeys(("scriptset", "scriptrun"), SCRIPTS),
+    **dict.fromkeys(("dagrun", "dagrun_ro", "dagexecute_ro"), DAG),
+    "config": "there are no backends to load and nothing to set",
+}
 NO_SCRIPT = "ERR script key is empty or in a different shard"
 DAG_COMMANDS = (b"AI.TENSORSET", b"AI.TENSORGET", b"AI.SCRIPTEXECUTE")
 
@@ -335,3 +346,23 @@ def _info(session: Session, args: list[bytes]) -> Reply:
         "INTRA_OP_PARALLELISM",
         settings.threads,
     ]
+
+
+@command("ai._scriptscan", 1)
+def _scriptscan(session: Session, args: list[bytes]) -> Reply:
+    """Return the key and the tag of every script."""
+    table = session.store.table
+    return [[key, entry.value.tag] for key, entry in table.items() if isinstance(entry.value, Script)]
+
+
+@command("ai._modelscan", 1)
+def _modelscan(session: Session, args: list[bytes]) -> Reply:
+    return []
+
+
+def _unsupported(session: Session, args: list[Blob], name: str) -> Reply:
+    raise CommandError(f"ERR AI.{name.upper()} is not supported by slslab's tensordb: {UNSUPPORTED[name]}")
+
+
+for name in UNSUPPORTED:
+    command(f"ai.{name}", -1, bound={"name": name}, raw=True, unlocked=True)(_unsupported)

@@ -3,19 +3,28 @@
 
 import hmac
 import os
+import re
 import time
 
 from slslab.tensordb import session as table
 from slslab.tensordb.globs import matches
-from slslab.tensordb.replies import NULL_ARRAY, OK, CommandError, Reply, Simple
+from slslab.tensordb.replies import NULL_ARRAY, OK, CommandError, Reply, Simple, Verbatim, shown
 from slslab.tensordb.resp import MAX_BULK
+from slslab.tensordb.rows import row
 from slslab.tensordb.session import SYNTAX, Session, command, whole, wrong_arity
 from slslab.tensordb.store import Waiter
 from slslab.version import __version__
 
-# The version in RedisAI's last image, whose commands and replies are implemented here.
-REDIS_VERSION = "6.2.7"
+# Whose replies are the measure here: tests compare them, where one is installed.
+REDIS_VERSION = "7.0.15"
 STARTED = time.monotonic()
+GLOB = re.compile(rb"[*?\[]")
+SECTIONS = (
+    "Server Clients Memory Persistence Stats Replication CPU Modules Commandstats Errorstats Latencystats Cluster "
+    "Keyspace"
+).split()
+# Not shown unless they are asked for.
+QUIET = {"commandstats", "latencystats"}
 
 
 def _authenticate(session: Session, user: bytes, password: bytes) -> None:
@@ -41,7 +50,7 @@ def _auth(session: Session, args: list[bytes]) -> Reply:
 
 @command("hello", -1, stranger=True)
 def _hello(session: Session, args: list[bytes]) -> Reply:
-    protocol, name = session.protocol, session.name
+    protocol = session.protocol
     options = list(args)
     if options:
         try:
@@ -51,22 +60,22 @@ def _hello(session: Session, args: list[bytes]) -> Reply:
         if protocol not in (2, 3):
             raise CommandError("NOPROTO unsupported protocol version")
     while options:
-        # A pattern binds its names even if its guard then fails, so the rest has a name of its own.
         match options:
             case [word, user, password, *rest] if word.upper() == b"AUTH":
                 _authenticate(session, user, password)
+                options = rest
             case [word, name, *rest] if word.upper() == b"SETNAME":
-                _check_name(name)
-            case _:
-                raise CommandError(f"ERR Syntax error in HELLO option '{options[0].decode(errors='replace')}'")
-        options = rest
+                _set_name(session, name)
+                options = rest
+            case [word, *_]:
+                raise CommandError(f"ERR Syntax error in HELLO option '{shown(word, len(word))}'")
     if not session.authenticated:
         raise CommandError(
             "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH "
             "<user> <pass> option can be used to authenticate the client and select the RESP protocol version at the "
             "same time"
         )
-    session.protocol, session.name = protocol, name
+    session.protocol = protocol
     return {
         b"server": "redis",
         b"version": REDIS_VERSION,
@@ -92,7 +101,10 @@ def _echo(session: Session, args: list[bytes]) -> Reply:
 
 @command("select", 2)
 def _select(session: Session, args: list[bytes]) -> Reply:
-    if whole(args[0]) != 0:
+    number = whole(args[0])
+    if not -(1 << 31) <= number < 1 << 31:
+        raise CommandError(f"ERR value is out of range, value must between {-(1 << 31)} and {(1 << 31) - 1}")
+    if number != 0:
         raise CommandError("ERR DB index is out of range")
     return OK
 
@@ -113,6 +125,9 @@ def _reset(session: Session, args: list[bytes]) -> Reply:
 
 @command("shutdown", -1, immediate=True, unlocked=True)
 def _shutdown(session: Session, args: list[bytes]) -> Reply:
+    if session.transaction is not None:
+        session.transaction_failed = True
+        raise CommandError("ERR Command not allowed inside a transaction")
     if any(arg.upper() not in (b"NOSAVE", b"SAVE", b"NOW", b"FORCE") for arg in args):
         raise CommandError(SYNTAX)
     session.leaving = True
@@ -120,32 +135,66 @@ def _shutdown(session: Session, args: list[bytes]) -> Reply:
     return None
 
 
-def _check_name(name: bytes) -> None:
-    if any(not 33 <= character <= 126 for character in name):
+def _set_name(session: Session, name: bytes) -> None:
+    if not _printable(name):
         raise CommandError("ERR Client names cannot contain spaces, newlines or special characters.")
+    session.name = name
 
 
-@command("client", -2)
-def _client(session: Session, args: list[bytes]) -> Reply:
-    match [args[0].upper(), *args[1:]]:
-        case [b"ID"]:
-            return session.id
-        case [b"GETNAME"]:
-            return session.name or None
-        case [b"SETNAME", name]:
-            _check_name(name)
-            session.name = name
-            return OK
-        case [b"SETINFO", attribute, value]:
-            if attribute.upper() not in (b"LIB-NAME", b"LIB-VER"):
-                raise CommandError(f"ERR Unrecognized option '{attribute.decode(errors='replace')}'")
-            _check_name(value)
-            return OK
-        case [b"INFO"]:
-            return _describe(session)
-        case [b"LIST"]:
-            return b"".join(_describe(client) for client in list(session.context.clients.values()))
-    raise _unknown_subcommand("client", args[0])
+def _printable(word: bytes) -> bool:
+    return all(33 <= character <= 126 for character in word)
+
+
+@command("client|id", 2)
+def _client_id(session: Session, args: list[bytes]) -> Reply:
+    return session.id
+
+
+@command("client|getname", 2)
+def _client_getname(session: Session, args: list[bytes]) -> Reply:
+    return session.name or None
+
+
+@command("client|setname", 3)
+def _client_setname(session: Session, args: list[bytes]) -> Reply:
+    _set_name(session, args[0])
+    return OK
+
+
+@command("client|setinfo", 4)
+def _client_setinfo(session: Session, args: list[bytes]) -> Reply:
+    """Accept what newer clients send when they connect; Redis has it since 7.2."""
+    if args[0].upper() not in (b"LIB-NAME", b"LIB-VER"):
+        raise CommandError(f"ERR Unrecognized option '{shown(args[0])}'")
+    if not _printable(args[1]):
+        raise CommandError(f"ERR {shown(args[0]).lower()} cannot contain spaces, newlines or special characters.")
+    return OK
+
+
+@command("client|info", 2)
+def _client_info(session: Session, args: list[bytes]) -> Reply:
+    return Verbatim(_describe(session))
+
+
+@command("client|list", -2)
+def _client_list(session: Session, args: list[bytes]) -> Reply:
+    chosen = list(session.context.clients.values())
+    match [arg.upper() for arg in args]:
+        case []:
+            pass
+        case [b"TYPE", kind]:
+            if kind not in (b"NORMAL", b"MASTER", b"REPLICA", b"SLAVE", b"PUBSUB"):
+                raise CommandError(f"ERR Unknown client type '{shown(args[1], len(args[1]))}'")
+            chosen = chosen if kind == b"NORMAL" else []
+        case [b"ID", _, *_]:
+            try:
+                ids = {whole(arg) for arg in args[1:]}
+            except CommandError:
+                raise CommandError("ERR Invalid client ID") from None
+            chosen = [client for client in chosen if client.id in ids]
+        case _:
+            raise CommandError(SYNTAX)
+    return Verbatim(b"".join(map(_describe, chosen)))
 
 
 def _describe(session: Session) -> bytes:
@@ -157,71 +206,96 @@ def _describe(session: Session) -> bytes:
     )
 
 
-def _unknown_subcommand(name: str, subcommand: bytes) -> CommandError:
-    return CommandError(
-        f"ERR Unknown subcommand or wrong number of arguments for '{subcommand[:128].decode(errors='replace')}'. "
-        f"Try {name.upper()} HELP."
+@command("info", -1)
+def _info(session: Session, args: list[bytes]) -> Reply:
+    sections = _facts(session)
+    names = {arg.decode(errors="replace").lower() for arg in args} or {"default"}
+    if names & {"all", "everything"}:
+        names = {name.lower() for name in SECTIONS}
+    elif "default" in names:
+        names |= {name.lower() for name in SECTIONS} - QUIET
+    return Verbatim(
+        "\r\n".join(
+            f"# {name}\r\n" + "".join(f"{field}:{value}\r\n" for field, value in sections.get(name, {}).items())
+            for name in SECTIONS
+            if name.lower() in names
+        ).encode()
     )
 
 
-@command("info", -1)
-def _info(session: Session, args: list[bytes]) -> Reply:
-    store = session.store
-    sections: dict[str, dict[str, object]] = {
-        "server": {
+def _facts(session: Session) -> dict[str, dict[str, object]]:
+    """Return INFO's sections that have fields: of Redis's those that clients and monitors read."""
+    store, times = session.store, os.times()
+    uptime = int(time.monotonic() - STARTED)
+    keys, expiring = len(store.table), sum(entry.expires is not None for entry in store.table.values())
+    return {
+        "Server": {
             "redis_version": REDIS_VERSION,
             "tensordb_version": __version__,
+            "redis_mode": "standalone",
             "process_id": os.getpid(),
             "run_id": store.id,
             "tcp_port": session.context.port,
-            "uptime_in_seconds": int(time.monotonic() - STARTED),
+            "server_time_usec": time.time_ns() // 1000,
+            "uptime_in_seconds": uptime,
+            "uptime_in_days": uptime // 86400,
         },
-        "clients": {"connected_clients": len(session.context.clients), "blocked_clients": store.blocked},
-        "memory": {
+        "Clients": {"connected_clients": len(session.context.clients), "blocked_clients": store.blocked},
+        "Memory": {
             "used_memory": store.used + store.reserved,
+            "used_memory_human": _human(store.used + store.reserved),
             "used_memory_peak": store.peak,
+            "used_memory_peak_human": _human(store.peak),
             "maxmemory": store.maxmemory,
+            "maxmemory_human": _human(store.maxmemory),
             "maxmemory_policy": "noeviction",
         },
-        "keyspace": {
-            "db0": f"keys={len(store.table)},expires={sum(e.expires is not None for e in store.table.values())}"
-        },
+        "Persistence": {"loading": 0, "rdb_bgsave_in_progress": 0, "aof_enabled": 0},
+        "Replication": {"role": "master", "connected_slaves": 0},
+        "CPU": {"used_cpu_sys": f"{times.system:.6f}", "used_cpu_user": f"{times.user:.6f}"},
+        "Cluster": {"cluster_enabled": 0},
+        "Keyspace": {"db0": f"keys={keys},expires={expiring},avg_ttl=0"} if keys else {},
     }
-    names = {arg.decode(errors="replace").lower() for arg in args}
-    if not store.table:
-        sections["keyspace"] = {}
-    if not names or names & {"all", "default", "everything"}:
-        names = set(sections)
-    return "\r\n".join(
-        f"# {name.capitalize()}\r\n" + "".join(f"{field}:{value}\r\n" for field, value in fields.items())
-        for name, fields in sections.items()
-        if name in names
-    )
+
+
+def _human(size: int) -> str:
+    """Return bytes as Redis writes them for people."""
+    for power, unit in ((3, "G"), (2, "M"), (1, "K")):
+        if size >= 1024**power:
+            return f"{size / 1024**power:.2f}{unit}"
+    return f"{size}B"
 
 
 @command("command", -1)
 def _command(session: Session, args: list[bytes]) -> Reply:
-    match [arg.upper() for arg in args]:
-        case []:
-            return [_row(entry) for entry in table.TABLE.values()]
-        case [b"COUNT", *_]:
-            return len(table.TABLE)
-        case [b"DOCS", *_]:
-            return {}
-        case [b"INFO", *_]:
-            return [_row(table.TABLE.get(name.lower())) for name in args[1:]]
-    raise _unknown_subcommand("command", args[0])
+    return [row(entry) for entry in table.TABLE.values()]
 
 
-def _row(entry: table.Command | None) -> Reply:
-    """Return name, arity, flags, and the places of keys, which are not given; None for an unknown command."""
-    return None if entry is None else [entry.name, entry.arity, [Simple("denyoom")] if entry.grows else [], 0, 0, 0]
+@command("command|count", 2)
+def _command_count(session: Session, args: list[bytes]) -> Reply:
+    return len(table.TABLE)
 
 
-@command("config", -2)
-def _config(session: Session, args: list[bytes]) -> Reply:
-    if args[0].upper() != b"GET" or len(args) < 2:
-        raise _unknown_subcommand("config", args[0])
+@command("command|list", -2)
+def _command_list(session: Session, args: list[bytes]) -> Reply:
+    if args:
+        raise CommandError(SYNTAX)
+    return list(table.TABLE)
+
+
+@command("command|docs", -2)
+def _command_docs(session: Session, args: list[bytes]) -> Reply:
+    return {}
+
+
+@command("command|info", -2)
+def _command_info(session: Session, args: list[bytes]) -> Reply:
+    entries = [table.TABLE.get(name.lower()) for name in args] if args else list(table.TABLE.values())
+    return [None if entry is None else row(entry) for entry in entries]
+
+
+@command("config|get", -3)
+def _config_get(session: Session, args: list[bytes]) -> Reply:
     values: dict[bytes, Reply] = {
         b"maxmemory": str(session.store.maxmemory),
         b"maxmemory-policy": "noeviction",
@@ -230,16 +304,26 @@ def _config(session: Session, args: list[bytes]) -> Reply:
         b"save": "",
         b"appendonly": "no",
     }
-    return {
-        name: value for name, value in values.items() if any(matches(pattern.lower(), name) for pattern in args[1:])
-    }
+    found: dict[bytes, Reply] = {}
+    for arg in args:
+        names = [name for name in values if matches(arg.lower(), name)]
+        # A name is answered as it was asked for, once however it is written.
+        shown_names = names if GLOB.search(arg) else [arg] * len(names)
+        known = {name.lower() for name in found}
+        found |= {shown: values[name] for shown, name in zip(shown_names, names, strict=True) if name not in known}
+    return found
 
 
-@command("memory", -2)
-def _memory(session: Session, args: list[bytes]) -> Reply:
-    if args[0].upper() != b"USAGE" or len(args) < 2:
-        raise _unknown_subcommand("memory", args[0])
-    entry = session.store.table.get(args[1])
+@command("memory|usage", -3)
+def _memory_usage(session: Session, args: list[bytes]) -> Reply:
+    match [arg.upper() for arg in args[1:]]:
+        case [] | [b"SAMPLES", _]:
+            pass
+        case _:
+            raise CommandError(SYNTAX)
+    if args[2:] and whole(args[2]) < 0:
+        raise CommandError(SYNTAX)
+    entry = session.store.table.get(args[0])
     return None if entry is None else entry.size
 
 

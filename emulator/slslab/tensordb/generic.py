@@ -2,13 +2,16 @@
 """Commands about keys with values of any type: DEL, EXPIRE, SCAN, …"""
 
 import heapq
+import re
 
 from slslab.tensordb.globs import matches
-from slslab.tensordb.replies import OK, CommandError, Reply, Simple
+from slslab.tensordb.replies import OK, CommandError, Reply, Simple, shown
 from slslab.tensordb.session import SYNTAX, Session, command, whole
 from slslab.tensordb.store import TYPE_NAMES, milliseconds
 
 SCAN_COUNT = 10
+# What strtoul reads to the end.
+CURSOR = re.compile(rb"([-+]?\d{1,4000})?(?:\0.*)?", re.DOTALL)
 
 
 @command("del", -2)
@@ -73,7 +76,8 @@ def _scan(session: Session, args: list[bytes]) -> Reply:
     keys: list[Reply] = [
         key
         for key in page
-        if (pattern is None or matches(pattern, key)) and (kind is None or TYPE_NAMES[type(table[key].value)] == kind)
+        if (pattern is None or matches(pattern, key))
+        and (kind is None or TYPE_NAMES[type(table[key].value)].lower().encode() == kind)
     ]
     return [str(following), keys]
 
@@ -82,43 +86,74 @@ def _place(key: bytes) -> int:
     return (hash(key) & 0xFFFF_FFFF_FFFF) + 1
 
 
-def _scan_options(args: list[bytes]) -> tuple[int, bytes | None, int, str | None]:
-    if not args[0].isdigit() or len(args[0]) > 20:
+def _scan_options(args: list[bytes]) -> tuple[int, bytes | None, int, bytes | None]:
+    cursor = CURSOR.fullmatch(args[0])
+    if cursor is None or abs(int(cursor[1] or 0)) >= 1 << 64:
         raise CommandError("ERR invalid cursor")
-    pattern, count, kind = None, SCAN_COUNT, None
-    if len(args) % 2 == 0:
-        raise CommandError(SYNTAX)
-    for option, value in zip(args[1::2], args[2::2], strict=True):
-        match option.upper():
-            case b"MATCH":
-                pattern = value
-            case b"COUNT":
-                count = whole(value)
-            case b"TYPE":
-                kind = value.decode(errors="replace")
+    pattern: bytes | None = None
+    kind: bytes | None = None
+    count = SCAN_COUNT
+    rest = args[1:]
+    while rest:
+        match [rest[0].upper(), *rest[1:]]:
+            case [b"MATCH", pattern, *rest]:
+                pass
+            case [b"COUNT", word, *rest]:
+                count = whole(word)
+                if count < 1:
+                    raise CommandError(SYNTAX)
+            case [b"TYPE", word, *rest]:
+                kind = word.partition(b"\0")[0].lower()
             case _:
                 raise CommandError(SYNTAX)
-    if count < 1:
-        raise CommandError(SYNTAX)
-    return int(args[0]), pattern, count, kind
+    return int(cursor[1] or 0) % (1 << 64), pattern, count, kind
 
 
 def deadline(argument: bytes, unit_ms: int, name: str, since: int | None = None) -> int:
     """Return the time of an expiry argument in milliseconds since the epoch; it counts from `since`, by default now."""
-    when = whole(argument) * unit_ms + (milliseconds() if since is None else since)
+    when = whole(argument) * unit_ms
+    if -(1 << 63) <= when < 1 << 63:
+        when += milliseconds() if since is None else since
     if not -(1 << 63) <= when < 1 << 63:
         raise CommandError(f"ERR invalid expire time in '{name}' command")
     return when
 
 
-@command("expire", 3, bound={"name": "expire", "unit_ms": 1000})
-@command("pexpire", 3, bound={"name": "pexpire", "unit_ms": 1})
-@command("expireat", 3, bound={"name": "expireat", "unit_ms": 1000, "since": 0})
-@command("pexpireat", 3, bound={"name": "pexpireat", "unit_ms": 1, "since": 0})
+def _conditions(args: list[bytes]) -> set[bytes]:
+    """Return EXPIRE's conditions."""
+    conditions = {arg.upper() for arg in args}
+    for arg in args:
+        if arg.upper() not in (b"NX", b"XX", b"GT", b"LT"):
+            raise CommandError(f"ERR Unsupported option {shown(arg, len(arg))}")
+    if b"NX" in conditions and len(conditions) > 1:
+        raise CommandError("ERR NX and XX, GT or LT options at the same time are not compatible")
+    if conditions >= {b"GT", b"LT"}:
+        raise CommandError("ERR GT and LT options at the same time are not compatible")
+    return conditions
+
+
+def _holds(condition: bytes, now: int | None, when: int) -> bool:
+    """Return whether an expiry may be changed to `when`; None is never, which is later than any time."""
+    match condition:
+        case b"NX":
+            return now is None
+        case b"XX":
+            return now is not None
+        case b"GT":
+            return now is not None and when > now
+    return now is None or when < now
+
+
+@command("expire", -3, bound={"name": "expire", "unit_ms": 1000})
+@command("pexpire", -3, bound={"name": "pexpire", "unit_ms": 1})
+@command("expireat", -3, bound={"name": "expireat", "unit_ms": 1000, "since": 0})
+@command("pexpireat", -3, bound={"name": "pexpireat", "unit_ms": 1, "since": 0})
 def _expire(session: Session, args: list[bytes], name: str, unit_ms: int, since: int | None = None) -> Reply:
     store, key = session.store, args[0]
+    conditions = _conditions(args[2:])
     when = deadline(args[1], unit_ms, name, since)
-    if key not in store.table:
+    entry = store.table.get(key)
+    if entry is None or not all(_holds(condition, entry.expires, when) for condition in conditions):
         return 0
     if when <= milliseconds():
         store.drop(key)

@@ -10,6 +10,8 @@ MEMBER = re.compile(rb"\\.|(.)-(.)|.", re.DOTALL)
 
 def matches(pattern: bytes, text: bytes) -> bool:
     """Return whether the whole text matches a pattern."""
+    if not text:
+        return pattern in (b"", b"*")  # as in Redis, which compares while there is text
     return _compiled(pattern).fullmatch(text) is not None
 
 

@@ -1,12 +1,14 @@
 """Commands about lists, also those that block: LPUSH, BRPOP, LMOVE, …"""
 
-import math
 from collections import deque
 from collections.abc import Callable
 from itertools import islice
 
+import numpy as np
+
+from slslab.tensordb import longdoubles
 from slslab.tensordb.replies import NULL_ARRAY, OK, CommandError, Reply
-from slslab.tensordb.session import SYNTAX, Session, command, whole
+from slslab.tensordb.session import SYNTAX, Session, command, whole, wrong_arity
 from slslab.tensordb.store import ENTRY_BYTES, Store, Waiter
 
 LEFT, RIGHT = {"left": True}, {"left": False}
@@ -59,10 +61,13 @@ def _pushx_command(session: Session, args: list[bytes], left: bool) -> Reply:
 def _pop_command(session: Session, args: list[bytes], left: bool) -> Reply:
     store, key = session.store, args[0]
     if len(args) > 2:
-        raise CommandError(SYNTAX)
+        raise wrong_arity("lpop" if left else "rpop")
     if len(args) == 1:
         return _pop(store, key, left)
-    count = whole(args[1])
+    try:
+        count = whole(args[1])
+    except CommandError:
+        count = -1
     if count < 0:
         raise CommandError("ERR value is out of range, must be positive")
     present = len(store.elements(key, deque))
@@ -73,29 +78,32 @@ def _pop_command(session: Session, args: list[bytes], left: bool) -> Reply:
 
 @command("lindex", 3)
 def _lindex(session: Session, args: list[bytes]) -> Reply:
-    items, index = session.store.elements(args[0], deque), whole(args[1])
+    items = session.store.elements(args[0], deque)
+    if not items:
+        return None
+    index = whole(args[1])
     return items[index] if -len(items) <= index < len(items) else None
 
 
-def _span(args: list[bytes], length: int) -> tuple[int, int]:
-    """Return the half-open range of Redis's two indices, which are both inclusive, and negative from the end."""
-    first, last = (whole(arg) for arg in args)
+def _span(session: Session, args: list[bytes]) -> tuple[deque[bytes], int, int]:
+    """Return a list and the half-open range of two indices, which in Redis are inclusive, and negative from the end."""
+    first, last = (whole(arg) for arg in args[1:])
+    items = session.store.elements(args[0], deque)
+    length = len(items)
     first = max(0, first + length if first < 0 else first)
     last = last + length if last < 0 else last
-    return first, max(first, min(last + 1, length))
+    return items, first, max(first, min(last + 1, length))
 
 
 @command("lrange", 4)
 def _lrange(session: Session, args: list[bytes]) -> Reply:
-    items = session.store.elements(args[0], deque)
-    first, end = _span(args[1:], len(items))
+    items, first, end = _span(session, args)
     return list(islice(items, first, end))
 
 
 @command("ltrim", 4)
 def _ltrim(session: Session, args: list[bytes]) -> Reply:
-    items = session.store.elements(args[0], deque)
-    first, end = _span(args[1:], len(items))
+    items, first, end = _span(session, args)
     if items:
         _replace(session.store, args[0], list(islice(items, first, end)))
     return OK
@@ -103,9 +111,10 @@ def _ltrim(session: Session, args: list[bytes]) -> Reply:
 
 @command("lset", 4, grows=True)
 def _lset(session: Session, args: list[bytes]) -> Reply:
-    items, index = session.store.elements(args[0], deque), whole(args[1])
+    items = session.store.elements(args[0], deque)
     if not items:
         raise CommandError("ERR no such key")
+    index = whole(args[1])
     if not -len(items) <= index < len(items):
         raise CommandError("ERR index out of range")
     _replace(
@@ -118,7 +127,8 @@ def _lset(session: Session, args: list[bytes]) -> Reply:
 
 @command("lrem", 4)
 def _lrem(session: Session, args: list[bytes]) -> Reply:
-    items, count = list(session.store.elements(args[0], deque)), whole(args[1])
+    count = whole(args[1])
+    items = list(session.store.elements(args[0], deque))
     if not items:
         return 0
     places = [place for place, item in enumerate(items) if item == args[2]]
@@ -138,7 +148,13 @@ def _lefts(words: list[bytes]) -> list[bool]:
 def _move(store: Store, source: bytes, target: bytes, from_left: bool, to_left: bool) -> bytes | None:
     if not store.elements(source, deque):
         return None
-    store.elements(target, deque)  # an error before anything is taken
+    items = store.elements(target, deque)  # an error before anything is taken
+    if source == target:
+        # Never empty meanwhile, so that the key keeps its expiry.
+        moved = items.popleft() if from_left else items.pop()
+        (items.appendleft if to_left else items.append)(moved)
+        store.signal(target)
+        return moved
     element = _pop(store, source, from_left)
     assert element is not None
     _push(store, target, [element], to_left)
@@ -154,14 +170,15 @@ def _move_command(session: Session, args: list[bytes]) -> Reply:
 def _timeout(argument: bytes) -> float:
     """Parse a timeout in seconds; 0 waits without limit."""
     try:
-        seconds = float(argument)
+        number = longdoubles.parse(argument)
     except ValueError:
-        seconds = math.nan
-    if not math.isfinite(seconds) or seconds > (1 << 53):
-        raise CommandError("ERR timeout is not a float or out of range")
-    if seconds < 0:
+        raise CommandError("ERR timeout is not a float or out of range") from None
+    with np.errstate(over="ignore"):
+        milliseconds = np.ceil(number * 1000)
+    # What does not fit into 64 bits becomes negative in Redis.
+    if not 0 <= milliseconds < 1 << 63:
         raise CommandError("ERR timeout is negative")
-    return seconds
+    return float(milliseconds) / 1000
 
 
 def _block(session: Session, keys: list[bytes], timeout_s: float, take: Callable[[bytes], Reply]) -> "Reply | Waiter":
@@ -190,4 +207,6 @@ def _blocking_pop(session: Session, args: list[bytes], left: bool) -> "Reply | W
 @command("brpoplpush", 4, grows=True)
 def _blocking_move(session: Session, args: list[bytes]) -> "Reply | Waiter":
     lefts = _lefts(args[2:-1] or [b"RIGHT", b"LEFT"])
-    return _block(session, args[:1], _timeout(args[-1]), lambda key: _move(session.store, key, args[1], *lefts))
+    reply = _block(session, args[:1], _timeout(args[-1]), lambda key: _move(session.store, key, args[1], *lefts))
+    # In a transaction a null, where a pop and a timeout have a null array.
+    return None if session.executing and isinstance(reply, Waiter) else reply

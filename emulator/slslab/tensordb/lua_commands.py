@@ -47,8 +47,8 @@ def _run(
             entry = _allowed(words, read_only)
         except CommandError as error:
             return error
-        run.wrote = run.wrote or entry.name not in READS
-        reply = table.call(session, entry, list(words[1:]))
+        run.wrote = run.wrote or entry.name.partition("|")[0] not in READS
+        reply = table.call(session, entry, list(words[entry.words :]))
         assert not isinstance(reply, Waiter), "what blocks is not allowed in scripts"
         return reply
 
@@ -67,13 +67,16 @@ def _run(
 def _allowed(words: Sequence[bytes], read_only: bool) -> table.Command:
     """Return the command that a script calls; CommandError if it may not."""
     entry = table.TABLE.get(words[0].lower())
+    if entry is not None and entry.subcommands and len(words) > 1:
+        entry = entry.subcommands.get(words[1].lower())
     if entry is None:
         raise CommandError("ERR Unknown Redis command called from script")
     if len(words) != entry.arity if entry.arity > 0 else len(words) < -entry.arity:
         raise CommandError("ERR Wrong number of args calling Redis command from script")
-    if entry.name in NOT_IN_SCRIPTS:
+    name = entry.name.partition("|")[0]
+    if name in NOT_IN_SCRIPTS:
         raise CommandError("ERR This Redis command is not allowed from script")
-    if read_only and entry.name not in READS:
+    if read_only and name not in READS:
         raise CommandError("ERR Write commands are not allowed from read-only scripts.")
     return entry
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from slslab.tensordb.lua.arguments import Value
 from slslab.tensordb.lua_replies import from_lua, to_lua
-from slslab.tensordb.replies import CommandError, Reply
+from slslab.tensordb.replies import LINE_BREAKS, CommandError, Reply
 
 # A script runs longer than any that is meant to: the papers' largest averages take two minutes here.
 LIMIT_S = 300.0
@@ -145,7 +145,7 @@ class Engine:
         assert self._run is not None
         reply = self._run.call(words)
         if isinstance(reply, CommandError):
-            return False, " ".join(str(reply).split()).encode()
+            return False, str(reply).strip("\r\n").encode(errors="surrogateescape").translate(LINE_BREAKS)
         return True, to_lua(reply, protocol)
 
     def _over(self) -> bytes | None:

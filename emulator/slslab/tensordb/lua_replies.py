@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from itertools import chain
 
 from slslab.tensordb.lua.arguments import Value
-from slslab.tensordb.replies import CommandError, NullArray, Reply, Simple
+from slslab.tensordb.replies import CommandError, NullArray, Reply, Simple, Verbatim
 
 SMALLEST, LARGEST = -(1 << 63), (1 << 63) - 1
 
@@ -22,6 +22,8 @@ def to_lua(reply: Reply, protocol: int) -> Value:
         return reply.encode()
     if reply is None or isinstance(reply, NullArray):
         return False if protocol == 2 else None
+    if isinstance(reply, Verbatim):
+        return reply.text
     if isinstance(reply, Simple):
         return {b"ok": reply.text.encode()}
     if isinstance(reply, CommandError):
@@ -31,7 +33,7 @@ def to_lua(reply: Reply, protocol: int) -> Value:
     if protocol == 3 and isinstance(reply, Mapping):
         return {b"map": {name: to_lua(value, protocol) for name, value in reply.items()}}
     if protocol == 3 and isinstance(reply, frozenset):
-        return {b"set": dict.fromkeys(reply, True)}
+        return {b"set": {each.text.encode() if isinstance(each, Simple) else each: True for each in reply}}
     members = chain.from_iterable(reply.items()) if isinstance(reply, Mapping) else reply
     return [to_lua(member, protocol) for member in members]
 
@@ -65,7 +67,7 @@ def _reply(kind: str, value: Value, rest: Iterator[Value]) -> Reply:
         case "double":
             return float(value)
         case "err":
-            return CommandError(value.decode(errors="replace"))
+            return CommandError(value.decode(errors="surrogateescape"))
         case "ok":
             return Simple(value.replace(b"\r", b" ").replace(b"\n", b" ").decode(errors="replace"))
         case "list":

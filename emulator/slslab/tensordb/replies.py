@@ -1,6 +1,6 @@
 """Replies of commands, and their encoding in RESP2 and RESP3.
 
-Source: redis.io/docs/latest/develop/reference/protocol-spec, and the replies of Redis 6.2 with RedisAI 1.2.7.
+Source: redis.io/docs/latest/develop/reference/protocol-spec, and the replies of Redis 7.0 and of RedisAI 1.2.7.
 
 Python's own types stand for RESP's: int, float (double), bytes and str (bulk string), memoryview (a bulk string that is
 sent without a copy), None (null), list (array), dict (map, in RESP2 a flat array), frozenset (set).
@@ -9,7 +9,7 @@ sent without a copy), None (null), list (array), dict (map, in RESP2 a flat arra
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 # Longer strings are sent without a copy; shorter ones cost less if they are copied together.
 LARGE = 32 * 1024
@@ -22,6 +22,13 @@ class Simple:
     text: str
 
 
+@dataclass(frozen=True)
+class Verbatim:
+    """A text for people, a bulk string in RESP2."""
+
+    text: bytes
+
+
 class NullArray:
     """`*-1` in RESP2: the reply of a blocking pop that timed out, or of a transaction without a result."""
 
@@ -32,14 +39,20 @@ class CommandError(Exception):
 
 Blob: TypeAlias = bytes | memoryview
 Reply: TypeAlias = (
-    "Simple | NullArray | CommandError | int | float | str | Blob | Sequence[Reply] | Mapping[bytes, Reply]"
-    " | frozenset[bytes] | None"
+    "Simple | Verbatim | NullArray | CommandError | int | float | str | Blob | Sequence[Reply] | Mapping[bytes, Reply]"
+    " | frozenset[Any] | None"
 )
 
 OK = Simple("OK")
 QUEUED = Simple("QUEUED")
 NULL_ARRAY = NullArray()
+LINE_BREAKS = bytes.maketrans(b"\r\n", b"  ")
 WRONGTYPE = "WRONGTYPE Operation against a key holding the wrong kind of value"
+
+
+def shown(word: Blob, most: int = 128) -> str:
+    """Return an argument as an error shows it: cut off, and at a zero byte; its bytes come out as they were."""
+    return bytes(word[:most]).partition(b"\0")[0].decode(errors="surrogateescape")
 
 
 class Encoder:
@@ -73,13 +86,16 @@ class Encoder:
             self._double(reply)
         elif isinstance(reply, CommandError):
             # A line break would end the reply.
-            small += b"-%s\r\n" % " ".join(str(reply).split()).encode()
+            small += b"-%s\r\n" % str(reply).strip("\r\n").encode(errors="surrogateescape").translate(LINE_BREAKS)
+        elif isinstance(reply, Verbatim):
+            small += b"$%d\r\n" % len(reply.text) if self.protocol == 2 else b"=%d\r\ntxt:" % (len(reply.text) + 4)
+            small += reply.text + b"\r\n"
         elif isinstance(reply, NullArray):
             small += b"*-1\r\n" if self.protocol == 2 else b"_\r\n"
         else:
             self._aggregate(reply)
 
-    def _aggregate(self, reply: "Sequence[Reply] | Mapping[bytes, Reply] | frozenset[bytes]") -> None:
+    def _aggregate(self, reply: "Sequence[Reply] | Mapping[bytes, Reply] | frozenset[Any]") -> None:
         if isinstance(reply, Mapping):
             self._small += b"%%%d\r\n" % len(reply) if self.protocol == 3 else b"*%d\r\n" % (2 * len(reply))
             for key, value in reply.items():
@@ -101,7 +117,7 @@ class Encoder:
         self._small += b"\r\n"
 
     def _double(self, number: float) -> None:
-        # As Redis 6.2 writes a double, with its own names for infinity and NaN.
+        # As Redis 7.0 writes a double, with its own names for infinity and NaN.
         text = b"%.17g" % number if math.isfinite(number) else str(number).encode()
         self._small += b",%s\r\n" % text if self.protocol == 3 else b"$%d\r\n%s\r\n" % (len(text), text)
 

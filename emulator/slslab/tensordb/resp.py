@@ -1,6 +1,6 @@
 """Requests on a connection: RESP arrays of bulk strings, or inline commands.
 
-Limits and error texts are those of Redis 6.2's networking.c. A large bulk string is received directly into memory of
+Limits and error texts are those of Redis 7.0's networking.c. A large bulk string is received directly into memory of
 its own, which then is the value's: it is never copied.
 """
 
@@ -22,7 +22,7 @@ MAX_REQUEST = 1024 * 1024 * 1024  # client-query-buffer-limit
 MAX_STRANGER_BULK = 16 * 1024
 MAX_STRANGER_ARGUMENTS = 10
 CHUNK = 64 * 1024
-WORD = re.compile(rb"-?(?:0|[1-9][0-9]*)")
+WORD = re.compile(rb"0|-?[1-9][0-9]*")
 # Plain characters, then a part in quotes, which ends the word.
 INLINE_WORD = re.compile(
     rb"""\s*+([^\s"']*+)(?:"((?:\\.|[^"\\])*+)"|'((?:\\'|[^'])*+)')?(?=\s|\Z)""",
@@ -37,7 +37,10 @@ class ProtocolError(Exception):
 
 
 def integer(word: Blob) -> int:
-    """Parse a 64-bit integer as Redis does: no sign but minus, no blanks, no leading zeros. ValueError otherwise."""
+    """Parse a 64-bit integer as Redis does: no sign but minus, no blanks, no leading zeros, no -0.
+
+    ValueError otherwise.
+    """
     if len(word) <= 20 and WORD.fullmatch(word):
         number = int(bytes(word))
         if -(1 << 63) <= number < 1 << 63:

@@ -3,12 +3,12 @@
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from slslab.tensordb.lua_engine import Engine
-from slslab.tensordb.replies import QUEUED, Blob, CommandError, Reply
+from slslab.tensordb.replies import QUEUED, Blob, CommandError, Reply, shown
 from slslab.tensordb.resp import Request, integer
 from slslab.tensordb.scripts import Settings, Usage
 from slslab.tensordb.store import PeerClosed, Store, Waiter
@@ -16,6 +16,8 @@ from slslab.tensordb.tensors import parse_header
 
 NOT_INTEGER = "ERR value is not an integer or out of range"
 SYNTAX = "ERR syntax error"
+LONGEST_NAME = 64
+MOST_SHOWN = 128
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,8 @@ class Command:
 
     `handler` takes the session and the arguments. grows: refused when memory is full. raw: takes large arguments as
     memoryview instead of bytes. stranger: allowed before AUTH. unlocked: locks the store itself, and only where it
-    must. immediate: not queued by MULTI.
+    must. immediate: not queued by MULTI. `subcommands` are those of a command that consists of them, as CLIENT does;
+    the name of one is `client|id`, and its arguments are those behind its `words`, which are two.
     """
 
     name: str
@@ -71,6 +74,8 @@ class Command:
     stranger: bool = False
     unlocked: bool = False
     immediate: bool = False
+    subcommands: "dict[bytes, Command]" = field(default_factory=dict)
+    words: int = 1
 
 
 TABLE: dict[bytes, Command] = {}
@@ -82,10 +87,20 @@ def command(
     """Enter a handler into the table under a name; `bound` are its further arguments for this name."""
 
     def enter(handler: Handler) -> Handler:
-        TABLE[name.encode()] = Command(name, arity, partial(handler, **(bound or {})), **properties)
+        container, _, subcommand = name.encode().partition(b"|")
+        words = 2 if subcommand else 1
+        entry = Command(name, arity, partial(handler, **(bound or {})), words=words, **properties)  # type: ignore[arg-type]
+        if subcommand:
+            TABLE.setdefault(container, Command(container.decode(), -2, _never)).subcommands[subcommand] = entry
+        else:
+            TABLE[container] = entry
         return handler
 
     return enter
+
+
+def _never(_session: Session, _args: list[bytes]) -> Reply:
+    raise AssertionError("a command of subcommands is never executed itself")
 
 
 def wrong_arity(name: str) -> CommandError:
@@ -118,12 +133,20 @@ def execute(session: Session, request: Request) -> "Reply | Waiter":
         release(session.store, request)
         entry = _checked(session, request)
         session.context.lua.wait(entry.name)
-        if session.transaction is not None and not entry.immediate:
-            session.transaction.append((entry, request.arguments[1:]))
-            return QUEUED
-        return call(session, entry, request.arguments[1:])
     except CommandError as error:
+        session.transaction_failed = True
+        name = bytes(request.arguments[0][:LONGEST_NAME]).lower()
+        # As in Redis: what a web page posts to this port has commands of its choice, one a line, behind these.
+        session.leaving = name in (b"post", b"host:")
+        if name == b"exec":
+            session.transaction = None
+            return CommandError(f"EXECABORT Transaction discarded because of: {str(error).removeprefix('ERR ')}")
         return error
+    arguments = request.arguments[entry.words :]
+    if session.transaction is not None and not entry.immediate:
+        session.transaction.append((entry, arguments))
+        return QUEUED
+    return call(session, entry, arguments)
 
 
 def call(session: Session, entry: Command, arguments: list[Any]) -> "Reply | Waiter":
@@ -175,29 +198,38 @@ def release(store: Store, request: Request) -> None:
             request.reserved = 0
 
 
-def _checked(session: Session, request: Request) -> Command:
-    name = bytes(request.arguments[0])
-    entry = TABLE.get(name.lower())
-    try:
+def find(request: Sequence[Blob]) -> Command:
+    """Return the command that a request names; CommandError if there is none, or it has too few or many arguments."""
+    entry = TABLE.get(bytes(request[0]).lower())
+    if entry is None:
+        raise _unknown(request)
+    count = len(request)
+    if entry.subcommands and count > 1:
+        entry = entry.subcommands.get(bytes(request[1][:LONGEST_NAME]).lower())
         if entry is None:
-            # As in Redis: what a web page posts to this port has commands of its choice, one a line, behind these.
-            session.leaving = name.lower() in (b"post", b"host:")
-            raise _unknown(name, request.arguments[1:])
-        count = len(request.arguments)
-        if request.refusal is None and (count != entry.arity if entry.arity > 0 else count < -entry.arity):
-            raise wrong_arity(entry.name)
-        if not session.authenticated and not entry.stranger:
-            raise CommandError("NOAUTH Authentication required.")
-        if request.refusal is not None:
-            raise request.refusal
-    except CommandError:
-        session.transaction_failed = True
-        raise
+            name = bytes(request[0]).decode().upper()
+            raise CommandError(f"ERR unknown subcommand '{shown(request[1])}'. Try {name} HELP.")
+    if count != entry.arity if entry.arity > 0 else count < -entry.arity:
+        raise wrong_arity(entry.name)
     return entry
 
 
-def _unknown(name: bytes, arguments: Sequence[Blob]) -> CommandError:
-    shown = "".join(f"'{bytes(argument[:128]).decode(errors='replace')}' " for argument in arguments[:20])[:160]
-    return CommandError(
-        f"ERR unknown command '{name[:128].decode(errors='replace')}', with args beginning with: {shown}"
-    )
+def _checked(session: Session, request: Request) -> Command:
+    words = request.arguments
+    # Of a request that is refused only the name has been kept, and it is known.
+    entry = find(words) if request.refusal is None else TABLE[bytes(words[0]).lower()]
+    if not session.authenticated and not entry.stranger:
+        raise CommandError("NOAUTH Authentication required.")
+    if request.refusal is not None:
+        raise request.refusal
+    return entry
+
+
+def _unknown(request: Sequence[Blob]) -> CommandError:
+    args = b""
+    for argument in request[1:]:
+        if len(args) >= MOST_SHOWN:
+            break
+        args += b"'%s' " % bytes(argument[: MOST_SHOWN - len(args)]).partition(b"\0")[0]
+    beginning = args.decode(errors="surrogateescape")
+    return CommandError(f"ERR unknown command '{shown(request[0])}', with args beginning with: {beginning}")

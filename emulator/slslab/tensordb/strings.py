@@ -1,8 +1,10 @@
 """Commands about strings and counters: GET, SET, INCR, …"""
 
-import math
 from dataclasses import dataclass
 
+import numpy as np
+
+from slslab.tensordb import longdoubles
 from slslab.tensordb.generic import deadline
 from slslab.tensordb.replies import OK, Blob, CommandError, Reply
 from slslab.tensordb.resp import MAX_BULK
@@ -35,25 +37,32 @@ class _Options:
 
 
 def _options(args: list[bytes]) -> _Options:
+    """Parse them all before any of their values, as Redis does: of an option given twice the last value counts."""
     options = _Options()
+    expiry: dict[bytes, bytes] = {}
     rest = [arg.upper() for arg in args]
     while rest:
         word = rest.pop(0)
-        if word in (b"NX", b"XX") and not options.condition:
+        if word in (b"NX", b"XX") and options.condition in (b"", word):
             options.condition = word
-        elif word == b"KEEPTTL" and options.expires is None:
+        elif word == b"KEEPTTL" and not expiry:
             options.keep = True
         elif word == b"GET":
             options.get = True
-        elif word in (b"EX", b"PX", b"EXAT", b"PXAT") and rest and options.expires is None and not options.keep:
-            argument = rest.pop(0)
-            if whole(argument) <= 0:
-                raise CommandError("ERR invalid expire time in 'set' command")
-            unit = 1 if word.startswith(b"P") else 1000
-            options.expires = deadline(argument, unit, "set", since=0 if word.endswith(b"AT") else None)
+        elif word in (b"EX", b"PX", b"EXAT", b"PXAT") and rest and expiry.keys() <= {word} and not options.keep:
+            expiry[word] = rest.pop(0)
         else:
             raise CommandError(SYNTAX)
+    for word, argument in expiry.items():
+        unit = 1 if word.startswith(b"P") else 1000
+        options.expires = _expires(argument, unit, "set", since=0 if word.endswith(b"AT") else None)
     return options
+
+
+def _expires(argument: bytes, unit_ms: int, name: str, since: int | None = None) -> int:
+    if whole(argument) <= 0:
+        raise CommandError(f"ERR invalid expire time in '{name}' command")
+    return deadline(argument, unit_ms, name, since)
 
 
 @command("set", -3, grows=True, raw=True)
@@ -80,9 +89,7 @@ def _setnx(session: Session, args: list[Blob]) -> Reply:
 @command("setex", 4, grows=True, bound={"unit_ms": 1000, "name": "setex"})
 @command("psetex", 4, grows=True, bound={"unit_ms": 1, "name": "psetex"})
 def _setex(session: Session, args: list[bytes], unit_ms: int, name: str) -> Reply:
-    if whole(args[1]) <= 0:
-        raise CommandError(f"ERR invalid expire time in '{name}' command")
-    _set(session.store, args[0], args[2], deadline(args[1], unit_ms, name))
+    _set(session.store, args[0], args[2], _expires(args[1], unit_ms, name))
     return OK
 
 
@@ -154,11 +161,13 @@ def _add(session: Session, args: list[bytes], sign: int) -> Reply:
 def _incrbyfloat(session: Session, args: list[bytes]) -> Reply:
     old = _text(session.store, args[0])
     try:
-        number = float(bytes((old or b"0")[:256])) + float(args[1][:256])
+        old_number, increment = longdoubles.parse(b"0" if old is None else old), longdoubles.parse(args[1])
     except ValueError:
         raise CommandError("ERR value is not a valid float") from None
-    if not math.isfinite(number):
+    with np.errstate(over="ignore", invalid="ignore"):
+        number = old_number + increment
+    if not np.isfinite(number):
         raise CommandError("ERR increment would produce NaN or Infinity")
-    text = b"%.17g" % number
+    text = longdoubles.write(number)
     _rewrite(session.store, args[0], text)
     return text

@@ -9,7 +9,7 @@ from tests.slslab.tensordb.wire import Wire
 from slslab.stack.tensors import EmbeddedTensorDatabases
 from slslab.tensordb.server import Options, Peer
 
-MODULES = ("contract", "golden", "fuzz", "load", "strict", "blocking", "clients")
+MODULES = ("contract", "golden", "fuzz", "load", "strict", "blocking", "clients", "redis")
 
 
 @pytest.fixture(scope="session")

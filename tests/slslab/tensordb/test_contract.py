@@ -115,6 +115,7 @@ def test_strings_and_counters(wire: Wire) -> None:
     assert wire("SET", "a", "2", "XX", "GET") == b"1"
     assert [wire("INCR", "a"), wire("INCRBY", "a", 5), wire("DECR", "a"), wire("DECRBY", "a", 9)] == [3, 8, 7, -2]
     assert wire("INCRBYFLOAT", "a", "0.5") == b"-1.5"
+    assert wire("INCRBYFLOAT", "sum", "0.1") == b"0.1"
     assert error(wire, "INCR", "a") == "ERR value is not an integer or out of range"
     assert [wire("SETNX", "a", 1), wire("SETNX", "c", 1), wire("GETSET", "c", 2), wire("GETDEL", "c")] == [
         *(0, 1, b"1", b"2")
@@ -211,6 +212,10 @@ def test_expiry(wire: Wire) -> None:
     wire("SET", "a", 2, "PX", 100_000)
     wire("INCR", "a")
     assert wire("TTL", "a") > 90
+    wire("RPUSH", "l", "only")
+    wire("EXPIRE", "l", 100)
+    assert wire("LMOVE", "l", "l", "LEFT", "RIGHT") == b"only"
+    assert wire("TTL", "l") > 90
     assert wire("PEXPIRE", "a", 0) == 1
     assert wire("EXISTS", "a") == 0
     wire("AI.TENSORSET", "t", "FLOAT", 4)

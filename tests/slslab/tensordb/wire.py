@@ -81,7 +81,7 @@ class Wire:
             case b"+":
                 return text.decode()
             case b"-":
-                return WireError(text.decode())
+                return WireError(text.decode(errors="surrogateescape"))
             case b":":
                 return int(text)
             case b",":
@@ -90,10 +90,13 @@ class Wire:
                 return None
             case b"$":
                 return None if text == b"-1" else self.exactly(int(text) + 2)[:-2]
+            case b"=":
+                return self.exactly(int(text) + 2)[4:-2]
             case b"*":
                 return None if text == b"-1" else [self.read() for _ in range(int(text))]
             case b"~":
-                return frozenset(self.read() for _ in range(int(text)))
+                members = [self.read() for _ in range(int(text))]
+                return members if any(isinstance(member, dict | list) for member in members) else frozenset(members)
             case b"%":
                 return {self.read(): self.read() for _ in range(int(text))}
         raise AssertionError(line)

@@ -43,13 +43,13 @@ def installed_version() -> str:
 
 
 @contextmanager
-def plain_redis(session: Session) -> Iterator[str]:
+def plain_redis(session: Session, *options: str) -> Iterator[str]:
     """Run a redis-server that keeps nothing on disk, and give its address; HostError if it does not start."""
     with socket.create_server(("127.0.0.1", 0)) as holder:
         port = holder.getsockname()[1]
     command = [PROGRAM, "--bind", "127.0.0.1", "--port", str(port), "--save", "", "--appendonly", "no"]
     # Its title would overwrite its environment, in which the reaper looks for the mark.
-    command += ["--set-proc-title", "no"]
+    command += ["--set-proc-title", "no", *options]
     with (session.home / "redis.log").open("wb") as log:
         process = subprocess.Popen(
             command, cwd=session.home, env={**os.environ, **session.mark}, stdin=subprocess.DEVNULL, stdout=log
