@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from itertools import count
 
 # Imported because they enter their commands into the table.
-from slslab.tensordb import ai, connections, generic, hashes, lists, lua, strings  # noqa: F401
+from slslab.tensordb import ai, connections, generic, hashes, lists, lua_commands, strings  # noqa: F401
+from slslab.tensordb.lua_engine import Engine
 from slslab.tensordb.replies import NULL_ARRAY, CommandError, Encoder, Reply
 from slslab.tensordb.resp import ProtocolError, Reader, Request
 from slslab.tensordb.scripts import Settings, Usage
-from slslab.tensordb.session import Context, Session, admit, execute, release
+from slslab.tensordb.session import TABLE, Context, Session, admit, execute, release
 from slslab.tensordb.store import PeerClosed, Store, Waiter
 
 BACKLOG = 512
@@ -62,6 +63,7 @@ class Peer:
             self.port,
             options.password,
             options.scripts,
+            Engine(lambda name: name.lower() in TABLE, connections.REDIS_VERSION),
             report,
             {},
             self.close,
@@ -83,6 +85,7 @@ class Peer:
             for connection in self._connections.values():
                 with suppress(OSError):  # the client has disconnected
                     connection.shutdown(socket.SHUT_RDWR)
+        self.context.lua.end()
         self.context.store.close()
         self._ended()
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from slslab.tensordb.lua_engine import Engine
 from slslab.tensordb.replies import QUEUED, Blob, CommandError, Reply, shown
 from slslab.tensordb.resp import Request, integer
 from slslab.tensordb.scripts import Settings, Usage
@@ -33,6 +34,7 @@ class Context:
     port: int
     password: bytes | None
     scripts: Settings
+    lua: Engine
     report: Callable[[int, str, Usage], None]
     clients: "dict[int, Session]"
     shut_down: Callable[[], None]
@@ -137,6 +139,7 @@ def execute(session: Session, request: Request) -> "Reply | Waiter":
     try:
         release(session.store, request)
         entry = _checked(session, request)
+        session.context.lua.wait(entry.name)
     except CommandError as error:
         session.transaction_failed = True
         name = bytes(request.arguments[0][:LONGEST_NAME]).lower()

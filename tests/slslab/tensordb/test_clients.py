@@ -36,6 +36,11 @@ for protocol in (2, 3):
     assert client.rpush("l", 1, 2, 3) == 3 and client.lrange("l", 0, -1) == [b"1", b"2", b"3"]
     assert list(client.blpop(["none", "l"], 1)) == [b"l", b"1"] and client.blpop(["none"], 0.01) is None
     assert client.blmove("l", "m", 1, "LEFT", "RIGHT") == b"2"
+    lock = client.lock("lock", timeout=100)
+    assert lock.acquire(blocking=False) and not client.lock("lock").acquire(blocking=False) and lock.extend(100)
+    lock.release()
+    script = client.register_script("return {KEYS[1], tonumber(ARGV[1]) + 1}")
+    assert script(keys=["k"], args=[1]) == [b"k", 2] and client.script_exists(script.sha) == [True]
     assert client.hset("h", mapping={"a": 1, "b": 2}) == 2 and client.hgetall("h") == {b"a": b"1", b"b": b"2"}
     assert client.sadd("x", 1, 2) == 2 and set(client.smembers("x")) == {b"1", b"2"}
     assert sorted(client.scan_iter("*", count=2)) == sorted(client.keys()) and client.dbsize() == 8

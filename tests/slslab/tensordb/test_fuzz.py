@@ -139,8 +139,8 @@ def test_hostile_shapes_are_errors_before_anything_is_allocated(
         ("HELLO", 3, "NONSENSE"),
         ("HELLO", 2, "NONSENSE", "more"),
         ("HELLO", 2, "NONSENSE", "more", "and more"),
-        ("EVAL", "return 1", 0),
-        ("SCRIPT", "LOAD", "return 1"),
+        ("EVAL", "return 1", 1),
+        ("SCRIPT", "LOAD", "return ("),
         (b"\xff\x00", b"\r\n-ERR injected"),
     ],
 )

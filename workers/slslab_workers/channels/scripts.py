@@ -76,7 +76,7 @@ return cjson.encode(total)
 """
 """SPIRT's average as released: the mean, as JSON, of the first ARGV[1] gradients of a list of JSON texts.
 
-Redis adds in float64 and writes 14 significant digits. tensordb does not run Lua; it recognises this script's text.
+Redis adds in float64 and writes 14 significant digits.
 """
 
 

@@ -37,7 +37,7 @@ def test_a_script_took_what_its_database_tells_in_its_order() -> None:
         ran(0, "scripts/average run:mean", 3),
         ran(1, "scripts/average run:mean", 4),
         ran(0, "scripts/average run:mean", 5),
-        ran(0, "lua/average run:texts", 6),
+        ran(0, "lua/b6a1 run:texts", 6),
     ]
     databases = Databases([*asked, *told])
     calls = [(FIRST, "run:mean"), (FIRST, "run:mean"), (SECOND, "run:mean"), (FIRST, "run:texts")]

@@ -1,0 +1,65 @@
+"""What Lua's values are to Python's functions: strings are bytes, numbers int or float, None nil.
+
+What they return may be a list or a dict as well, which become tables.
+"""
+
+from typing import Any, TypeAlias
+
+Value: TypeAlias = Any
+
+
+def measure(value: Value) -> tuple[int, int]:
+    """Return the number of values in one, itself and those of its lists and dicts, and the bytes of its strings."""
+    if isinstance(value, bytes):
+        return 1, len(value)
+    if isinstance(value, dict):
+        value = [*value.keys(), *value.values()]
+    if isinstance(value, list):
+        measured = [measure(element) for element in value]
+        return 1 + sum(count for count, _ in measured), sum(size for _, size in measured)
+    return 1, 0
+
+
+class LuaError(Exception):
+    """An error in the words of Lua's library, to be raised where the script called."""
+
+
+def type_name(value: Value) -> str:
+    """Return Lua's name of a value's type."""
+    if value is None:
+        return "nil"
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, (int, float)):
+        return "number"
+    if isinstance(value, bytes):
+        return "string"
+    return "table" if type(value).__name__ == "_LuaTable" else "function"
+
+
+def bad(place: int, name: str, complaint: str) -> LuaError:
+    """Return the error for an argument, counted from 1."""
+    return LuaError(f"bad argument #{place} to '{name}' ({complaint})")
+
+
+def number(arguments: tuple[Value, ...], place: int, name: str, absent: str = "no value") -> int | float:
+    """Return a number, which may be written as a string; LuaError if it is none, or absent."""
+    value = arguments[place - 1] if place <= len(arguments) else None
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return value
+    if isinstance(value, bytes):
+        try:
+            return float(value)
+        except ValueError:
+            pass
+    raise bad(place, name, f"number expected, got {absent if place > len(arguments) else type_name(value)}")
+
+
+def text(arguments: tuple[Value, ...], place: int, name: str, absent: str = "no value") -> bytes:
+    """Return a string, or a number as one; LuaError if it is none, or absent."""
+    value = arguments[place - 1] if place <= len(arguments) else None
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return b"%.14g" % value
+    raise bad(place, name, f"string expected, got {absent if place > len(arguments) else type_name(value)}")

@@ -1,0 +1,188 @@
+"""A Lua 5.1 with Redis's sandbox, as one peer has it.
+
+Python's functions are called with strings as bytes. They return True and results, False and a message, or None if Lua
+has not the memory for the results: an exception would reach the script as an object of Python's, and Lua without memory
+outside of its own code ends the process.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from importlib.resources import files
+from typing import Any, NoReturn
+
+from lupa import lua51
+
+from slslab.tensordb.lua import bits, messagepack, structs
+from slslab.tensordb.lua.arguments import LuaError, Value, measure
+from slslab.tensordb.lua.bytecode import without_tail_calls
+
+# What is passed between Lua and Python without a look at the memory fits into this.
+MARGIN = 32 * 1024 * 1024
+# Garbage of a script is collected at once if there is more.
+LITTER = 32 * 1024 * 1024
+# About what Lua takes for a value beside its bytes.
+VALUE_BYTES = 64
+NUMBERS = b"0123456789+-.eE, \t\r\n"
+GROUP = 1000
+NO_MEMORY = b"not enough memory"
+
+
+class ScriptError(Exception):
+    """A script is not valid, or ended with an error; the text is Lua's, with the place if it is known."""
+
+
+class OutOfMemory(Exception):
+    """The script needs more memory than it may have; the runtime must not be used again."""
+
+
+class Runtime:
+    """Compiles and runs scripts, one at a time.
+
+    `call` executes a command for a script, given RESP's version and the words, and returns whether it succeeded and its
+    reply as Lua's value, or the text of its error. `over` returns why the script must end, or None. `known` returns
+    whether there is such a command. `memory` is in bytes. `given` are the bytes of the replies to the last script.
+    """
+
+    def __init__(
+        self,
+        call: Callable[[int, Sequence[bytes]], tuple[bool, Value]],
+        over: Callable[[], bytes | None],
+        known: Callable[[bytes], bool],
+        version: str,
+        memory: int,
+    ) -> None:
+        self._call = call
+        self.given = 0
+        self._lua: Any = lua51.LuaRuntime(
+            encoding=None,
+            attribute_filter=_deny,
+            register_eval=False,
+            register_builtins=False,
+            unpack_returned_tuples=True,
+            max_memory=memory,
+        )
+        self._most = memory - MARGIN
+        self._dump = self._lua.eval(b"string.dump")
+        self._load = self._lua.eval(b"function(code, name) return assert(loadstring(code, name)) end")
+        major, minor, patch = map(int, version.split("."))
+        settings = self._lua.table_from(
+            {
+                b"most_kb": self._most / 1024,
+                b"version": version.encode(),
+                b"version_number": major << 16 | minor << 8 | patch,
+            }
+        )
+        self._compile, self._run = self._part("sandbox")(
+            self._invoke,
+            self._without_tail_calls,
+            lambda data: hashlib.sha1(data).hexdigest().encode(),
+            over,
+            known,
+            self._part("cjson")(self._read_numbers, self._write_numbers, settings),
+            self._library(bits.FUNCTIONS),
+            self._library(structs.FUNCTIONS),
+            self._library(messagepack.functions(self._lua.table_from)),
+            settings,
+        )
+        self._lua.execute(b"python, debug, os, io, package, require, module, dofile, loadfile, print = nil")
+
+    def compile(self, body: bytes) -> Any:
+        """Return a script as a function; ScriptError if it is not valid."""
+        compiled = self._compile(body, b"@user_script")
+        if isinstance(compiled, tuple):
+            raise ScriptError(compiled[1].decode(errors="replace"))
+        return compiled
+
+    def run(self, script: Any, name: str, keys: Sequence[bytes], arguments: Sequence[bytes]) -> Value:
+        """Run a compiled script, which errors call `name`; ScriptError or OutOfMemory if it fails.
+
+        Return a table as a list of tokens, for which see sandbox.lua.
+        """
+        self.given = 0
+        if not self._fits(measure([*keys, *arguments])):
+            raise OutOfMemory
+        try:
+            ok, result, *place = self._run(script, self._lua.table_from(keys), self._lua.table_from(arguments))
+            if ok:
+                return list(result.values()) if lua51.lua_type(result) == "table" else result
+        except lua51.LuaMemoryError:
+            raise OutOfMemory from None
+        finally:
+            if self._lua.get_memory_used() > LITTER:
+                self._lua.gccollect()
+        if result == NO_MEMORY:
+            raise OutOfMemory
+        where = f" script: {name}, on {place[0].decode(errors='replace')}:{place[1]}." if place else ""
+        raise ScriptError(result.decode(errors="replace") + where)
+
+    def _part(self, name: str) -> Any:
+        code = files(__package__).joinpath(f"{name}.lua").read_bytes()
+        return self._without_tail_calls(self._load(code, b"=" + name.encode()))
+
+    def _without_tail_calls(self, function: Any) -> Any:
+        return self._load(without_tail_calls(self._dump(function)), None)
+
+    def _fits(self, measured: tuple[int, int]) -> bool:
+        """Return whether there is memory for values: their number and their bytes."""
+        size = measured[0] * VALUE_BYTES + measured[1]
+        if self._lua.get_memory_used() + size > self._most:
+            self._lua.gccollect()
+        return bool(self._lua.get_memory_used() + size <= self._most)
+
+    def _invoke(self, protocol: int, *words: bytes) -> Any:
+        ok, value = self._call(protocol, words)
+        measured = measure(value)
+        self.given += measured[1]
+        return (ok, self._table(value)) if self._fits(measured) else None
+
+    def _table(self, value: Value) -> Value:
+        if isinstance(value, list):
+            return self._lua.table_from([self._table(element) for element in value])
+        if isinstance(value, dict):
+            return self._lua.table_from({name: self._table(element) for name, element in value.items()})
+        return value
+
+    def _library(self, functions: Mapping[str, Callable[..., Value]]) -> Any:
+        """Return functions as a table of those that sandbox.lua expects."""
+
+        def guarded(function: Callable[..., Value]) -> Callable[..., Any]:
+            def called(*arguments: Value) -> Any:
+                try:
+                    result = function(*arguments)
+                except LuaError as error:
+                    return False, str(error).encode()
+                except (RecursionError, OverflowError, MemoryError) as error:
+                    return False, f"{type(error).__name__}: {error}".encode()
+                results = result if isinstance(result, tuple) else (result,)
+                if not self._fits(measure([each for each in results if isinstance(each, bytes)])):
+                    return None
+                return True, *results
+
+            return called
+
+        return self._lua.table_from({name.encode(): guarded(function) for name, function in functions.items()})
+
+    def _read_numbers(self, text: bytes) -> Any:
+        """Return an array of numbers as a table; None if it is not one of plain numbers, or does not fit."""
+        if text.translate(None, NUMBERS) != b"[]" or not self._fits((text.count(b","), 0)):
+            return None
+        try:
+            return self._lua.table_from(json.loads(text, parse_int=float))
+        except ValueError:
+            return None
+
+    def _write_numbers(self, array: Any, zeros: Any) -> bytes | None:
+        """Return an array of numbers as JSON, with -0 at the places `zeros`; None if it does not fit, or has others."""
+        numbers = list(array.values())
+        for place in zeros.values():
+            numbers[place - 1] = -0.0
+        # Many numbers in one format take two thirds of the time.
+        groups = (tuple(numbers[at : at + GROUP]) for at in range(0, len(numbers), GROUP))
+        text = b"[%b]" % b",".join(b",".join([b"%.14g"] * len(group)) % group for group in groups)
+        # What JSON does not have is written as inf or nan.
+        return text if b"n" not in text and self._fits((1, len(text))) else None
+
+
+def _deny(_object: object, _name: object, _setting: bool) -> NoReturn:
+    raise AttributeError("Scripts see nothing of Python.")

@@ -1,0 +1,517 @@
+-- The world of a script: Lua 5.1's own functions without files, modules and `debug`, Redis's functions, and tables that
+-- cannot be changed. Returns what Python calls. No tail call here or in a script is one (see bytecode.py), so that the
+-- levels of the stack are those of Redis, whose own functions are in C.
+local invoke, guarded, sha1hex, over, plain_calls, cjson, bit, struct, cmsgpack, settings = ...
+
+local OWN = { ["=sandbox"] = true, ["=cjson"] = true }
+local WATCH_EVERY = 100000
+local NO_MEMORY = "not enough memory"
+local READ_ONLY = "Attempt to modify a readonly table"
+local getinfo, sethook = debug.getinfo, debug.sethook
+local collectgarbage, error, getmetatable, loadstring, next = collectgarbage, error, getmetatable, loadstring, next
+local pcall, rawget, rawset, select, setfenv, setmetatable = pcall, rawget, rawset, select, setfenv, setmetatable
+local tonumber, tostring, type, unpack, xpcall = tonumber, tostring, type, unpack, xpcall
+local byte, concat, find, floor, format = string.byte, table.concat, string.find, math.floor, string.format
+
+-- Tables that cannot be changed: a script holds an empty one in front of each.
+
+local behind = {}
+
+local function read_only()
+  error(READ_ONLY, 2)
+end
+
+local function freeze(contents, metatable)
+  local front = setmetatable({}, { __index = contents, __newindex = read_only, __metatable = metatable or false })
+  behind[front] = contents
+  return front
+end
+
+-- Calls of Python. Values on their way are not watched by Lua, which would panic without memory for them.
+
+local function require_memory()
+  if collectgarbage("count") > settings.most_kb then
+    error(NO_MEMORY, 0)
+  end
+end
+
+local function finish(ok, ...)
+  if ok == nil then
+    error(NO_MEMORY, 0)
+  elseif not ok then
+    error((...), 3)
+  end
+  return ...
+end
+
+local function library(functions)
+  local wrapped = {}
+  for name, call in pairs(functions) do
+    wrapped[name] = function(...)
+      require_memory()
+      return finish(call(...))
+    end
+  end
+  return wrapped
+end
+
+-- redis
+
+local protocol = 2
+
+local function refuse(message)
+  return { err = "ERR " .. message }
+end
+
+local function command(...)
+  local count = select("#", ...)
+  if count == 0 then
+    return false, refuse("Please specify at least one argument for this redis lib call")
+  end
+  local words = { ... }
+  for place = 1, count do
+    local kind = type(words[place])
+    if kind == "number" then
+      words[place] = format("%.17g", words[place])
+    elseif kind ~= "string" then
+      return false, refuse("Lua redis lib command arguments must be strings or integers")
+    end
+  end
+  require_memory()
+  local ok, reply = invoke(protocol, unpack(words, 1, count))
+  if ok == nil then
+    error(NO_MEMORY, 0)
+  elseif not ok then
+    return false, { err = reply, ignore_error_stats_update = true }
+  end
+  return true, reply
+end
+
+local function one_field(name)
+  return function(...)
+    local text = ...
+    if select("#", ...) ~= 1 or type(text) ~= "string" then
+      return refuse("wrong number or type of arguments")
+    end
+    return { [name] = text }
+  end
+end
+
+local redis = {
+  LOG_DEBUG = 0,
+  LOG_VERBOSE = 1,
+  LOG_NOTICE = 2,
+  LOG_WARNING = 3,
+  REPL_NONE = 0,
+  REPL_SLAVE = 1,
+  REPL_REPLICA = 1,
+  REPL_AOF = 2,
+  REPL_ALL = 3,
+  REDIS_VERSION = settings.version,
+  REDIS_VERSION_NUM = settings.version_number,
+  status_reply = one_field("ok"),
+}
+
+function redis.call(...)
+  local ok, reply = command(...)
+  if not ok then
+    error(reply)
+  end
+  return reply
+end
+
+function redis.pcall(...)
+  local _, reply = command(...)
+  return reply
+end
+
+function redis.error_reply(...)
+  local reply = one_field("err")(...)
+  local text = reply.err
+  if byte(text) == 45 then
+    text = text:sub(2)
+  elseif not find(text, " ", 1, true) then
+    text = "ERR " .. text
+  end
+  return { err = text, ignore_error_stats_update = true }
+end
+
+function redis.sha1hex(...)
+  if select("#", ...) ~= 1 then
+    error(refuse("wrong number of arguments"))
+  end
+  require_memory()
+  return sha1hex(tostring((...)))
+end
+
+-- Checked, and written nowhere.
+function redis.log(...)
+  if select("#", ...) < 2 then
+    error(refuse("redis.log() requires two arguments or more."))
+  end
+  local level = tonumber((...))
+  if not level then
+    error(refuse("First argument must be a number (log level)."))
+  elseif level < redis.LOG_DEBUG or level > redis.LOG_WARNING then
+    error(refuse("Invalid debug level."))
+  end
+end
+
+function redis.setresp(...)
+  local version = ...
+  if select("#", ...) ~= 1 then
+    error(refuse("redis.setresp() requires one argument."))
+  elseif version ~= 2 and version ~= 3 then
+    error(refuse("RESP version must be 2 or 3."))
+  end
+  protocol = version
+end
+
+function redis.acl_check_cmd(...)
+  if select("#", ...) == 0 then
+    error(refuse("Please specify at least one argument for this redis.acl_check_cmd() call"))
+  elseif not plain_calls(tostring((...))) then
+    error(refuse("Invalid command passed to redis.acl_check_cmd()"))
+  end
+  return true
+end
+
+function redis.replicate_commands()
+  return true
+end
+
+-- There are no replicas, and no debugger.
+function redis.set_repl() end
+function redis.breakpoint()
+  return false
+end
+function redis.debug() end
+
+-- math.random: Redis's own, which gives every server the same numbers (drand48's, of 48 bits).
+
+local HALF = 2 ^ 24
+local high, low = 0x1234AB, 0xCD330E
+
+local function seed(number)
+  local state = (number % 2 ^ 32) * 2 ^ 16 + 0x330E
+  high, low = floor(state / HALF), state % HALF
+end
+
+local function random()
+  -- 0x5DEECE66D times the state, in parts that a double holds exactly.
+  local full = low * 0xECE66D + 0xB
+  high = (high * 0xECE66D + low * 0x5DE + floor(full / HALF)) % HALF
+  low = full % HALF
+  local number = floor((high * HALF + low) / 2 ^ 17)
+  return (number % 0x7FFFFFFF) / 0x7FFFFFFF
+end
+
+local function integer_argument(value, place, name)
+  local number = tonumber(value)
+  if not number then
+    error(format("bad argument #%d to '%s' (number expected, got %s)", place, name, type(value)), 3)
+  end
+  return number < 0 and -floor(-number) or floor(number)
+end
+
+local numbers = {}
+for name, member in pairs(math) do
+  numbers[name] = member
+end
+
+function numbers.randomseed(number)
+  seed(integer_argument(number, 1, "randomseed"))
+end
+
+function numbers.random(...)
+  local fraction, count = random(), select("#", ...)
+  if count == 0 then
+    return fraction
+  elseif count > 2 then
+    error("wrong number of arguments", 2)
+  end
+  local first, last = 1, integer_argument((select(count, ...)), count, "random")
+  if count == 2 then
+    first = integer_argument((...), 1, "random")
+  end
+  if first > last then
+    error(format("bad argument #%d to 'random' (interval is empty)", count), 2)
+  end
+  return floor(fraction * (last - first + 1)) + first
+end
+
+-- The watch: a hook that ends the script, from then on at every instruction, so that no pcall holds it.
+
+local function watch()
+  local reason = over()
+  if reason then
+    sethook(watch, "", 1)
+    if not OWN[getinfo(2, "S").source] then
+      error(reason, 0)
+    end
+  end
+end
+
+local function watched(body)
+  return function(...)
+    sethook(watch, "", WATCH_EVERY)
+    return body(...)
+  end
+end
+
+-- Lua's own functions, where a script must not have them as they are.
+
+local globals = {}
+local missing = {
+  __index = function(_, name)
+    error("Script attempted to access nonexistent global variable '" .. tostring(name) .. "'", 2)
+  end,
+}
+local environment
+
+local function compiled(source, name)
+  if byte(source) == 27 then
+    -- Code that was compiled elsewhere could crash the process; behind a blank it is a text, and an error.
+    source = " " .. source
+  end
+  if OWN[name] then
+    name = "@user_script"
+  end
+  local chunk, complaint = loadstring(source, name)
+  if not chunk then
+    return nil, complaint
+  end
+  return setfenv(guarded(chunk), environment)
+end
+
+-- Redis's pcall gives the text of an error of its own.
+local function caught(ok, failure, ...)
+  if not ok and type(failure) == "table" and type(failure.err) == "string" then
+    return ok, failure.err
+  end
+  return ok, failure, ...
+end
+
+for _, name in ipairs({
+  "assert", "error", "gcinfo", "ipairs", "next", "rawequal", "select", "setmetatable", "tonumber",
+  "tostring", "type", "unpack", "_VERSION",
+}) do
+  globals[name] = _G[name]
+end
+
+function globals.pcall(...)
+  return caught(pcall(...))
+end
+
+-- The handler is called behind the error, where the watch sees it: Lua calls it within, with all hooks off. A script
+-- has no means to tell the difference.
+function globals.xpcall(body, handler)
+  local function kept(ok, ...)
+    if ok then
+      return ok, ...
+    end
+    local _, handled = pcall(handler, ...)
+    return ok, handled
+  end
+  return kept(pcall(body))
+end
+
+function globals.pairs(...)
+  local contents = ...
+  if type(contents) ~= "table" then
+    error(format("bad argument #1 to 'pairs' (table expected, got %s)",
+      select("#", ...) == 0 and "no value" or type(contents)), 2)
+  end
+  return next, behind[contents] or contents, nil
+end
+
+function globals.rawget(contents, name)
+  return rawget(behind[contents] or contents, name)
+end
+
+function globals.rawset(contents, name, value)
+  if behind[contents] then
+    error(READ_ONLY, 0)
+  end
+  return rawset(contents, name, value)
+end
+
+function globals.getmetatable(...)
+  return getmetatable(...) or nil
+end
+
+function globals.setmetatable(contents, ...)
+  if behind[contents] then
+    error(READ_ONLY, 0)
+  end
+  return setmetatable(contents, ...)
+end
+
+-- What else it does would outlive the script.
+function globals.collectgarbage(option, ...)
+  if option == nil or option == "collect" or option == "count" or option == "step" then
+    return collectgarbage(option or "collect", ...)
+  end
+  return 0
+end
+
+function globals.loadstring(source, name)
+  return compiled(source, name or source)
+end
+
+function globals.load(pieces, name)
+  local parts = {}
+  for part in pieces do
+    if type(part) ~= "string" then
+      return nil, "reader function must return a string"
+    elseif part == "" then
+      break
+    end
+    parts[#parts + 1] = part
+  end
+  return compiled(concat(parts), name or "=(load)")
+end
+
+local routines = {}
+for name, member in pairs(coroutine) do
+  routines[name] = member
+end
+
+function routines.create(body)
+  return coroutine.create(type(body) == "function" and watched(body) or body)
+end
+
+function routines.wrap(body)
+  return coroutine.wrap(type(body) == "function" and watched(body) or body)
+end
+
+globals.string = freeze(string)
+globals.table = freeze(table)
+globals.math = freeze(numbers)
+globals.coroutine = freeze(routines)
+globals.redis = freeze(redis)
+globals.cjson = freeze(cjson)
+globals.bit = freeze(library(bit))
+globals.struct = freeze(library(struct))
+cmsgpack = library(cmsgpack)
+cmsgpack._NAME, cmsgpack._VERSION = "cmsgpack", "lua-cmsgpack 0.4.0"
+cmsgpack._COPYRIGHT, cmsgpack._DESCRIPTION = "", "MessagePack C implementation for Lua"
+globals.cmsgpack = freeze(cmsgpack)
+setmetatable(globals, missing)
+environment = freeze(globals, freeze(missing))
+rawset(globals, "_G", environment)
+getmetatable("").__index = globals.string
+getmetatable("").__metatable = freeze({ __index = globals.string })
+
+-- An error becomes a table with the place where it happened.
+local function locate(failure)
+  local level = 2
+  local place = getinfo(level, "Sl")
+  if place and place.what == "C" then
+    level = 3
+    place = getinfo(level, "Sl")
+  end
+  while place and OWN[place.source] do
+    level = level + 1
+    place = getinfo(level, "Sl")
+  end
+  if type(failure) ~= "table" or behind[failure] then
+    failure = { err = "ERR " .. tostring(failure) }
+  end
+  if place then
+    rawset(failure, "source", place.source)
+    rawset(failure, "line", place.currentline)
+  end
+  return failure
+end
+
+rawset(globals, "__redis__err__handler", locate)
+
+-- A reply as a list of tokens, read with rawget: a kind and a value each, a length before elements.
+
+local DEEPEST = 200
+
+local function flatten(value, tokens, depth)
+  local kind = type(value)
+  local count = #tokens
+  if kind == "string" or kind == "number" or kind == "boolean" then
+    tokens[count + 1], tokens[count + 2] = kind, value
+    return tokens
+  elseif kind ~= "table" then
+    tokens[count + 1], tokens[count + 2] = "nil", false
+    return tokens
+  end
+  if depth > DEEPEST then
+    error(refuse("reached lua stack limit"))
+  end
+  for _, field in ipairs({ "err", "ok", "double", "map", "set", "big_number", "verbatim_string" }) do
+    local member = rawget(value, field)
+    local expected = (field == "double" and "number") or ((field == "map" or field == "set"
+      or field == "verbatim_string") and "table") or "string"
+    if type(member) == expected then
+      if field == "verbatim_string" then
+        member = rawget(member, "string")
+        if type(member) ~= "string" then
+          break
+        end
+      elseif field == "map" or field == "set" then
+        local size = 0
+        tokens[count + 1], tokens[count + 2] = field, 0
+        for name, content in next, member do
+          size = size + 1
+          flatten(name, tokens, depth + 1)
+          if field == "map" then
+            flatten(content, tokens, depth + 1)
+          end
+        end
+        tokens[count + 2] = size
+        return tokens
+      end
+      tokens[count + 1], tokens[count + 2] = field, member
+      return tokens
+    end
+  end
+  local size = 0
+  tokens[count + 1], tokens[count + 2] = "list", 0
+  while true do
+    local member = rawget(value, size + 1)
+    if member == nil then
+      break
+    end
+    size = size + 1
+    flatten(member, tokens, depth + 1)
+  end
+  tokens[count + 2] = size
+  return tokens
+end
+
+local function run(script, keys, arguments)
+  protocol = 2
+  rawset(globals, "KEYS", keys)
+  rawset(globals, "ARGV", arguments)
+  sethook(watch, "", WATCH_EVERY)
+  local ok, result = xpcall(script, locate)
+  if ok and type(result) == "table" then
+    local value = result
+    ok, result = xpcall(function()
+      return flatten(value, {}, 1)
+    end, locate)
+  end
+  sethook()
+  rawset(globals, "KEYS", nil)
+  rawset(globals, "ARGV", nil)
+  if ok then
+    return true, result
+  elseif type(result) ~= "table" then
+    return false, result
+  end
+  local text = rawget(result, "err")
+  text = type(text) == "string" and text or "ERR unknown error"
+  local source, line = rawget(result, "source"), rawget(result, "line")
+  if type(source) == "string" and type(line) == "number" then
+    return false, text, source, line
+  end
+  return false, text
+end
+
+return compiled, run

@@ -1,0 +1,108 @@
+"""Commands about Lua scripts: EVAL, EVALSHA, SCRIPT, …"""
+
+from collections.abc import Sequence
+
+from slslab.tensordb import session as table
+from slslab.tensordb.lua_engine import LuaScript, Run
+from slslab.tensordb.replies import OK, CommandError, Reply
+from slslab.tensordb.scripts import Clock
+from slslab.tensordb.session import Session, command, whole, wrong_arity
+from slslab.tensordb.store import Waiter
+
+# As COMMAND INFO of Redis 7 tells: `noscript`, and those that are neither that nor `write`.
+NOT_IN_SCRIPTS = frozenset(
+    "auth blmove blpop brpop brpoplpush client config discard eval eval_ro evalsha evalsha_ro exec hello multi quit "
+    "reset script shutdown".split()
+)
+READS = frozenset(
+    "ai.info ai.scriptget ai.tensorget command dbsize echo exists get hexists hget hgetall hkeys hlen hmget hvals info "
+    "keys lindex llen lrange memory mget ping pttl scan scard select sismember smembers strlen time touch ttl "
+    "type".split()
+)
+
+
+@command("eval", -3, bound={"by_sha": False, "read_only": False})
+@command("eval_ro", -3, bound={"by_sha": False, "read_only": True})
+@command("evalsha", -3, bound={"by_sha": True, "read_only": False})
+@command("evalsha_ro", -3, bound={"by_sha": True, "read_only": True})
+def _eval(session: Session, args: list[bytes], by_sha: bool, read_only: bool) -> Reply:
+    """Run a script, for which all other clients wait, as with Redis."""
+    count = whole(args[1])
+    if count > len(args) - 2:
+        raise CommandError("ERR Number of keys can't be greater than number of args")
+    if count < 0:
+        raise CommandError("ERR Number of keys can't be negative")
+    engine = session.context.lua
+    script = engine.find(args[0]) if by_sha else engine.load(args[0])
+    if script is None:
+        raise CommandError("NOSCRIPT No matching script. Please use EVAL.")
+    return _run(session, script, read_only or script.read_only, args[2 : 2 + count], args[2 + count :])
+
+
+def _run(
+    session: Session, script: LuaScript, read_only: bool, keys: Sequence[bytes], arguments: Sequence[bytes]
+) -> Reply:
+    def call(words: Sequence[bytes]) -> Reply:
+        try:
+            entry = _allowed(words, read_only)
+        except CommandError as error:
+            return error
+        run.wrote = run.wrote or entry.name.partition("|")[0] not in READS
+        reply = table.call(session, entry, list(words[entry.words :]))
+        assert not isinstance(reply, Waiter), "what blocks is not allowed in scripts"
+        return reply
+
+    run = Run(call)
+    clock = Clock(session.context.scripts)
+    executing, session.executing = session.executing, True
+    try:
+        reply = session.context.lua.run(script, keys, arguments, run)
+    finally:
+        session.executing = executing
+    first = keys[0].decode(errors="replace") if keys else ""
+    session.context.report(session.context.peer, f"lua/{script.sha} {first}", clock.stop(run.given))
+    return reply
+
+
+def _allowed(words: Sequence[bytes], read_only: bool) -> table.Command:
+    """Return the command that a script calls; CommandError if it may not."""
+    entry = table.TABLE.get(words[0].lower())
+    if entry is not None and entry.subcommands and len(words) > 1:
+        entry = entry.subcommands.get(words[1].lower())
+    if entry is None:
+        raise CommandError("ERR Unknown Redis command called from script")
+    if len(words) != entry.arity if entry.arity > 0 else len(words) < -entry.arity:
+        raise CommandError("ERR Wrong number of args calling Redis command from script")
+    name = entry.name.partition("|")[0]
+    if name in NOT_IN_SCRIPTS:
+        raise CommandError("ERR This Redis command is not allowed from script")
+    if read_only and name not in READS:
+        raise CommandError("ERR Write commands are not allowed from read-only scripts.")
+    return entry
+
+
+@command("script", -2, unlocked=True)
+def _script(session: Session, args: list[bytes]) -> Reply:
+    engine = session.context.lua
+    name = args[0].decode(errors="replace")
+    if args[0].upper() != b"KILL":
+        engine.wait(f"script|{name}")
+    match [args[0].upper(), *args[1:]]:
+        case [b"KILL"]:
+            engine.kill()
+            return OK
+        case [b"LOAD", body]:
+            with session.store:
+                return engine.load(body).sha
+        case [b"EXISTS", _, *_]:
+            with session.store:
+                return [int(engine.find(sha) is not None) for sha in args[1:]]
+        case [b"FLUSH", *modes]:
+            if len(modes) > 1 or any(mode.upper() not in (b"SYNC", b"ASYNC") for mode in modes):
+                raise CommandError("ERR SCRIPT FLUSH only support SYNC|ASYNC option")
+            with session.store:
+                engine.forget()
+            return OK
+        case [b"KILL" | b"LOAD" | b"EXISTS", *_]:
+            raise wrong_arity(f"script|{name.lower()}")
+    raise CommandError(f"ERR unknown subcommand '{name[:128]}'. Try SCRIPT HELP.")

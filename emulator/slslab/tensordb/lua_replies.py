@@ -1,0 +1,83 @@
+"""Replies of commands as values of Lua, and results of scripts as replies.
+
+Source: redis.io/docs/latest/develop/programmability/lua-api, "Data type conversion".
+"""
+
+from collections.abc import Iterator, Mapping
+from itertools import chain
+
+from slslab.tensordb.lua.arguments import Value
+from slslab.tensordb.replies import CommandError, NullArray, Reply, Simple, Verbatim
+
+SMALLEST, LARGEST = -(1 << 63), (1 << 63) - 1
+
+
+def to_lua(reply: Reply, protocol: int) -> Value:
+    """Return a reply as a script sees it, tables as lists and dicts; `protocol` is RESP's version."""
+    if isinstance(reply, (bytes, int)):
+        return reply
+    if isinstance(reply, memoryview):
+        return bytes(reply)
+    if isinstance(reply, str):
+        return reply.encode()
+    if reply is None or isinstance(reply, NullArray):
+        return False if protocol == 2 else None
+    if isinstance(reply, Verbatim):
+        return reply.text
+    if isinstance(reply, Simple):
+        return {b"ok": reply.text.encode()}
+    if isinstance(reply, CommandError):
+        return {b"err": str(reply).encode()}
+    if isinstance(reply, float):
+        return b"%.17g" % reply if protocol == 2 else {b"double": reply}
+    if protocol == 3 and isinstance(reply, Mapping):
+        return {b"map": {name: to_lua(value, protocol) for name, value in reply.items()}}
+    if protocol == 3 and isinstance(reply, frozenset):
+        return {b"set": {each.text.encode() if isinstance(each, Simple) else each: True for each in reply}}
+    members = chain.from_iterable(reply.items()) if isinstance(reply, Mapping) else reply
+    return [to_lua(member, protocol) for member in members]
+
+
+def from_lua(result: Value) -> Reply:
+    """Return a script's result as a reply; a table comes as the tokens of sandbox.lua."""
+    if isinstance(result, list):
+        kinds_and_values = iter(result)
+        return _reply(next(kinds_and_values).decode(), next(kinds_and_values), kinds_and_values)
+    if isinstance(result, bytes):
+        return result
+    if isinstance(result, bool):
+        return _reply("boolean", result, iter(()))
+    if isinstance(result, (int, float)):
+        return _reply("number", result, iter(()))
+    return None
+
+
+def _reply(kind: str, value: Value, rest: Iterator[Value]) -> Reply:
+    def following() -> Reply:
+        return _reply(next(rest).decode(), next(rest), rest)
+
+    match kind:
+        case "string" | "big_number" | "verbatim_string":
+            return bytes(value)
+        case "number":
+            # As C casts a double, which it does to the smallest number for what has no place in 64 bits.
+            return int(value) if SMALLEST <= value <= LARGEST and int(value) <= LARGEST else SMALLEST
+        case "boolean":
+            return 1 if value else None
+        case "double":
+            return float(value)
+        case "err":
+            return CommandError(value.decode(errors="surrogateescape"))
+        case "ok":
+            return Simple(value.replace(b"\r", b" ").replace(b"\n", b" ").decode(errors="replace"))
+        case "list":
+            return [following() for _ in range(value)]
+        case "map":
+            return {_name(following()): following() for _ in range(value)}
+        case "set":
+            return frozenset(_name(following()) for _ in range(value))
+    return None
+
+
+def _name(reply: Reply) -> bytes:
+    return reply if isinstance(reply, bytes) else str(reply).encode()
