@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from slslab.cli.terminal import INTERRUPTED, Bar, print_document
+from slslab.cli.terminal import Bar, print_document
 from slslab.errors import RequestError
 from slslab_workers.architecture import architectures
 from slslab_workers.option import Option
@@ -190,7 +190,9 @@ def _run(start: "Callable[[Bar], EndedDocument]", json_: bool) -> None:
     if trouble := document["report"]["error"]:
         click.echo(f"The run's page could not be written. {trouble}\nHint: `slslab report` tries again.", err=True)
     if document["error"] is not None:
-        raise click.exceptions.Exit(INTERRUPTED if document["error"]["type"] == "Interrupted" else 1)
+        if document["error"]["type"] == "Interrupted":
+            raise click.Abort
+        raise click.exceptions.Exit(1)
 
 
 run = RunOrPlanGroup(

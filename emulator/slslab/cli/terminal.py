@@ -10,8 +10,6 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
 
-# Exit code of a command that Ctrl-C or a signal ended.
-INTERRUPTED = 130
 json_option = click.option("--json", "json_", is_flag=True, help="Print one JSON document on stdout and nothing else.")
 run_argument = click.argument("run", default="last")
 

@@ -27,10 +27,8 @@ def start_stack(
 
     `on_event` receives the trace records of the tensor databases. Raises HostError if a part does not start.
     """
-    store = EmbeddedObjectStore(session.home / "s3", keys, session.mark, s3_port)
+    store = EmbeddedObjectStore(session.home / "s3", keys, session.mark, s3_port, session.watch)
     parts.enter_context(store)
-    for path in store.sockets():
-        session.watch(path)
     versions, processes = {"s3": store.name}, {"object_store": store.pid}
     kind = queue_kind(requirements.queue) if requirements.queue else ""
     queue_url: str | None = None

@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, Self
 import pyarrow.parquet as pq
 
 from slslab.errors import HostError, RunError
+from slslab.files import append
 from slslab.trace.events import clock_domain
 from slslab.trace.records import check_record
 from slslab.trace.table import SCHEMA, Trace, read_table, tabulate
@@ -49,13 +50,9 @@ class TraceWriter:
         with self._lock:
             if self._descriptor < 0:
                 return
-            written = 0
             try:
-                while written < len(line):
-                    written += os.write(self._descriptor, line[written:])
+                append(self._descriptor, line)
             except OSError as error:
-                # The next record must not follow half a line.
-                os.ftruncate(self._descriptor, os.fstat(self._descriptor).st_size - written)
                 raise HostError(f"The trace cannot be written: {error.strerror}.", "make room for runs.") from error
 
 
