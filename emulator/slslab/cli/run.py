@@ -14,7 +14,7 @@ from slslab_workers.option import Option
 from slslab_workers.plan import CHOICES, Plan
 
 if TYPE_CHECKING:
-    from slslab.reports.document import EndedDocument
+    from slslab.trace.document import EndedDocument
 
 # Where a field of the plan has a default, it is the option's.
 DEFAULTS = {field.name: None if field.default is MISSING else field.default for field in fields(Plan)}

@@ -12,9 +12,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from slslab.errors import HostError
-from slslab.files import append
 from slslab.host import reaper
 from slslab.host.managed import Managed
+from slslab.trace.appending import append
 
 HOME = "slslab-"
 JOURNAL = "session"

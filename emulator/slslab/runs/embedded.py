@@ -16,6 +16,7 @@ from slslab.ec2.processes import ProcessLauncher
 from slslab.errors import RequestError
 from slslab.host.session import Session
 from slslab.lambda_.emulator import Emulator, memory_budget_mb
+from slslab.runs.parts import Parts
 from slslab.runs.recorder import Recorder
 from slslab.runs.system import Running, host_meter
 from slslab.stack.assembly import start_stack
@@ -50,7 +51,7 @@ class EmbeddedSystem:
         began = time.process_time()
         with ExitStack() as parts:
             session, keys = parts.enter_context(Session()), Keyring()
-            stack, processes = start_stack(parts, session, requirements, keys, on_event=recorder.event)
+            stack, servers = start_stack(parts, session, requirements, keys, on_event=recorder.event)
             emulator = Emulator(
                 session=session,
                 keys=keys,
@@ -70,7 +71,7 @@ class EmbeddedSystem:
                 )
                 parts.enter_context(states)
                 emulator.add_variables(states.client_environment())
-                versions["states"] = states.name
+                versions["states"], servers["state_machines"] = states.name, states
 
             launcher: ProcessLauncher | None = None
             if requirements.instances is not None:
@@ -88,18 +89,21 @@ class EmbeddedSystem:
                 )
                 versions["instances"] = launcher.name
 
+            needed = Parts(servers, logs)
+
             def client(service: str) -> Any:
                 if service == "stepfunctions" and states is not None:
                     states.ready()  # it has started in the background
-                return emulator.client(service)
+                made = emulator.client(service)
+                # What the driver would still remove goes with the stack: nothing waits for a part that has ended.
+                made.meta.events.register("before-send", needed.check)
+                return made
 
             record_hosts = host_meter(requirements, recorder.event)
 
             def finish() -> dict[str, Any]:
                 record_hosts()
-                seconds = {name: _cpu_seconds(pid) for name, pid in processes.items()}
-                if states is not None and states.pid is not None:
-                    seconds["state_machines"] = _cpu_seconds(states.pid)
+                seconds = {name: _cpu_seconds(server.pid) for name, server in servers.items()}
                 emulating = emulator.cpu_seconds()
                 driving = time.process_time() - began - emulating
                 seconds |= {"emulator": round(emulating, 3), "driver": round(driving, 3)}
@@ -113,7 +117,7 @@ class EmbeddedSystem:
                 },
             }
             cloud = Cloud(client, recorder.driver_event, stack.worker_environment(), launcher)
-            yield Running(cloud, host, finish)
+            yield Running(cloud, host, finish, needed.watched)
 
 
 def _cpu_seconds(pid: int) -> float:

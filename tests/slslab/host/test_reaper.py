@@ -103,9 +103,7 @@ def test_when_its_emulator_has_ended_nothing_marked_or_told_is_left(
     assert sorted(tmp_path.iterdir()) == [kept]
 
 
-def test_signals_that_end_a_command_do_not_end_its_reaper(
-    tmp_path: Path, start_reaper: Callable[..., Reaping]
-) -> None:
+def test_signals_that_end_a_command_do_not_end_its_reaper(tmp_path: Path, start_reaper: Callable[..., Reaping]) -> None:
     home = tmp_path / "home"
     home.mkdir()
     reaping = start_reaper(f"path {home}")
@@ -271,5 +269,8 @@ def test_a_sweep_touches_nothing_but_homes_of_this_user_without_an_owner(folder:
 
 def test_where_temporary_files_cannot_be_made_one_sentence_says_so(folder: Path) -> None:
     folder.rmdir()
-    with pytest.raises(HostError, match=r"The temporary folder cannot be written: No such file or directory\."), Session():
+    with (
+        pytest.raises(HostError, match=r"The temporary folder cannot be written: No such file or directory\."),
+        Session(),
+    ):
         pytest.fail("it began")

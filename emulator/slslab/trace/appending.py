@@ -1,4 +1,4 @@
-"""Write files so that a full disk or a kill leaves nothing half written."""
+"""Append to a file so that a full disk leaves nothing half written."""
 
 import os
 
