@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,9 @@ from slslab.ec2.processes import ProcessLauncher
 from slslab.errors import RequestError
 from slslab.host.session import Session
 from slslab.lambda_.emulator import Emulator, memory_budget_mb
-from slslab.runs.parts import Parts
 from slslab.runs.recorder import Recorder
 from slslab.runs.system import Running, host_meter
+from slslab.runs.watch import Watch
 from slslab.stack.assembly import start_stack
 from slslab.stack.queues import queue_kind
 from slslab.stack.state_machines import EmbeddedStateMachines
@@ -50,6 +51,8 @@ class EmbeddedSystem:
         requirements = self._requirements
         began = time.process_time()
         with ExitStack() as parts:
+            watch = parts.enter_context(Watch(logs))
+            recorder.broken = watch.fail
             session, keys = parts.enter_context(Session()), Keyring()
             stack, servers = start_stack(parts, session, requirements, keys, on_event=recorder.event)
             emulator = Emulator(
@@ -89,14 +92,12 @@ class EmbeddedSystem:
                 )
                 versions["instances"] = launcher.name
 
-            needed = Parts(servers, logs)
-
             def client(service: str) -> Any:
                 if service == "stepfunctions" and states is not None:
                     states.ready()  # it has started in the background
                 made = emulator.client(service)
                 # What the driver would still remove goes with the stack: nothing waits for a part that has ended.
-                made.meta.events.register("before-send", needed.check)
+                made.meta.events.register("before-send", watch.check)
                 return made
 
             record_hosts = host_meter(requirements, recorder.event)
@@ -117,7 +118,7 @@ class EmbeddedSystem:
                 },
             }
             cloud = Cloud(client, recorder.driver_event, stack.worker_environment(), launcher)
-            yield Running(cloud, host, finish, needed.watched)
+            yield Running(cloud, host, finish, partial(watch.watched, servers))
 
 
 def _cpu_seconds(pid: int) -> float:

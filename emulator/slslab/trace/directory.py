@@ -13,7 +13,7 @@ from typing import Any
 
 import tomli_w
 
-from slslab.errors import RequestError, RunError
+from slslab.errors import HostError, RequestError, RunError
 from slslab.trace.document import check_document
 from slslab.trace.log import INVOCATIONS, LOG, TABLE, write_records, writing
 from slslab.trace.reading import reading
@@ -81,10 +81,16 @@ class RunDirectory:
         return self.path / LOG
 
     def lock(self) -> int:
-        """Mark the run as going on until this process exits; return the descriptor to close at the run's end."""
-        descriptor = os.open(self.path / LOCK, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        os.write(descriptor, str(os.getpid()).encode())
+        """Mark the run as going on until this process exits; return the descriptor to close at the run's end.
+
+        HostError if the directory cannot be written.
+        """
+        try:
+            descriptor = os.open(self.path / LOCK, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            os.write(descriptor, str(os.getpid()).encode())
+        except OSError as error:
+            raise HostError(f"{self.path} cannot be written: {error.strerror}.", "make room for runs.") from error
         return descriptor
 
     def process(self) -> int | None:
