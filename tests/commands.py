@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from slslab.cli.main import main
+from slslab.cli.root import execute
 from slslab.host.namespaces import Isolation, Spawner
 from slslab.lambda_ import process_sandbox
 from slslab.lambda_.emulator import Emulator
@@ -47,7 +48,6 @@ class Done(NamedTuple):
 
 def slslab(*arguments: object, variables: Mapping[str, str] = NO_VARIABLES, directory: Path | None = None) -> Done:
     """Run a command with environment variables of its own, in a directory."""
-    before = signal.getsignal(signal.SIGTERM)
     with (
         # Files, so that programs that the command runs may write to them, too.
         TemporaryFile("w+") as out,
@@ -61,14 +61,12 @@ def slslab(*arguments: object, variables: Mapping[str, str] = NO_VARIABLES, dire
         if directory is not None:
             patch.chdir(directory)
         try:
-            with pytest.raises(SystemExit) as ended:
-                main([str(argument) for argument in arguments])
-        finally:
-            signal.signal(signal.SIGTERM, before)
-        assert isinstance(ended.value.code, int)
+            code = execute([str(argument) for argument in arguments])
+        except KeyboardInterrupt:
+            code = 128 + signal.SIGINT
         out.seek(0)
         err.seek(0)
-        return Done(ended.value.code, out.read(), err.read())
+        return Done(code, out.read(), err.read())
 
 
 # What every handler and a worker's first optimiser import, which takes a cold start 2 s of a processor.

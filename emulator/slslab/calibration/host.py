@@ -137,7 +137,7 @@ def measure_channels(progress: Progress, rounds: Sequence[tuple[int, int]] = ROU
     with ExitStack() as parts:
         requirements = Requirements(tensor_databases=1, queue="auto")
         keys = Keyring()
-        stack, processes = start_stack(parts, parts.enter_context(Session()), requirements, keys)
+        stack, servers = start_stack(parts, parts.enter_context(Session()), requirements, keys)
         with _variables({**stack.client_environment(), **keys.owner.variables()}):
             client = s3_client()
         parts.callback(client.close)
@@ -146,13 +146,13 @@ def measure_channels(progress: Progress, rounds: Sequence[tuple[int, int]] = ROU
         queues = parts.enter_context(open_queues(stack.queue_url or "", tracer))
         objects = Objects(client, BUCKET, tracer)
         # The queue may be lists of a tensor database: then that database's process serves it.
-        queue = processes.get("queue", processes["tensor_databases"])
+        queue = servers.get("queue", servers["tensor_databases"]).pid
         exercises: tuple[tuple[str, str, int, Callable[[int], None]], ...] = (
-            ("object", stack.versions["s3"], processes["object_store"], lambda size: _ask_objects(objects, size)),
+            ("object", stack.versions["s3"], servers["object_store"].pid, lambda size: _ask_objects(objects, size)),
             (
                 "tensor",
                 stack.versions["tensors"],
-                processes["tensor_databases"],
+                servers["tensor_databases"].pid,
                 lambda size: _ask_tensors(database, size),
             ),
             ("queue", stack.versions["queue"], queue, lambda size: _ask_queue(queues, size)),

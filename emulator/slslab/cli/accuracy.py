@@ -9,7 +9,7 @@ from click.core import ParameterSource
 
 from slslab.cli.options import plot_option
 from slslab.cli.run import RunGroup
-from slslab.cli.terminal import INTERRUPTED, Bar, json_option, print_document
+from slslab.cli.terminal import Bar, json_option, print_document
 from slslab.reports.terminal.accuracy import curve
 from slslab_workers.architecture import architectures
 
@@ -102,7 +102,7 @@ def _accuracy(
         kept = len(document["epochs"])
         state = f"{kept} epoch{'s' * (kept != 1)} kept, --resume continues" if kept else "no epoch was completed"
         click.echo(f"Interrupted: {state}.", err=True)
-        raise click.exceptions.Exit(INTERRUPTED)
+        raise click.Abort
 
 
 def command_line() -> str:

@@ -1,99 +1,73 @@
-"""The command line's root: `slslab --help` lists the commands, each of which is in a module of its own kind.
+"""Entry point of the command `slslab`, and what a signal does to it from its first imports on.
 
-Exit codes: 0 done, 1 the run failed, 2 the request was wrong, 3 the host cannot do it, 130 interrupted.
+Exit codes: 0 done, 1 the run failed, 2 the request was wrong, 3 the host cannot do it, and 128 and its number for a
+signal that ended the command: 130 for Ctrl-C, 143 for SIGTERM, 129 for SIGHUP (the terminal was closed).
 """
 
+import os
 import signal
 import sys
 from collections.abc import Sequence
-from io import TextIOWrapper
+from types import FrameType
+from typing import TYPE_CHECKING
 
-import click
+if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
 
-from slslab.cli.accuracy import accuracy
-from slslab.cli.ask import ask
-from slslab.cli.calibrate import calibrate
-from slslab.cli.doctor import doctor, limits
-from slslab.cli.export import export
-from slslab.cli.replay import replay
-from slslab.cli.report import report
-from slslab.cli.reproduce import reproduce
-from slslab.cli.run import run
-from slslab.cli.runs import bill, compare, runs, show
-from slslab.cli.serve import serve
-from slslab.cli.terminal import INTERRUPTED
-from slslab.cli.up import down, env, status, up
-from slslab.errors import SlslabError
-from slslab.version import __version__
-
-
-class RootGroup(click.Group):
-    """The commands in the order of their list: from a run to what is asked about it."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        return list(self.commands)
-
-
-@click.group(
-    cls=RootGroup,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    commands=[
-        run,
-        runs,
-        show,
-        compare,
-        bill,
-        report,
-        serve,
-        export,
-        replay,
-        ask,
-        reproduce,
-        accuracy,
-        calibrate,
-        up,
-        down,
-        status,
-        env,
-        limits,
-        doctor,
-    ],
-)
-@click.version_option(__version__, package_name="slslab")
-def root() -> None:
-    """Serverless training on your own machine, under AWS Lambda's real limits and with its real bill.
-
-    \b
-    slslab run scatterreduce --epochs 5      train, and see what it did and what it cost
-    slslab show                              the last run again
-    slslab compare last~1 last               two runs side by side
-    slslab report --open                     the last run's page, which every run leaves in its directory
-    slslab serve --open                      runs in the browser, while they go on
-    slslab replay last --memory 1024,3008    what it would have been on Lambda, and with other memory
-    slslab ask --help                        questions about a run: cheapest memory, waiting, crossings
-    slslab reproduce --help                  published tables beside the model
-    slslab up                                Lambda and S3 as endpoints for your own functions
-    slslab show up                           what they have done since, and what it cost
-
-    A RUN is an id, its unambiguous beginning, a path, `last`, `last~N`, or `up`.
-    """
+ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+AGAIN_S = 0.01
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point of the command `slslab`."""
-    # A terminated command cleans up as an interrupted one does.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    if isinstance(sys.stdout, TextIOWrapper):
-        # A terminal that is not UTF-8 lacks some characters of the tables.
-        sys.stdout.reconfigure(errors="replace")
+    """Execute a command and exit with its code; a signal ends it in order, without a traceback."""
+    ending = _Ending()
+    ending.take_signals()
+    # Its imports take most of a short command's time.
+    from slslab.cli.root import execute
+
     try:
-        code = root.main(args=list(arguments) if arguments is not None else None, standalone_mode=False)
-    except SlslabError as error:
-        click.echo(f"Error: {error.message}\nHint: {error.hint}", err=True)
-        code = error.exit_code
-    except click.ClickException as error:
-        error.show()
-        code = 2
-    except (KeyboardInterrupt, click.Abort):
-        code = INTERRUPTED
-    sys.exit(code if isinstance(code, int) else 0)
+        ending.orderly = True
+        code = execute(arguments)
+        ending.orderly = False
+    except KeyboardInterrupt:
+        ending.orderly = False
+        code = 128 + (ending.number or signal.SIGINT)
+    sys.exit(code)
+
+
+class _Ending:
+    """The handler of signals that end the command: as long as it holds nothing, at once; else `orderly`, once.
+
+    An orderly end is a KeyboardInterrupt. Signals that follow it do not break it off: a terminal that is closed sends
+    SIGHUP, for instance, and whoever closed it SIGTERM.
+    """
+
+    def __init__(self) -> None:
+        self.orderly = False
+        self.number: int | None = None
+
+    def take_signals(self) -> None:
+        """Handle them, but for those that are ignored, as SIGHUP is below `nohup`."""
+        for number in ENDINGS:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, self._end)
+        signal.signal(signal.SIGALRM, self._interrupt)
+        sys.unraisablehook = self._lost
+
+    def _end(self, number: int, _frame: FrameType | None) -> None:
+        if not self.orderly:
+            os._exit(128 + number)
+        if self.number is None:
+            self.number = number
+            raise KeyboardInterrupt
+
+    def _interrupt(self, _number: int, _frame: FrameType | None) -> None:
+        if self.orderly:
+            raise KeyboardInterrupt
+
+    def _lost(self, unraisable: "UnraisableHookArgs") -> None:
+        """Interrupt again soon, where nothing can be raised: in a destructor, or a callback of the collector's."""
+        if issubclass(unraisable.exc_type, KeyboardInterrupt):
+            signal.setitimer(signal.ITIMER_REAL, AGAIN_S)
+        else:
+            sys.__unraisablehook__(unraisable)

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from slslab.cli.terminal import INTERRUPTED, Bar, print_document
+from slslab.cli.terminal import Bar, print_document
 from slslab.errors import RequestError
 from slslab_workers.architecture import architectures
 from slslab_workers.option import Option
 from slslab_workers.plan import CHOICES, Plan
 
 if TYPE_CHECKING:
-    from slslab.reports.document import EndedDocument
+    from slslab.trace.document import EndedDocument
 
 # Where a field of the plan has a default, it is the option's.
 DEFAULTS = {field.name: None if field.default is MISSING else field.default for field in fields(Plan)}
@@ -190,7 +190,9 @@ def _run(start: "Callable[[Bar], EndedDocument]", json_: bool) -> None:
     if trouble := document["report"]["error"]:
         click.echo(f"The run's page could not be written. {trouble}\nHint: `slslab report` tries again.", err=True)
     if document["error"] is not None:
-        raise click.exceptions.Exit(INTERRUPTED if document["error"]["type"] == "Interrupted" else 1)
+        if document["error"]["type"] == "Interrupted":
+            raise click.Abort
+        raise click.exceptions.Exit(1)
 
 
 run = RunOrPlanGroup(

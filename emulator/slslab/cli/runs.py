@@ -5,19 +5,28 @@ from pathlib import Path
 import click
 
 from slslab.cli.terminal import find_up, json_option, print_document, run_argument
-from slslab.errors import RequestError
+from slslab.errors import RequestError, RunError
 from slslab_workers.plan import Plan
 
 
 @click.command()
 @json_option
 def runs(json_: bool) -> None:
-    """List the runs in $SLSLAB_RUNS or ./runs, newest first."""
+    """List the runs in $SLSLAB_RUNS or ./runs, newest first. Exit code 1 if one of them cannot be read."""
     from slslab.reports.terminal import run as tables
     from slslab.trace.directory import list_runs
 
-    summaries = [run.summary() for run in list_runs()]
+    summaries, troubles = [], []
+    for run in list_runs():
+        try:
+            summaries.append(run.summary())
+        except RunError as error:
+            summaries.append({"run": run.id, "status": "unreadable", "error": {"message": error.message}})
+            troubles.append(f"Error: {error.message}\nHint: {error.hint}")
     print_document(summaries, lambda: tables.runs(summaries), json_)
+    if troubles:
+        click.echo("\n".join(troubles), err=True)
+        raise click.exceptions.Exit(RunError.exit_code)
 
 
 @click.command()

@@ -12,8 +12,6 @@ from rich.text import Text
 
 from slslab.errors import RequestError
 
-# Exit code of a command that Ctrl-C or a signal ended.
-INTERRUPTED = 130
 json_option = click.option("--json", "json_", is_flag=True, help="Print one JSON document on stdout and nothing else.")
 
 

@@ -14,7 +14,7 @@ It reads its environment variables and nothing else:
     SLSLAB_EMULATOR_PORT, SLSLAB_S3_PORT, SLSLAB_LOCALSTACK_PORT, SLSLAB_QUEUE_PORT, SLSLAB_TENSORS_PORTS
                              the host's ports of the services
 
-When it answers, it prints one JSON line, `{"endpoint": URL}`. SIGTERM and SIGINT end it, and everything it started.
+When it answers, it prints one JSON line, `{"endpoint": URL}`. SIGTERM, SIGINT and SIGHUP end it, and all it started.
 Exit codes: 2 for a variable that is wrong or missing, 3 if the host cannot do it.
 """
 
@@ -39,7 +39,7 @@ from slslab.lambda_.emulator import Emulator
 def main() -> None:
     """Serve until a signal."""
     ending = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: ending.set())
     try:
         network = Network.from_variables(os.environ)

@@ -208,8 +208,11 @@ def extra_files() -> list[tuple[str, str]]:
     return [] if inside else [(resolver, resolver)]
 
 
-def detect(enabled: bool = True) -> Isolation:
-    """Find out by trying what this host allows: namespaces as root, in a user namespace, or none."""
+def detect(enabled: bool = True, folder: Path | None = None) -> Isolation:
+    """Find out by trying what this host allows: namespaces as root, in a user namespace, or none.
+
+    `folder` is where the trials have their files, by default that of temporary files.
+    """
     if not enabled:
         return Isolation("", False, ("isolation was switched off",))
     missing: list[str] = []
@@ -217,16 +220,16 @@ def detect(enabled: bool = True) -> Isolation:
     if os.geteuid() == 0:
         attempts = [Isolation("root", True), Isolation("root", False), *attempts]
     for attempt in attempts:
-        failure = _try(attempt)
+        failure = _try(attempt, folder)
         if failure is None:
             return replace(attempt, missing=tuple(missing))
         missing.append(f"{attempt.description}: {failure}")
     return Isolation("", False, tuple(missing))
 
 
-def _try(isolation: Isolation) -> str | None:
+def _try(isolation: Isolation, folder: Path | None) -> str | None:
     """Start the interpreter in an environment of this kind; return what went wrong, or None."""
-    with tempfile.TemporaryDirectory(prefix="slslab-isolation-") as directory, tempfile.TemporaryFile() as output:
+    with tempfile.TemporaryDirectory(dir=folder) as directory, tempfile.TemporaryFile() as output:
         home = Path(directory).resolve()
         code = home / "code"
         code.mkdir()

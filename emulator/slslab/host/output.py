@@ -87,10 +87,14 @@ class FunctionLog:
     def write(self, chunk: bytes) -> None:
         """Append to the file, up to its maximum size, and to the tail."""
         if not self._file.closed and self._written < LOG_BYTES:
-            self._file.write(chunk)
-            self._written += len(chunk)
-            if self._written >= LOG_BYTES:
-                self._file.write(b"\n(slslab keeps no more of this log)\n")
+            try:
+                self._file.write(chunk)
+                self._written += len(chunk)
+                if self._written >= LOG_BYTES:
+                    self._file.write(b"\n(slslab keeps no more of this log)\n")
+            except OSError as error:
+                LOG.error("%s cannot be written: %s", self._file.name, error.strerror)
+                self._file.close()
         self.tail = (self.tail + chunk[-self._tail_bytes :])[-self._tail_bytes :]
 
     def close(self) -> None:

@@ -1,11 +1,13 @@
 """Remove what a killed command left behind: a small process that outlives its emulator.
 
-It reads lines on its standard input, `path PATH`, `cgroup PATH` and `containers yes` (or `no`, when they are removed).
-The input closes when the emulator has ended, in whatever way (also `kill -9`). Then it kills every process that carries
-the emulator's mark in its environment, and removes the control groups, containers, files and directories. It runs as a
+A session (`slslab.host.session`) keeps a journal in its home, locked as long as its process lives, of lines `path
+PATH`, `cgroup PATH` and `containers yes` (or `no`, when they are removed). The reaper waits for that lock, which it
+gets when the emulator has ended, in whatever way (also `kill -9`). Then it kills every process that carries the
+emulator's mark in its environment, and removes the control groups, containers, files and directories. It runs as a
 script, so that it starts without the package's imports; the engine's client is imported only if there are containers.
 """
 
+import fcntl
 import os
 import shutil
 import signal
@@ -14,7 +16,7 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import IO
+from typing import BinaryIO
 
 MARK = "SLSLAB_EMULATOR"
 ENGINE = "slslab.host.docker_engine"
@@ -59,18 +61,29 @@ def clean(emulator_id: str, cgroups: list[str], paths: list[str], patience_s: fl
     return not left
 
 
-def _main(emulator_id: str, lines: IO[str]) -> int:
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
+def reap(emulator_id: str, journal: BinaryIO) -> bool:
+    """Remove what a journal names, and the directory that it is in; return True when nothing is left."""
+    home = os.path.dirname(journal.name)
     watched: dict[str, list[str]] = {"cgroup": [], "path": [], "containers": []}
-    for line in lines:
-        kind, _, path = line.rstrip("\n").partition(" ")
+    # The last line is empty, or was broken off by a full disk.
+    for line in journal.read().split(b"\n")[:-1]:
+        kind, _, path = os.fsdecode(line).partition(" ")
         watched[kind].append(path)
     if watched["containers"][-1:] == ["yes"]:
-        # Before the paths, below which lies what containers share with the emulator.
+        # Before the home, below which lies what containers share with the emulator.
         subprocess.run([sys.executable, "-P", "-m", ENGINE, emulator_id], check=False)
-    return 0 if clean(emulator_id, watched["cgroup"], watched["path"]) else 1
+    # The home last: as long as something is left, the next session finds the journal in it.
+    return clean(emulator_id, watched["cgroup"], watched["path"]) and clean(emulator_id, [], [home])
+
+
+def _main(emulator_id: str, path: str) -> int:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    with suppress(FileNotFoundError), open(path, "rb") as journal:  # the session may have ended already
+        fcntl.flock(journal, fcntl.LOCK_EX)
+        return 0 if reap(emulator_id, journal) else 1
+    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(_main(sys.argv[1], sys.stdin))
+    sys.exit(_main(*sys.argv[1:]))

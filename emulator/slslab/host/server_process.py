@@ -61,7 +61,7 @@ class ServerProcess:
                 if self._start(undo):
                     self._undo = undo.pop_all()
                     return self
-                output = self._output()
+                output = self.output()
             if not self.port_taken or self.port_taken not in output:
                 break
         raise self._did_not_start(output)
@@ -167,8 +167,8 @@ class ServerProcess:
         line = pipe.readline() if limit_s is None or self._wait(lambda: True, limit_s, pipe.fileno()) else b""
         return json.loads(line) if line else None
 
-    def _output(self) -> str:
-        """Everything that the server has printed until now, but for reports."""
+    def output(self) -> str:
+        """Return everything that the server has printed until now, but for reports."""
         log = self._log.fileno()
         return os.pread(log, os.fstat(log).st_size, 0).decode(errors="replace")
 

@@ -25,6 +25,7 @@ import socket
 import stat
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -382,4 +383,5 @@ def main(descriptor: int, mode: str, modules: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), sys.argv[2], sys.argv[3]))
+    with suppress(BrokenPipeError, ConnectionResetError):  # the emulator has ended before it was answered
+        sys.exit(main(int(sys.argv[1]), sys.argv[2], sys.argv[3]))

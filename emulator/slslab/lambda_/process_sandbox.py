@@ -172,7 +172,7 @@ class ProcessSandboxes(Managed):
                 "awslambdaric cannot be in a template: it reads the address of its Runtime API on import.",
                 "name what your handlers import, for instance torch.",
             )
-        self.isolation = namespaces(self._isolate)
+        self.isolation = namespaces(self._isolate, self._session.home)
         try:
             self.spawner = Spawner(self.isolation, self._modules)
         except SpawnError as error:

@@ -1,16 +1,18 @@
-"""The document of a run, which `--json` prints: its shape, how it is made from the trace, and how it is read again."""
+"""The document of a run, which `--json` prints: how it is made from the trace, and how it is read again."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib.metadata import version
-from typing import Any, NotRequired, TypedDict, cast
+from typing import Any, cast
 
 from slslab.billing.bill import DEFAULT_BOOK, Book, Usage, compute_bill, load_book
-from slslab.errors import RequestError
+from slslab.errors import RequestError, RunError
 from slslab.replay.modelled import model, not_modelled
 from slslab.replay.programs.recording import Recording
 from slslab.reports.services import read_recorded, service_document
 from slslab.trace import metrics
 from slslab.trace.directory import list_runs, resolve
+from slslab.trace.document import Cost, Details, Failure, Host, Modelled, NotModelled, RunDocument, Totals
 from slslab.trace.log import instances, invocations, load
 from slslab.trace.records import notes, seconds_used
 from slslab.trace.table import Trace
@@ -21,209 +23,6 @@ from slslab_workers.training.models import spec
 SCHEMA = 1
 
 METRICS = ("loss", "accuracy", "counts", "bytes", "overheads", "phases", "per_worker")
-
-# Bytes of bodies that were put into stores, and that were got from them.
-Moved = TypedDict("Moved", {"in": int, "out": int})
-
-
-class Failure(TypedDict):
-    """Why a run failed; worker, epoch and step where they are known."""
-
-    type: str
-    message: str
-    hint: str
-    worker: int | None
-    epoch: int | None
-    step: int | None
-
-
-class HeldUp(TypedDict):
-    """How far the host held the functions up: by waits for its processors, and perhaps by others."""
-
-    delay_seconds: float
-    oversubscribed: bool
-    uncertain_seconds: float
-    uncertain_invocations: int
-
-
-class Host(HeldUp):
-    """The host that made the run; None for what is not known of a run whose command was killed."""
-
-    cores: int | None
-    cpu_share_enforced: bool | None
-    own_cpu_seconds: dict[str, float] | None
-
-
-class Package(TypedDict):
-    """The functions' code and the layer that they share, against Lambda's limit."""
-
-    unzipped_bytes: int
-    layer: str | None
-    layer_bytes: int
-    limit_bytes: int
-    needs_container_image: bool
-
-
-class Seconds(TypedDict):
-    """Wall time of the run, and of its functions from the first to the last; the latter modelled."""
-
-    measured: float
-    span: float
-    modelled: float | None
-
-
-class Traffic(TypedDict):
-    """Requests by operation, and the bytes that they moved."""
-
-    counts: dict[str, int]
-    bytes: Moved
-
-
-class Worker(TypedDict):
-    """What one worker did; rank -1 for what belongs to none."""
-
-    worker: int
-    phases: dict[str, float]
-    bytes: Moved
-    billed_seconds: float
-    invocations: int
-    peak_memory_mb: int
-    host_delay_seconds: float
-
-
-class Spread(TypedDict):
-    """Least, median and greatest of a figure of the REPORT lines."""
-
-    min: float
-    median: float
-    max: float
-
-
-class Reports(TypedDict):
-    """The REPORT lines in short; None for a figure that no line has."""
-
-    endings: dict[str, int]
-    duration_ms: Spread | None
-    init_ms: Spread | None
-    billed_ms: Spread | None
-    max_memory_mb: Spread | None
-
-
-class BillLine(TypedDict):
-    """What one meter costs; decimals are texts.
-
-    `status` says how well the price is known, documented or assumed; `assumed` is there, and true, where no paper names
-    the type of a database's or queue's host.
-    """
-
-    item: str
-    quantity: str
-    unit: str
-    price: str
-    amount: str
-    status: str
-    assumed: NotRequired[bool]
-
-
-class NotBilled(TypedDict):
-    """What was used and has no price in the book."""
-
-    item: str
-    quantity: str
-    unit: str
-
-
-class BookName(TypedDict):
-    """A price book's name and date."""
-
-    name: str
-    date: str
-
-
-class Cost(TypedDict):
-    """A bill; `notes` must be known by whoever reads it (the modelled one has none)."""
-
-    book: BookName
-    currency: str
-    total: str
-    lines: list[BillLine]
-    not_billed: list[NotBilled]
-    notes: NotRequired[list[str]]
-
-
-class Page(TypedDict):
-    """The run's page: its file, or why there is none."""
-
-    file: str | None
-    error: str | None
-
-
-class Totals(TypedDict):
-    """The figures that trace, invocations and instances decide."""
-
-    billed_seconds: float
-    gb_seconds: str
-    invocations: int
-    cold_starts: int
-    peak_memory_mb: int
-    instances: list[dict[str, Any]]
-    device: str | None
-    phases: dict[str, float]
-    counts: dict[str, int]
-    bytes: Moved
-    overheads: Traffic
-    orchestration_seconds: float | None
-    per_worker: list[Worker]
-    reports: Reports
-
-
-class RunDocument(Totals):
-    """Everything that is known of a run that does not go on any more.
-
-    `plan` is the plan's own document; what only a driver or a running system can tell is None for a run whose command
-    was killed. `modelled` has a `status`, and either a `reason` or figures (`slslab.replay.modelled`).
-    """
-
-    schema: int
-    run: str
-    status: str
-    error: Failure | None
-    architecture: str
-    model: str
-    dataset: str
-    workers: int
-    batch_size: int
-    batches: int
-    epochs: int
-    memory_mb: int
-    seed: int
-    plan: dict[str, Any]
-    parameters: int | None
-    gradient_bytes: int | None
-    parameters_sha256: str | None
-    replicas_equal: bool | None
-    epochs_trained: int | None
-    updates: int | None
-    threads: int | None
-    details: dict[str, Any]
-    torch: str
-    loss: list[float]
-    accuracy: list[float]
-    host: Host
-    stack: dict[str, str]
-    environment: str
-    confinement: str | None
-    package: Package | None
-    seconds: Seconds
-    modelled: dict[str, Any]
-    cost: Cost
-    trace_torn: bool
-
-
-class EndedDocument(RunDocument):
-    """The document of a run that came to its end, done or failed, and so has a page."""
-
-    report: Page
 
 
 def make_document(
@@ -240,7 +39,7 @@ def make_document(
     """Return the document of a run by its trace, what its driver computed, and the system that it ran on."""
     events = metrics.rows(trace.events)
     totals = metrics.totals(events, records, launched)
-    held_up = cast(HeldUp, totals.pop("host"))
+    held_up = totals.pop("host")
     if failure is not None or trace.torn:
         modelled = not_modelled("The run did not come to its end, and so its trace has none.")
     else:
@@ -268,16 +67,13 @@ def make_document(
         "epochs_trained": outcome.epochs if outcome else None,
         "updates": outcome.updates if outcome else None,
         "threads": outcome.threads if outcome else None,
-        "details": dict(outcome.details) if outcome else {},
+        "details": cast(Details, dict(outcome.details) if outcome else {}),
         "torch": version("torch"),
         "loss": list(outcome.loss) if outcome else [],
         "accuracy": list(outcome.accuracy) if outcome else [],
-        "host": {
-            "cores": host["cores"],
-            "cpu_share_enforced": host["cpu_share_enforced"],
-            **held_up,
-            "own_cpu_seconds": host["own_cpu_seconds"],
-        },
+        "host": cast(
+            Host, {**held_up, **{name: host[name] for name in ("cores", "cpu_share_enforced", "own_cpu_seconds")}}
+        ),
         "stack": host["stack"],
         "environment": plan.environment,
         "confinement": host["confinement"],
@@ -288,7 +84,7 @@ def make_document(
             "modelled": modelled.get("seconds"),
         },
         **cast(Totals, totals),
-        "modelled": modelled,
+        "modelled": cast(Modelled | NotModelled, modelled),
         "cost": make_bill(events, records, launched, book),
         "trace_torn": trace.torn,
     }
@@ -336,7 +132,9 @@ def _finished_peak_mb(plan: Plan) -> int | None:
     """Return the peak memory, MB, of the latest finished run of this plan with any memory size, seed and length."""
     same = ("architecture", "model", "dataset", "workers", "batch_size")
     for directory in list_runs():
-        document = directory.document()
+        document = None
+        with suppress(RunError):  # another run, which is damaged
+            document = directory.document()
         if document is None or document["status"] != "done":
             continue
         # Runs of before there were memory formats had the default one.

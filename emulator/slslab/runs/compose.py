@@ -21,6 +21,7 @@ from slslab.compose.services import server_information
 from slslab.errors import HostError, RequestError
 from slslab.runs.recorder import Recorder
 from slslab.runs.system import Running, host_meter
+from slslab.runs.watch import Watch
 from slslab.stack import Stack
 from slslab.statemachines.execution_history import read_transitions
 from slslab.statemachines.history import Transition, labels, transition_event
@@ -60,7 +61,8 @@ class ComposeSystem:
         """Record what the stack does for the run within the block."""
         requirements, about = self._requirements, self._about
         began = time.process_time()
-        with self._emulator.record(self._plan.run, requirements.tensor_databases) as recording:
+        with Watch(logs) as watch, self._emulator.record(self._plan.run, requirements.tensor_databases) as recording:
+            recorder.broken = watch.fail
             _check_replicas(requirements.tensor_databases, len(recording.tensors))
             launcher: RemoteLauncher | None = None
             if requirements.instances is not None:
@@ -90,7 +92,7 @@ class ComposeSystem:
             if launcher is not None:
                 host["stack"]["instances"] = f"containers of {self._about['image']}"
             cloud = Cloud(clients.client, recorder.driver_event, stack.worker_environment(), launcher)
-            yield Running(cloud, host, finish)
+            yield Running(cloud, host, finish, partial(watch.watched, {}))
 
     def _parts(self) -> list[str]:
         """Return the services that the plan needs."""

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from slslab.host.session import Session
 from slslab.lambda_.emulator import Emulator, memory_budget_mb
 from slslab.runs.recorder import Recorder
 from slslab.runs.system import Running, host_meter
+from slslab.runs.watch import Watch
 from slslab.stack.assembly import start_stack
 from slslab.stack.queues import queue_kind
 from slslab.stack.state_machines import EmbeddedStateMachines
@@ -49,8 +51,10 @@ class EmbeddedSystem:
         requirements = self._requirements
         began = time.process_time()
         with ExitStack() as parts:
+            watch = parts.enter_context(Watch(logs))
+            recorder.broken = watch.fail
             session, keys = parts.enter_context(Session()), Keyring()
-            stack, processes = start_stack(parts, session, requirements, keys, on_event=recorder.event)
+            stack, servers = start_stack(parts, session, requirements, keys, on_event=recorder.event)
             emulator = Emulator(
                 session=session,
                 keys=keys,
@@ -70,7 +74,7 @@ class EmbeddedSystem:
                 )
                 parts.enter_context(states)
                 emulator.add_variables(states.client_environment())
-                versions["states"] = states.name
+                versions["states"], servers["state_machines"] = states.name, states
 
             launcher: ProcessLauncher | None = None
             if requirements.instances is not None:
@@ -91,15 +95,16 @@ class EmbeddedSystem:
             def client(service: str) -> Any:
                 if service == "stepfunctions" and states is not None:
                     states.ready()  # it has started in the background
-                return emulator.client(service)
+                made = emulator.client(service)
+                # What the driver would still remove goes with the stack: nothing waits for a part that has ended.
+                made.meta.events.register("before-send", watch.check)
+                return made
 
             record_hosts = host_meter(requirements, recorder.event)
 
             def finish() -> dict[str, Any]:
                 record_hosts()
-                seconds = {name: _cpu_seconds(pid) for name, pid in processes.items()}
-                if states is not None and states.pid is not None:
-                    seconds["state_machines"] = _cpu_seconds(states.pid)
+                seconds = {name: _cpu_seconds(server.pid) for name, server in servers.items()}
                 emulating = emulator.cpu_seconds()
                 driving = time.process_time() - began - emulating
                 seconds |= {"emulator": round(emulating, 3), "driver": round(driving, 3)}
@@ -113,7 +118,7 @@ class EmbeddedSystem:
                 },
             }
             cloud = Cloud(client, recorder.driver_event, stack.worker_environment(), launcher)
-            yield Running(cloud, host, finish)
+            yield Running(cloud, host, finish, partial(watch.watched, servers))
 
 
 def _cpu_seconds(pid: int) -> float:

@@ -13,7 +13,7 @@ from typing import Any, cast
 from slslab.billing.bill import Book, load_book
 from slslab.ec2.fleet import check_fleet
 from slslab.errors import HostError
-from slslab.reports.document import METRICS, EndedDocument, Page, make_document
+from slslab.reports.document import METRICS, make_document
 from slslab.reports.html.files import PAGE, leave_page
 from slslab.runs.admission import admit
 from slslab.runs.embedded import EmbeddedSystem
@@ -22,6 +22,7 @@ from slslab.runs.recorder import Recorder
 from slslab.runs.system import System
 from slslab.trace import metrics
 from slslab.trace.directory import DOCUMENT, RunDirectory, root
+from slslab.trace.document import EndedDocument, Page
 from slslab.trace.log import TraceWriter, instances, load
 from slslab_workers.architecture import Architecture, Fleet, Outcome, Progress, Requirements, RunFailed
 from slslab_workers.plan import Plan, PlanError
@@ -96,7 +97,8 @@ def execute(
             with system.running(recorder, directory.logs) as running:
                 began, host = True, running.host
                 try:
-                    outcome = architecture.drive(plan, running.cloud, progress)
+                    with running.watched():
+                        outcome = architecture.drive(plan, running.cloud, progress)
                 except RunFailed as error:
                     failure = error
                 except KeyboardInterrupt:

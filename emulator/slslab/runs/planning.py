@@ -64,7 +64,7 @@ def make_plan(architecture: Architecture, values: Mapping[str, Any], options: Ma
 def load_plan(path: Path) -> Plan:
     """Return the plan in a file, or in a run's directory, as a run of its own: with a new id.
 
-    RequestError or PlanError for a file that is not a plan, or that leaves out anything that a run needs: what its
+    RequestError for a file that is not a plan, or that leaves out anything that a run needs: what its
     version took by default may not be what this one takes.
     """
     path = path / PLAN if path.is_dir() else path
@@ -84,8 +84,11 @@ def load_plan(path: Path) -> Plan:
             f"The plan {path} cannot be run again, because it has no {', '.join(missing)}.",
             f"add them, with schema = {SCHEMA}, or run the architecture: slslab run {name} --help",
         )
-    plan = Plan.from_document(document)
-    check_options(known[name], plan.options)
+    try:
+        plan = Plan.from_document(document)
+        check_options(known[name], plan.options)
+    except PlanError as error:
+        raise RequestError(f"The plan {path} cannot be carried out: {error.message}", error.hint) from error
     return replace(plan, run=new_id(plan.architecture, plan.model))
 
 

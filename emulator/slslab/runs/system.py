@@ -18,12 +18,13 @@ class Running:
     """A system that runs: the driver's view of it, what it is, and its end.
 
     `finish` waits for all records of the finished invocations, and returns what the system itself has taken: `package`
-    and `own_cpu_seconds`.
+    and `own_cpu_seconds`. `watched` is a context that raises RunFailed when the run cannot go on.
     """
 
     cloud: Cloud
     host: dict[str, Any]
     finish: Callable[[], dict[str, Any]]
+    watched: Callable[[], AbstractContextManager[None]]
 
 
 class System(Protocol):

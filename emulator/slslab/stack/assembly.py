@@ -1,11 +1,12 @@
 """The start of the required parts of the embedded stack, but for state machines, which need the emulator first."""
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
 from slslab.aws.keys import Keyring
+from slslab.host.server_process import ServerProcess
 from slslab.host.session import Session
 from slslab.stack import Stack
 from slslab.stack.access_log import AccessLog
@@ -24,23 +25,22 @@ def start_stack(
     s3_port: int = 0,
     on_event: Callable[[dict[str, Any]], None] | None = None,
     access_log: AccessLog | None = None,
-) -> tuple[Stack, Mapping[str, int]]:
-    """Start the required parts, each entered into `parts`; returns the stack, and the process of each part.
+) -> tuple[Stack, dict[str, ServerProcess]]:
+    """Start the required parts, each entered into `parts`; returns the stack, and the server of each part.
 
     `on_event` receives the trace records of the tensor databases, `access_log` the requests to S3. Raises HostError if
     a part does not start.
     """
-    store = EmbeddedObjectStore(session.home / "s3", keys, session.mark, s3_port, access_log)
+    store = EmbeddedObjectStore(session.home / "s3", keys, session.mark, s3_port, session.watch, access_log)
     parts.enter_context(store)
-    for path in store.sockets():
-        session.watch(path)
-    versions, processes = {"s3": store.name}, {"object_store": store.pid}
+    versions = {"s3": store.name}
+    servers: dict[str, ServerProcess] = {"object_store": store}
     kind = queue_kind(requirements.queue) if requirements.queue else ""
     queue_url: str | None = None
     if kind == "rabbitmq":
         rabbitmq = EmbeddedRabbitMQ(session.home / "rabbitmq", session.mark)
         parts.enter_context(rabbitmq)
-        queue_url, versions["queue"], processes["queue"] = rabbitmq.endpoint, rabbitmq.version, rabbitmq.pid
+        queue_url, versions["queue"], servers["queue"] = rabbitmq.endpoint, rabbitmq.version, rabbitmq
     tensor_urls: tuple[str, ...] = ()
     # The embedded queue has a keyspace of its own.
     keyspaces = requirements.tensor_databases + (kind == "embedded")
@@ -50,9 +50,9 @@ def start_stack(
         )
         parts.enter_context(databases)
         tensor_urls = databases.endpoints[: requirements.tensor_databases]
-        processes["tensor_databases"] = databases.pid
+        servers["tensor_databases"] = databases
         if tensor_urls:
             versions["tensors"] = databases.version
         if kind == "embedded":
             queue_url, versions["queue"] = databases.endpoints[-1], f"lists of {databases.version}"
-    return Stack(store.endpoint, versions, tensor_urls, queue_url), processes
+    return Stack(store.endpoint, versions, tensor_urls, queue_url), servers

@@ -11,7 +11,7 @@ import os
 import shutil
 import sysconfig
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -41,8 +41,8 @@ class EmbeddedObjectStore(ServerProcess):
     """SeaweedFS on loopback ports of its own, of which only S3's serves others, as a context manager.
 
     `data` is made and removed; clients sign with `keys`; `environment` is added to the server's own (the emulator's
-    mark, by which its reaper finds it); `port` is the S3 endpoint's, any free one by default; `access_log` is told
-    of every request. Entered on the main
+    mark, by which its reaper finds it); `port` is the S3 endpoint's, any free one by default; `watch` is told the files
+    that the server makes elsewhere, before it makes them, and `access_log` of every request. Entered on the main
     thread, the server also ends when this process is killed, where util-linux's `setpriv` is installed. Raises
     HostError if it does not start.
 
@@ -60,12 +60,14 @@ class EmbeddedObjectStore(ServerProcess):
         keys: Keyring,
         environment: Mapping[str, str],
         port: int = 0,
+        watch: Callable[[Path], None] = lambda _: None,
         access_log: AccessLog | None = None,
     ) -> None:
         super().__init__(environment)
         self._data = data
         self._port = port
         self._keys = keys
+        self._watch = watch
         self._access_log = access_log
         self._ports: dict[str, int] = {}
 
@@ -86,6 +88,8 @@ class EmbeddedObjectStore(ServerProcess):
 
     def _start(self, undo: ExitStack) -> bool:
         self._ports = dict(zip(PORTS, free_ports(len(PORTS)), strict=True)) | ({"s3": self._port} if self._port else {})
+        for path in self.sockets():
+            self._watch(path)
         self._data.mkdir(mode=0o700, parents=True)
         objects = self._data / "objects"
         objects.mkdir()

@@ -80,7 +80,7 @@ class EmbeddedStateMachines(ServerProcess):
         with self._asking:
             self._answered = self._answered or self._report() is not None
         if not self._answered:
-            raise self._did_not_start(self._output())
+            raise self._did_not_start(self.output())
 
     def _start(self, undo: ExitStack) -> bool:
         listener = undo.enter_context(listening_socket("127.0.0.1", 0))

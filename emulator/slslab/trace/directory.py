@@ -13,8 +13,12 @@ from typing import Any
 
 import tomli_w
 
-from slslab.errors import RequestError, RunError
-from slslab.trace.log import INVOCATIONS, LOG, SERVICE, TABLE, replacing, write_records
+from slslab.errors import HostError, RequestError, RunError
+from slslab.trace.document import check_document
+from slslab.trace.log import INVOCATIONS, LOG, SERVICE, TABLE, write_records, writing
+from slslab.trace.reading import reading
+from slslab_workers.architecture import read_plan
+from slslab_workers.plan import PlanError
 
 DOCUMENT = "run.json"
 PLAN = "plan.toml"
@@ -60,8 +64,11 @@ class RunDirectory:
 
     @property
     def id(self) -> str:
-        """Return the run's id, as its plan says; the directory's name if there is no plan."""
-        return str(self.plan().get("run", self.path.name)) if (self.path / PLAN).exists() else self.path.name
+        """Return the run's id, as its plan says; the directory's name if there is no plan that can be read."""
+        try:
+            return str(self.plan()["run"])
+        except RunError:
+            return self.path.name
 
     @property
     def logs(self) -> Path:
@@ -74,10 +81,16 @@ class RunDirectory:
         return self.path / LOG
 
     def lock(self) -> int:
-        """Mark the run as going on until this process exits; return the descriptor to close at the run's end."""
-        descriptor = os.open(self.path / LOCK, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        os.write(descriptor, str(os.getpid()).encode())
+        """Mark the run as going on until this process exits; return the descriptor to close at the run's end.
+
+        HostError if the directory cannot be written.
+        """
+        try:
+            descriptor = os.open(self.path / LOCK, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            os.write(descriptor, str(os.getpid()).encode())
+        except OSError as error:
+            raise HostError(f"{self.path} cannot be written: {error.strerror}.", "make room for runs.") from error
         return descriptor
 
     def process(self) -> int | None:
@@ -103,13 +116,15 @@ class RunDirectory:
         self._replace(PLAN, tomli_w.dumps(plan))
 
     def plan(self) -> dict[str, Any]:
-        """Read plan.toml; RunError if it is not TOML."""
-        try:
-            return tomllib.loads((self.path / PLAN).read_text())
-        except ValueError as error:
-            raise RunError(
-                f"{self.path / PLAN} is not a plan: {error}.", "correct the file, or remove the run."
-            ) from error
+        """Read plan.toml; RunError if it is not a plan, or not there."""
+        path = self.path / PLAN
+        with reading(path, "a plan"):
+            document = tomllib.loads(path.read_text())
+            try:
+                read_plan(document)
+            except PlanError as error:
+                raise ValueError(error.message) from error
+        return document
 
     def write(self, name: str, document: Any) -> None:
         """Write a JSON file at once or not at all; the document, written last, finishes the run."""
@@ -135,12 +150,8 @@ class RunDirectory:
         path = self.path / DOCUMENT
         if not path.exists():
             return None
-        try:
-            return dict(json.loads(path.read_text()))
-        except (ValueError, TypeError) as error:
-            raise RunError(
-                f"{path} is not a run's document: {error}.", "correct the file, or remove the run."
-            ) from error
+        with reading(path, "a run's document"):
+            return check_document(json.loads(path.read_text()))
 
     def status(self) -> str:
         """Return done, failed, running, or interrupted (its command was killed); an ended service is done."""
@@ -162,7 +173,7 @@ class RunDirectory:
 
     def _replace(self, name: str, text: str) -> None:
         self._check_unfinished()
-        with replacing(self.path / name) as file:
+        with writing(self.path / name) as file:
             file.write(text.encode())
 
     def _check_unfinished(self) -> None:

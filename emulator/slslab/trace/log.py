@@ -16,8 +16,10 @@ from typing import Any, BinaryIO, Self
 import pyarrow.parquet as pq
 
 from slslab.errors import HostError, RunError
+from slslab.trace.appending import append
 from slslab.trace.events import clock_domain
-from slslab.trace.records import check_record
+from slslab.trace.reading import reading
+from slslab.trace.records import check_metered, check_record
 from slslab.trace.table import SCHEMA, Trace, read_table, tabulate
 
 LOG = "trace.jsonl"
@@ -51,19 +53,16 @@ class TraceWriter:
         with self._lock:
             if self._descriptor < 0:
                 return
-            written = 0
             try:
-                while written < len(line):
-                    written += os.write(self._descriptor, line[written:])
+                append(self._descriptor, line)
             except OSError as error:
-                # The next record must not follow half a line.
-                os.ftruncate(self._descriptor, os.fstat(self._descriptor).st_size - written)
                 raise HostError(f"The trace cannot be written: {error.strerror}.", "make room for runs.") from error
 
 
 def read_log(path: Path) -> tuple[list[dict[str, Any]], bool]:
     """Return the records of a trace log, and whether its last line is torn; RunError if another line is broken."""
-    lines = path.read_bytes().split(b"\n")
+    with reading(path, "a trace"):
+        lines = path.read_bytes().split(b"\n")
     torn = lines.pop() != b""
     records = [parse(line, f"Line {number} of {path}") for number, line in enumerate(lines, 1)]
     if not records or records[0]["record"] != "header":
@@ -78,13 +77,9 @@ def read_log(path: Path) -> tuple[list[dict[str, Any]], bool]:
 
 def parse(line: bytes, place: str) -> dict[str, Any]:
     """Return the record of a line; RunError, naming its place, if it is not one."""
-    try:
+    with reading(Path(place), "a trace record"):
         record: dict[str, Any] = json.loads(line)
         check_record(record)
-    except ValueError as error:
-        raise RunError(
-            f"{place} is not a trace record: {error}.", "the file was changed; run the plan again."
-        ) from error
     return record
 
 
@@ -99,8 +94,10 @@ def compact(directory: Path) -> Trace:
         if (directory / LOG).exists():
             records, torn = read_log(directory / LOG)
             metadata = {b"slslab.schema": str(SCHEMA).encode(), b"slslab.torn": str(int(torn)).encode()}
-            with replacing(directory / TABLE) as file:
-                pq.write_table(tabulate(records).replace_schema_metadata(metadata), file, compression="zstd")
+            with reading(directory / LOG, "a trace"):
+                table = tabulate(records)
+            with writing(directory / TABLE) as file:
+                pq.write_table(table.replace_schema_metadata(metadata), file, compression="zstd")
             write_records(directory / INVOCATIONS, metered(records, "invocation"))
             if instance_records := metered(records, "instance"):
                 write_records(directory / INSTANCES, instance_records)
@@ -139,12 +136,18 @@ def _read_records(directory: Path, kind: str, name: str) -> list[dict[str, Any]]
     if (directory / LOG).exists():
         return metered(read_log(directory / LOG)[0], kind)
     path = directory / name
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    if not path.exists():
+        return []
+    with reading(path, f"the records of {kind}s"):
+        records = [json.loads(line) for line in path.read_text().splitlines()]
+        for record in records:
+            check_metered(record, kind)
+    return records
 
 
 def write_records(path: Path, records: Sequence[Mapping[str, Any]]) -> None:
     """Write a metered record on each line; of invocations with their REPORT lines, in order of their ends."""
-    with replacing(path) as file:
+    with writing(path) as file:
         file.writelines(json.dumps(record).encode() + b"\n" for record in records)
 
 
@@ -164,10 +167,21 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-    except BaseException:
-        temporary.unlink()
-        raise
-    temporary.replace(path)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[BinaryIO]:
+    """Open a file of a run, which is replaced at once or not at all; HostError if it cannot be written."""
+    try:
+        with replacing(path) as file:
+            yield file
+    except OSError as error:
+        raise HostError(
+            f"{path} cannot be written: {error.strerror or error}.", "make room for runs; the trace so far is kept."
+        ) from error
 
 
 def metered(records: Sequence[Mapping[str, Any]], kind: str) -> list[dict[str, Any]]:

@@ -4,8 +4,9 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, get_type_hints
 
 from slslab_workers.trace.event import REQUIRED
 
@@ -124,6 +125,18 @@ def launch_record(
     return {**kind, "worker": worker, "device": device, "start_ns": start_ns}
 
 
+# Fields without which a record can be read.
+UNREAD = {
+    "version", "invocation_type", "template", "cgroup_peak_mb", "uncertain_ms", "report", "cpu_seconds", "exit_code"
+}  # fmt: skip
+# JSON writes a whole number without a point.
+_AS_WRITTEN = {float: int | float, float | None: int | float | None}
+
+
+def _fields(record: type[_Record]) -> dict[str, Any]:
+    return {name: _AS_WRITTEN.get(kind, kind) for name, kind in get_type_hints(record).items()}
+
+
 # What a record must have to be read; more keys are allowed.
 EVENT_FIELDS = {**REQUIRED, "function": str, "environment": str}
 RECORD_FIELDS: Mapping[str, Mapping[str, Any]] = {
@@ -131,13 +144,13 @@ RECORD_FIELDS: Mapping[str, Mapping[str, Any]] = {
     "event": EVENT_FIELDS,
     "clock": {"environment": str, "wall_ns": int, "host_delay_ns": int},
     "begin": {"of": str, "id": str, "start_ns": int},
-    "invocation": {"request_id": str},
-    "instance": {
-        **dict.fromkeys(("id", "type", "device"), str),
-        **dict.fromkeys(("worker", "start_ns", "end_ns", "billed_seconds", "peak_memory_mb"), int),
-        "host_delay_ms": int | float,
-    },
+    "invocation": _fields(InvocationRecord),
+    "instance": _fields(InstanceRecord),
 }
+# What an event may have, besides.
+OPTIONAL = {"cpu_before_ns": int, "loss": int | float, "reads": list}
+# The table has 64 bits for an integer.
+GREATEST = 2**63 - 1
 
 
 def check_record(record: Any) -> None:
@@ -145,8 +158,24 @@ def check_record(record: Any) -> None:
     kind = record.get("record") if isinstance(record, dict) else None
     if not isinstance(kind, str) or kind not in RECORD_FIELDS:
         raise ValueError("it is not a header, event, clock, begin, invocation or instance")
+    check_metered(record, kind)
+    if kind == "event":
+        for name, type_ in OPTIONAL.items():
+            if name in record and not isinstance(record[name], type_):
+                raise ValueError(f"event has no valid {name!r}")
+        if record["end_ns"] < record["start_ns"]:
+            raise ValueError("the event ends before it starts")
+
+
+def check_metered(record: Any, kind: str) -> None:
+    """Raise ValueError if the record lacks a field of its kind, or has another type or an impossible number there."""
+    if not isinstance(record, dict):
+        raise ValueError(f"it is no {kind}")
     for name, type_ in RECORD_FIELDS[kind].items():
-        if not isinstance(record.get(name, record), type_):
+        value = record.get(name, record)
+        if value is record and name in UNREAD:
+            continue
+        if not isinstance(value, type_) or (isinstance(value, int) and abs(value) > GREATEST):
             raise ValueError(f"{kind} has no valid {name!r}")
-    if kind == "event" and record["end_ns"] < record["start_ns"]:
-        raise ValueError("the event ends before it starts")
+    if "started_at" in RECORD_FIELDS[kind]:
+        datetime.fromisoformat(record["started_at"])

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from slslab.errors import RunError
 from slslab.trace.causes import find_causes
 from slslab.trace.metrics import grouped
+from slslab.trace.reading import reading
 from slslab.trace.records import EVENT_FIELDS
 from slslab_workers.trace.event import FIELDS
 
@@ -33,14 +34,15 @@ class Trace:
 
 def read_table(path: Path) -> Trace:
     """Read a compacted trace; RunError if it is not one, or of another schema."""
-    try:
+    with reading(path, "a trace"):
         table = pq.ParquetFile(path).read()
-    except pa.ArrowInvalid as error:
-        raise RunError(f"{path} is not a trace: {error}.", "the file was changed; run the plan again.") from error
-    metadata = table.schema.metadata or {}
-    if int(metadata.get(b"slslab.schema", b"0")) != SCHEMA:
-        raise RunError(f"{path} is not of trace schema {SCHEMA}.", "use the version of slslab that recorded it.")
-    return Trace(table, metadata[b"slslab.torn"] == b"1")
+        metadata = table.schema.metadata or {}
+        if int(metadata.get(b"slslab.schema", b"0")) != SCHEMA:
+            raise RunError(f"{path} is not of trace schema {SCHEMA}.", "use the version of slslab that recorded it.")
+        for column in COLUMNS:
+            if table.schema.field(column.name).type != column.type:
+                raise ValueError(f"its column {column.name} is not of type {column.type}")
+        return Trace(table, metadata[b"slslab.torn"] == b"1")
 
 
 def tabulate(records: Sequence[Mapping[str, Any]]) -> pa.Table:

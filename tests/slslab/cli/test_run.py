@@ -445,8 +445,9 @@ def remains(pid: int) -> list[str]:
     ("architecture", "number", "code"),
     [
         ("allreduce", signal.SIGINT, 130),
+        ("allreduce", signal.SIGHUP, 129),
         ("allreduce", signal.SIGKILL, -signal.SIGKILL),
-        ("gpu", signal.SIGTERM, 130),
+        ("gpu", signal.SIGTERM, 143),
     ],
 )
 def test_no_ending_leaves_anything_but_the_trace(
@@ -493,3 +494,55 @@ def test_an_interrupted_table_leaves_no_process_and_the_run_that_was_made(
     assert remains(process.pid) == []
     assert [place.name for place in table.iterdir()] == [out.name]
     assert slslab("show", str(out), "--json").document["error"]["type"] == "Interrupted"
+
+
+@pytest.mark.parametrize(("named", "part"), [("weed", "object store"), ("slslab.tensordb", "tensor databases")])
+def test_a_server_that_dies_ends_the_run_at_once(
+    slslab: Slslab, environment: dict[str, str], tmp_path: Path, named: str, part: str
+) -> None:
+    """Nobody waits for those who ask it to give up, and what they had measured is kept."""
+    out = tmp_path / "run"
+    size = ("--workers", "2", "--epochs", "60", "--batches", "1", "--light-memory", "1024")
+    command = ("run", "spirt", *size, "--out", str(out), "--json")
+    with begun(environment, out, *command, until="compute") as process:
+        (server,) = (c for c in psutil.Process(process.pid).children() if any(named in a for a in c.cmdline()[:4]))
+        server.kill()
+        stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 1, stderr
+    assert "Traceback" not in stderr
+    document = json.loads(stdout)
+    assert document["error"]["type"] == "StackFailed"
+    assert document["error"]["message"] == f"the {part} ended (killed by SIGKILL)"
+    assert (out / "logs" / f"{part.replace(' ', '_')}.log").exists()
+    assert remains(process.pid) == []
+    assert slslab("show", str(out), "--json").document["invocations"] > 0
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A folder with room for a part of a trace."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=48k", "tmpfs", folder], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("only root may mount a disk")
+    yield folder
+    subprocess.run(["umount", folder], check=True)
+
+
+def test_a_full_disk_ends_a_run_with_one_sentence_and_its_trace_is_kept(slslab: Slslab, small_disk: Path) -> None:
+    out = small_disk / "run"
+    ended = slslab("run", "allreduce", *SMALL, "--out", str(out))
+    assert (ended.code, ended.out) == (3, "")
+    assert "Traceback" not in ended.err
+    assert f"Error: {out}/" in ended.err
+    assert "cannot be written: No space left on device.\nHint: make room for runs; the trace so far" in ended.err
+    refused = slslab("show", str(out))
+    assert (refused.code, refused.out) == (3, "")
+    assert refused.err.startswith(f"Error: {out}/trace.parquet cannot be written: No space left on device.\n")
+    subprocess.run(["mount", "-o", "remount,size=1m", small_disk], check=True)
+    document = slslab("show", str(out), "--json").document
+    assert (document["status"], document["error"]["type"]) == ("failed", "Killed")
+    assert document["counts"]["object.put"] > 0

@@ -18,7 +18,7 @@ from tests.slslab.reports.live.client import WAIT_S, Server, serving
 from tests.slslab.reports.live.growing import PLAN, TOTAL, Growing, half
 
 from slslab.billing.bill import load_book
-from slslab.cli.main import root
+from slslab.cli.root import root
 from slslab.errors import RequestError
 from slslab.reports.live.app import Pages
 from slslab.reports.live.changes import Changes

@@ -69,7 +69,7 @@ def test_a_user_namespace_gives_all_but_an_own_user_id(tmp_path: Path, monkeypat
         Spawner(wanted).close()
     except SpawnError as error:
         pytest.skip(f"no user namespaces here: {error}")
-    monkeypatch.setattr(process_sandbox, "namespaces", lambda _isolate: wanted)
+    monkeypatch.setattr(process_sandbox, "namespaces", lambda *_: wanted)
     with Emulator(code_roots=[tmp_path]) as emulator:
         client = emulator.client("lambda")
         create(client, tmp_path)

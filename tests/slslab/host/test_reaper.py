@@ -1,21 +1,27 @@
-"""The reaper as a process of its own: what it kills, what it removes, what it leaves alone."""
+"""The reaper as a process of its own, and the sweep of the next session: what they kill, remove, and leave alone."""
 
+import fcntl
+import json
 import os
 import secrets
+import select
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO, NamedTuple
 
 import pytest
 
+from slslab.errors import HostError
 from slslab.host import reaper
 from slslab.host.cgroups import Cgroup, detect
 from slslab.host.reaper import MARK, clean, marked_processes
-from slslab.host.session import Session
+from slslab.host.session import JOURNAL, Session
 
 pytestmark = pytest.mark.server
 
@@ -42,74 +48,81 @@ def start() -> Iterator[Callable[..., "subprocess.Popen[bytes]"]]:
         process.wait()
 
 
-@pytest.fixture
-def start_reaper(emulator_id: str) -> Iterator[Callable[..., "subprocess.Popen[bytes]"]]:
-    """Start the script with these interpreter flags and lines on its input, which stays open."""
-    started: list[subprocess.Popen[bytes]] = []
+class Reaping(NamedTuple):
+    """A reaper, and the journal that it waits for."""
 
-    def call(*lines: str, flags: tuple[str, ...] = ()) -> "subprocess.Popen[bytes]":
-        process = subprocess.Popen([sys.executable, *flags, reaper.__file__, emulator_id], stdin=subprocess.PIPE)
-        started.append(process)
-        assert process.stdin is not None
-        process.stdin.write("".join(f"{line}\n" for line in lines).encode())
-        process.stdin.flush()
-        return process
+    process: "subprocess.Popen[bytes]"
+    journal: BinaryIO
+
+    def released(self) -> int:
+        """Return the reaper's exit code once the journal is not locked any more."""
+        self.journal.close()
+        return self.process.wait(timeout=20)
+
+
+@pytest.fixture
+def start_reaper(emulator_id: str, tmp_path: Path) -> Iterator[Callable[..., Reaping]]:
+    """Start the script with these interpreter flags, and lines in its journal, which is locked."""
+    started: list[Reaping] = []
+
+    def call(*lines: str, flags: tuple[str, ...] = ()) -> Reaping:
+        home = tmp_path / "session"
+        home.mkdir()
+        journal = (home / "journal").open("wb", buffering=0)
+        fcntl.flock(journal, fcntl.LOCK_EX)
+        journal.write("".join(f"{line}\n" for line in lines).encode())
+        process = subprocess.Popen([sys.executable, *flags, reaper.__file__, emulator_id, journal.name])
+        started.append(Reaping(process, journal))
+        return started[-1]
 
     yield call
-    for process in started:
-        with suppress(BrokenPipeError):
-            process.communicate()
+    for reaping in started:
+        reaping.released()
 
 
 # `-I -S` is how the emulator starts it; without, it is measured by coverage as well.
 @pytest.mark.parametrize("flags", [(), ("-I", "-S")], ids=["plain", "isolated"])
-def test_when_its_input_closes_nothing_marked_or_told_is_left(
+def test_when_its_emulator_has_ended_nothing_marked_or_told_is_left(
     flags: tuple[str, ...],
     emulator_id: str,
     tmp_path: Path,
     start: Callable[..., "subprocess.Popen[bytes]"],
-    start_reaper: Callable[..., "subprocess.Popen[bytes]"],
+    start_reaper: Callable[..., Reaping],
 ) -> None:
     marked, other = start(**{MARK: emulator_id}), start(**{MARK: f"{emulator_id}0"})
     home, file, kept = tmp_path / "home with a space", tmp_path / "file.sock", tmp_path / "kept"
     (home / "below").mkdir(parents=True)
     for path in (home / "below" / "file", file, kept):
         path.touch()
-    process = start_reaper(f"path {home}", f"path {file}", f"path {tmp_path / 'never made'}", flags=flags)
-    assert process.stdin is not None
-    assert process.poll() is None, "it waits as long as the emulator lives"
+    reaping = start_reaper(f"path {home}", f"path {file}", f"path {tmp_path / 'never made'}", flags=flags)
+    assert reaping.process.poll() is None, "it waits as long as the emulator lives"
     assert marked.poll() is None
-    process.stdin.close()
-    assert process.wait(timeout=20) == 0
+    assert reaping.released() == 0
     assert marked.wait(timeout=1) == -signal.SIGKILL
     assert other.poll() is None, "the mark of another emulator only begins alike"
     assert sorted(tmp_path.iterdir()) == [kept]
 
 
-def test_signals_that_end_a_command_do_not_end_its_reaper(
-    tmp_path: Path, start_reaper: Callable[..., "subprocess.Popen[bytes]"]
-) -> None:
+def test_signals_that_end_a_command_do_not_end_its_reaper(tmp_path: Path, start_reaper: Callable[..., Reaping]) -> None:
     home = tmp_path / "home"
     home.mkdir()
-    process = start_reaper(f"path {home}")
+    reaping = start_reaper(f"path {home}")
     ignored = sum(1 << (number - 1) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
-    status = Path(f"/proc/{process.pid}/status")
+    status = Path(f"/proc/{reaping.process.pid}/status")
     deadline = time.monotonic() + 20
     while int(status.read_text().partition("SigIgn:")[2].split()[0], 16) & ignored != ignored:
         assert time.monotonic() < deadline
         time.sleep(0.005)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        process.send_signal(number)
-    assert process.stdin is not None
-    process.stdin.close()
-    assert process.wait(timeout=20) == 0
+        reaping.process.send_signal(number)
+    assert reaping.released() == 0
     assert not home.exists()
 
 
 def test_a_control_group_is_emptied_and_removed_frozen_or_not(
     emulator_id: str,
     start: Callable[..., "subprocess.Popen[bytes]"],
-    start_reaper: Callable[..., "subprocess.Popen[bytes]"],
+    start_reaper: Callable[..., Reaping],
 ) -> None:
     """Processes that shed the mark are found by their group."""
     hierarchy = detect()
@@ -123,10 +136,7 @@ def test_a_control_group_is_emptied_and_removed_frozen_or_not(
         file.write_text(str(unmarked.pid))
     if group.freezes:
         group.freeze()
-    process = start_reaper(*(f"cgroup {parent}" for parent in parents))
-    assert process.stdin is not None
-    process.stdin.close()
-    assert process.wait(timeout=20) == 0
+    assert start_reaper(*(f"cgroup {parent}" for parent in parents)).released() == 0
     assert unmarked.wait(timeout=1) == -signal.SIGKILL
     assert not [parent for parent in parents if parent.exists()]
 
@@ -165,3 +175,102 @@ def test_the_end_of_a_session_waits_until_everything_is_removed(tmp_path: Path) 
         for group in groups:
             session.watch_cgroup(group)
     assert not [path for path in (session.home, tmp_path / "watched", *groups) if path.exists()]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of temporary files."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    monkeypatch.setenv("TMPDIR", str(folder))
+    return folder
+
+
+# A session with a marked process, a file elsewhere and control groups, as long as it is not ended.
+COMMAND = """
+import json, os, subprocess, sys, threading
+from pathlib import Path
+from slslab.host.cgroups import detect
+from slslab.host.session import Session
+
+with Session() as session:
+    groups = sorted(set(detect().nested(f"slslab-{session.id}").parents.values()))
+    for group in groups:
+        session.watch_cgroup(group)
+    elsewhere = Path(sys.argv[1])
+    session.watch(elsewhere)
+    elsewhere.touch()
+    process = subprocess.Popen(["sleep", "600"], env={**os.environ, **session.mark})
+    made = [str(path) for path in (session.home, elsewhere, *groups)]
+    print(json.dumps([session._reaper.pid, process.pid, made]), flush=True)
+    threading.Event().wait()
+"""
+
+
+def test_the_next_session_removes_what_is_left_where_the_reaper_was_killed_too(folder: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", COMMAND, str(tmp_path / "elsewhere")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
+        reaper_pid, marked, made = json.loads(owner.stdout.readline())
+        os.kill(reaper_pid, signal.SIGKILL)
+        with Session() as other:
+            assert other.home.parent == folder
+        assert all(os.path.exists(path) for path in made), "its owner lives"
+        process = os.pidfd_open(marked)
+        owner.kill()
+    assert all(os.path.exists(path) for path in made)
+    with Session():
+        assert not [path for path in made if os.path.exists(path)]
+        assert select.select([process], [], [], 0)[0], "it has ended"
+    os.close(process)
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_session_whose_reaper_is_killed_ends_all_the_same(tmp_path: Path) -> None:
+    with Session() as session:
+        assert session._reaper is not None
+        session._reaper.kill()
+        session._reaper.wait()
+        session.watch(tmp_path / "elsewhere")
+        (tmp_path / "elsewhere").touch()
+    assert not session.home.exists()
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_sweep_touches_nothing_but_homes_of_this_user_without_an_owner(folder: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    kept.touch()
+
+    def home(name: str, mode: int = 0o700, end: str = "\n") -> Path:
+        made = folder / name
+        made.mkdir()
+        made.chmod(mode)
+        (made / JOURNAL).write_text(f"path {kept}{end}")
+        return made
+
+    others = [home("slslab-1-open", 0o770), home("another"), folder / "slslab-1-link", folder / "slslab-1-empty"]
+    (folder / "slslab-1-link").symlink_to(others[1])
+    (folder / "slslab-1-empty").mkdir(mode=0o700)
+    if os.geteuid() == 0:
+        others.append(home("slslab-1-foreign"))
+        os.chown(others[-1], 12345, 12345)
+    torn = home("slslab-1-torn", end="")
+    with Session():
+        assert kept.exists()
+        assert all(path.is_dir() for path in others)
+        assert not torn.exists()
+    home("slslab-1-dead")
+    with Session():
+        assert not kept.exists()
+    shutil.rmtree(folder)
+
+
+def test_where_temporary_files_cannot_be_made_one_sentence_says_so(folder: Path) -> None:
+    folder.rmdir()
+    with (
+        pytest.raises(HostError, match=r"The temporary folder cannot be written: No such file or directory\."),
+        Session(),
+    ):
+        pytest.fail("it began")

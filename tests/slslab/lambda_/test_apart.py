@@ -52,7 +52,7 @@ def test_handlers_find_nothing_of_others_where_there_are_namespaces(mode: str, m
         Spawner(wanted).close()
     except SpawnError as error:
         pytest.skip(f"not on this host: {error}")
-    monkeypatch.setattr(process_sandbox, "namespaces", lambda _isolate: wanted)
+    monkeypatch.setattr(process_sandbox, "namespaces", lambda *_: wanted)
     with tempfile.TemporaryDirectory(prefix="owner-") as folder, Emulator() as emulator:
         Path(folder, "file").write_text(SECRETS[1])
         client = emulator.client("lambda")

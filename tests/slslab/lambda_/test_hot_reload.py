@@ -203,7 +203,7 @@ def isolation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
         Spawner(chosen).close()
     except SpawnError as error:
         pytest.skip(f"no user namespaces here: {error}")
-    monkeypatch.setattr(process_sandbox, "namespaces", lambda _isolate: chosen)
+    monkeypatch.setattr(process_sandbox, "namespaces", lambda *_: chosen)
     return chosen
 
 

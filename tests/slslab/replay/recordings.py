@@ -24,6 +24,10 @@ PEAK_MB = 300
 GRADIENT_BYTES = 1_000_000
 
 
+DECIDED = ("run", "architecture", "model", "dataset", "workers", "batch_size", "batches", "epochs", "memory_mb")
+RECORDED = Path(__file__).parent / "traces" / "allreduce" / "run.json"
+
+
 def make_plan(architecture: str = "allreduce") -> Plan:
     """The plan of the run; of an architecture that is not installed it has no options."""
     installed = architectures().get(architecture)
@@ -41,8 +45,8 @@ def make_plan(architecture: str = "allreduce") -> Plan:
     )
 
 
-def write_run(directory: Path, architecture: str = "allreduce", others: Sequence[tuple[str, str]] = ()) -> Path:
-    """Write the run into this directory; each worker also does these others, op and phase, in no time at its end."""
+def write_log(directory: Path, architecture: str = "allreduce", others: Sequence[tuple[str, str]] = ()) -> Plan:
+    """Write what the run leaves in this directory when its command is killed."""
     directory.mkdir(parents=True)
     plan = make_plan(architecture)
     (directory / PLAN).write_text(tomli_w.dumps(plan.to_document()))
@@ -50,12 +54,19 @@ def write_run(directory: Path, architecture: str = "allreduce", others: Sequence
         for worker in range(2):
             for record in _worker(worker, others):
                 writer.write(record)
+    return plan
+
+
+def write_run(directory: Path, architecture: str = "allreduce", others: Sequence[tuple[str, str]] = ()) -> Path:
+    """Write the run into this directory; each worker also does these others, op and phase, in no time at its end."""
+    plan = write_log(directory, architecture, others)
     events, records = metrics.rows(load(directory).events), invocations(directory)
-    totals = metrics.totals(events, records)
-    host = totals.pop("host")
+    totals, recorded = metrics.totals(events, records), json.loads(RECORDED.read_text())
+    host = {**recorded["host"], **totals.pop("host")}
     document = {
-        "run": plan.run,
-        "status": "done",
+        **recorded,
+        **{name: getattr(plan, name) for name in recorded if name in DECIDED},
+        "plan": plan.to_document(),
         "parameters": GRADIENT_BYTES // 4,
         "gradient_bytes": GRADIENT_BYTES,
         "host": host,

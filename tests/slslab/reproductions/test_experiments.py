@@ -14,6 +14,7 @@ from slslab.reproductions.experiments import Experiment, Sample, read_all, recor
 from slslab.runs.planning import architectures, make_plan
 from slslab.trace.directory import DOCUMENT, PLAN
 
+RECORDED = Path(__file__).parents[1] / "replay" / "traces" / "allreduce" / DOCUMENT
 ALLREDUCE = Experiment("allreduce", "mobilenet", released=False)
 RELEASED = Experiment("allreduce", "mobilenet", released=True)
 
@@ -44,7 +45,7 @@ def write(place: Path, values: dict[str, Any], status: str = "done") -> None:
     place.mkdir(parents=True)
     plan = make_plan(architectures()["allreduce"], values, {}).to_document()
     (place / PLAN).write_text(tomli_w.dumps(plan))
-    (place / DOCUMENT).write_text(json.dumps({"status": status}))
+    (place / DOCUMENT).write_text(json.dumps({**json.loads(RECORDED.read_text()), "status": status}))
 
 
 @pytest.fixture
@@ -106,7 +107,7 @@ def test_a_run_of_schema_1_and_one_whose_queue_was_settled_are_there(tmp_path: P
         place = tmp_path / experiment.name
         place.mkdir()
         (place / PLAN).write_text(tomli_w.dumps(plan))
-        (place / DOCUMENT).write_text(json.dumps({"status": "done"}))
+        (place / DOCUMENT).write_text(RECORDED.read_text())
         assert experiments._is_there(tmp_path, experiment, sample)
 
 
@@ -148,7 +149,10 @@ def test_what_a_limit_of_lambda_ends_is_told_and_the_others_are_made(
         if out.name != ALLREDUCE.name:
             return make(name, values, *more, out=out, **others)
         write(out, values, "failed")
-        document = {"status": "failed", "error": {"type": "Runtime.OutOfMemory"}, "seconds": {"measured": 1.0}}
+        document = json.loads((out / DOCUMENT).read_text())
+        document["error"] = {
+            "type": "Runtime.OutOfMemory", "message": "", "hint": "", "worker": 0, "epoch": None, "step": None,
+        }  # fmt: skip
         (out / DOCUMENT).write_text(json.dumps(document))
         return document
 

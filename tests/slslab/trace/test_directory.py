@@ -11,11 +11,15 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
+from typing import Any
 
 import pytest
 
 from slslab.errors import RequestError, RunError
 from slslab.trace.directory import RunDirectory, list_runs, new_id, resolve
+from slslab_workers.plan import Plan, Value
+
+TRACES = Path(__file__).parents[1] / "replay" / "traces"
 
 
 @pytest.fixture(autouse=True)
@@ -24,11 +28,17 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "runs"
 
 
+def plan(name: str) -> dict[str, Any]:
+    options: dict[str, Value] = {"combine": "sum"}
+    return Plan(name, "allreduce", "lenet", "digits", 64, 5, 1024, options=options).to_document()
+
+
 def make(root: Path, name: str, status: str | None = "done") -> RunDirectory:
     directory = RunDirectory.create(root / name)
-    directory.write_plan({"run": name, "architecture": "allreduce", "options": {"combine": "sum"}, "lr": 0.01})
+    directory.write_plan(plan(name))
     if status is not None:
-        directory.write("run.json", {"run": name, "status": status})
+        recorded = json.loads((TRACES / "allreduce" / "run.json").read_text())
+        directory.write("run.json", {**recorded, "run": name, "status": status})
     return directory
 
 
@@ -56,9 +66,7 @@ def test_status(root: Path) -> None:
     assert directory.status() == "running"
     directory.unlock(lock)
     assert directory.status() == "interrupted"
-    assert directory.summary() == {
-        "run": "begun", "status": "interrupted", "architecture": "allreduce", "options": {"combine": "sum"}, "lr": 0.01,
-    }  # fmt: skip
+    assert directory.summary() == {**plan("begun"), "status": "interrupted"}
 
 
 def test_those_who_ask_do_not_take_each_other_for_the_run(root: Path) -> None:

@@ -22,6 +22,13 @@ from slslab.errors import HostError, RunError
 from slslab.trace.log import LOG, TABLE, TraceWriter, compact, invocations, load, read_log, replacing
 from slslab.trace.table import COLUMNS
 
+METERED = {
+    "record": "invocation", "request_id": "a", "function": "f", "environment": "e", "memory_mb": 128, "cpu_share": 0.1,
+    "architecture": "x86_64", "ephemeral_mb": 512, "cold_start": False, "init_ms": None, "duration_ms": 4.5,
+    "billed_ms": 5, "max_memory_mb": 60, "cpu_ms": 1, "host_delay_ms": 0, "status": "success", "error_type": None,
+    "started_at": "2026-11-21T00:00:00.000+00:00", "start_ns": 0, "end_ns": 4_500_000,
+}  # fmt: skip
+
 
 def event(op: str, start: int, end: int, **more: Any) -> dict[str, Any]:
     base = {
@@ -241,14 +248,14 @@ def test_a_killed_writer_loses_nothing(tmp_path: Path) -> None:
     program = (
         "import os, pathlib, signal, sys, slslab.trace.log as t\n"
         "writer = t.TraceWriter(pathlib.Path(sys.argv[1]), 'r')\n"
-        "for n in range(100): writer.write({'record': 'invocation', 'request_id': str(n)})\n"
+        f"for n in range(100): writer.write({METERED} | {{'request_id': str(n)}})\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
     ended = subprocess.run([sys.executable, "-c", program, str(tmp_path / LOG)], check=False)
     assert ended.returncode == -signal.SIGKILL
     trace = load(tmp_path)
     assert (trace.events.num_rows, trace.torn) == (0, False)
-    assert invocations(tmp_path) == [{"request_id": str(number)} for number in range(100)]
+    assert [one["request_id"] for one in invocations(tmp_path)] == [str(number) for number in range(100)]
 
 
 def test_threads_do_not_mix_their_lines(tmp_path: Path) -> None:
@@ -272,9 +279,7 @@ def test_a_full_disk_leaves_whole_lines(tmp_path: Path) -> None:
 
 
 def test_the_same_log_gives_the_same_files(tmp_path: Path) -> None:
-    write(
-        tmp_path, [event("wait", 5, 6), event("update", 5, 6), clock(0, 0), {"record": "invocation", "request_id": "a"}]
-    )
+    write(tmp_path, [event("wait", 5, 6), event("update", 5, 6), clock(0, 0), METERED])
     log = (tmp_path / LOG).read_bytes()
     compact(tmp_path)
     files = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
@@ -329,11 +334,12 @@ def test_other_schemas_and_missing_traces_are_refused(tmp_path: Path) -> None:
 
 
 def test_invocations_outlive_the_log(tmp_path: Path) -> None:
-    write(tmp_path, [{"record": "invocation", "request_id": "a", "billed_ms": 5}])
-    assert invocations(tmp_path) == [{"request_id": "a", "billed_ms": 5}]
+    write(tmp_path, [METERED])
+    metered = {name: value for name, value in METERED.items() if name != "record"}
+    assert invocations(tmp_path) == [metered]
     load(tmp_path)
     assert not (tmp_path / LOG).exists()
-    assert invocations(tmp_path) == [{"request_id": "a", "billed_ms": 5}]
+    assert invocations(tmp_path) == [metered]
 
 
 def test_a_record_after_the_end_is_dropped(tmp_path: Path) -> None:

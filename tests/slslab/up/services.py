@@ -125,7 +125,7 @@ class Service:
 
     def find_ports(self) -> None:
         """Find all processes, and the ports at which they listen."""
-        mark = self.home.name.removeprefix("slslab-").rpartition("-")[0]
+        mark = self.home.name.removeprefix("slslab-")
         self.pids = {self.described["pid"], self.live.process.pid, *marked_processes(mark)}
         connections = [found for pid in self.pids for found in psutil.Process(pid).net_connections("tcp")]
         self.ports = sorted({found.laddr.port for found in connections if found.status == psutil.CONN_LISTEN})

@@ -253,7 +253,7 @@ def test_in_the_foreground_it_ends_with_its_signal_and_leaves_nothing(
     assert "f REPORT RequestId: " in errors
     assert process.returncode == (0 if number is signal.SIGINT else -number)
     assert slslab(state, "status").code == 1
-    mark = Path(described["logs"]).parent.name.removeprefix("slslab-").rpartition("-")[0]
+    mark = Path(described["logs"]).parent.name.removeprefix("slslab-")
     deadline = time.monotonic() + 15
     while (marked_processes(mark) or Path(described["logs"]).parent.exists()) and time.monotonic() < deadline:
         time.sleep(0.05)

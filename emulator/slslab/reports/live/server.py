@@ -82,8 +82,9 @@ async def _serve(folder: Path, listener: socket.socket, ready: Callable[[str], N
         timeout_graceful_shutdown=CLOSE_LIMIT_S,
     )
     server = _Server(config, changes)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, server.stop)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            asyncio.get_running_loop().add_signal_handler(number, server.stop)
     try:
         async with changes.watching():
             ready(f"http://{HOST}:{port}/?token={token}")

@@ -51,7 +51,7 @@ class Views:
 
     def find(self, id_: str) -> RunDirectory | None:
         """Return the run of this id, which is looked up among all runs and never taken as a path."""
-        return next((run for run in list_runs(self._folder) if _id(run) == id_), None)
+        return next((run for run in list_runs(self._folder) if run.id == id_), None)
 
     def runs(self) -> str:
         """Return the page with the list of runs."""
@@ -101,12 +101,12 @@ class Views:
             underway = self._underway(run)
             document: dict[str, Any] = underway.document if underway is not None else run.summary()
         except SlslabError as error:
-            return Row(_id(run), "unreadable", trouble=f"{error.message} {error.hint}")
+            return Row(run.id, "unreadable", trouble=f"{error.message} {error.hint}")
         except FileNotFoundError:
-            return Row(_id(run), "gone")
+            return Row(run.id, "gone")
         cost, spent = document.get("cost"), document.get("seconds")
         return Row(
-            _id(run),
+            run.id,
             str(document["status"]),
             str(document.get("architecture", "")),
             str(document.get("model", "")),
@@ -120,11 +120,3 @@ def static(name: str) -> str | None:
     if name == "page.css":
         return page_file(name)
     return files(__package__).joinpath(name).read_text(encoding="utf-8") if name == "list.js" else None
-
-
-def _id(run: RunDirectory) -> str:
-    """Return the run's id, or its directory's name if its plan cannot be read."""
-    try:
-        return run.id
-    except SlslabError:
-        return run.path.name

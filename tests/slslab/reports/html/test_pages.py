@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from tests.slslab.replay.recordings import TRACES
 from tests.slslab.reports.html.reproduced import reproduction
 
-from slslab.cli.main import root
+from slslab.cli.root import root
 from slslab.reports.html.files import leave_page, page_of, read_events
 from slslab.reports.html.pages import comparison_page, reproduction_page, run_content, run_page
 from slslab.reports.html.parts import Live

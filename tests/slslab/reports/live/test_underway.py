@@ -101,7 +101,8 @@ def test_instances_and_hosts_are_billed_until_now(tmp_path: Path) -> None:
     assert document["instances"][0]["device"] == "cpu"
     ended = {"record": "instance", "id": "i-1", "type": "g4dn.xlarge", "device": "cpu", "worker": 0,
              "start_ns": 1000 * MS, "end_ns": 3000 * MS, "billed_seconds": 60, "peak_memory_mb": 10,
-             "host_delay_ms": 0.0}  # fmt: skip
+             "host_delay_ms": 0.0, "function": "", "started_at": "2026-11-21T00:00:01.000+00:00",
+             "status": "success"}  # fmt: skip
     gone = did(-1, "host.run", 500, 2500, resource="m5.large")
     log = read(tmp_path, [*records, ended, gone])
     assert (log.instances, list(log.hosts)) == ({}, ["1"])

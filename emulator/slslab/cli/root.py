@@ -1,0 +1,93 @@
+"""The command line's root: `slslab --help` lists the commands, each of which is in a module of its own kind."""
+
+import sys
+from collections.abc import Sequence
+from io import TextIOWrapper
+
+import click
+
+from slslab.cli.accuracy import accuracy
+from slslab.cli.ask import ask
+from slslab.cli.calibrate import calibrate
+from slslab.cli.doctor import doctor, limits
+from slslab.cli.export import export
+from slslab.cli.replay import replay
+from slslab.cli.report import report
+from slslab.cli.reproduce import reproduce
+from slslab.cli.run import run
+from slslab.cli.runs import bill, compare, runs, show
+from slslab.cli.serve import serve
+from slslab.cli.up import down, env, status, up
+from slslab.errors import SlslabError
+from slslab.version import __version__
+
+
+class RootGroup(click.Group):
+    """The commands in the order of their list: from a run to what is asked about it."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(self.commands)
+
+
+@click.group(
+    cls=RootGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    commands=[
+        run,
+        runs,
+        show,
+        compare,
+        bill,
+        report,
+        serve,
+        export,
+        replay,
+        ask,
+        reproduce,
+        accuracy,
+        calibrate,
+        up,
+        down,
+        status,
+        env,
+        limits,
+        doctor,
+    ],
+)
+@click.version_option(__version__, package_name="slslab")
+def root() -> None:
+    """Serverless training on your own machine, under AWS Lambda's real limits and with its real bill.
+
+    \b
+    slslab run scatterreduce --epochs 5      train, and see what it did and what it cost
+    slslab show                              the last run again
+    slslab compare last~1 last               two runs side by side
+    slslab report --open                     the last run's page, which every run leaves in its directory
+    slslab serve --open                      runs in the browser, while they go on
+    slslab replay last --memory 1024,3008    what it would have been on Lambda, and with other memory
+    slslab ask --help                        questions about a run: cheapest memory, waiting, crossings
+    slslab reproduce --help                  published tables beside the model
+    slslab up                                Lambda and S3 as endpoints for your own functions
+    slslab show up                           what they have done since, and what it cost
+
+    A RUN is an id, its unambiguous beginning, a path, `last`, `last~N`, or `up`.
+    """
+
+
+def execute(arguments: Sequence[str] | None) -> int:
+    """Execute a command, by default that of this process, and return its exit code; KeyboardInterrupt if it was
+    interrupted."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        # A terminal that is not UTF-8 lacks some characters of the tables.
+        sys.stdout.reconfigure(errors="replace")
+    try:
+        code = root.main(args=list(arguments) if arguments is not None else None, standalone_mode=False)
+    except SlslabError as error:
+        click.echo(f"Error: {error.message}\nHint: {error.hint}", err=True)
+        return error.exit_code
+    except click.ClickException as error:
+        error.show()
+        return 2
+    except click.Abort as error:
+        raise KeyboardInterrupt from error
+    return code if isinstance(code, int) else 0

@@ -1,0 +1,93 @@
+"""End a run at once when it cannot go on: instead of when all who ask a server that has ended have given up."""
+
+import os
+import select
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from slslab.host.managed import Managed
+from slslab.host.server_process import ServerProcess
+from slslab_workers.architecture import RunFailed
+
+
+class Watch(Managed):
+    """What breaks off the driver: a failure that another thread tells, or the end of a server that the run needs.
+
+    `logs` is where a server that has ended leaves its output.
+    """
+
+    def __init__(self, logs: Path) -> None:
+        self._logs = logs
+        self._within = False
+        self._failure: RunFailed | None = None
+
+    def _enter(self, stack: ExitStack) -> None:
+        self._wake = os.eventfd(0)
+        stack.callback(os.close, self._wake)
+
+    def fail(self, failure: RunFailed) -> None:
+        """Break off the driver, from any thread; the first failure counts."""
+        self._failure = self._failure or failure
+        os.eventfd_write(self._wake, 1)
+
+    def check(self, **_: Any) -> None:
+        """Raise the failure, if there is one; a handler of botocore's events, too."""
+        if self._failure is not None:
+            raise self._failure
+
+    @contextmanager
+    def watched(self, servers: Mapping[str, ServerProcess]) -> Iterator[None]:
+        """Break off the block and raise RunFailed at a failure; it is entered on the main thread."""
+        with ExitStack() as undo:
+            exits = {self._exit_of(server, undo): name for name, server in servers.items()}
+            undo.callback(signal.signal, signal.SIGUSR1, signal.signal(signal.SIGUSR1, self._interrupt))
+            watcher = threading.Thread(target=self._await_failure, args=(servers, exits), name="watch", daemon=True)
+            watcher.start()
+            undo.callback(watcher.join)
+            undo.callback(os.eventfd_write, self._wake, 1)
+            try:
+                self._within = True
+                self.check()
+                yield
+            finally:
+                self._within = False
+                undo.close()
+                self.check()
+
+    @staticmethod
+    def _exit_of(server: ServerProcess, undo: ExitStack) -> int:
+        """Return a descriptor that can be read once the server has ended."""
+        descriptor = os.pidfd_open(server.pid)
+        undo.callback(os.close, descriptor)
+        return descriptor
+
+    def _await_failure(self, servers: Mapping[str, ServerProcess], exits: Mapping[int, str]) -> None:
+        poll = select.poll()
+        for descriptor in (*exits, self._wake):
+            poll.register(descriptor, select.POLLIN)
+        ended = [descriptor for descriptor, _ in poll.poll() if descriptor in exits]
+        if ended:
+            name = exits[ended[0]]
+            with suppress(OSError):  # on a full disk, of which it may have ended
+                (self._logs / f"{name}.log").write_text(servers[name].output())
+            self._failure = RunFailed("StackFailed", f"the {name.replace('_', ' ')} ended ({_how(ended[0])})")
+        if self._failure is not None:
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+
+    def _interrupt(self, _number: int, _frame: FrameType | None) -> None:
+        if self._within:
+            raise KeyboardInterrupt
+
+
+def _how(process: int) -> str:
+    """Return how a process has ended, by its pidfd; its status is left for who started it."""
+    status = os.waitid(os.P_PIDFD, process, os.WEXITED | os.WNOWAIT)
+    assert status is not None
+    if status.si_code == os.CLD_EXITED:
+        return f"exit status {status.si_status}"
+    return f"killed by {signal.Signals(status.si_status).name}"

@@ -1,0 +1,335 @@
+"""The shape of a run's document, run.json: what a run leaves at its end, and `--json` prints."""
+
+from typing import Annotated, Any, Literal, NotRequired
+
+from pydantic import AfterValidator, StringConstraints, TypeAdapter
+
+# Those of `typing` can be checked from Python 3.12 on.
+from typing_extensions import TypedDict
+
+from slslab.trace.records import check_metered
+from slslab_workers.plan import Plan, PlanError
+
+
+def _check_plan(document: dict[str, Any]) -> dict[str, Any]:
+    try:
+        Plan.from_document(document)
+    except PlanError as error:
+        raise ValueError(error.message) from error
+    return document
+
+
+def _check_instance(record: dict[str, Any]) -> dict[str, Any]:
+    check_metered(record, "instance")
+    return record
+
+
+Decimals = Annotated[str, StringConstraints(pattern=r"^-?[0-9]+(\.[0-9]+)?(E[+-]?[0-9]+)?$")]
+Instance = Annotated[dict[str, Any], AfterValidator(_check_instance)]
+PlanDocument = Annotated[dict[str, Any], AfterValidator(_check_plan)]
+
+# Bytes of bodies that were put into stores, and that were got from them.
+Moved = TypedDict("Moved", {"in": int, "out": int})
+
+
+class Failure(TypedDict):
+    """Why a run failed; worker, epoch and step where they are known."""
+
+    type: str
+    message: str
+    hint: str
+    worker: int | None
+    epoch: int | None
+    step: int | None
+
+
+class Host(TypedDict):
+    """The host that made the run; None for what is not known of a run whose command was killed.
+
+    Runs before 0.2 do not tell how much of their durations is uncertain.
+    """
+
+    cores: int | None
+    cpu_share_enforced: bool | None
+    delay_seconds: float
+    oversubscribed: bool
+    uncertain_seconds: NotRequired[float]
+    uncertain_invocations: NotRequired[int]
+    own_cpu_seconds: dict[str, float] | None
+
+
+class Package(TypedDict):
+    """The functions' code and the layer that they share, against Lambda's limit."""
+
+    unzipped_bytes: int
+    layer: str | None
+    layer_bytes: int
+    limit_bytes: int
+    needs_container_image: bool
+
+
+class Seconds(TypedDict):
+    """Wall time of the run, and of its functions from the first to the last; the latter modelled."""
+
+    measured: float
+    span: NotRequired[float]
+    modelled: float | None
+
+
+class Phases(TypedDict):
+    """Seconds by phase."""
+
+    init: float
+    fetch: float
+    compute: float
+    synchronise: float
+    update: float
+    wait: float
+    other: float
+
+
+class Traffic(TypedDict):
+    """Requests by operation, and the bytes that they moved."""
+
+    counts: dict[str, int]
+    bytes: Moved
+
+
+class Worker(TypedDict):
+    """What one worker did; rank -1 for what belongs to none."""
+
+    worker: int
+    phases: Phases
+    bytes: Moved
+    billed_seconds: float
+    invocations: int
+    peak_memory_mb: int
+    host_delay_seconds: float
+
+
+class Spread(TypedDict):
+    """Least, median and greatest of a figure of the REPORT lines."""
+
+    min: float
+    median: float
+    max: float
+
+
+class Reports(TypedDict):
+    """The REPORT lines in short; None for a figure that no line has."""
+
+    endings: dict[str, int]
+    duration_ms: Spread | None
+    init_ms: Spread | None
+    billed_ms: Spread | None
+    max_memory_mb: Spread | None
+
+
+class BillLine(TypedDict):
+    """What one meter costs; decimals are texts.
+
+    `status` says how well the price is known, documented or assumed; `assumed` is there, and true, where no paper names
+    the type of a database's or queue's host.
+    """
+
+    item: str
+    quantity: Decimals
+    unit: str
+    price: Decimals
+    amount: Decimals
+    status: str
+    assumed: NotRequired[bool]
+
+
+class NotBilled(TypedDict):
+    """What was used and has no price in the book."""
+
+    item: str
+    quantity: Decimals
+    unit: str
+
+
+class BookName(TypedDict):
+    """A price book's name and date."""
+
+    name: str
+    date: str
+
+
+class Cost(TypedDict):
+    """A bill; `notes` must be known by whoever reads it (the modelled one has none)."""
+
+    book: BookName
+    currency: str
+    total: Decimals
+    lines: list[BillLine]
+    not_billed: list[NotBilled]
+    notes: NotRequired[list[str]]
+
+
+class ModelledProfile(TypedDict):
+    """Name and date of the profile that a run is modelled by."""
+
+    name: str
+    date: str
+
+
+class Parts(TypedDict):
+    """Seconds of a modelled worker by what they are spent on."""
+
+    init: float
+    compute: float
+    transfer: float
+    waiting: float
+
+
+class ModelledWorker(TypedDict):
+    """One worker's seconds, modelled."""
+
+    worker: int
+    seconds: float
+    billed_seconds: float
+    parts: Parts
+
+
+class Modelled(TypedDict):
+    """What the replayed trace takes on Lambda (`slslab.replay.modelled`)."""
+
+    status: Literal["modelled"]
+    profile: ModelledProfile
+    seconds: float
+    billed_seconds: float
+    gb_seconds: Decimals
+    cold_starts: int
+    waiting_share: float
+    critical_path: str
+    per_worker: list[ModelledWorker]
+    cost: Cost
+
+
+class NotModelled(TypedDict):
+    """Why a trace cannot be replayed."""
+
+    status: Literal["not modelled"]
+    reason: str
+
+
+class Join(TypedDict):
+    """A peer that was not there at the beginning, and the epoch that it joined in."""
+
+    worker: int
+    epoch: int | None
+
+
+class Death(TypedDict):
+    """A peer that failed, when (s since 1970), and who found it."""
+
+    worker: int
+    epoch: int
+    time: float
+    found_by: int | str
+
+
+class ScaleIn(TypedDict):
+    """A decision of MLLess's auto-tuner."""
+
+    step: int
+    workers: int
+    removed: int | None
+    knee: int | None
+    r: float | None
+    loss_base: float | None
+    loss_now: float | None
+
+
+class Details(TypedDict, total=False):
+    """What an architecture tells of its own; others may tell more."""
+
+    joins: list[Join]
+    deaths: list[Death]
+    scale_in: list[ScaleIn]
+
+
+class Page(TypedDict):
+    """The run's page: its file, or why there is none."""
+
+    file: str | None
+    error: str | None
+
+
+class Totals(TypedDict):
+    """The figures that trace, invocations and instances decide."""
+
+    billed_seconds: float
+    gb_seconds: Decimals
+    invocations: int
+    cold_starts: int
+    peak_memory_mb: int
+    instances: list[Instance]
+    device: str | None
+    phases: Phases
+    counts: dict[str, int]
+    bytes: Moved
+    overheads: Traffic
+    orchestration_seconds: float | None
+    per_worker: list[Worker]
+    reports: Reports
+
+
+class RunDocument(Totals):
+    """Everything that is known of a run that does not go on any more.
+
+    `plan` is the plan's own document; what only a driver or a running system can tell is None for a run whose command
+    was killed. `modelled` has a `status`, and either a `reason` or figures (`slslab.replay.modelled`).
+    """
+
+    schema: int
+    run: str
+    status: Literal["done", "failed"]
+    error: Failure | None
+    architecture: str
+    model: str
+    dataset: str
+    workers: int
+    batch_size: int
+    batches: int
+    epochs: int
+    memory_mb: int
+    seed: int
+    plan: PlanDocument
+    parameters: int | None
+    gradient_bytes: int | None
+    parameters_sha256: str | None
+    replicas_equal: bool | None
+    epochs_trained: int | None
+    updates: int | None
+    threads: int | None
+    details: Details
+    torch: str
+    loss: list[float]
+    accuracy: list[float]
+    host: Host
+    stack: dict[str, str]
+    environment: str
+    confinement: str | None
+    package: Package | None
+    seconds: Seconds
+    # Runs of before there were models have none, nor a span.
+    modelled: NotRequired[Modelled | NotModelled]
+    cost: Cost
+    trace_torn: bool
+
+
+class EndedDocument(RunDocument):
+    """The document of a run that came to its end, done or failed, and so has a page."""
+
+    report: Page
+
+
+_CHECKED: TypeAdapter[RunDocument] = TypeAdapter(RunDocument)
+
+
+def check_document(document: Any) -> dict[str, Any]:
+    """Return the document of a run; ValueError if it has not the shape of one."""
+    _CHECKED.validate_python(document, strict=True)
+    return dict(document)

@@ -1,0 +1,130 @@
+"""Signals end a command from its first imports on: in order, with the conventional exit code, and silently."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from slslab.host import spawner
+
+ENDINGS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+numbers = pytest.mark.parametrize("number", ENDINGS, ids=[number.name for number in ENDINGS])
+
+
+def ended(program: str, *arguments: str, **variables: str) -> tuple[int, str, str]:
+    """The end of a Python program in which no signal is ignored, as below a job that runs in the background."""
+    heard = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    command = [sys.executable, "-c", heard + program]
+    done = subprocess.run([*command, *arguments], capture_output=True, text=True, env={**os.environ, **variables})
+    return done.returncode, done.stdout, done.stderr.strip()
+
+
+@numbers
+def test_while_the_commands_are_imported(number: signal.Signals) -> None:
+    program = f"""
+import sys
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "click":
+            signal.raise_signal({number})
+
+sys.meta_path.insert(0, Finder())
+from slslab.cli.main import main
+main()
+"""
+    assert ended(program, "runs") == (128 + number, "", "")
+
+
+# A command that is there to be ended.
+COMMAND = """
+import click, os, sys
+from slslab.cli import main, root
+
+@click.command()
+def wait():
+    {body}
+
+root.root.add_command(wait)
+main.main()
+"""
+
+
+@numbers
+def test_while_a_command_goes_on(number: signal.Signals) -> None:
+    """What it holds is given back, also if more signals come; it is not asked twice."""
+    body = f"""
+    try:
+        signal.raise_signal({number})
+    finally:
+        for again in {[int(one) for one in ENDINGS]}:
+            signal.raise_signal(again)
+        print("given back")
+"""
+    assert ended(COMMAND.format(body=body), "wait") == (128 + number, "given back\n", "")
+
+
+def test_where_nothing_can_be_raised_it_is_raised_soon_afterwards() -> None:
+    body = """
+    class Collected:
+        def __del__(self):
+            signal.raise_signal(signal.SIGTERM)
+
+    Collected()
+    signal.pause()
+"""
+    assert ended(COMMAND.format(body=body), "wait") == (128 + signal.SIGTERM, "", "")
+
+
+def test_other_errors_in_a_destructor_are_told() -> None:
+    body = """
+    class Collected:
+        def __del__(self):
+            raise ValueError("told")
+
+    Collected()
+"""
+    code, _, told = ended(COMMAND.format(body=body), "wait")
+    assert (code, told.splitlines()[-1]) == (0, "ValueError: told")
+
+
+def test_after_a_command_has_ended() -> None:
+    """What is registered for the interpreter's end, for instance threads that are waited for."""
+    body = "import atexit; atexit.register(signal.raise_signal, signal.SIGINT)"
+    assert ended(COMMAND.format(body=body), "wait") == (128 + signal.SIGINT, "", "")
+
+
+@pytest.mark.parametrize("ignored", [signal.SIGHUP, signal.SIGINT])
+def test_a_signal_that_is_ignored_stays_so(ignored: signal.Signals) -> None:
+    """SIGHUP below `nohup`, SIGINT in a job that a script has put into the background."""
+    body = f"signal.raise_signal({ignored}); print('done')"
+    program = f"signal.signal({ignored}, signal.SIG_IGN)\n" + COMMAND.format(body=body)
+    assert ended(program, "wait") == (0, "done\n", "")
+
+
+@numbers
+def test_while_the_spawner_starts(number: signal.Signals, tmp_path: Path) -> None:
+    """The spawner, which is ready too late, is silent as well."""
+    late = tmp_path / "spawner.py"
+    late.write_text(
+        f"import os, runpy, select, sys\n"
+        f"os.kill(os.getppid(), {number})\n"
+        f"poll = select.poll()\n"
+        f"poll.register(int(sys.argv[1]), select.POLLHUP)\n"
+        f"poll.poll()\n"
+        f"runpy.run_path({spawner.__file__!r}, run_name='__main__')\n"
+    )
+    program = f"""
+from pathlib import Path
+from slslab.cli.main import main
+from slslab.host import namespaces
+namespaces.SPAWNER = Path({str(late)!r})
+main()
+"""
+    (tmp_path / "temporary").mkdir()
+    variables = {"TMPDIR": str(tmp_path / "temporary"), "SLSLAB_RUNS": str(tmp_path / "runs")}
+    assert ended(program, "run", "allreduce", "--workers", "2", **variables) == (128 + number, "", "")
+    assert list((tmp_path / "temporary").iterdir()) == []
