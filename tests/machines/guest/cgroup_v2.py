@@ -33,6 +33,17 @@ def handler(event, context):
         return time.monotonic() - start
     if event == "hold":
         block = b"x" * (100 << 20)
+    if event == "share":
+        block, held = b"x" * (100 << 20), os.memfd_create("held")
+        for _ in range(50):
+            os.write(held, bytes(1 << 20))
+        for _ in range(4):
+            if os.fork() == 0:
+                time.sleep(2)
+                os._exit(0)
+        for _ in range(4):
+            os.wait()
+        os.close(held)
     if event == "daemon":
         process = subprocess.Popen([*PYTHON, DAEMON], stdout=subprocess.PIPE, env={})
         process.stdout.readline()
@@ -152,6 +163,13 @@ def test_the_peak_is_reported(call: Callable[[str], Any], emulator: Emulator) ->
     assert after is not None
     linux = tuple(int(part) for part in os.uname().release.split(".")[:2])
     assert (after < held.cgroup_peak_mb - 50) == (linux >= (6, 12)), "older kernels tell the peak of the whole life"
+
+
+def test_what_forks_share_counts_once_and_what_nobody_maps_too(call: Callable[[str], Any], emulator: Emulator) -> None:
+    call("pid")
+    idle = emulator.records[-1]
+    assert isinstance(call("share"), int)
+    assert 140 <= emulator.records[-1].max_memory_mb - idle.max_memory_mb <= 175
 
 
 def test_want_of_memory_ends_everything_and_is_told(call: Callable[[str], Any], emulator: Emulator) -> None:
