@@ -21,7 +21,6 @@ Exit codes: 2 for a variable that is wrong or missing, 3 if the host cannot do i
 import fcntl
 import json
 import os
-import shutil
 import signal
 import sys
 import tempfile
@@ -64,7 +63,7 @@ def main() -> None:
 
 @contextmanager
 def _home(directory: str) -> Iterator[None]:
-    """Make temporary directories in this one, which no other emulator may use; removes those of one that was killed."""
+    """Make temporary directories in this one, which no other emulator may use."""
     if not directory:
         yield
         return
@@ -81,8 +80,6 @@ def _home(directory: str) -> Iterator[None]:
             raise HostError(
                 f"Another emulator uses the directory {directory}.", "end it, or name another in SLSLAB_HOME."
             ) from None
-        for stale in home.glob("slslab-*"):
-            shutil.rmtree(stale, ignore_errors=True)
         tempfile.tempdir = directory
         yield
 
