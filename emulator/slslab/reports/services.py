@@ -67,8 +67,7 @@ def service_document(run: str, recorded: Recorded, cost: Mapping[str, Any]) -> d
         "host": {
             "cores": about["cores"],
             "cpu_share_enforced": about["cpu_share_enforced"],
-            "delay_seconds": totals["host_delay_seconds"],
-            "oversubscribed": totals["oversubscribed"],
+            **totals["host"],
             "own_cpu_seconds": None,
         },
         "stack": about["stack"],

@@ -59,7 +59,7 @@ def test_a_run_of_that_name_stays(runs: Path, tmp_path: Path) -> None:
     started, directory = begun(tmp_path / "one")
     started.__exit__()
     assert directory == runs / "up-2"
-    assert own.id == "mine"
+    assert (own.path / PLAN).read_text() == 'run = "mine"\n'
 
 
 def test_last_is_a_run_and_no_service(runs: Path, tmp_path: Path) -> None:
