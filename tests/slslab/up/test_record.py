@@ -9,7 +9,7 @@ import pytest
 
 from slslab.errors import HostError, RequestError
 from slslab.reports.document import read_document
-from slslab.trace.directory import RunDirectory, list_runs, resolve
+from slslab.trace.directory import PLAN, RunDirectory, list_runs, resolve
 from slslab.trace.events import own_event
 from slslab.trace.log import TraceWriter, load
 from slslab.up import record
