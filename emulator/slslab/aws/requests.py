@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from itertools import islice
 from typing import Any
 
@@ -27,6 +27,13 @@ TYPES: Mapping[str, tuple[type, ...]] = {
     "double": (int, float),
     "timestamp": (int, float, str),
 }
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 SURROGATES = re.compile("[\ud800-\udfff]")
 # No answer names more of them.
 MOST_VIOLATIONS = 10
@@ -51,7 +58,7 @@ def members(service: str, operation: str, body: bytes, elsewhere: Mapping[str, A
     ValidationException for what violates the operation's model.
     """
     try:
-        document = json.loads(body or b"{}", parse_constant=_refuse_constant)
+        document = parse_json(body) if body else {}
     except (ValueError, RecursionError) as error:
         raise ServiceError(400, "SerializationException", f"The request body is not JSON: {error}") from error
     if not isinstance(document, dict):
@@ -61,6 +68,17 @@ def members(service: str, operation: str, body: bytes, elsewhere: Mapping[str, A
     if broken := list(islice(_violations(shape, given, "", OWN_RULES[service]), MOST_VIOLATIONS)):
         raise violated(broken)
     return given
+
+
+@lru_cache(1024)
+def header_members(service: str, operation: str, elsewhere: tuple[tuple[str, str], ...]) -> Members:
+    """Return the members of a request whose body is none of them; many have the same ones, which are checked once."""
+    return members(service, operation, b"", dict(elsewhere))
+
+
+def parse_json(text: bytes) -> Any:
+    """Return what a text of UTF-8 says in JSON; ValueError also for NaN and the infinities, which JSON lacks."""
+    return DECODER.decode(text.decode())
 
 
 @cache
@@ -79,10 +97,6 @@ def own_models() -> Loader:
 @cache
 def _service_model(service: str) -> ServiceModel:
     return ServiceModel(own_models().load_service_model(service, "service-2"), service)
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
 
 
 def _without_nulls(shape: Any, value: Any) -> Any:

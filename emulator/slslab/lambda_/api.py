@@ -22,7 +22,7 @@ from slslab.aws.arns import ACCOUNT, function_arn
 from slslab.aws.errors import ServiceError, constraint, invalid
 from slslab.aws.gate import principal
 from slslab.aws.limits import MB, Limits
-from slslab.aws.requests import Members, input_shape, members
+from slslab.aws.requests import Members, header_members, input_shape, members
 from slslab.lambda_.functions import Functions, Target, parse
 from slslab.lambda_.invocation import InvocationService
 from slslab.lambda_.packages import Code, Packages
@@ -383,8 +383,9 @@ async def _read_members(request: Request, operation: str) -> Members:
             value = request.query_params.getlist(key)
         if value is not None:
             elsewhere[name] = value
-    has_document = "payload" not in shape.serialization and request.method in ("POST", "PUT")
-    body = await request.body() if has_document else b""
+    if "payload" in shape.serialization:
+        return header_members("lambda", operation, tuple(elsewhere.items()))
+    body = await request.body() if request.method in ("POST", "PUT") else b""
     if len(body) > READ_AT_ONCE:
         return await asyncio.to_thread(members, "lambda", operation, body, elsewhere)
     return members("lambda", operation, body, elsewhere)

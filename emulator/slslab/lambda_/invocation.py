@@ -15,6 +15,7 @@ from typing import Any
 
 from slslab.aws.errors import ServiceError
 from slslab.aws.limits import MB, cpu_share
+from slslab.aws.requests import parse_json
 from slslab.errors import StartFailed
 from slslab.lambda_.concurrency import Concurrency
 from slslab.lambda_.configuration import Function
@@ -317,10 +318,6 @@ def _error(error_type: str, message: str, status: str = "error") -> Failure:
     return Failure(error_type, json.dumps(document, separators=(",", ":")).encode(), status)
 
 
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
-
-
 def _checked(payload: bytes, kind: str, limit: int) -> bytes:
     """Return a payload that is JSON within the limit; an empty one becomes an empty object, as on AWS."""
     if len(payload) > limit:
@@ -332,7 +329,7 @@ def _checked(payload: bytes, kind: str, limit: int) -> bytes:
     if not payload:
         return b"{}"
     try:
-        json.loads(payload.decode(), parse_constant=_refuse_constant)
+        parse_json(payload)
     except (ValueError, RecursionError) as error:
         raise ServiceError(
             400, "InvalidRequestContentException", f"Could not parse request body into json: {error}"
