@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import uvicorn
+import uvloop
 from starlette.types import ASGIApp
 
 from slslab.aws.gate import BodyLimit, Gate
@@ -24,7 +25,7 @@ class Server:
         self._listener = listener
         address, port = listener.getsockname()
         self.endpoint = f"http://{'127.0.0.1' if address == '0.0.0.0' else address}:{port}"
-        self.loop = asyncio.new_event_loop()
+        self.loop = uvloop.new_event_loop()
 
     @contextmanager
     def serving(
