@@ -3,6 +3,7 @@
 Exit codes: 0 done, 1 the run failed, 2 the request was wrong, 3 the host cannot do it, 130 interrupted.
 """
 
+import errno
 import signal
 import sys
 from collections.abc import Sequence
@@ -23,7 +24,7 @@ from slslab.cli.runs import bill, compare, runs, show
 from slslab.cli.serve import serve
 from slslab.cli.terminal import INTERRUPTED
 from slslab.cli.up import down, env, status, up
-from slslab.errors import SlslabError
+from slslab.errors import RequestError, SlslabError
 from slslab.version import __version__
 
 
@@ -93,6 +94,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except click.ClickException as error:
         error.show()
         code = 2
+    except OSError as error:
+        # Wherever a path is looked for: no other error of the system is certainly that of the request.
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        click.echo(f"Error: {str(error.filename)[:60]}… is longer than a path can be.\nHint: give another.", err=True)
+        code = RequestError.exit_code
     except (KeyboardInterrupt, click.Abort):
         code = INTERRUPTED
     sys.exit(code if isinstance(code, int) else 0)

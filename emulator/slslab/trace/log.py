@@ -3,12 +3,13 @@
 Schema 2 is documented in docs/trace.md. Times are nanoseconds of CLOCK_MONOTONIC, one clock domain per host and boot.
 """
 
+import errno
 import fcntl
 import json
 import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO, Self
@@ -142,7 +143,12 @@ def write_records(path: Path, records: Sequence[Mapping[str, Any]]) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Open a file that replaces `path` once it is complete and on disk; an exception leaves `path` as it was."""
+    """Open a file that replaces `path` once it is complete and on disk; an exception leaves `path` as it was.
+
+    OSError if it cannot be written, or is there as something else than a file: a directory, a device.
+    """
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EEXIST, "It is there, and is no file", str(path))
     temporary = path.with_name(f".{path.name}.tmp")
     try:
         with temporary.open("wb") as file:
@@ -150,7 +156,8 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
     except BaseException:
-        temporary.unlink()
+        with suppress(OSError):  # it could not be made
+            temporary.unlink()
         raise
     temporary.replace(path)
 
