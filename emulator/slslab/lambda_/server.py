@@ -12,6 +12,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from slslab.aws.gate import BodyLimit, Gate
+from slslab.aws.heads import BoundedHeads
 from slslab.aws.keys import Keyring
 
 Result = TypeVar("Result")
@@ -42,6 +43,7 @@ class Server:
         """
         config = uvicorn.Config(
             Gate(application, names, keys, limit),
+            http=BoundedHeads,
             log_config=None,
             access_log=False,
             # With a library for them installed, WebSockets would pass the gate, which checks HTTP.
