@@ -212,11 +212,37 @@ def test_nothing_is_an_error_of_step_functions(
     shape = input_shape("stepfunctions", operation)
     good = {name: GOOD_STATES[name] for name in shape.members if name in GOOD_STATES}
     names = data.draw(st.lists(st.sampled_from(sorted(shape.members)), max_size=3))
-    document = good | {name: data.draw(member(shape.members[name])) for name in names}
+    call_states(
+        emulator, state_machines, operation, good | {name: data.draw(member(shape.members[name])) for name in names}
+    )
+
+
+def call_states(
+    emulator: Emulator, state_machines: EmbeddedStateMachines, operation: str, document: dict[str, Any]
+) -> int:
+    """Call Step Functions, which may answer anything but an error of its own."""
     caller = Caller(state_machines.endpoint, emulator.keys)
     target = {"X-Amz-Target": f"AWSStepFunctions.{operation}", "Content-Type": "application/x-amz-json-1.0"}
-    caller("POST", "/", json.dumps(document).encode(), **target)
-    caller.connection.close()
+    try:
+        return caller("POST", "/", json.dumps(document).encode(), **target)
+    finally:
+        caller.connection.close()
+
+
+@pytest.mark.parametrize(
+    ("operation", "document"),
+    [
+        ("ListExecutions", {}),
+        ("SendTaskSuccess", {"taskToken": "t", "output": "[" * 99_999}),
+        ("StartExecution", {"stateMachineArn": GOOD_STATES["stateMachineArn"], "input": "[" * 99_999}),
+        ("StartExecution", {"stateMachineArn": GOOD_STATES["stateMachineArn"], "input": "\ud800"}),
+        ("CreateStateMachine", {"name": "m", "roleArn": ROLE, "definition": "\ud800"}),
+    ],
+)
+def test_what_once_was_an_error_of_step_functions_is_one_of_the_request(
+    emulator: Emulator, state_machines: EmbeddedStateMachines, operation: str, document: dict[str, Any]
+) -> None:
+    assert call_states(emulator, state_machines, operation, document) == 400
 
 
 @pytest.mark.parametrize("path", [f"{FUNCTIONS}/%2F", f"{FUNCTIONS}//", "/%00", "/%ff"])
