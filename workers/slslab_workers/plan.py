@@ -17,6 +17,8 @@ CHOICES = {
     "memory_format": MEMORY_FORMATS,
 }
 LEAST = {"workers": 1, "batch_size": 1, "batches": 1, "epochs": 1, "timeout": 1, "seed": 0}
+# A seed of NumPy's and torch's generators is a number of 32 bits; the others are far beyond what any host can do.
+MOST = {"workers": 4096, "batch_size": 10**6, "batches": 10**6, "epochs": 10**6, "seed": 2**32 - 1}
 KINDS: Mapping[Any, tuple[type, ...]] = {
     int: (int,),
     float: (int, float),
@@ -80,6 +82,9 @@ class Plan:
         for name, least in LEAST.items():
             if getattr(self, name) < least:
                 raise PlanError(f"{name} is {getattr(self, name)}.", f"{name} is at least {least}.")
+        for name, most in MOST.items():
+            if getattr(self, name) > most:
+                raise PlanError(f"{name} is {getattr(self, name)}.", f"{name} is at most {most}.")
         for name, choices in CHOICES.items():
             if getattr(self, name) not in choices:
                 raise PlanError(

@@ -9,7 +9,7 @@ from rich.console import Group
 from rich.text import Text
 
 from slslab.cli.ask_crossings import gpu, patterns
-from slslab.cli.options import memory_option, platform_options, plot_option, with_options
+from slslab.cli.options import Amount, memory_option, platform_options, plot_option, with_options
 from slslab.cli.replay_setup import ReplaySetup, draw, modelled, read_memory, read_setup, replayable, with_progress
 from slslab.cli.terminal import print_document, run_argument
 from slslab.errors import RequestError
@@ -46,7 +46,7 @@ def ask() -> None:
 
 @ask.command()
 @run_argument
-@click.option("--deadline", type=click.FloatRange(0, min_open=True), required=True, help="Seconds, from first to last.")
+@click.option("--deadline", type=Amount(0, min_open=True), required=True, help="Seconds, from first to last.")
 @memory_option
 @plot_option
 @platform_options

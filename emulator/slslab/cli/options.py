@@ -48,6 +48,16 @@ platform_options = with_options(
 )
 
 
+class Amount(click.FloatRange):
+    """A range of numbers, which what is not a number (`nan`) is not in."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if number != number:
+            self.fail(f"{value} is not a number.", param, ctx)
+        return number
+
+
 def read_numbers(option: str, text: str | None, least: int, most: int) -> tuple[int, ...]:
     """Return the numbers of a list such as 4,8,16; RequestError if it is malformed, or one is out of its range."""
     if text is None:
@@ -56,7 +66,7 @@ def read_numbers(option: str, text: str | None, least: int, most: int) -> tuple[
         numbers = tuple(int(part.replace("_", "")) for part in text.split(","))
     except ValueError:
         raise RequestError(
-            f"{option} {text!r} is not a list of whole numbers.", f"separate them by commas: {option} 4,8,16."
+            f"{option} {text[:60]!r} is not a list of whole numbers.", f"separate them by commas: {option} 4,8,16."
         ) from None
     for number in numbers:
         if not least <= number <= most:

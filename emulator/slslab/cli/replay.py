@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from slslab.cli.options import memory_option, platform_options, plot_option, read_numbers
+from slslab.cli.options import Amount, memory_option, platform_options, plot_option, read_numbers
 from slslab.cli.replay_setup import draw, priced, read_memory, read_setup, replayable, with_progress
 from slslab.cli.terminal import print_document, run_argument
 from slslab.reports.terminal import replay as replays
@@ -15,7 +15,7 @@ from slslab.reports.terminal import replay as replays
 @run_argument
 @memory_option
 @click.option("--workers", metavar="LIST", help="Numbers of workers, up to 4096: 4,8,16,4096.")
-@click.option("--timeout", type=click.FloatRange(0, 900, min_open=True), help="Time-out of a function, s.")
+@click.option("--timeout", type=Amount(0, 900, min_open=True), help="Time-out of a function, s.")
 @click.option("--concurrency", type=click.IntRange(1), help="Environments of the account that may be busy at once.")
 @plot_option
 @platform_options

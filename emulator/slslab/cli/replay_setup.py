@@ -105,7 +105,7 @@ def read_setup(
         measured,
         Platform(platform, book, measured.plan.timeout if timeout is None else timeout),
         Variant(arch=arch, network=channels, concurrency=concurrency),
-        load_book(prices) if prices else book,
+        book if prices is None else load_book(prices),
     )
 
 

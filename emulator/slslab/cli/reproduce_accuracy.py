@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from slslab.cli.options import directory_option, plot_option
+from slslab.cli.options import Amount, directory_option, plot_option
 from slslab.cli.replay_setup import replayable
 from slslab.cli.reproduction import (
     finish,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 PAPER, MODEL = "barrak-2025", "mobilenet"
 target_option = click.option(
     "--target",
-    type=click.FloatRange(0, 1, min_open=True),
+    type=Amount(0, 1, min_open=True),
     metavar="A",
     help="The accuracy (0..1) to compare at; by default the largest multiple of 5 %, from 20, that most reach.",
 )

@@ -75,7 +75,7 @@ def _compare_patterns(
     source = SOURCES[table]
     paper = load_paper(source.paper)
     published = paper.table(source.table)
-    platform = load_profile(profile or source.profile)
+    platform = load_profile(source.profile if profile is None else profile)
     costs, rows = _costs(run, published)
     with replayable(run or table):
         compare = compare_rounds(published, platform, costs, polling, read_exchanges(recordings))

@@ -1,5 +1,6 @@
 """The command line's root: `slslab --help` lists the commands, each of which is in a module of its own kind."""
 
+import errno
 import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
@@ -18,7 +19,7 @@ from slslab.cli.run import run
 from slslab.cli.runs import bill, compare, runs, show
 from slslab.cli.serve import serve
 from slslab.cli.up import down, env, status, up
-from slslab.errors import SlslabError
+from slslab.errors import RequestError, SlslabError
 from slslab.version import __version__
 
 
@@ -88,6 +89,12 @@ def execute(arguments: Sequence[str] | None) -> int:
     except click.ClickException as error:
         error.show()
         return 2
+    except OSError as error:
+        # Wherever a path is looked for: no other error of the system is certainly that of the request.
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        click.echo(f"Error: {str(error.filename)[:60]}… is longer than a path can be.\nHint: give another.", err=True)
+        return RequestError.exit_code
     except click.Abort as error:
         raise KeyboardInterrupt from error
     return code if isinstance(code, int) else 0

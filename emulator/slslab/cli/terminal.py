@@ -60,7 +60,7 @@ class Bar:
     }
 
     def __init__(self) -> None:
-        self._console = Console(stderr=True)
+        self._console = Console(stderr=True, markup=False, emoji=False)
         columns = (
             TextColumn("{task.description}"),
             BarColumn(),
@@ -105,5 +105,6 @@ def print_document(document: Any, renderable: Callable[[], RenderableType], as_j
         # Piped into a file, tables keep their width instead of the terminal's guess of 80 columns. Sentences are left
         # to the terminal to wrap: an address or path in them stays one.
         shown = renderable()
-        console = Console(width=None if sys.stdout.isatty() else 140)
+        # What is printed has names of others in it, and text such as slslab[docker]: brackets are brackets.
+        console = Console(width=None if sys.stdout.isatty() else 140, markup=False, emoji=False)
         console.print(shown, soft_wrap=isinstance(shown, Text))

@@ -14,6 +14,11 @@ from slslab.cli.terminal import json_option, print_document
 from slslab.errors import RequestError
 from slslab.reports.terminal import doctor
 
+PORT = click.IntRange(0, 65535)
+# What a limit may be, at least and at most; a reservation may take all concurrency.
+LEAST, MOST = 1e-3, 1e15
+LEAST_OF = {"unreserved_concurrency": 0.0}
+
 
 def _stack_option(default: str | None, text: str) -> Callable[[Any], Any]:
     return click.option(
@@ -36,8 +41,10 @@ def _stack_option(default: str | None, text: str) -> Callable[[Any], Any]:
     help="Compose: another file than this checkout's docker-compose.yml; several are merged.",
 )
 @click.option("--detach", "-d", is_flag=True, help="Return when everything answers; `slslab down` stops it.")
-@click.option("--port", default=4600, show_default=True, help="Port of the Lambda endpoint; 0 for any free one.")
-@click.option("--s3-port", default=4601, show_default=True, help="Port of the S3 endpoint; 0 for any free one.")
+@click.option(
+    "--port", type=PORT, default=4600, show_default=True, help="Port of the Lambda endpoint; 0: any free one."
+)
+@click.option("--s3-port", type=PORT, default=4601, show_default=True, help="Port of the S3 endpoint; 0: any free one.")
 @click.option(
     "--limit",
     "limits",
@@ -55,7 +62,7 @@ def _stack_option(default: str | None, text: str) -> Callable[[Any], Any]:
 @click.option(
     "--memory-budget",
     "budget_mb",
-    type=int,
+    type=click.IntRange(128),
     metavar="MB",
     help="Memory for all environments (by default 0.9 of what is available).",
 )
@@ -282,5 +289,10 @@ def _limits(chosen: Sequence[str]) -> dict[str, int | float]:
         try:
             limits[name] = float(text) if name.endswith("_s") else int(text)
         except ValueError:
-            raise RequestError(f"The limit {name} needs a number, not {text!r}.", f"--limit {name}=10") from None
+            raise RequestError(f"The limit {name} needs a number, not {text[:40]!r}.", f"--limit {name}=10") from None
+        least = LEAST_OF.get(name, LEAST)
+        if not least <= limits[name] <= MOST:
+            raise RequestError(
+                f"The limit {name} cannot be {text[:40]}.", f"choose a number from {least:g} to {MOST:g}."
+            )
     return limits

@@ -94,7 +94,7 @@ class LambdaApi:
         ]
         # Clients differ in whether they send a trailing slash.
         table += [(method, path + "/", action, handler) for method, path, action, handler in table]
-        return Starlette(
+        application = Starlette(
             routes=[
                 *(Route(path, _allowed(action, handler), methods=[method]) for method, path, action, handler in table),
                 *more,
@@ -107,6 +107,8 @@ class LambdaApi:
                 Exception: _internal_error,
             },
         )
+        application.router.redirect_slashes = False  # what is not there is told in AWS's form
+        return application
 
     def body_limit(self, scope: Scope) -> tuple[int, str]:
         """Return how many bytes the body of a request may have, and its operation as AWS's message names it."""

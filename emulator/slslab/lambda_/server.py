@@ -13,6 +13,7 @@ import uvloop
 from starlette.types import ASGIApp
 
 from slslab.aws.gate import BodyLimit, Gate
+from slslab.aws.heads import BoundedHeads
 from slslab.aws.keys import Keyring
 
 Result = TypeVar("Result")
@@ -43,6 +44,7 @@ class Server:
         """
         config = uvicorn.Config(
             Gate(application, names, keys, limit),
+            http=BoundedHeads,
             log_config=None,
             access_log=False,
             # With a library for them installed, WebSockets would pass the gate, which checks HTTP.

@@ -127,6 +127,6 @@ def memory_of(memory: str | None, model: str, architecture: str) -> int:
                 "Table 2 has mobilenet and resnet18; else give --memory in MB.",
             )
         return known.paper_memory_mb[architecture]
-    if not memory.isdecimal():
-        raise PlanError(f"--memory {memory} is not a size.", "give MB, such as --memory 3008, or `paper`.")
+    if not (memory.isdecimal() and len(memory) < 10):
+        raise PlanError(f"--memory {memory[:40]} is not a size.", "give MB, such as --memory 3008, or `paper`.")
     return int(memory)

@@ -18,7 +18,7 @@ from starlette.routing import Route
 from starlette.types import Scope
 
 from slslab.aws import requests
-from slslab.aws.errors import ServiceError
+from slslab.aws.errors import ServiceError, constraint
 from slslab.aws.gate import principal
 from slslab.aws.keys import Principal
 from slslab.aws.limits import MB
@@ -146,6 +146,8 @@ class StatesApi:
         return {"stopDate": execution.stopped}
 
     def _list_executions(self, members: Members) -> dict[str, Any]:
+        if "stateMachineArn" not in members:  # the model has another member for the runs of distributed Maps
+            raise constraint(None, "stateMachineArn", "Member must not be null")
         machine = self._machines.machine(members["stateMachineArn"])
         shown, following = _page(self._machines.executions(machine.arn, members.get("statusFilter")), members)
         return {"executions": [_shown(execution) for execution in shown], **following}
@@ -160,7 +162,7 @@ class StatesApi:
     def _task_success(self, members: Members) -> dict[str, Any]:
         try:
             json.loads(members["output"])
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ServiceError(400, "InvalidOutput", f"Invalid Output: '{error}'") from error
         self._machines.answer(lambda run: run.answer(members["taskToken"], success(members["output"])))
         return {}

@@ -121,6 +121,10 @@ class MLLess(Architecture):
     def requirements(self, plan: Plan) -> Requirements:
         """Return a queue, and one tensor database that all share."""
         check(plan)
+        if not 128 <= int(plan.options["supervisor-memory"]) <= 10_240:
+            raise PlanError(
+                f"supervisor-memory is {plan.options['supervisor-memory']}.", "choose 128 to 10240 MB, as Lambda has."
+            )
         if scales_in(plan) and plan.workers == 1:
             raise PlanError(
                 "The only worker cannot be removed.",

@@ -51,6 +51,7 @@ DESCRIBE_INTERVAL_S = 0.2
 VALIDATION = 2048
 MEMBERSHIP = ("init_peers", "auth", "check_heartbeat")
 LEARNING = ("init_model", "compute_gradients", "check_convergence")
+LONGEST_BARRIER_S = 86_400
 SMALLEST_MB = 128
 SCANNED = 1000
 # Memory in float32 gradients: of one's JSON text, of a function that reads such a text, of a mean written as text.
@@ -121,12 +122,16 @@ class Spirt(Architecture):
         if plan.mode != "long-running" or plan.invoke != "sync":
             raise PlanError("SPIRT's functions are invoked by its state machines.", "leave out --mode and --invoke.")
         options = plan.options
-        if int(options["accumulate"]) < 1:
+        if not 1 <= int(options["accumulate"]) <= plan.batch_size:
             raise PlanError(
-                f"accumulate is {options['accumulate']}.", "give the number of parts of a minibatch, 1 or more."
+                f"accumulate is {options['accumulate']}.",
+                f"give the number of parts of a minibatch, 1 or more, at most its {plan.batch_size} images.",
             )
-        if not float(options["barrier-timeout"]) > 0:
-            raise PlanError(f"barrier-timeout is {float(options['barrier-timeout'])}.", "give seconds, more than 0.")
+        if not 0 < float(options["barrier-timeout"]) <= LONGEST_BARRIER_S:
+            raise PlanError(
+                f"barrier-timeout is {float(options['barrier-timeout'])}.",
+                f"give seconds, more than 0, at most {LONGEST_BARRIER_S}.",
+            )
         Roster.of(plan.workers, options).check(plan.epochs)
         light_mb = int(options["light-memory"])
         if light_mb and not SMALLEST_MB <= light_mb <= plan.memory_mb:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import uvicorn
 
+from slslab.aws.heads import BoundedHeads
 from slslab.billing.bill import DEFAULT_BOOK, load_book
 from slslab.errors import HostError, RequestError
 from slslab.reports.live.app import Pages
@@ -73,6 +74,7 @@ async def _serve(folder: Path, listener: socket.socket, ready: Callable[[str], N
     port, token = listener.getsockname()[1], secrets.token_urlsafe(32)
     config = uvicorn.Config(
         Pages(Views(folder, load_book(DEFAULT_BOOK)), changes).application(token, port),
+        http=BoundedHeads,
         log_config=None,
         access_log=False,
         # With a library for them installed, WebSockets would pass the gate, which checks HTTP.
