@@ -348,6 +348,8 @@ class Environment:
         while killed_by is None and ended_ns is None:
             if (ended_ns := self._ended_ns(initialising)) is None:
                 await self._wait(min(self._memory.tick_s, max(0.0005, (limit_ns - passed_ns) / 1e9)))
+                # A timer may come first, and late: a report that arrived before it counts.
+                runtime.read()
                 ended_ns = self._ended_ns(initialising)
             now = time.monotonic_ns()
             tasks.read()

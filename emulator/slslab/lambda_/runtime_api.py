@@ -114,9 +114,13 @@ class RuntimeApi:
     def given_up(self) -> bool:
         """Return whether the runtime, which has exited, closed a connection before it asked for anything."""
         self._accept()
+        self.read()
+        return self.abandoned
+
+    def read(self) -> None:
+        """Read what has arrived by now, before the event loop comes to it."""
         for connection in list(self.connections):
             connection.read()
-        return self.abandoned
 
     def hand_out(self, invocation: NextInvocation) -> None:
         """Answer the runtime's waiting `/invocation/next`; the environment must be ready."""

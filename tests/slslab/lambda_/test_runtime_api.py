@@ -320,6 +320,29 @@ def test_a_function_whose_error_is_too_large_goes_on_in_a_new_environment(deploy
     assert invoke(name, 0).payload == 1
 
 
+@pytest.mark.parametrize(("says", "starts"), [("", 2), ("GET / HTTP/1.1\\r\\n\\r\\n", 1)])
+def test_a_runtime_that_gives_up_its_connection_is_started_again(
+    says: str, starts: int, deploy: Deploy, invoke: Invoke, emulator: Emulator
+) -> None:
+    """As curl does after a second, in awslambdaric; one that asks for something, and ends then, is not."""
+    name = deploy(
+        f"""
+        import os, socket
+
+        print("began", flush=True)
+        host, port = os.environ["AWS_LAMBDA_RUNTIME_API"].split(":")
+        with socket.create_connection((host, int(port))) as connection:
+            connection.sendall("{says}".encode())
+            if "{says}":
+                connection.recv(100)
+        os._exit(1)
+        """
+    )
+    assert invoke(name).payload["errorType"] == "Runtime.ExitError"
+    log = (emulator.logs / f"{emulator.records[-1].environment}.log").read_text()
+    assert log.count("began") == starts
+
+
 def test_what_is_no_http_is_hung_up_on(deploy: Deploy, invoke: Invoke) -> None:
     name = deploy(
         """
