@@ -53,7 +53,8 @@ class LambdaClock:
         self.elapsed_ns += passed
         self.host_delay_ns += wall - passed
         waited = max(0, passed - max(busiest_ns(last, sample), round(used / self.share)))
-        cpu_ns, disk_ns = (after - before for before, after in zip(last.stalls, sample.stalls, strict=True))
+        cpu_ns = sample.stalls.cpu_ns - last.stalls.cpu_ns
+        disk_ns = sample.stalls.disk_ns - last.stalls.disk_ns
         self.uncertain_ns += min(waited, cpu_ns + disk_ns)
         self.disk_ns += min(waited, disk_ns)
         return passed

@@ -90,6 +90,10 @@ def test_waits_under_pressure_are_uncertain(waited: int, stalled: int, uncertain
     stalls = Stalls(7 + stalled * 800_000, 9 + stalled * 200_000)
     assert advance(clock, Sample(TICK, busy, 0, {1: ThreadTimes(busy, delay)}, stalls)) == (90_000_000, delay)
     assert (clock.uncertain_ns, clock.disk_ns) == (uncertain * 1_000_000, min(waited, stalled / 5) * 1_000_000)
+    # Of an interval without threads all is a wait; what was uncertain before stays so.
+    clock.advance(Sample(2 * TICK, busy, 0, {}, Stalls(stalls.cpu_ns, stalls.disk_ns + 2 * TICK)))
+    assert clock.uncertain_ns == uncertain * 1_000_000 + TICK
+    assert clock.disk_ns == min(waited, stalled / 5) * 1_000_000 + TICK
 
 
 def test_waits_for_the_own_quota_are_certain() -> None:

@@ -10,6 +10,7 @@ from slslab.trace.records import (
     InstanceRecord,
     billed_ms,
     billed_seconds,
+    check_metered,
     check_record,
     launch_record,
     notes,
@@ -101,3 +102,58 @@ def test_an_event_does_not_end_before_it_starts() -> None:
     with pytest.raises(ValueError, match=r"^the event ends before it starts$"):
         check_record({**EVENT, "start_ns": 5, "end_ns": 4})
     check_record({"record": "header", "schema": 1, "run": "r", "clock": "monotonic", "start_ns": 5, "end_ns": 4})
+
+
+INVOCATION: dict[str, Any] = {
+    "record": "invocation", "request_id": "a", "function": "f", "environment": "f-0001", "memory_mb": 1769,
+    "cpu_share": 1, "architecture": "x86_64", "ephemeral_mb": 512, "cold_start": True, "init_ms": 3,
+    "duration_ms": 1, "billed_ms": 4, "max_memory_mb": 40, "cpu_ms": 1.5, "host_delay_ms": 0, "status": "success",
+    "error_type": None, "started_at": "2026-11-21T10:00:00.000+00:00", "start_ns": 0, "end_ns": 2**63 - 1,
+}  # fmt: skip
+
+
+def test_a_metered_record_may_lack_what_is_not_read() -> None:
+    """As those of older versions do; whole numbers are numbers with a point, too."""
+    check_record(INVOCATION)
+    check_record({**INVOCATION, "init_ms": None, "version": "1", "uncertain_ms": 2, "report": "REPORT"})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("duration_ms", "1"),
+        ("init_ms", "3"),
+        ("cpu_share", None),
+        ("error_type", 1),
+        ("version", 1),
+        ("uncertain_ms", "1"),
+        ("end_ns", 2**63),
+        ("start_ns", -(2**63)),
+    ],
+)
+def test_a_metered_record_has_fields_of_their_types(name: str, value: object) -> None:
+    with pytest.raises(ValueError, match=f"^invocation has no valid '{name}'$"):
+        check_record({**INVOCATION, name: value})
+
+
+def test_a_metered_record_lacks_nothing_that_is_read() -> None:
+    for name in INVOCATION.keys() - {"record"}:
+        with pytest.raises(ValueError, match=f"^invocation has no valid '{name}'$"):
+            check_record({key: value for key, value in INVOCATION.items() if key != name})
+
+
+def test_a_metered_record_has_a_time() -> None:
+    with pytest.raises(ValueError, match="Invalid isoformat"):
+        check_record({**INVOCATION, "started_at": "yesterday"})
+
+
+@pytest.mark.parametrize("name", ["cpu_before_ns", "loss", "reads"])
+def test_what_an_event_may_have_is_of_its_type(name: str) -> None:
+    check_record({**EVENT, "cpu_before_ns": 1, "loss": 0.5, "reads": []})
+    with pytest.raises(ValueError, match=f"^event has no valid '{name}'$"):
+        check_record({**EVENT, name: "text"})
+
+
+def test_what_is_no_record_at_all() -> None:
+    with pytest.raises(ValueError, match=r"^it is no invocation$"):
+        check_metered([], "invocation")
