@@ -164,7 +164,7 @@ class Record:
         except redis.RedisError as error:
             raise HostError(f"A database does not answer: {error}.", "see `slslab status`.") from error
         names = ((name.removeprefix("cmdstat_"), entry["calls"]) for name, entry in stats.items())
-        calls = Counter({name: number for name, number in names if name not in IDLE})
+        calls = Counter({name: number for name, number in names if name.partition("|")[0] not in IDLE})
         if calls:
             self._use(url, host)
         if host == Requirements.tensor_host:
