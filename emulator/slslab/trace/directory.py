@@ -5,7 +5,6 @@ import json
 import os
 import re
 import secrets
-import tomllib
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 import tomli_w
 
 from slslab.errors import RequestError, RunError
+from slslab.toml_files import read_toml
 from slslab.trace.log import INVOCATIONS, LOG, SERVICE, TABLE, replacing, write_records
 
 DOCUMENT = "run.json"
@@ -104,12 +104,7 @@ class RunDirectory:
 
     def plan(self) -> dict[str, Any]:
         """Read plan.toml; RunError if it is not TOML."""
-        try:
-            return tomllib.loads((self.path / PLAN).read_text())
-        except ValueError as error:
-            raise RunError(
-                f"{self.path / PLAN} is not a plan: {error}.", "correct the file, or remove the run."
-            ) from error
+        return read_toml(self.path / PLAN, "plan", (), RunError)
 
     def write(self, name: str, document: Any) -> None:
         """Write a JSON file at once or not at all; the document, written last, finishes the run."""

@@ -110,7 +110,7 @@ def test_runs_are_listed_of_any_folder(root: Path, tmp_path: Path) -> None:
 def test_broken_files_are_named(root: Path) -> None:
     directory = make(root, "one", None)
     (directory.path / "plan.toml").write_text('run = "on')
-    with pytest.raises(RunError, match=r"plan.toml is not a plan"):
+    with pytest.raises(RunError, match=r"plan.toml is not TOML"):
         directory.summary()
     (directory.path / "run.json").write_text("[1")
     with pytest.raises(RunError, match=r"run.json is not a run's document"):
