@@ -81,7 +81,7 @@ def parse(line: bytes, place: str) -> dict[str, Any]:
     try:
         record: dict[str, Any] = json.loads(line)
         check_record(record)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RunError(
             f"{place} is not a trace record: {error}.", "the file was changed; run the plan again."
         ) from error

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from slslab_workers.trace.event import REQUIRED
+from slslab_workers.trace.event import REQUIRED, wrong_field
 
 
 @dataclass(frozen=True)
@@ -145,8 +145,7 @@ def check_record(record: Any) -> None:
     kind = record.get("record") if isinstance(record, dict) else None
     if not isinstance(kind, str) or kind not in RECORD_FIELDS:
         raise ValueError("it is not a header, event, clock, begin, invocation or instance")
-    for name, type_ in RECORD_FIELDS[kind].items():
-        if not isinstance(record.get(name, record), type_):
-            raise ValueError(f"{kind} has no valid {name!r}")
+    if wrong := wrong_field(record, RECORD_FIELDS[kind]):
+        raise ValueError(f"{kind} has no valid {wrong!r}")
     if kind == "event" and record["end_ns"] < record["start_ns"]:
         raise ValueError("the event ends before it starts")
