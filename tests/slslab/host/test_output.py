@@ -126,6 +126,7 @@ def test_too_many_invalid_records_end_the_trace(caplog: pytest.LogCaptureFixture
         {"etag": []},
         {"reads": "ab"},
         {"reads": ["a", 1]},
+        {"op": "tensor.script", "reads": None},
         {"loss": "nan"},
         {"cpu_before_ns": "0"},
     ],

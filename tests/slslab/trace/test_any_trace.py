@@ -1,4 +1,4 @@
-"""Whatever a function writes as its trace, the run's trace stays readable; whatever a log holds, it is read or refused."""
+"""Whatever a function writes as its trace, the run's stays readable; whatever a log holds, it is read or refused."""
 
 import json
 import logging

@@ -57,6 +57,7 @@ ALWAYS = tuple(name for name in FIELDS if name not in SOMETIMES)
 # What a record must have to be read. The run is named by the log's header, too.
 REQUIRED = {name: FIELDS[name] for name in ALWAYS if name != "run"}
 _VALUES = attrgetter(*ALWAYS)
+_KINDS = {name: get_args(FIELDS[name])[0] for name in SOMETIMES}
 # int32 and int64 in the table; sums of amounts stay below that.
 POSITIONS, TIMES, AMOUNTS = range(-1, 1 << 31), range(1 << 63), range(1 << 53)
 RANGES = {
@@ -67,7 +68,7 @@ RANGES = {
 
 def wrong_field(record: Mapping[str, Any], required: Mapping[str, Any]) -> str | None:
     """Return the name of a field that the record lacks, or that has what it cannot have; None without one."""
-    kinds = {name: FIELDS[name] for name in SOMETIMES if name in record} | required
+    kinds = {name: kind for name, kind in _KINDS.items() if name in record} | required
     for name, kind in kinds.items():
         if not _fits(record.get(name, kind), _alternatives(kind), RANGES.get(name, AMOUNTS)):
             return name
