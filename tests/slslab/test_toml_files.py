@@ -113,8 +113,8 @@ def spoiled(seed: int, text: str) -> bytes:
         return bytes(data)
     document = copy.deepcopy(tomllib.loads(text))
     for _ in range(order.choice((1, 1, 1, 3))):
-        place = order.choice(list(tables(document)))
-        key = order.choice(list(place) if isinstance(place, dict) else range(len(place)))
+        place: Any = order.choice(list(tables(document)))
+        key: Any = order.choice(list(place) if isinstance(place, dict) else range(len(place)))
         match order.randrange(6):
             case 0:
                 del place[key]

@@ -528,7 +528,7 @@ def test_without_descriptors_it_accepts_later(monkeypatch: pytest.MonkeyPatch) -
     async def talk() -> list[str]:
         api = RuntimeApi(anybody, LIMIT)
         host, port = api.start().split(":")
-        api._listener = Full(api._listener)  # type: ignore[arg-type]
+        api._listener = Full(api._listener)  # type: ignore[arg-type,assignment]
         with socket.create_connection((host, int(port))):
             await turns()
             first = list(tried)

@@ -68,7 +68,7 @@ RANGES = {
 
 def wrong_field(record: Mapping[str, Any], required: Mapping[str, Any]) -> str | None:
     """Return the name of a field that the record lacks, or that has what it cannot have; None without one."""
-    kinds = {name: kind for name, kind in _KINDS.items() if name in record} | required
+    kinds = {**{name: kind for name, kind in _KINDS.items() if name in record}, **required}
     for name, kind in kinds.items():
         if not _fits(record.get(name, kind), _alternatives(kind), RANGES.get(name, AMOUNTS)):
             return name
