@@ -7,32 +7,41 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from slslab.errors import RequestError
+from slslab.errors import RequestError, SlslabError
 
 Model = TypeVar("Model", bound=BaseModel)
+# Integers of TOML have 64 bits. Nothing here is nested this deep, and what is may be too deep to be shown.
+INTEGERS = range(-(1 << 63), 1 << 63)
+DEEPEST = 64
+LONGEST = 300
 
 
 def read_toml(
     path: Path,
     noun: str,
     known: Sequence[str],
-    error: type[RequestError],
+    error: type[SlslabError],
     parse_float: Callable[[str], Any] = float,
 ) -> dict[str, Any]:
     """Return the file's content; `error` if it is missing or not TOML. `noun` says what it is, `known` are built in."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"), parse_float=parse_float)
+        document = tomllib.loads(path.read_text(encoding="utf-8"), parse_float=parse_float)
+        _check_values(document)
     except OSError as trouble:
         hint = f"name one of {', '.join(known)}, or give the path of a TOML file." if known else "give another path."
         raise error(f"There is no {noun} {str(path)!r}: {trouble.strerror}.", hint) from trouble
-    except ValueError as trouble:
-        raise error(f"The {noun} {path} is not TOML: {trouble}.", "correct the file.") from trouble
+    except (ValueError, ArithmeticError) as trouble:
+        reason = str(trouble) if isinstance(trouble, ValueError) else "it has a number that is too large"
+        raise error(f"The {noun} {path} is not TOML: {reason}.", "correct the file.") from trouble
+    except RecursionError as trouble:
+        raise error(f"The {noun} {path} is nested too deep.", "correct the file.") from trouble
+    return document
 
 
 def check_schema(document: dict[str, Any], schema: int, path: Path, noun: str, error: type[RequestError]) -> None:
     """Raise `error` for a file of another version, whose entries are not wrong but unknown."""
     if document.get("schema") != schema:
-        stated = f"has schema {document['schema']!r}" if "schema" in document else "does not say its schema"
+        stated = f"has schema {shown(repr(document['schema']))}" if "schema" in document else "does not say its schema"
         raise error(f"The {noun} {path} {stated}, and this version reads {schema}.", f"write it as schema = {schema}.")
 
 
@@ -42,6 +51,28 @@ def validate(model: type[Model], document: dict[str, Any], path: Path, noun: str
         return model.model_validate(document)
     except ValidationError as trouble:
         first = trouble.errors()[0]
-        entry = ".".join(str(part) for part in first["loc"]) or "its top"
-        reason = first["msg"].removeprefix("Value error, ")
+        entry = shown(".".join(str(part) for part in first["loc"])) or "its top"
+        reason = shown(first["msg"].removeprefix("Value error, "))
         raise error(f"The {noun} {path} is wrong at {entry}: {reason}.", "correct that entry.") from trouble
+
+
+def shown(text: str) -> str:
+    """Return what a file says as a part of a sentence: on one line, and no more than its beginning."""
+    line = "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
+    return line if len(line) <= LONGEST else f"{line[:LONGEST]}…"
+
+
+def _check_values(document: dict[str, Any]) -> None:
+    """Raise ValueError for an integer that TOML does not have, RecursionError for what is nested too deep."""
+    level: list[Any] = [document]
+    for _ in range(DEEPEST):
+        inner: list[Any] = []
+        for value in level:
+            if isinstance(value, int) and value not in INTEGERS:
+                raise ValueError("an integer has more than 64 bits")
+            if isinstance(value, dict | list):
+                inner += value.values() if isinstance(value, dict) else value
+        if not inner:
+            return
+        level = inner
+    raise RecursionError

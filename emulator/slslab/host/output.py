@@ -10,13 +10,15 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from slslab_workers.trace.event import REQUIRED
+from slslab_workers.trace.event import FIELDS, REQUIRED, wrong_field
+from slslab_workers.trace.operations import EMULATED
 
 CHUNK_BYTES = 65_536
 # A function that writes without end must not keep the emulator from its other work.
 CHUNKS_AT_ONCE = 16
 LOG_BYTES = 256 << 20
 FRAME_BYTES = 1 << 20
+MOST_INVALID = 100
 LOG = logging.getLogger(__name__)
 
 
@@ -110,18 +112,17 @@ class TraceFrames:
         self._on_event = on_event
         self._buffer = bytearray()
         self._broken = False
+        self._invalid = 0
 
     def feed(self, chunk: bytes) -> None:
-        """Parse bytes as they arrive; a record that is too large ends the trace."""
+        """Parse bytes as they arrive; a record that is too large, or too many that are invalid, end the trace."""
         if self._broken:
             return
         self._buffer += chunk
         while len(self._buffer) >= 4:
             size = int.from_bytes(self._buffer[:4], "big")
             if size > FRAME_BYTES:
-                LOG.error("%s wrote a trace record of %d bytes: its trace ends here", self._environment, size)
-                self._broken = True
-                self._buffer.clear()
+                self._end(f"a trace record of {size} bytes")
                 return
             if len(self._buffer) < 4 + size:
                 break
@@ -131,6 +132,15 @@ class TraceFrames:
                 self._on_event(event)
             else:
                 LOG.error("%s wrote an invalid trace record: %r", self._environment, frame[:200])
+                self._invalid += 1
+            if self._invalid == MOST_INVALID:
+                self._end(f"{MOST_INVALID} invalid trace records")
+                return
+
+    def _end(self, what: str) -> None:
+        LOG.error("%s wrote %s: its trace ends here", self._environment, what)
+        self._broken = True
+        self._buffer.clear()
 
 
 def _event(frame: bytes) -> dict[str, Any] | None:
@@ -139,7 +149,6 @@ def _event(frame: bytes) -> dict[str, Any] | None:
         event = json.loads(frame)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(event, dict) or not event.keys() >= REQUIRED.keys():
+    if not isinstance(event, dict) or wrong_field(event, REQUIRED) or event["op"] in EMULATED:
         return None
-    start, end = event["start_ns"], event["end_ns"]
-    return event if type(start) is int and type(end) is int and end >= start else None
+    return {name: event[name] for name in FIELDS if name in event} if event["end_ns"] >= event["start_ns"] else None

@@ -136,13 +136,18 @@ class Environment:
         """Whether the runtime runs; the kernel may kill an idle one when the host's memory is exhausted."""
         return self.sandbox is not None and not self.sandbox.exited.done()
 
+    @property
+    def waits(self) -> bool:
+        """Whether the runtime waits for an invocation; an idle one may have exited, or hung up."""
+        return self.running and self._runtime.ready_ns is not None
+
     async def start(self, limit_s: float) -> Outcome:
         """Start the runtime and wait until it asks for its first invocation (the init phase).
 
         Raises StartFailed if the host cannot start it.
         """
         outcome = await self._start(limit_s)
-        if outcome.ending is Ending.EXIT and self._runtime.given_up():
+        if outcome.ending is Ending.EXIT and not self._has_stopped() and self._runtime.given_up():
             # awslambdaric gives up a connection that takes it a second, which on a busy host is no fault of its own.
             await self.restart()
             outcome = await self._start(limit_s)

@@ -28,8 +28,11 @@ from slslab.host.spawner import open_directory
 
 HOT_RELOAD_BUCKET = "hot-reload"
 LAYER = "torch"
-# What unpacking raises for bytes that are not an archive, or a broken one; IndexError is for an entry without a name.
-NO_ARCHIVE = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, OSError, RuntimeError, IndexError)
+# What unpacking raises for bytes that are not an archive, or a broken one; IndexError is for an entry without a name,
+# OverflowError for one beyond any end.
+NO_ARCHIVE = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, OSError, RuntimeError, IndexError, OverflowError)
+# assumed: of AWS's limit nothing is known. Folders much deeper cannot be removed again by Python's own means.
+DEEPEST = 256
 # assumed: Lambda unpacks no others. Of bzip2 and LZMA a few kilobytes may become gigabytes in one step.
 METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 # How many packages are read at the same time: each takes the memory of its archive, and a share of the disk's time.
@@ -193,7 +196,7 @@ class Packages:
             raise self._not_allowed(path)
         try:
             size = self._size(directory)
-        except OSError as error:
+        except (OSError, RecursionError) as error:
             raise wrong from error
         self._check_size(size)
         return Code(directory, size, HOT_RELOAD_BUCKET)
@@ -240,6 +243,8 @@ def unpacked(archive: bytes, directory: Path) -> Path:
 def _extract(package: zipfile.ZipFile, directory: Path) -> None:
     directory.mkdir(parents=True)
     for entry in package.infolist():
+        if entry.filename.count("/") > DEEPEST:
+            raise ValueError(f"an entry is more than {DEEPEST} folders deep")
         path = Path(package.extract(entry, directory))
         # The environment's user must be able to read it; an executable file stays one.
         executable = path.is_dir() or entry.external_attr >> 16 & stat.S_IXUSR

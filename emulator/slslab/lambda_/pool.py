@@ -148,7 +148,7 @@ class Pool:
                 if self._closing:
                     raise ServiceError(503, "ServiceException", "The emulator is ending.")
                 warm = next((e for e in reversed(self._idle) if e.function.revision == function.revision), None)
-                if warm is not None and not warm.running:
+                if warm is not None and not warm.waits:
                     await self._take_and_discard(warm)
                     continue
                 held_mb = 0 if warm is None else self._held_mb[warm]

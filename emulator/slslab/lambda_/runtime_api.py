@@ -7,6 +7,7 @@ https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html
 
 import asyncio
 import contextlib
+import errno
 import json
 import socket
 import struct
@@ -23,6 +24,10 @@ from slslab.host.connections import LOOPBACK, Address
 PREFIX = b"/2018-06-01/runtime/"
 READ_BYTES = 256 * 1024
 HEAD_BYTES, PIPELINED = 1024 * 1024, 16
+# An environment has no more descriptors (Lambda quotas). They are accepted so many at a time, and again so late when
+# this process has no more.
+MOST_CONNECTIONS, ACCEPTED_AT_ONCE, ACCEPT_AGAIN_S = 1024, 64, 1.0
+LONGEST_TYPE = 256
 # asm-generic/socket.h: the kernel tells when it received what is read, by `struct timespec` of CLOCK_REALTIME.
 SO_TIMESTAMPNS, TIMESPEC = 35, struct.Struct("@ll")
 ANCILLARY_BYTES = socket.CMSG_SPACE(TIMESPEC.size)
@@ -57,10 +62,11 @@ class RuntimeReport:
     def error_type(self) -> str:
         """The error's type as the runtime names it in the body, or else in its header."""
         error_type = self.headers.get("lambda-runtime-function-error-type") or "Unknown"
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError, RecursionError):
             document = json.loads(self.body)
-            error_type = (isinstance(document, dict) and document.get("errorType")) or error_type
-        return str(error_type)
+            error_type = str((isinstance(document, dict) and document.get("errorType")) or error_type)
+        # It becomes a part of logs and records: half of a surrogate pair is no text.
+        return error_type[:LONGEST_TYPE].encode(errors="replace").decode()
 
 
 class RuntimeApi:
@@ -91,6 +97,7 @@ class RuntimeApi:
         self._changed = changed
         self._listener: socket.socket | None = None
         self._waiting: _Connection | None = None
+        self._kept: NextInvocation | None = None
         self._current: str | None = None
         self._initialised = False
 
@@ -99,7 +106,7 @@ class RuntimeApi:
         self._listener = socket.create_server((self._host, 0))
         self._listener.setblocking(False)
         self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(self._listener, self._accept)
+        self._listen()
         return "{}:{}".format(*self._listener.getsockname())
 
     def stop(self) -> None:
@@ -123,22 +130,20 @@ class RuntimeApi:
             connection.read()
 
     def hand_out(self, invocation: NextInvocation) -> None:
-        """Answer the runtime's waiting `/invocation/next`; the environment must be ready."""
-        if self._waiting is None:
-            raise RuntimeError("the runtime is not waiting for an invocation")
-        headers = [
-            JSON,
-            ("lambda-runtime-aws-request-id", invocation.request_id),
-            ("lambda-runtime-deadline-ms", str(invocation.deadline_ms)),
-            ("lambda-runtime-invoked-function-arn", invocation.function_arn),
-            ("lambda-runtime-trace-id", invocation.trace_id),
-        ]
-        if invocation.client_context is not None:
-            headers.append(("lambda-runtime-client-context", invocation.client_context))
+        """Answer the runtime's waiting `/invocation/next`, or the next one if it has just hung up."""
         self._current = invocation.request_id
         self.report = self.ready_ns = None
+        if self._waiting is None:
+            self._kept = invocation
+            return
         connection, self._waiting = self._waiting, None
-        connection.respond((200, headers, invocation.payload))
+        connection.respond(_next(invocation))
+
+    def forget(self, connection: "_Connection") -> None:
+        """Forget a connection, which has been closed; the runtime does not wait if it waited there."""
+        self.connections.discard(connection)
+        if self._waiting is connection:
+            self._waiting = self.ready_ns = None
 
     def answer(self, connection: "_Connection", request: "_Request") -> Answer | None:
         """Return the answer to a request of the environment's; None if it waits for an invocation."""
@@ -147,7 +152,13 @@ class RuntimeApi:
         parts = request.path[len(PREFIX) :].decode("latin-1").split("/")
         if request.method == b"GET" and parts == ["invocation", "next"]:
             self._initialised = True
-            self._waiting = connection
+            if self._kept is not None:
+                kept, self._kept = self._kept, None
+                return _next(kept)
+            # One runtime waits: a function that asks and never listens must not pile up connections.
+            former, self._waiting = self._waiting, connection
+            if former is not None:
+                former.close()
             self.ready_ns = request.arrived_ns
             self._changed()
             return None
@@ -171,11 +182,25 @@ class RuntimeApi:
         # documented: runtimes-api.html, 413; the words are those of AWS's interface emulator. awslambdaric then exits.
         return _refusal(413, f"Exceeded maximum allowed payload size ({self.limit} bytes).", "RequestEntityTooLarge")
 
+    def _listen(self) -> None:
+        if self._listener is not None:
+            self._loop.add_reader(self._listener, self._accept)
+
     def _accept(self) -> None:
-        assert self._listener is not None
-        with contextlib.suppress(OSError):  # nobody waits, or there are too many files open
-            while True:
-                _Connection(self, self._listener.accept()[0])
+        for _ in range(ACCEPTED_AT_ONCE):
+            if self._listener is None:
+                return
+            try:
+                connection, _address = self._listener.accept()
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                    self._loop.remove_reader(self._listener)
+                    self._loop.call_later(ACCEPT_AGAIN_S, self._listen)
+                return  # or nobody waits any more
+            if len(self.connections) < MOST_CONNECTIONS:
+                _Connection(self, connection)
+            else:
+                connection.close()
 
 
 @dataclass
@@ -202,7 +227,7 @@ class _Connection:
         self._loop = asyncio.get_running_loop()
         self._parser = httptools.HttpRequestParser(self)
         self._request = _Request()
-        self._in_head, self._head_bytes = True, 0
+        self._head_bytes = 0  # what has been read of the request beside its body
         self._late_ns = 0
         self._requests: deque[_Request] = deque()  # read, and not answered yet
         self._own: bool | None = None
@@ -226,10 +251,10 @@ class _Connection:
         self._asking.cancel()
         self._requests.clear()
         if self in self._api.connections:
-            self._api.connections.remove(self)
             self._loop.remove_reader(self._socket)
             self._loop.remove_writer(self._socket)
             self._socket.close()
+            self._api.forget(self)
 
     def on_url(self, url: bytes) -> None:
         """Take a part of the path."""
@@ -241,13 +266,13 @@ class _Connection:
 
     def on_headers_complete(self) -> None:
         """Ask for the body, if the client waits for that."""
-        self._in_head, self._head_bytes = False, 0
         self._request.method = self._parser.get_method()
-        if self._request.headers.get("expect", "").lower() == "100-continue":
+        if self._request.headers.get("expect", "").lower() == "100-continue" and not self._requests:
             self._write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def on_body(self, body: bytes) -> None:
         """Take a part of the body: of one beyond the limit one byte more than that, and the rest is thrown away."""
+        self._head_bytes -= len(body)
         self._request.body += body[: self._api.limit + 1 - len(self._request.body)]
 
     def on_message_complete(self) -> None:
@@ -255,10 +280,13 @@ class _Connection:
         self._request.arrived_ns = time.monotonic_ns() - self._late_ns
         self._request.persists = self._parser.should_keep_alive()
         self._requests.append(self._request)
-        self._request, self._in_head, self._asked = _Request(), True, True
+        self._request, self._head_bytes, self._asked = _Request(), 0, True
 
     async def _ask(self) -> None:
-        self._own = await self._api.owns(self._socket.getpeername(), self._socket.getsockname())
+        try:
+            self._own = await self._api.owns(self._socket.getpeername(), self._socket.getsockname())
+        except OSError:  # the client is gone, or nobody may know whose it is
+            self.close()
         self._answer()
 
     def read(self) -> None:
@@ -268,33 +296,47 @@ class _Connection:
         except BlockingIOError:
             return
         except OSError:
-            data, ancillary = b"", []
-        if not data:
-            self._end()
+            self._api.abandoned |= not self._asked
+            self.close()
             return
         for _, _, stamp in ancillary:
             seconds, nanoseconds = TIMESPEC.unpack(stamp)
             self._late_ns = max(0, time.time_ns() - seconds * 1_000_000_000 - nanoseconds)
-        try:
-            self._parser.feed_data(data)
-        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+        if data:
+            self._parse(data)
+        else:
+            self._api.abandoned |= not self._asked
+            self._end()
+        held = sum(len(request.body) for request in self._requests)
+        if self._head_bytes > HEAD_BYTES or len(self._requests) > PIPELINED or held > self._api.limit + 1:
             self.close()
-        if self._in_head:
-            self._head_bytes += len(data)
-        if self._head_bytes > HEAD_BYTES or len(self._requests) > PIPELINED:
+        # Who has hung up does not wait; the exit of its process is reported elsewhere.
+        if self._ended and self._waits:
             self.close()
         self._answer()
 
+    def _parse(self, data: bytes) -> None:
+        """Take what has arrived; behind what is no request nothing more is read."""
+        self._head_bytes += len(data)
+        while data and len(self._requests) <= PIPELINED:
+            try:
+                self._parser.feed_data(data)
+                data = b""
+            except httptools.HttpParserUpgrade as pause:  # to another protocol, which a server may ignore
+                data = data[pause.args[0] :]
+            except httptools.HttpParserError:
+                self._end()
+                return
+
     def _end(self) -> None:
-        """Close it when what has been read is answered; the exit of its process is reported elsewhere."""
-        self._ended = True
-        self._loop.remove_reader(self._socket)
-        self._api.abandoned |= not self._asked
-        self._answer()
+        """Read no more; close it when what has been read is answered."""
+        if not self._ended and self in self._api.connections:
+            self._ended = True
+            self._loop.remove_reader(self._socket)
 
     def _answer(self) -> None:
         """Answer what has been read, up to a request that waits."""
-        while self._requests and self._own is not None and not self._waits:
+        while self._requests and self._own is not None and not self._waits and self in self._api.connections:
             answer = self._api.answer(self, self._requests[0]) if self._own else STRANGER
             if answer is None:
                 self._waits = True
@@ -311,7 +353,7 @@ class _Connection:
         lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}", *(f"{name}: {value}" for name, value in headers)]
         if self._requests and not self._requests.popleft().persists:
             self._requests.clear()
-            self._ended = True
+            self._end()
         # Header and body leave in one write: two would cost a delayed acknowledgement.
         self._write("\r\n".join([*lines, f"content-length: {len(body)}", "", ""]).encode("latin-1") + body)
 
@@ -324,7 +366,10 @@ class _Connection:
             self._flush()
 
     def _flush(self) -> None:
-        """Send what the socket takes now, and the rest when it takes more; hang up if that was all."""
+        """Send what the socket takes now, and the rest when it takes more; hang up if that was all.
+
+        Of a client that does not read its answers nothing more is read meanwhile.
+        """
         try:
             self._unsent = self._unsent[self._socket.send(self._unsent) :]
         except BlockingIOError:
@@ -332,13 +377,30 @@ class _Connection:
         except OSError:
             self.close()
             return
-        if self._unsent:
-            self._loop.add_writer(self._socket, self._flush)
-            self._blocked = True
-        elif self._blocked:
-            self._loop.remove_writer(self._socket)
-            self._blocked = False
+        if bool(self._unsent) != self._blocked:
+            self._blocked = not self._blocked
+            if self._blocked:
+                self._loop.remove_reader(self._socket)
+                self._loop.add_writer(self._socket, self._flush)
+            else:
+                self._loop.remove_writer(self._socket)
+                if not self._ended:
+                    self._loop.add_reader(self._socket, self.read)
         self._close_if_over()
+
+
+def _next(invocation: NextInvocation) -> Answer:
+    """Return the answer to `/invocation/next`."""
+    headers = [
+        JSON,
+        ("lambda-runtime-aws-request-id", invocation.request_id),
+        ("lambda-runtime-deadline-ms", str(invocation.deadline_ms)),
+        ("lambda-runtime-invoked-function-arn", invocation.function_arn),
+        ("lambda-runtime-trace-id", invocation.trace_id),
+    ]
+    if invocation.client_context is not None:
+        headers.append(("lambda-runtime-client-context", invocation.client_context))
+    return 200, headers, invocation.payload
 
 
 def _refusal(status: int, message: str, error_type: str = "InvalidRequest") -> Answer:

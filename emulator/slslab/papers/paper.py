@@ -20,6 +20,7 @@ from slslab.toml_files import check_schema, read_toml, validate
 # In a wheel beside this module, in a checkout at the repository's root.
 FOLDERS = (Path(__file__).parents[1] / "published", Path(__file__).resolve().parents[3] / "papers")
 SCHEMA = 1
+MOST_DIGITS = 50
 Text = Annotated[str, Field(min_length=1)]
 
 
@@ -30,12 +31,19 @@ class PaperError(RequestError):
 def _number(value: object) -> object:
     if not isinstance(value, int | Decimal) or isinstance(value, bool):
         raise ValueError(f"{value!r} is not a number")
-    return Decimal(value)
+    return _written_out(Decimal(value))
 
 
 def _input(value: object) -> object:
     if not isinstance(value, str | int | Decimal):
         raise ValueError(f"{value!r} is neither a number nor a text")
+    return _written_out(value) if isinstance(value, Decimal) else value
+
+
+def _written_out(value: Decimal) -> Decimal:
+    """Return a number that can be printed without an exponent; ValueError for another."""
+    if value.is_finite() and abs(value.adjusted()) > MOST_DIGITS:
+        raise ValueError(f"{value} is no number of at most {MOST_DIGITS} digits before or after the point")
     return value
 
 
@@ -219,7 +227,7 @@ class Paper(_Entry):
                     _check_entry(f"{name}, row {row.name!r}, {key!r}", self._resolve, reference)
         for number, discrepancy in enumerate(self.discrepancies):
             for place, working in enumerate(discrepancy.workings):
-                _check_entry(f"discrepancies.{number}.workings.{place}", self.operands, working)
+                _check_entry(f"discrepancies.{number}.workings.{place}", self._calculate, working)
         used = {way for table in self.tables.values() for ways in table.formulas.values() for way in ways}
         if unused := sorted(set(self.ways) - used):
             raise ValueError(f"ways has {unused[0]!r}, and no formula has that name")
@@ -265,6 +273,13 @@ class Paper(_Entry):
         if missing := [name for name in expression.names if name not in values]:
             raise PaperError(f"{expression.text!r} names {missing[0]!r}, which is not there.", "add it as an input.")
         return expression, {name: values[name] for name in expression.names}
+
+    def _calculate(self, working: Working) -> None:
+        expression, values = self.operands(working)
+        try:
+            expression.evaluate(values)
+        except ZeroDivisionError:
+            raise PaperError(f"{expression.text!r} divides by zero.", "correct its numbers.") from None
 
     def _resolve(self, reference: Reference) -> Decimal:
         row = self.row(reference.table, reference.row, reference.group)

@@ -98,7 +98,7 @@ def work_out(paper: Paper, working: Working) -> Worked:
 def round_off(value: Decimal, places: int) -> Decimal:
     """Return the value with so many digits after the point, half up."""
     with localcontext() as context:
-        context.prec = 2 * DIGITS
+        context.prec = max(2 * DIGITS, value.adjusted() + places + 2)
         return value.quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP)
 
 

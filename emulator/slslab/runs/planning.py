@@ -8,7 +8,7 @@ from typing import Any
 
 from slslab.billing.bill import book_names
 from slslab.errors import RequestError
-from slslab.toml_files import read_toml
+from slslab.toml_files import read_toml, shown
 from slslab.trace.directory import PLAN, new_id
 from slslab_workers.architecture import Architecture, architectures
 from slslab_workers.plan import SCHEMA, Plan, PlanError, Value
@@ -64,18 +64,20 @@ def make_plan(architecture: Architecture, values: Mapping[str, Any], options: Ma
 def load_plan(path: Path) -> Plan:
     """Return the plan in a file, or in a run's directory, as a run of its own: with a new id.
 
-    RequestError for a file that is not a plan, or that leaves out anything that a run needs: what its
-    version took by default may not be what this one takes.
+    RequestError for a file that is not a plan, or that leaves out anything that a run needs: what its version took by
+    default may not be what this one takes.
     """
     path = path / PLAN if path.is_dir() else path
     document = read_toml(path, "plan", (), RequestError)
     known, name = architectures(), str(document.get("architecture", ""))
     if name not in known:
         raise RequestError(
-            f"The plan {path} is of architecture {name!r}, which is not installed.",
+            f"The plan {path} is of architecture {shown(repr(name))}, which is not installed.",
             f"those that are installed are {', '.join(known)}.",
         )
     options = document.get("options", {})
+    if not isinstance(options, dict):
+        raise RequestError(f"The plan {path} is wrong at options: it is no table.", "write them under [options].")
     needed = ["schema", *(entry.name for entry in fields(Plan) if entry.default is not None)]
     missing = [entry for entry in needed if entry not in document]
     missing += [f"options.{option.name}" for option in known[name].options if option.name not in options]
@@ -88,7 +90,8 @@ def load_plan(path: Path) -> Plan:
         plan = Plan.from_document(document)
         check_options(known[name], plan.options)
     except PlanError as error:
-        raise RequestError(f"The plan {path} cannot be carried out: {error.message}", error.hint) from error
+        message = f"The plan {path} cannot be carried out: {shown(error.message)}"
+        raise RequestError(message, shown(error.hint)) from error
     return replace(plan, run=new_id(plan.architecture, plan.model))
 
 

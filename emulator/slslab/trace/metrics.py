@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from slslab_workers.trace.operations import BESIDE as BESIDE
-from slslab_workers.trace.operations import MOVES, PROTOCOL
+from slslab_workers.trace.operations import BILLED, MOVES, PROTOCOL
 
 PHASES = ("init", "fetch", "compute", "synchronise", "update", "wait", "other")
 OVERSUBSCRIBED = 0.02
@@ -61,7 +61,7 @@ def _moved(events: Rows) -> dict[str, int]:
 
 def object_requests(events: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     """Return the requests to the object store by operation, which S3 bills: failed ones and polls, too."""
-    return _requests(event for event in events if event["op"].startswith("object."))
+    return _requests(event for event in events if event["op"] in BILLED)
 
 
 def driver_requests(events: Iterable[Mapping[str, Any]]) -> dict[str, int]:

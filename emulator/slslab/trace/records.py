@@ -8,7 +8,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, get_type_hints
 
-from slslab_workers.trace.event import REQUIRED
+from slslab_workers.trace.event import REQUIRED, wrong_field
 
 
 @dataclass(frozen=True)
@@ -147,8 +147,6 @@ RECORD_FIELDS: Mapping[str, Mapping[str, Any]] = {
     "invocation": _fields(InvocationRecord),
     "instance": _fields(InstanceRecord),
 }
-# What an event may have, besides.
-OPTIONAL = {"cpu_before_ns": int, "loss": int | float, "reads": list}
 # The table has 64 bits for an integer.
 GREATEST = 2**63 - 1
 
@@ -158,13 +156,12 @@ def check_record(record: Any) -> None:
     kind = record.get("record") if isinstance(record, dict) else None
     if not isinstance(kind, str) or kind not in RECORD_FIELDS:
         raise ValueError("it is not a header, event, clock, begin, invocation or instance")
-    check_metered(record, kind)
-    if kind == "event":
-        for name, type_ in OPTIONAL.items():
-            if name in record and not isinstance(record[name], type_):
-                raise ValueError(f"event has no valid {name!r}")
-        if record["end_ns"] < record["start_ns"]:
-            raise ValueError("the event ends before it starts")
+    if kind != "event":
+        check_metered(record, kind)
+    elif wrong := wrong_field(record, EVENT_FIELDS):
+        raise ValueError(f"event has no valid {wrong!r}")
+    elif record["end_ns"] < record["start_ns"]:
+        raise ValueError("the event ends before it starts")
 
 
 def check_metered(record: Any, kind: str) -> None:

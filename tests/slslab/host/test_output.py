@@ -10,7 +10,9 @@ import pytest
 
 from slslab.host import output
 from slslab.host.output import FunctionLog, Stream, TraceFrames
-from slslab_workers.trace.event import REQUIRED
+from slslab_workers.trace.event import Event
+
+EVENT = Event(op="compute", phase="compute").record()
 
 
 def test_a_stream_passes_on_what_arrives_and_then_its_end() -> None:
@@ -79,7 +81,7 @@ def frame(event: dict[str, Any]) -> bytes:
 def test_frames_are_events_wherever_they_are_cut() -> None:
     events: list[dict[str, Any]] = []
     frames = TraceFrames("f-0001", events.append)
-    sent = [{**dict.fromkeys(REQUIRED, 0), "start_ns": n, "end_ns": n + 1} for n in range(3)]
+    sent = [EVENT | {"start_ns": n, "end_ns": n + 1} for n in range(3)]
     for byte in b"".join(map(frame, sent)):
         frames.feed(bytes([byte]))
     assert events == sent
@@ -89,6 +91,56 @@ def test_a_frame_that_is_too_large_ends_the_trace(caplog: pytest.LogCaptureFixtu
     events: list[dict[str, Any]] = []
     frames = TraceFrames("f-0001", events.append)
     frames.feed((output.FRAME_BYTES + 1).to_bytes(4, "big"))
-    frames.feed(frame({**dict.fromkeys(REQUIRED, 0)}))
+    frames.feed(frame(EVENT))
     assert events == []
     assert "its trace ends here" in caplog.text
+
+
+def test_too_many_invalid_records_end_the_trace(caplog: pytest.LogCaptureFixture) -> None:
+    """A function writes to the emulator's own log by them."""
+    events: list[dict[str, Any]] = []
+    frames = TraceFrames("f-0001", events.append)
+    frames.feed(bytes(4 * 100_000))
+    frames.feed(frame(EVENT))
+    assert events == []
+    assert len(caplog.records) == output.MOST_INVALID + 1
+    assert "wrote 100 invalid trace records: its trace ends here" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"op": 5},
+        {"op": "host.run"},
+        {"op": "\ud800"},
+        {"start_ns": -1},
+        {"start_ns": 0, "end_ns": 1 << 63},
+        {"start_ns": True},
+        {"start_ns": 0.5},
+        {"start_ns": 2, "end_ns": 1},
+        {"worker": -2},
+        {"worker": 1 << 31},
+        {"requests": -1},
+        {"bytes": 10**400},
+        {"failed": 0},
+        {"etag": []},
+        {"reads": "ab"},
+        {"reads": ["a", 1]},
+        {"op": "tensor.script", "reads": None},
+        {"loss": "nan"},
+        {"cpu_before_ns": "0"},
+    ],
+)
+def test_what_no_event_has_is_an_invalid_record(changed: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+    """Each of these made the trace of its run unreadable, or failed where it was used."""
+    events: list[dict[str, Any]] = []
+    TraceFrames("f-0001", events.append).feed(frame(EVENT | changed))
+    assert events == []
+    assert "an invalid trace record" in caplog.text
+
+
+def test_of_an_event_only_its_own_fields_are_kept() -> None:
+    events: list[dict[str, Any]] = []
+    deep = b'{"more": ' + b"[" * 900 + b"]" * 900 + b"," + json.dumps(EVENT).encode()[1:]
+    TraceFrames("f-0001", events.append).feed(len(deep).to_bytes(4, "big") + deep)
+    assert events == [EVENT]

@@ -1,6 +1,8 @@
 """The edges of the protocols: what no client of AWS's own would send, and a function may still do."""
 
 import asyncio
+import errno
+import gc
 import http.client
 import json
 import logging
@@ -17,10 +19,11 @@ import pytest
 from slslab.aws.clients import signed_headers
 from slslab.host.connections import Address
 from slslab.host.namespaces import Processes
+from slslab.lambda_ import runtime_api
 from slslab.lambda_.emulator import Emulator
 from slslab.lambda_.environment import Environment
 from slslab.lambda_.process_sandbox import ProcessSandbox, ProcessSandboxes
-from slslab.lambda_.runtime_api import RuntimeApi
+from slslab.lambda_.runtime_api import NextInvocation, RuntimeApi, RuntimeReport
 from slslab.lambda_.sandbox import Setting
 
 Deploy = Callable[..., str]
@@ -312,6 +315,302 @@ def test_of_a_report_without_a_length_no_more_than_the_limit_is_kept(own: bool, 
     assert heard.startswith(b"HTTP/1.1 413" if own else b"HTTP/1.1 403")
     assert (b"Exceeded maximum allowed payload size (1000 bytes)." in heard) is own
     assert size == kept
+
+
+async def connected(api: RuntimeApi) -> socket.socket:
+    """A client of one's own, that has been accepted."""
+    host, port = api.start().split(":")
+    client = socket.create_connection((host, int(port)))
+    client.setblocking(False)
+    while not api.connections:
+        await asyncio.sleep(0)
+    return client
+
+
+async def turns(count: int = 5) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def test_of_a_client_that_does_not_read_its_answers_nothing_more_is_read() -> None:
+    """They piled up in memory, and each new one copied the others."""
+
+    payload = bytes(1_000_000)
+
+    async def pile() -> int:
+        api = RuntimeApi(anybody, LIMIT)
+        with await connected(api) as client:
+            (connection,) = api.connections
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for _ in range(60):
+                client.send(f"GET {RUNTIME}/invocation/next HTTP/1.1\r\n\r\n".encode())
+                await turns()
+                if api.ready_ns is not None:
+                    api.hand_out(NextInvocation("id", payload, "arn", 1, "Root"))
+            unsent = len(connection._unsent)
+            heard = 0
+            while connection._unsent:  # it is read further when it reads
+                with suppress(BlockingIOError):
+                    heard += len(client.recv(1 << 20))
+                await asyncio.sleep(0)
+        api.stop()
+        assert heard > len(payload)
+        return unsent
+
+    assert asyncio.run(pile()) < 2 * len(payload)
+
+
+@pytest.mark.parametrize(
+    "endless",
+    [
+        b"GET / HTTP/1.1\r\n",
+        b"GET / HTTP/1.1\r\nA: ",
+        b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n",
+        b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n5;",
+    ],
+)
+def test_endless_headers_are_hung_up_on_wherever_they_stand(endless: bytes) -> None:
+    async def talk() -> int:
+        api = RuntimeApi(anybody, LIMIT)
+        host, port = api.start().split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(endless)
+        line = (b"x" if endless.endswith((b" ", b";")) else b"Name: %d\r\n" % id(api)) * 1000
+        sent = 0
+        with suppress(ConnectionError):
+            while not reader.at_eof() and sent < 30_000_000:
+                writer.write(line)
+                await writer.drain()
+                sent += len(line)
+        writer.close()
+        api.stop()
+        return sent
+
+    assert asyncio.run(talk()) < 20_000_000  # of which the kernel holds some
+
+
+def test_reports_that_wait_for_an_answer_are_held_up_to_the_limit_of_one() -> None:
+    async def pile() -> bytes:
+        api = RuntimeApi(anybody, LIMIT)
+        with await connected(api) as client:
+            client.send(f"GET {RUNTIME}/invocation/next HTTP/1.1\r\n\r\n".encode())
+            report = f"POST {RUNTIME}/invocation/x/response HTTP/1.1\r\nContent-Length: {LIMIT}\r\n\r\n".encode()
+            client.send((report + bytes(LIMIT)) * 2)
+            heard = await asyncio.get_running_loop().sock_recv(client, 1000)
+        assert not api.connections
+        assert api.ready_ns is None
+        api.stop()
+        return heard
+
+    with suppress(ConnectionResetError):
+        assert asyncio.run(pile()) == b""
+
+
+def test_who_asks_and_hangs_up_does_not_wait() -> None:
+    """An invocation that was handed to nobody ran into its time-out; each such connection stayed."""
+
+    async def ask_and_leave() -> None:
+        api = RuntimeApi(anybody, LIMIT)
+        ask_next = f"GET {RUNTIME}/invocation/next HTTP/1.1\r\n\r\n".encode()
+        with await connected(api) as client:
+            client.send(ask_next)
+            while api.ready_ns is None:
+                await asyncio.sleep(0)
+        while api.ready_ns is not None:
+            await asyncio.sleep(0)
+        assert not api.connections
+        # It was about to be handed out; the next one gets it.
+        api.hand_out(NextInvocation("id", b'"payload"', "arn", 1, "Root"))
+        assert api._listener is not None
+        with socket.create_connection(api._listener.getsockname()) as client:
+            client.setblocking(False)
+            client.send(ask_next)
+            heard = await asyncio.get_running_loop().sock_recv(client, 1000)
+            assert heard.endswith(b'\r\n\r\n"payload"')
+            assert api.ready_ns is None
+            # Who asks last waits, and nobody else.
+            client.send(ask_next)
+            while api.ready_ns is None:
+                await asyncio.sleep(0)
+            with socket.create_connection(api._listener.getsockname()) as other:
+                other.send(ask_next)
+                assert await asyncio.get_running_loop().sock_recv(client, 1000) == b""
+                assert len(api.connections) == 1
+        api.stop()
+
+    asyncio.run(ask_and_leave())
+
+
+@pytest.mark.parametrize(
+    ("sent", "answers"),
+    [
+        # Java's client offers HTTP/2 this way.
+        (b"GET / HTTP/1.1\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: \r\n\r\n" * 3, 3),
+        (b"GET / HTTP/1.1\r\nConnection: close\r\n\r\nGET / HTTP/1.1\r\n\r\n", 1),
+        (b"GET / HTTP/1.1\r\n\r\nno HTTP\r\n\r\n", 1),
+        (b"GET / HTTP/1.0\r\n\r\n", 1),
+    ],
+)
+def test_what_is_a_request_is_answered_whatever_stands_behind_it(sent: bytes, answers: int) -> None:
+    async def talk() -> bytes:
+        api = RuntimeApi(anybody, LIMIT)
+        host, port = api.start().split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(sent)
+        heard = b""
+        while heard.count(b"HTTP/1.1 404 ") < answers:
+            heard += (more := await asyncio.wait_for(reader.read(1000), 20))
+            assert more
+        writer.close()
+        api.stop()
+        return heard
+
+    assert asyncio.run(talk()).count(b"HTTP/1.1 404 ") == answers
+
+
+def test_a_connection_of_which_nobody_may_know_whose_it_is_is_hung_up_on() -> None:
+    async def owns(_client: Address, _server: Address) -> bool:
+        raise PermissionError
+
+    async def talk() -> bytes:
+        complaints: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+        api = RuntimeApi(owns, LIMIT)
+        host, port = api.start().split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"GET / HTTP/1.1\r\n\r\n")
+        heard = b""
+        with suppress(ConnectionResetError):
+            heard = await asyncio.wait_for(reader.read(), 20)
+        assert not api.connections
+        writer.close()
+        api.stop()
+        gc.collect()
+        assert complaints == []
+        return heard
+
+    assert asyncio.run(talk()) == b""
+
+
+def test_more_connections_than_an_environment_can_have_are_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime_api, "MOST_CONNECTIONS", 1)
+
+    async def talk() -> bytes:
+        api = RuntimeApi(anybody, LIMIT)
+        with await connected(api) as first:
+            reader, writer = await asyncio.open_connection(*first.getpeername())
+            heard = await asyncio.wait_for(reader.read(), 20)
+            writer.close()
+        api.stop()
+        return heard
+
+    assert asyncio.run(talk()) == b""
+
+
+def test_without_descriptors_it_accepts_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Meanwhile the event loop does not turn without end."""
+    monkeypatch.setattr(runtime_api, "ACCEPT_AGAIN_S", 0.01)
+    tried: list[str] = []
+
+    class Full:
+        def __init__(self, listener: socket.socket) -> None:
+            self.listener = listener
+
+        def accept(self) -> tuple[socket.socket, object]:
+            tried.append("accept")
+            if len(tried) == 1:
+                raise OSError(errno.EMFILE, "Too many open files")
+            return self.listener.accept()
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.listener, name)
+
+    async def talk() -> list[str]:
+        api = RuntimeApi(anybody, LIMIT)
+        host, port = api.start().split(":")
+        api._listener = Full(api._listener)  # type: ignore[arg-type,assignment]
+        with socket.create_connection((host, int(port))):
+            await turns()
+            first = list(tried)
+            while not api.connections:
+                await asyncio.sleep(0)
+        api.stop()
+        return first
+
+    assert asyncio.run(talk()) == ["accept"]
+
+
+def test_a_large_payload_reaches_a_client_that_reads_slowly() -> None:
+    payload = bytes(range(256)) * (6 * 4096)
+
+    async def talk() -> bytes:
+        api = RuntimeApi(anybody, LIMIT)
+        with await connected(api) as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
+            # Behind it another request, whose answer follows.
+            client.send(f"GET {RUNTIME}/invocation/next HTTP/1.1\r\n\r\nGET / HTTP/1.1\r\n\r\n".encode())
+            while api.ready_ns is None:
+                await asyncio.sleep(0)
+            api.hand_out(NextInvocation("id", payload, "arn", 1, "Root"))
+            heard = bytearray()
+            while not heard.endswith(b'no such path"}'):
+                with suppress(BlockingIOError):
+                    heard += client.recv(50_000)
+                await asyncio.sleep(0)
+        api.stop()
+        return bytes(heard)
+
+    heard = asyncio.run(talk())
+    assert payload in heard
+    assert heard.count(b"HTTP/1.1 ") == 2
+
+
+@pytest.mark.parametrize(
+    ("body", "error_type"),
+    [
+        (b"[" * 100_000, "Theirs"),
+        (b'{"errorType": ' + b"[" * 900 + b"]" * 900 + b"}", "[" * 256),
+        (b'{"errorType": "\\ud800"}', "?"),
+        (b'{"errorType": "' + b"x" * 100_000 + b'"}', "x" * 256),
+        (b"\xff\xfe", "Theirs"),
+    ],
+)
+def test_an_error_type_is_a_short_text_whatever_the_body_is(body: bytes, error_type: str) -> None:
+    """Such a function's invocation was answered with a status of 500."""
+    report = RuntimeReport("error", body, {"lambda-runtime-function-error-type": "Theirs"})
+    assert report.error_type == error_type
+
+
+def test_a_function_with_an_odd_error_is_answered_and_goes_on(
+    deploy: Deploy, invoke: Invoke, lambda_client: Any
+) -> None:
+    name = deploy(CLIENT)
+    for body in ("[" * 100_000, '{"errorType": "\\ud800"}', "no JSON"):
+        event = json.dumps([("POST", f"{RUNTIME}/invocation/ID/error", body, {})])
+        answer = lambda_client.invoke(FunctionName=name, Payload=event)
+        assert (answer["FunctionError"], answer["Payload"].read()) == ("Unhandled", body.encode())
+        assert invoke(name, [("GET", "/", "", {})]).payload[0][0] == 404
+
+
+def test_a_function_that_asks_for_its_next_invocation_itself_and_leaves_is_invoked_again(
+    deploy: Deploy, invoke: Invoke
+) -> None:
+    name = deploy(
+        """
+        import os, socket
+
+        def handler(event, context):
+            host, port = os.environ["AWS_LAMBDA_RUNTIME_API"].split(":")
+            for _ in range(event):
+                with socket.create_connection((host, int(port)), timeout=20) as connection:
+                    connection.sendall(b"GET /2018-06-01/runtime/invocation/next HTTP/1.1\\r\\n\\r\\n")
+            return event
+        """,
+        Timeout=5,
+    )
+    for times in (3, 0, 3, 0):
+        answer = invoke(name, times)
+        assert (answer.error, answer.payload) == (None, times)
 
 
 def test_a_function_whose_error_is_too_large_goes_on_in_a_new_environment(deploy: Deploy, invoke: Invoke) -> None:

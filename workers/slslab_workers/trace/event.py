@@ -2,8 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import cache
 from operator import attrgetter
-from typing import Any, get_type_hints
+from types import UnionType
+from typing import Any, get_args, get_type_hints
 
 
 @dataclass(slots=True, kw_only=True)
@@ -55,3 +57,36 @@ ALWAYS = tuple(name for name in FIELDS if name not in SOMETIMES)
 # What a record must have to be read. The run is named by the log's header, too.
 REQUIRED = {name: FIELDS[name] for name in ALWAYS if name != "run"}
 _VALUES = attrgetter(*ALWAYS)
+_KINDS = {name: get_args(FIELDS[name])[0] for name in SOMETIMES}
+# int32 and int64 in the table; sums of amounts stay below that.
+POSITIONS, TIMES, AMOUNTS = range(-1, 1 << 31), range(1 << 63), range(1 << 53)
+RANGES = {
+    **dict.fromkeys(("worker", "epoch", "step"), POSITIONS),
+    **dict.fromkeys(("start_ns", "end_ns", "wall_ns"), TIMES),
+}
+
+
+def wrong_field(record: Mapping[str, Any], required: Mapping[str, Any]) -> str | None:
+    """Return the name of a field that the record lacks, or that has what it cannot have; None without one."""
+    kinds = {**{name: kind for name, kind in _KINDS.items() if name in record}, **required}
+    for name, kind in kinds.items():
+        if not _fits(record.get(name, kind), _alternatives(kind), RANGES.get(name, AMOUNTS)):
+            return name
+    return None
+
+
+@cache
+def _alternatives(kind: Any) -> tuple[Any, ...]:
+    return get_args(kind) if isinstance(kind, UnionType) else (kind,)
+
+
+def _fits(value: Any, kinds: tuple[Any, ...], numbers: range) -> bool:
+    kind = type(value)
+    if kind is int:
+        return (int in kinds or float in kinds) and value in numbers
+    if kind is str:
+        # Half of a surrogate pair is no text.
+        return str in kinds and (value.isascii() or value.encode(errors="ignore").decode() == value)
+    if kind in (list, tuple):
+        return tuple[str, ...] in kinds and all(_fits(each, (str,), numbers) for each in value)
+    return kind in kinds

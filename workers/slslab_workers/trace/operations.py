@@ -36,6 +36,8 @@ SERVERS = {
     "tensor": Server("RedisAI", "m5.large"),
     "queue": Server("Amazon MQ for RabbitMQ", "mq.t3.micro"),
 }
+# What the emulator does, and no process that it reads a trace from.
+EMULATED = ("environment.start", "environment.kill", "host.wait", "host.run")
 OPERATIONS: Mapping[str, Operation] = {
     "object.put": Operation("object", "in", protocol=True, billed="S3 PUT requests"),
     "object.list": Operation("object", "out", protocol=True, billed="S3 LIST requests"),
@@ -64,8 +66,7 @@ OPERATIONS: Mapping[str, Operation] = {
     # What workers do besides.
     **dict.fromkeys(("connect", "build", "prepare", "compute", "reduce", "update", "wait", "serialise"), Operation()),
     **dict.fromkeys(("restore", "filter", "keys", "validate", "execute", "invoke"), Operation()),
-    # What the emulator and the stack do.
-    **dict.fromkeys(("environment.start", "environment.kill", "host.wait", "host.run"), Operation()),
+    **dict.fromkeys(EMULATED, Operation()),
 }
 PROTOCOL = tuple(op for op, meaning in OPERATIONS.items() if meaning.protocol)
 MOVES = {op: meaning.moves for op, meaning in OPERATIONS.items() if meaning.moves}

@@ -13,11 +13,13 @@ import tomli_w
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from slslab.errors import RequestError
-from slslab.toml_files import check_schema, read_toml, validate
+from slslab.toml_files import check_schema, read_toml, shown, validate
 
 PROFILES = Path(__file__).parent
 SCHEMA = 1
 Status = Literal["documented", "measured", "assumed"]
+# Eleven days in milliseconds, and a nanosecond; so many servers at once are still a list in memory.
+LARGEST, LEAST, MOST = 1e9, 1e-6, 1_000_000
 
 
 class ProfileError(RequestError):
@@ -31,7 +33,7 @@ class _Entry(BaseModel):
 class Figure(_Entry):
     """One number and its source."""
 
-    value: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    value: Annotated[float, Field(ge=0, le=LARGEST, allow_inf_nan=False)]
     status: Status
     source: Annotated[str, Field(min_length=1)]
 
@@ -42,14 +44,14 @@ def to_ns(figure: Figure | None) -> int:
 
 
 def _positive(figure: Figure) -> Figure:
-    if figure.value == 0:
-        raise ValueError("it is 0, and must be more")
+    if figure.value < LEAST:
+        raise ValueError(f"it is {figure.value:g}, and must be at least {LEAST:g}")
     return figure
 
 
 def _countable(figure: Figure) -> Figure:
-    if figure.value < 1 or figure.value != int(figure.value):
-        raise ValueError(f"it is {figure.value:g}, and must be a whole number from 1 on")
+    if not 1 <= figure.value <= MOST or figure.value != int(figure.value):
+        raise ValueError(f"it is {figure.value:g}, and must be a whole number from 1 to {MOST}")
     return figure
 
 
@@ -229,7 +231,7 @@ def _read(path: Path) -> dict[str, Any]:
         return document
     if base not in profile_names():
         raise ProfileError(
-            f"The profile {path} is wrong at base: there is no built-in profile {base!r}.",
+            f"The profile {path} is wrong at base: there is no built-in profile {shown(repr(base))}.",
             f"name one of {', '.join(profile_names())}.",
         )
     return _laid_over(_read(PROFILES / f"{base}.toml"), document)

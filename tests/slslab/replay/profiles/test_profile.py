@@ -159,16 +159,20 @@ def test_an_incomplete_profile_is_refused_by_the_entry_that_is_missing(
 @pytest.mark.parametrize(
     ("entry", "value", "message"),
     [
-        ("compute.speed.value", 0, "at compute.speed: it is 0, and must be more."),
+        ("compute.speed.value", 0, "at compute.speed: it is 0, and must be at least 1e-06."),
         ("compute.speed.value", -1, "at compute.speed.value: Input should be greater than or equal to 0."),
         ("compute.speed.value", float("inf"), "at compute.speed.value: Input should be a finite number."),
         ("compute.parallel.value", 1.2, "at compute.parallel: it is 1.2, and is a share of 1."),
         ("compute.speed.status", "guessed", "at compute.speed.status: Input should be"),
         ("compute.speed.source", "", "at compute.speed.source: String should have at least 1 character."),
         ("functions.concurrency.value", 0.5, "at functions.concurrency: it is 0.5, and must be a whole number from 1"),
-        ("functions.ramp_per_s.value", 0, "at functions.ramp_per_s: it is 0, and must be more."),
+        ("functions.ramp_per_s.value", 0, "at functions.ramp_per_s: it is 0, and must be at least 1e-06."),
         ("channels.tensor.server.servers.value", 0, "at channels.tensor.server.servers: it is 0, and must be a whole"),
-        ("channels.object.operations.put.bandwidth_mb_s.value", 0, "put.bandwidth_mb_s: it is 0, and must be more."),
+        (
+            "channels.object.operations.put.bandwidth_mb_s.value",
+            0,
+            "put.bandwidth_mb_s: it is 0, and must be at least 1e-06.",
+        ),
         ("compute.sped", {}, "at compute.sped: Extra inputs are not permitted."),
         ("schema", 2, "has schema 2, and this version reads 1."),
         ("base", "azure", "is wrong at base: there is no built-in profile 'azure'."),
