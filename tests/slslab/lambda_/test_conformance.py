@@ -244,9 +244,7 @@ def test_other_python_runtimes_run_on_the_hosts_with_a_line_in_the_log(
         "import os\n\ndef handler(event, context):\n    return os.environ['AWS_EXECUTION_ENV']\n", Runtime=runtime
     )
     assert invoke(name).payload == f"AWS_Lambda_{runtime}"
-    [log] = (emulator.home / "logs").glob(f"{name}-*.log")
     newest = max((emulator.home / "logs").glob(f"{name}-*.log"), key=lambda path: path.stat().st_mtime)
-    assert log.exists()
     said = rf"INIT_START Runtime Version: (python:3\.\d+\.\d+ of the host|image \S+), for {runtime}\n"
     assert re.match(said, newest.read_text())
 
