@@ -28,6 +28,7 @@ HEAD_BYTES, PIPELINED = 1024 * 1024, 16
 # this process has no more.
 MOST_CONNECTIONS, ACCEPTED_AT_ONCE, ACCEPT_AGAIN_S = 1024, 64, 1.0
 LONGEST_TYPE = 256
+HEADERS = frozenset({b"expect", b"lambda-runtime-function-error-type"})
 # asm-generic/socket.h: the kernel tells when it received what is read, by `struct timespec` of CLOCK_REALTIME.
 SO_TIMESTAMPNS, TIMESPEC = 35, struct.Struct("@ll")
 ANCILLARY_BYTES = socket.CMSG_SPACE(TIMESPEC.size)
@@ -261,8 +262,9 @@ class _Connection:
         self._request.path += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header."""
-        self._request.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+        """Take a header, if anything depends on it."""
+        if (key := name.lower()) in HEADERS:
+            self._request.headers[key.decode("latin-1")] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
         """Ask for the body, if the client waits for that."""
@@ -299,6 +301,7 @@ class _Connection:
             self._api.abandoned |= not self._asked
             self.close()
             return
+        self._late_ns = 0
         for _, _, stamp in ancillary:
             seconds, nanoseconds = TIMESPEC.unpack(stamp)
             self._late_ns = max(0, time.time_ns() - seconds * 1_000_000_000 - nanoseconds)
