@@ -4,7 +4,7 @@
 
 Both servers are up together on loopback; every measurement goes to one and at once to the other, in alternating order,
 and a ratio is the median of the ratios of such pairs, so that a busy machine weighs on both. Clients are processes with
-the workers' own boto3 client, as functions are. Under four minutes; `--quick` under forty seconds.
+the workers' own objects on boto3, as functions are. Under five minutes; `--quick` under forty seconds.
 """
 
 import argparse
@@ -35,7 +35,8 @@ import psutil
 
 from slslab.aws.keys import Keyring
 from slslab.stack.object_store import EmbeddedObjectStore
-from slslab_workers.channels.objects import s3_client
+from slslab_workers.channels.events import Tracer
+from slslab_workers.channels.objects import Objects, s3_client
 
 KEYS = Keyring()
 BUCKET = "benchmark"
@@ -49,7 +50,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "botocore's defaults": {},
     "checksums when required": UNCHECKED,
     "unsigned payload": UNSIGNED,
-    "both (the workers' client)": UNCHECKED | UNSIGNED,
+    "both (the workers' settings)": UNCHECKED | UNSIGNED,
 }
 
 
@@ -119,21 +120,26 @@ def moto(folder: Path) -> Iterator[Server]:
         process.wait()
 
 
-def connect(server: Server) -> Any:
-    """Return the workers' client."""
+def connect(server: Server) -> Objects:
+    """Return the bucket as workers see it, but for the trace."""
     os.environ["AWS_ENDPOINT_URL_S3"] = server.endpoint
-    return s3_client()
+    return objects(s3_client())
+
+
+def objects(client: Any) -> Objects:
+    """Return the bucket by this boto3 client; nothing is traced."""
+    return Objects(client, BUCKET, Tracer(lambda _event: None))
 
 
 def _client(server: Server, number: int, size: int, count: int, barrier: Barrier, answers: Any) -> None:
     """Run one client process: put, get and delete `count` objects of `size` bytes, in step with the others."""
-    client = connect(server)
+    bucket = connect(server)
     body = os.urandom(size)
     keys = [f"throughput/{number}/{index}" for index in range(count)]
     operations: tuple[tuple[str, Callable[[str], None]], ...] = (
-        ("_put", partial(_put, client, body)),
-        ("_get", partial(_get, client, size)),
-        ("_delete", partial(_delete, client)),
+        ("_put", partial(_put, bucket, body)),
+        ("_get", partial(_get, bucket, size)),
+        ("_delete", partial(_delete, bucket)),
     )
     for name, operation in operations:
         barrier.wait()
@@ -143,18 +149,18 @@ def _client(server: Server, number: int, size: int, count: int, barrier: Barrier
         answers.put((name, started, time.monotonic_ns()))
 
 
-def _put(client: Any, body: bytes, key: str) -> None:
-    client.put_object(Bucket=BUCKET, Key=key, Body=body)
+def _put(bucket: Objects, body: bytes, key: str) -> None:
+    bucket.put(key, body, "other")
 
 
-def _get(client: Any, size: int, key: str) -> None:
-    received = len(client.get_object(Bucket=BUCKET, Key=key)["Body"].read())
+def _get(bucket: Objects, size: int, key: str) -> None:
+    received = len(bucket.get(key, "other").body)
     if received != size:
         raise RuntimeError(f"{key}: {received} of {size} bytes came back")
 
 
-def _delete(client: Any, key: str) -> None:
-    client.delete_object(Bucket=BUCKET, Key=key)
+def _delete(bucket: Objects, key: str) -> None:
+    bucket.delete(key, "other")
 
 
 def throughput(server: Server, clients: int, size: int, count: int) -> dict[str, float]:
@@ -181,12 +187,12 @@ def throughput(server: Server, clients: int, size: int, count: int) -> dict[str,
 
 def latency(server: Server, count: int) -> dict[str, float]:
     """Return milliseconds of one client's requests for 1 KB objects: median and 99th percentile by operation."""
-    client = connect(server)
+    bucket = connect(server)
     operations: dict[str, Callable[[str], Any]] = {
-        "put": partial(_put, client, os.urandom(SMALL)),
-        "get": partial(_get, client, SMALL),
-        "list": lambda key: client.list_objects_v2(Bucket=BUCKET, Prefix=key),
-        "delete": partial(_delete, client),
+        "put": partial(_put, bucket, os.urandom(SMALL)),
+        "get": partial(_get, bucket, SMALL),
+        "list": lambda key: bucket.list(key, "other"),
+        "delete": partial(_delete, bucket),
     }
     times: dict[str, list[float]] = {name: [] for name in operations}
     for index in range(count):
@@ -208,24 +214,40 @@ def settings(server: Server, count: int) -> dict[str, float]:
     for name, values in SETTINGS.items():
         session: Any = boto3.session.Session()
         client = session.client("s3", endpoint_url=server.endpoint, config=botocore.config.Config(**values))
-        for label, operation in (("put", partial(_put, client, body)), ("get", partial(_get, client, MOBILENET))):
+        bucket = objects(client)
+        for label, operation in (("put", partial(_put, bucket, body)), ("get", partial(_get, bucket, MOBILENET))):
             started = time.perf_counter()
             for _ in range(count):
                 operation("settings")
             rates[f"{label}, {name}"] = count * MOBILENET / 1e6 / (time.perf_counter() - started)
-        _delete(client, "settings")
+        _delete(bucket, "settings")
     return rates
+
+
+def cost(server: Server, count: int) -> dict[str, float]:
+    """Return CPU milliseconds of the server and of one client for a 13 MB put, and for a get: they bound the MB/s."""
+    bucket = connect(server)
+    operations = {"put": partial(_put, bucket, os.urandom(MOBILENET)), "get": partial(_get, bucket, MOBILENET)}
+    spent = {}
+    for name, operation in operations.items():
+        served, asked = server.cpu_seconds(), time.process_time()
+        for _ in range(count):
+            operation("cost")
+        spent[f"{name}, server's CPU"] = 1e3 * (server.cpu_seconds() - served) / count
+        spent[f"{name}, client's CPU"] = 1e3 * (time.process_time() - asked) / count
+    _delete(bucket, "cost")
+    return spent
 
 
 def churn(server: Server, count: int) -> dict[str, float]:
     """Put and delete `count` 13 MB objects, then wait: disk growth and what stays, resident memory that stays (MB)."""
-    client, body = connect(server), os.urandom(MOBILENET)
+    bucket, body = connect(server), os.urandom(MOBILENET)
     disk, memory = server.disk_mb(), server.memory_mb("VmRSS")
     peak = 0.0
     for index in range(count):
-        _put(client, body, f"churn/{index}")
+        _put(bucket, body, f"churn/{index}")
         peak = max(peak, server.disk_mb() - disk)
-        _delete(client, f"churn/{index}")
+        _delete(bucket, f"churn/{index}")
     # The server takes its space back between two looks of the embedded store's own, or within its rest of 20 s.
     deadline = time.monotonic() + 40
     while (left := server.disk_mb() - disk) > MOBILENET / 1e6 and time.monotonic() < deadline:
@@ -281,7 +303,8 @@ def run(quick: bool) -> tuple[list[Server], list[Row]]:
             began = time.monotonic()
             servers.append(stack.enter_context(start(folder)))
             starts[servers[-1].name] = time.monotonic() - began
-            connect(servers[-1]).create_bucket(Bucket=BUCKET)
+            os.environ["AWS_ENDPOINT_URL_S3"] = servers[-1].endpoint
+            s3_client().create_bucket(Bucket=BUCKET)
         rows = [_row("start", "s", [starts[server.name] for server in servers])]
         counts = {(4, MOBILENET): 4, (16, MOBILENET): 2, (4, RESNET18): 2, (16, RESNET18): 1}
         cpu = [server.cpu_seconds() for server in servers]
@@ -292,6 +315,7 @@ def run(quick: bool) -> tuple[list[Server], list[Row]]:
         rows.append(_row("CPU for these transfers", "s", spent))
         rows += pairs(servers, rounds, "ms", "1 KB", partial(latency, count=50 if quick else 200))
         rows += pairs(servers, rounds, "MB/s", "one client, 12.9 MB", partial(settings, count=2 if quick else 4))
+        rows += pairs(servers, rounds, "ms", "one client, 12.9 MB", partial(cost, count=4 if quick else 16))
         rows += pairs(servers, 1, "MB", "put and delete of 12.9 MB", partial(churn, count=20 if quick else 150))
         rows.append(_row("peak resident memory", "MB", [server.memory_mb("VmHWM") for server in servers]))
         return servers, rows

@@ -1,7 +1,7 @@
 """The embedded S3 server: SeaweedFS, a real server from a PyPI wheel, one per run, which ends with it.
 
-Chosen over moto's server by `benchmarks/object_store.py`: half the latency of small requests (1 KB get 2.2 against
-4.1 ms) and a third of the memory, though half the speed of large puts (4 clients with 12.9 MB: 94 against 220 MB/s).
+Chosen over moto's server by `benchmarks/object_store.py`: half the latency of small requests (1 KB get 1.7 against
+3.7 ms) and a third of the memory, though half the speed of large puts (4 clients with 12.9 MB: 149 against 211 MB/s).
 All figures are in docs/object-store.md.
 """
 

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import boto3
 import botocore.config
 import botocore.exceptions
+import botocore.handlers
 
 from slslab_workers.channels.channel import Channel, retried
 from slslab_workers.channels.events import Tracer
@@ -39,7 +40,7 @@ def s3_client(**settings: Any) -> Any:
     gradient, which no worker on AWS does. urllib3 sets TCP_NODELAY on its connections. boto3's own retries are off,
     because they could not be counted: `Objects` retries.
     """
-    return aws_client(
+    client = aws_client(
         "s3",
         s3={"addressing_style": "path", "payload_signing_enabled": False},
         request_checksum_calculation="when_required",
@@ -49,6 +50,10 @@ def s3_client(**settings: Any) -> Any:
         read_timeout=120,
         **settings,
     )
+    # Of a body that is read, as all of `Objects` are, boto3 asks first whether the server wants it (`Expect:
+    # 100-continue`): a round trip more for every put than the bytes take that workers on AWS send.
+    client.meta.events.unregister("before-call.s3", botocore.handlers.add_expect_header)
+    return client
 
 
 @functools.cache
