@@ -19,7 +19,7 @@ from slslab.errors import StartFailed
 from slslab.lambda_.concurrency import Concurrency
 from slslab.lambda_.configuration import Function
 from slslab.lambda_.environment import Ending, Environment, EnvironmentHost, Outcome, exit_reason, peak_mb
-from slslab.lambda_.events import Answer, Asynchronous, Request
+from slslab.lambda_.events import Answer, Asynchronous, Request, check_json
 from slslab.lambda_.functions import Functions, Target
 from slslab.lambda_.packages import Packages
 from slslab.lambda_.pool import Pool
@@ -317,10 +317,6 @@ def _error(error_type: str, message: str, status: str = "error") -> Failure:
     return Failure(error_type, json.dumps(document, separators=(",", ":")).encode(), status)
 
 
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
-
-
 def _checked(payload: bytes, kind: str, limit: int) -> bytes:
     """Return a payload that is JSON within the limit; an empty one becomes an empty object, as on AWS."""
     if len(payload) > limit:
@@ -332,7 +328,7 @@ def _checked(payload: bytes, kind: str, limit: int) -> bytes:
     if not payload:
         return b"{}"
     try:
-        json.loads(payload.decode(), parse_constant=_refuse_constant)
+        check_json(payload)
     except (ValueError, RecursionError) as error:
         raise ServiceError(
             400, "InvalidRequestContentException", f"Could not parse request body into json: {error}"

@@ -1,4 +1,4 @@
-"""Whatever is uploaded as a package, it is unpacked within its own folder, or refused as AWS does and leaves nothing."""
+"""Whatever is uploaded as a package, it is unpacked within its folder, or refused as AWS does and leaves nothing."""
 
 import base64
 import io

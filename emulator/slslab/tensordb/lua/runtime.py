@@ -152,7 +152,7 @@ class Runtime:
                     result = function(*arguments)
                 except LuaError as error:
                     return False, str(error).encode()
-                except (RecursionError, OverflowError, MemoryError) as error:
+                except Exception as error:  # whatever the arguments are, no object of Python's may reach the script
                     return False, f"{type(error).__name__}: {error}".encode()
                 results = result if isinstance(result, tuple) else (result,)
                 if not self._fits(measure([each for each in results if isinstance(each, bytes)])):
