@@ -291,3 +291,10 @@ def test_any_call_of_a_script(url: str, wire: Wire) -> None:
 def test_odd_arguments_of_a_scripts_libraries_are_errors(url: str, wire: Wire, call: str, says: str) -> None:
     assert says in error(wire, "EVAL", f"return {call}", 0)
     healthy(url)
+
+
+def test_numbers_beyond_64_bits_are_doubles_to_a_script(wire: Wire) -> None:
+    """They reached it as errors, or objects, of Python's."""
+    largest = "cmsgpack.unpack('\\145\\207' .. ('\\255'):rep(8))[1]"
+    assert wire("EVAL", f"return string.format('%.0f', {largest})", 0) == b"18446744073709551616"
+    check_call(wire, "local ok, e = pcall(struct.unpack, '>', '', 2^63) return {tostring(ok), type(e)}")

@@ -82,7 +82,7 @@ class _Reader:
         if first in CONSTANTS:
             return CONSTANTS[first]
         if first in NUMBERS:
-            return self._number(NUMBERS[first])
+            return float(self._number(NUMBERS[first]))
         if 0xA0 <= first < 0xC0 or first in STRINGS:
             return self._take(self._number(STRINGS[first]) if first in STRINGS else first & 31)
         if 0x90 <= first < 0xA0 or first in ARRAYS:

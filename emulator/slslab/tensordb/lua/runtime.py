@@ -157,7 +157,8 @@ class Runtime:
                 results = result if isinstance(result, tuple) else (result,)
                 if not self._fits(measure([each for each in results if isinstance(each, bytes)])):
                     return None
-                return True, *results
+                # Lua's numbers are doubles; an integer of more than 64 bits would not be converted.
+                return True, *(float(each) if type(each) is int else each for each in results)
 
             return called
 
