@@ -12,11 +12,11 @@ import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
 
 from slslab.aws.arns import function_arn
 from slslab.aws.errors import ServiceError
 from slslab.aws.limits import Limits
+from slslab.aws.requests import parse_json
 from slslab.lambda_.configuration import LATEST
 from slslab.lambda_.functions import Functions, Target
 
@@ -124,34 +124,43 @@ class Asynchronous:
         if destination is not None:
             await self._deliver(destination, request, _record(request, condition, attempts, answer))
 
-    async def _deliver(self, destination: str, request: Request, record: dict[str, Any]) -> None:
+    async def _deliver(self, destination: str, request: Request, record: bytes) -> None:
         """Send the record to a function or an S3 bucket."""
-        body = json.dumps(record).encode()
         if not destination.startswith(BUCKET):
-            self.accept(self._functions.resolve(destination), body, request.trace_id)
+            self.accept(self._functions.resolve(destination), record, request.trace_id)
             return
-        name, now = request.target.function.name, datetime.fromisoformat(record["timestamp"])
+        name, now = request.target.function.name, datetime.now(UTC)
         key = f"aws/lambda/async/{name}/{now:%Y/%m/%d}/{now:%Y-%m-%dT%H.%M.%S}-{uuid.uuid4()}"
-        await asyncio.to_thread(self._store, destination.removeprefix(BUCKET), key, body)
+        await asyncio.to_thread(self._store, destination.removeprefix(BUCKET), key, record)
 
 
-def _record(request: Request, condition: str, attempts: int, answer: Answer | None) -> dict[str, Any]:
-    """Return the invocation record that a destination receives."""
-    record: dict[str, Any] = {
-        "version": "1.0",
-        "timestamp": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-        "requestContext": {
-            "requestId": request.request_id,
-            "functionArn": function_arn(request.target.function.name, request.target.qualifier or LATEST),
-            "condition": condition,
-            "approximateInvokeCount": attempts,
-        },
-        "requestPayload": json.loads(request.payload),
+def _record(request: Request, condition: str, attempts: int, answer: Answer | None) -> bytes:
+    """Return the invocation record that a destination receives; payloads stand in it as they were written."""
+    context = {
+        "requestId": request.request_id,
+        "functionArn": function_arn(request.target.function.name, request.target.qualifier or LATEST),
+        "condition": condition,
+        "approximateInvokeCount": attempts,
+    }
+    parts = {
+        "version": b'"1.0"',
+        "timestamp": json.dumps(datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")).encode(),
+        "requestContext": json.dumps(context).encode(),
+        "requestPayload": request.payload,
     }
     if answer is not None:
-        context = {"statusCode": 200, "executedVersion": answer.version}
+        response = {"statusCode": 200, "executedVersion": answer.version}
         if answer.function_error is not None:
-            context["functionError"] = answer.function_error
-        record["responseContext"] = context
-        record["responsePayload"] = json.loads(answer.payload or b"null")
-    return record
+            response["functionError"] = answer.function_error
+        parts["responseContext"] = json.dumps(response).encode()
+        parts["responsePayload"] = _as_json(answer.payload or b"null")
+    return b"{%b}" % b", ".join(b'"%b": %b' % (name.encode(), part) for name, part in parts.items())
+
+
+def _as_json(payload: bytes) -> bytes:
+    """Return a response as a part of a JSON document: as a text, if it is no JSON. (assumed: AWS does not say.)"""
+    try:
+        parse_json(payload)
+    except (ValueError, RecursionError):
+        return json.dumps(payload.decode(errors="replace")).encode()
+    return payload

@@ -181,12 +181,14 @@ def test_forged_reports_do_not_reach_the_next_caller(deploy: Deploy, invoke: Inv
 def test_trace_records_cannot_be_forged_nor_fill_the_memory(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(
         "import json, os\n\n"
-        "FIELDS = 'op phase start_ns end_ns cpu_ns bytes requests resource etag overhead failed worker epoch step'\n\n"
+        "NUMBERS = 'start_ns end_ns cpu_ns bytes requests worker epoch step'.split()\n"
+        "TEXTS = 'phase resource etag invocation'.split()\n\n"
         "def write(event):\n"
         "    data = json.dumps(event).encode()\n"
         "    os.write(3, len(data).to_bytes(4, 'big') + data)\n\n"
         "def handler(event, context):\n"
-        "    good = dict.fromkeys(FIELDS.split(), 1) | {'op': 'compute', 'invocation': 'x'}\n"
+        "    good = dict.fromkeys(NUMBERS, 1) | dict.fromkeys(TEXTS, 'x')\n"
+        "    good |= {'op': 'compute', 'overhead': False, 'failed': False}\n"
         "    write(good | {'record': 'invocation', 'environment': 'another'})\n"
         "    write(good | {'start_ns': 'soon'})\n"
         "    write([[[]]])\n"

@@ -211,3 +211,25 @@ def test_no_attempt_follows_once_the_emulator_ends(make: Callable[..., Platform]
     assert asyncio.run(end()) == 1
     assert len(platform.invoked) == 1
     assert (platform.slept, platform.stored) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("payload", "recorded"),
+    [
+        (b"no JSON", "no JSON"),
+        (b"\xff", "\ufffd"),
+        (b"NaN", "NaN"),
+        ("{}".encode("utf-16"), "\ufffd\ufffd{\0}\0"),
+        (b"[" * 100_000, "[" * 100_000),
+        (b'{"n": 1e400, "n": 12345678901234567890123}', {"n": 12345678901234567890123}),
+    ],
+)
+def test_a_response_that_is_no_json_is_recorded_as_a_text(
+    payload: bytes, recorded: Any, make: Callable[..., Platform]
+) -> None:
+    """Such a failure was recorded nowhere."""
+    functions = configured(MaximumRetryAttempts=0)
+    platform = make(functions, Answer(payload, "Unhandled", "$LATEST"))
+    platform.run(functions.resolve("f"), b'{"deep": ' + b"[" * 900 + b"]" * 900 + b"}")
+    assert platform.record["responsePayload"] == recorded
+    assert "deep" in platform.record["requestPayload"]

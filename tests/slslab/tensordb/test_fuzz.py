@@ -234,3 +234,67 @@ def test_a_pattern_of_many_stars_takes_no_time(wire: Wire) -> None:
     wire("SET", "a" * 5000, 1)
     assert wire("KEYS", "*a" * 200 + "b") == []
     assert len(wire("KEYS", "*a" * 200)) == 1
+
+
+# Called with each other's and with odd values by scripts; `l` stands for a list that contains itself.
+FUNCTIONS = (
+    "struct.pack struct.unpack struct.size cmsgpack.pack cmsgpack.unpack cmsgpack.unpack_one cmsgpack.unpack_limit "
+    "cjson.encode cjson.decode bit.tobit bit.tohex bit.lshift bit.bswap bit.bor redis.sha1hex redis.error_reply "
+    "redis.status_reply redis.call redis.log redis.setresp redis.acl_check_cmd math.random math.randomseed tonumber "
+    "tostring string.format string.byte string.sub table.concat table.insert unpack select rawset loadstring"
+).split()
+ARGUMENTS = (
+    "nil true {} {1,2} {[1.5]=1} {{}} l error math.huge -math.huge 0/0 0 1 -1 1.5 2^31 2^53 2^63 2^64 -2^63 1e300 '' "
+    "'a' 'i' 'I32' 'dc0' "
+    "'!8d' 'i\\178' 'x0i' 'c99' 's' '>=<!' '\\0' '\\255' '1e400' 'nan' '0x10' '[' '[1,2]' '{\"a\":1}' "
+    "'[1e400]' '\\129\\192\\1' '\\129\\203\\127\\248\\0\\0\\0\\0\\0\\0\\1' "
+    "'\\221\\255\\255\\255\\255' '\\223\\0\\1\\0\\0' "
+    "('9'):rep(5000) ('c'..('9'):rep(5000)) ('c'..('9'):rep(20)) ('\\145'):rep(5000) ('['):rep(5000) 'GET' 'SET' 'k'"
+).split()
+
+
+def called(order: random.Random) -> str:
+    """A script that returns whether a call succeeded, and the type of its result or error."""
+    arguments = ", ".join(order.choices(ARGUMENTS, k=order.randrange(4)))
+    call = ", ".join(filter(None, (order.choice(FUNCTIONS), arguments)))
+    return f"local l = {{}} l.l = l local ok, e = pcall({call}) return {{tostring(ok), type(e)}}"
+
+
+def check_call(wire: Wire, script: str) -> None:
+    """An error is a text, as in Lua, or Redis's table: no object of Python's."""
+    wire.send(encode("EVAL", script, 0))
+    reply = wire.read()
+    assert isinstance(reply, list), (script, reply)
+    assert reply[0] == b"true" or reply[1] in (b"string", b"table"), (script, reply)
+    assert reply[1] != b"userdata", script
+
+
+def test_any_call_of_a_script(url: str, wire: Wire) -> None:
+    order = random.Random(1)
+    for _ in range(1000):
+        check_call(wire, called(order))
+    healthy(url)
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        # Lua did not come back from this one: the database was dead.
+        ("cmsgpack.unpack('\\129\\203\\127\\248\\0\\0\\0\\0\\0\\0\\1')", "table index is NaN"),
+        ("cmsgpack.unpack('\\129\\192\\1')", "table index is nil"),
+        ("struct.pack('i\\178', 1)", "invalid format option"),
+        ("struct.size('c' .. ('9'):rep(20))", "integral size overflow"),
+        ("struct.pack('i' .. ('9'):rep(5000), 1)", "integral size overflow"),
+        ("struct.unpack('i', 'aaaa', 0/0)", "cannot convert float NaN to integer"),
+    ],
+)
+def test_odd_arguments_of_a_scripts_libraries_are_errors(url: str, wire: Wire, call: str, says: str) -> None:
+    assert says in error(wire, "EVAL", f"return {call}", 0)
+    healthy(url)
+
+
+def test_numbers_beyond_64_bits_are_doubles_to_a_script(wire: Wire) -> None:
+    """They reached it as errors, or objects, of Python's."""
+    largest = "cmsgpack.unpack('\\145\\207' .. ('\\255'):rep(8))[1]"
+    assert wire("EVAL", f"return string.format('%.0f', {largest})", 0) == b"18446744073709551616"
+    check_call(wire, "local ok, e = pcall(struct.unpack, '>', '', 2^63) return {tostring(ok), type(e)}")

@@ -82,7 +82,7 @@ class _Reader:
         if first in CONSTANTS:
             return CONSTANTS[first]
         if first in NUMBERS:
-            return self._number(NUMBERS[first])
+            return float(self._number(NUMBERS[first]))
         if 0xA0 <= first < 0xC0 or first in STRINGS:
             return self._take(self._number(STRINGS[first]) if first in STRINGS else first & 31)
         if 0x90 <= first < 0xA0 or first in ARRAYS:
@@ -90,8 +90,15 @@ class _Reader:
             return self._table([self.value() for _ in range(count)])
         if 0x80 <= first < 0x90 or first in MAPS:
             count = self._number(MAPS[first]) if first in MAPS else first & 15
-            return self._table({self.value(): self.value() for _ in range(count)})
+            return self._table({self._key(): self.value() for _ in range(count)})
         raise LuaError("Bad data format in input.")
+
+    def _key(self) -> Value:
+        key = self.value()
+        # Lua itself, called for it from Python, would not come back.
+        if key is None or key != key:
+            raise LuaError(f"table index is {'nil' if key is None else 'NaN'}")
+        return key
 
     def _number(self, form: str) -> Any:
         return struct.unpack(form, self._take(struct.calcsize(form)))[0]

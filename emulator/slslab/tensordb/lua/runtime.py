@@ -152,12 +152,13 @@ class Runtime:
                     result = function(*arguments)
                 except LuaError as error:
                     return False, str(error).encode()
-                except (RecursionError, OverflowError, MemoryError) as error:
+                except Exception as error:  # whatever the arguments are, no object of Python's may reach the script
                     return False, f"{type(error).__name__}: {error}".encode()
                 results = result if isinstance(result, tuple) else (result,)
                 if not self._fits(measure([each for each in results if isinstance(each, bytes)])):
                     return None
-                return True, *results
+                # Lua's numbers are doubles; an integer of more than 64 bits would not be converted.
+                return True, *(float(each) if type(each) is int else each for each in results)
 
             return called
 

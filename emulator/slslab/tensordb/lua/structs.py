@@ -9,6 +9,7 @@ from slslab.tensordb.lua.arguments import LuaError, Value, bad, number, text
 
 SIZES = {"b": 1, "h": 2, "l": 8, "t": 8, "i": 4, "f": 4, "d": 8, "x": 1}
 LARGEST = 32
+MOST_DIGITS = 9
 FORMATS = {4: "f", 8: "d"}
 
 
@@ -29,8 +30,10 @@ def _items(form: str, name: str, offset: int = 0) -> Iterator[_Item]:
     while at < len(form):
         option, at = form[at], at + 1
         digits = ""
-        while at < len(form) and form[at].isdigit() and option in "!iIc":
+        while at < len(form) and form[at] in "0123456789" and option in "!iIc":
             digits, at = digits + form[at], at + 1
+        if len(digits) > MOST_DIGITS:
+            raise LuaError("integral size overflow")
         if option in "<>=":
             order, sign = ("big", ">") if option == ">" else ("little", "<")
         elif option == "!":
