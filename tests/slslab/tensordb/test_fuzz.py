@@ -283,6 +283,13 @@ def test_any_call_of_a_script(url: str, wire: Wire) -> None:
         ("cmsgpack.unpack('\\129\\203\\127\\248\\0\\0\\0\\0\\0\\0\\1')", "table index is NaN"),
         ("cmsgpack.unpack('\\129\\192\\1')", "table index is nil"),
         ("struct.pack('i\\178', 1)", "invalid format option"),
+        # These ended the process.
+        ("unpack({1, 2}, -2^31, 1.5)", "too many results to unpack"),
+        ("unpack({1, 2}, -2^31, 2^31)", "too many results to unpack"),
+        ("unpack({1, 2}, 0/0, 2^31)", "too many results to unpack"),
+        ("unpack({}, 1, 8000000)", "too many results to unpack"),
+        ("unpack()", "bad argument #1 to 'unpack' (table expected, got no value)"),
+        ("unpack({}, 'x')", "bad argument #2 to 'unpack' (number expected, got string)"),
         ("struct.size('c' .. ('9'):rep(20))", "integral size overflow"),
         ("struct.pack('i' .. ('9'):rep(5000), 1)", "integral size overflow"),
         ("struct.unpack('i', 'aaaa', 0/0)", "cannot convert float NaN to integer"),

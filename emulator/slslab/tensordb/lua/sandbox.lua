@@ -294,7 +294,7 @@ end
 
 for _, name in ipairs({
   "assert", "error", "gcinfo", "ipairs", "next", "rawequal", "select", "setmetatable", "tonumber",
-  "tostring", "type", "unpack", "_VERSION",
+  "tostring", "type", "_VERSION",
 }) do
   globals[name] = _G[name]
 end
@@ -323,6 +323,25 @@ function globals.pairs(...)
       select("#", ...) == 0 and "no value" or type(contents)), 2)
   end
   return next, behind[contents] or contents, nil
+end
+
+-- Lua 5.1 counts in 32 bits, and would read beyond its stack.
+local MOST_UNPACKED = 2 ^ 30
+
+function globals.unpack(...)
+  local contents, first, last = ...
+  if type(contents) ~= "table" then
+    error(format("bad argument #1 to 'unpack' (table expected, got %s)",
+      select("#", ...) == 0 and "no value" or type(contents)), 2)
+  end
+  first = first == nil and 1 or integer_argument(first, 2, "unpack")
+  last = last == nil and #contents or integer_argument(last, 3, "unpack")
+  if first > last then
+    return
+  elseif not (first > -MOST_UNPACKED and last < MOST_UNPACKED) then
+    error("too many results to unpack", 2)
+  end
+  return unpack(contents, first, last)
 end
 
 function globals.rawget(contents, name)
