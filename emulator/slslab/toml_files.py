@@ -2,6 +2,7 @@
 
 import tomllib
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -10,8 +11,10 @@ from pydantic import BaseModel, ValidationError
 from slslab.errors import RequestError, SlslabError
 
 Model = TypeVar("Model", bound=BaseModel)
-# Integers of TOML have 64 bits. Nothing here is nested this deep, and what is may be too deep to be shown.
+# Integers of TOML have 64 bits, and a decimal of a large exponent would become an integer of as many digits. Nothing
+# here is nested this deep, and what is may be too deep to be shown.
 INTEGERS = range(-(1 << 63), 1 << 63)
+MOST_DIGITS = 50
 DEEPEST = 64
 LONGEST = 300
 
@@ -63,13 +66,15 @@ def shown(text: str) -> str:
 
 
 def _check_values(document: dict[str, Any]) -> None:
-    """Raise ValueError for an integer that TOML does not have, RecursionError for what is nested too deep."""
+    """Raise ValueError for a number that is too large, RecursionError for what is nested too deep."""
     level: list[Any] = [document]
     for _ in range(DEEPEST):
         inner: list[Any] = []
         for value in level:
             if isinstance(value, int) and value not in INTEGERS:
                 raise ValueError("an integer has more than 64 bits")
+            if isinstance(value, Decimal) and value.is_finite() and abs(value.adjusted()) > MOST_DIGITS:
+                raise ValueError(f"a number has more than {MOST_DIGITS} digits before or after the point")
             if isinstance(value, dict | list):
                 inner += value.values() if isinstance(value, dict) else value
         if not inner:

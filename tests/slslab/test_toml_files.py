@@ -176,7 +176,13 @@ def test_what_no_file_has(kind: str, data: bytes, says: str, tmp_path: Path, mea
     [
         # Of these some were read and failed in use: without end, without memory, or by an exception.
         ("paper", "published = {", "published = { x = 1e9999999999999999999,", "a number that is too large"),
-        ("paper", "published = {", "published = { x = 1e999999999,", "is no number of at most 50 digits"),
+        ("paper", "published = {", "published = { x = 1e999999999,", "more than 50 digits before or after"),
+        (
+            "paper",
+            "[ways]",
+            f"[[discrepancies]]\n{NOTHING.replace('= 1 }', '= 0e-999999999 }')}\n[ways]",
+            "more than 50 digits",
+        ),
         ("paper", "[ways]", f"[[discrepancies]]\n{NOTHING}\n[ways]", "'1 / (1 - 1)' divides by zero"),
         (
             "profile",
