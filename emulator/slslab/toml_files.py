@@ -53,10 +53,11 @@ def validate(model: type[Model], document: dict[str, Any], path: Path, noun: str
     try:
         return model.model_validate(document)
     except ValidationError as trouble:
-        first = trouble.errors()[0]
-        entry = shown(".".join(str(part) for part in first["loc"])) or "its top"
-        reason = shown(first["msg"].removeprefix("Value error, "))
-        raise error(f"The {noun} {path} is wrong at {entry}: {reason}.", "correct that entry.") from trouble
+        first = trouble.errors(include_context=False)[0]
+    # Outside of the block above: pydantic's error would keep all its frames for ever, as no collection sees through it.
+    entry = shown(".".join(str(part) for part in first["loc"])) or "its top"
+    reason = shown(first["msg"].removeprefix("Value error, "))
+    raise error(f"The {noun} {path} is wrong at {entry}: {reason}.", "correct that entry.")
 
 
 def shown(text: str) -> str:

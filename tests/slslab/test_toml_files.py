@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import gc
 import random
 import string
 import tomllib
@@ -209,6 +210,19 @@ def test_a_line_of_arithmetic_may_have_more_digits_than_any_other(tmp_path: Path
     large = NOTHING.replace("1 / (1 - 1)", " * ".join(["9" * 50] * 4))
     path.write_text(KINDS["paper"][2][0].replace("[ways]", f"[[discrepancies]]\n{large}\n[ways]", 1), encoding="utf-8")
     assert check("paper", path, measured) == ""
+
+
+def test_what_is_refused_leaves_nothing_in_memory(tmp_path: Path, measured: Measured) -> None:
+    path = tmp_path / "file.toml"
+    path.write_text(
+        KINDS["paper"][2][0].replace("[ways]", f"[[discrepancies]]\n{NOTHING}\n[ways]", 1), encoding="utf-8"
+    )
+    counts = []
+    for _ in range(4):
+        assert check("paper", path, measured)
+        gc.collect()
+        counts.append(len(gc.get_objects()))
+    assert counts[3] - counts[1] < 100
 
 
 @pytest.mark.parametrize("kind", KINDS)
