@@ -2,6 +2,7 @@
 
 import tomllib
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -10,8 +11,10 @@ from pydantic import BaseModel, ValidationError
 from slslab.errors import RequestError, SlslabError
 
 Model = TypeVar("Model", bound=BaseModel)
-# Integers of TOML have 64 bits. Nothing here is nested this deep, and what is may be too deep to be shown.
+# Integers of TOML have 64 bits, and a decimal of a large exponent would become an integer of as many digits. Nothing
+# here is nested this deep, and what is may be too deep to be shown.
 INTEGERS = range(-(1 << 63), 1 << 63)
+MOST_DIGITS = 50
 DEEPEST = 64
 LONGEST = 300
 
@@ -50,10 +53,11 @@ def validate(model: type[Model], document: dict[str, Any], path: Path, noun: str
     try:
         return model.model_validate(document)
     except ValidationError as trouble:
-        first = trouble.errors()[0]
-        entry = shown(".".join(str(part) for part in first["loc"])) or "its top"
-        reason = shown(first["msg"].removeprefix("Value error, "))
-        raise error(f"The {noun} {path} is wrong at {entry}: {reason}.", "correct that entry.") from trouble
+        first = trouble.errors(include_context=False)[0]
+    # Outside of the block above: pydantic's error would keep all its frames for ever, as no collection sees through it.
+    entry = shown(".".join(str(part) for part in first["loc"])) or "its top"
+    reason = shown(first["msg"].removeprefix("Value error, "))
+    raise error(f"The {noun} {path} is wrong at {entry}: {reason}.", "correct that entry.")
 
 
 def shown(text: str) -> str:
@@ -63,13 +67,15 @@ def shown(text: str) -> str:
 
 
 def _check_values(document: dict[str, Any]) -> None:
-    """Raise ValueError for an integer that TOML does not have, RecursionError for what is nested too deep."""
+    """Raise ValueError for a number that is too large, RecursionError for what is nested too deep."""
     level: list[Any] = [document]
     for _ in range(DEEPEST):
         inner: list[Any] = []
         for value in level:
             if isinstance(value, int) and value not in INTEGERS:
                 raise ValueError("an integer has more than 64 bits")
+            if isinstance(value, Decimal) and value.is_finite() and abs(value.adjusted()) > MOST_DIGITS:
+                raise ValueError(f"a number has more than {MOST_DIGITS} digits before or after the point")
             if isinstance(value, dict | list):
                 inner += value.values() if isinstance(value, dict) else value
         if not inner:

@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import gc
 import random
 import string
 import tomllib
@@ -176,7 +177,13 @@ def test_what_no_file_has(kind: str, data: bytes, says: str, tmp_path: Path, mea
     [
         # Of these some were read and failed in use: without end, without memory, or by an exception.
         ("paper", "published = {", "published = { x = 1e9999999999999999999,", "a number that is too large"),
-        ("paper", "published = {", "published = { x = 1e999999999,", "is no number of at most 50 digits"),
+        ("paper", "published = {", "published = { x = 1e999999999,", "more than 50 digits before or after"),
+        (
+            "paper",
+            "[ways]",
+            f"[[discrepancies]]\n{NOTHING.replace('= 1 }', '= 0e-999999999 }')}\n[ways]",
+            "more than 50 digits",
+        ),
         ("paper", "[ways]", f"[[discrepancies]]\n{NOTHING}\n[ways]", "'1 / (1 - 1)' divides by zero"),
         (
             "profile",
@@ -203,6 +210,19 @@ def test_a_line_of_arithmetic_may_have_more_digits_than_any_other(tmp_path: Path
     large = NOTHING.replace("1 / (1 - 1)", " * ".join(["9" * 50] * 4))
     path.write_text(KINDS["paper"][2][0].replace("[ways]", f"[[discrepancies]]\n{large}\n[ways]", 1), encoding="utf-8")
     assert check("paper", path, measured) == ""
+
+
+def test_what_is_refused_leaves_nothing_in_memory(tmp_path: Path, measured: Measured) -> None:
+    path = tmp_path / "file.toml"
+    path.write_text(
+        KINDS["paper"][2][0].replace("[ways]", f"[[discrepancies]]\n{NOTHING}\n[ways]", 1), encoding="utf-8"
+    )
+    counts = []
+    for _ in range(4):
+        assert check("paper", path, measured)
+        gc.collect()
+        counts.append(len(gc.get_objects()))
+    assert counts[3] - counts[1] < 100
 
 
 @pytest.mark.parametrize("kind", KINDS)

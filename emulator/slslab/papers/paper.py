@@ -20,7 +20,6 @@ from slslab.toml_files import check_schema, read_toml, validate
 # In a wheel beside this module, in a checkout at the repository's root.
 FOLDERS = (Path(__file__).parents[1] / "published", Path(__file__).resolve().parents[3] / "papers")
 SCHEMA = 1
-MOST_DIGITS = 50
 Text = Annotated[str, Field(min_length=1)]
 
 
@@ -31,19 +30,12 @@ class PaperError(RequestError):
 def _number(value: object) -> object:
     if not isinstance(value, int | Decimal) or isinstance(value, bool):
         raise ValueError(f"{value!r} is not a number")
-    return _written_out(Decimal(value))
+    return Decimal(value)
 
 
 def _input(value: object) -> object:
     if not isinstance(value, str | int | Decimal):
         raise ValueError(f"{value!r} is neither a number nor a text")
-    return _written_out(value) if isinstance(value, Decimal) else value
-
-
-def _written_out(value: Decimal) -> Decimal:
-    """Return a number that can be printed without an exponent; ValueError for another."""
-    if value.is_finite() and abs(value.adjusted()) > MOST_DIGITS:
-        raise ValueError(f"{value} is no number of at most {MOST_DIGITS} digits before or after the point")
     return value
 
 

@@ -241,7 +241,7 @@ FUNCTIONS = (
     "struct.pack struct.unpack struct.size cmsgpack.pack cmsgpack.unpack cmsgpack.unpack_one cmsgpack.unpack_limit "
     "cjson.encode cjson.decode bit.tobit bit.tohex bit.lshift bit.bswap bit.bor redis.sha1hex redis.error_reply "
     "redis.status_reply redis.call redis.log redis.setresp redis.acl_check_cmd math.random math.randomseed tonumber "
-    "tostring string.format string.byte string.sub table.concat table.insert unpack select rawset loadstring"
+    "tostring string.format string.byte string.sub table.concat unpack select rawset loadstring"
 ).split()
 ARGUMENTS = (
     "nil true {} {1,2} {[1.5]=1} {{}} l error math.huge -math.huge 0/0 0 1 -1 1.5 2^31 2^53 2^63 2^64 -2^63 1e300 '' "
