@@ -195,7 +195,7 @@ def test_what_no_file_has(kind: str, data: bytes, says: str, tmp_path: Path, mea
         ("profile", "servers = { value = 1", "servers = { value = 1e9", "a whole number from 1 to 1000000"),
         ("plan", "[options]", "options = 3\n[others]", "at options: it is no table"),
         ("plan", "[options]", "options = 'x'\n[others]", "at options: it is no table"),
-        ("plan", "lr = ", "lr = 'x' #", "is wrong: lr is 'x'."),
+        ("plan", "lr = ", "lr = 'x' #", "cannot be carried out: lr is 'x'."),
         ("book", "currency", '"x\\n\\u001b[2J" = 1\ncurrency', "at x\\n\\x1b[2J: Extra inputs"),
     ],
 )

@@ -151,4 +151,6 @@ def _event(frame: bytes) -> dict[str, Any] | None:
         return None
     if not isinstance(event, dict) or wrong_field(event, REQUIRED) or event["op"] in EMULATED:
         return None
-    return {name: event[name] for name in FIELDS if name in event} if event["end_ns"] >= event["start_ns"] else None
+    if event["end_ns"] < event["start_ns"]:
+        return None
+    return {"record": "event", **{name: event[name] for name in FIELDS if name in event}}

@@ -84,7 +84,7 @@ def test_frames_are_events_wherever_they_are_cut() -> None:
     sent = [EVENT | {"start_ns": n, "end_ns": n + 1} for n in range(3)]
     for byte in b"".join(map(frame, sent)):
         frames.feed(bytes([byte]))
-    assert events == sent
+    assert events == [{"record": "event", **event} for event in sent]
 
 
 def test_a_frame_that_is_too_large_ends_the_trace(caplog: pytest.LogCaptureFixture) -> None:
@@ -143,4 +143,4 @@ def test_of_an_event_only_its_own_fields_are_kept() -> None:
     events: list[dict[str, Any]] = []
     deep = b'{"more": ' + b"[" * 900 + b"]" * 900 + b"," + json.dumps(EVENT).encode()[1:]
     TraceFrames("f-0001", events.append).feed(len(deep).to_bytes(4, "big") + deep)
-    assert events == [EVENT]
+    assert events == [{"record": "event", **EVENT}]
