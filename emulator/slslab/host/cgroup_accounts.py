@@ -32,13 +32,12 @@ class GroupAccounts:
         self.enforces_memory = "memory" in self.paths
         self._peak_file = "memory.max_usage_in_bytes" if version == 1 else "memory.peak"
         self._open: dict[tuple[str, str], int] = {}
-        self._processes = [str(path / "cgroup.procs") for path in self.paths.values()]
 
     def pids(self) -> list[int]:
         """Return every process in the group, also one that forked away from its parent."""
         # Opened each time: through a file that stays open, cgroup v1 may show a list that is a second old.
-        for path in self._processes:
-            with contextlib.suppress(OSError), open(path, "rb", buffering=0) as file:
+        for path in self.paths.values():
+            with contextlib.suppress(OSError), open(f"{path}/cgroup.procs", "rb", buffering=0) as file:
                 return [int(pid) for pid in file.readall().split()]
         return []
 

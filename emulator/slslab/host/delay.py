@@ -7,10 +7,7 @@ UNSTARTED = ThreadTimes(0, 0)
 
 
 def host_delay_ns(before: Sample, after: Sample) -> int:
-    """Return the nanoseconds between two samples for which a busy host held up the threads: the mean of active ones.
-
-    It is at most what the busiest thread leaves of the time.
-    """
+    """Return the nanoseconds between two samples for which a busy host held up the threads: the mean of active ones."""
     wall = after.wall_ns - before.wall_ns
     delays, active = 0, 0
     for thread, times in after.threads.items():
@@ -20,7 +17,7 @@ def host_delay_ns(before: Sample, after: Sample) -> int:
         active += times.cpu_ns - earlier.cpu_ns + delay > ACTIVE_FRACTION * wall
     throttled = max(0, after.throttled_ns - before.throttled_ns)
     waited = max(0, delays - throttled)
-    return max(0, min(wall - busiest_ns(before, after), waited // max(1, active)))
+    return min(wall, waited // max(1, active))
 
 
 def busiest_ns(before: Sample, after: Sample) -> int:

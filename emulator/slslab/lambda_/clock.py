@@ -26,7 +26,7 @@ class LambdaClock:
 
     def __init__(self, share: float, sample: Sample) -> None:
         self.share = share
-        self._last = sample
+        self._first = self._last = sample
         self._tokens = share * QUOTA_PERIOD_NS
         self.elapsed_ns = 0
         self.host_delay_ns = 0
@@ -43,13 +43,11 @@ class LambdaClock:
         last, self._last = self._last, sample
         wall = max(0, sample.wall_ns - last.wall_ns)
         used = max(0, sample.cpu_ns - last.cpu_ns)
-        passed = wall - min(wall, host_delay_ns(last, sample))
-        self._tokens = min(self.share * QUOTA_PERIOD_NS, self._tokens + self.share * passed) - used
-        if self._tokens < 0:
-            # Throttling that the host hid: at most the host's delay; the rest is added in later intervals.
-            owed = min(round(-self._tokens / self.share), wall - passed)
-            passed += owed
-            self._tokens += owed * self.share
+        passed = wall - host_delay_ns(last, sample)
+        # No thread can have used more than all of the time. (The kernel's accounts of one that runs lag by some
+        # milliseconds: so this is not asked of each interval.)
+        passed = min(wall, max(passed, busiest_ns(self._first, sample) - self.elapsed_ns))
+        passed += self._throttle(wall, passed, used)
         self.elapsed_ns += passed
         self.host_delay_ns += wall - passed
         waited = max(0, passed - max(busiest_ns(last, sample), round(used / self.share)))
@@ -58,3 +56,19 @@ class LambdaClock:
         self.uncertain_ns += min(waited, cpu_ns + disk_ns)
         self.disk_ns += min(waited, disk_ns)
         return passed
+
+    def _throttle(self, wall: int, passed: int, used: int) -> int:
+        """Return the throttling that the host hid: at most its delay; the rest is added in later intervals.
+
+        A busy emulator samples late. An interval longer than the quota's period is taken in parts, for what a bucket
+        can hold is no more than one period's: all of it would overflow before its use is taken out.
+        """
+        owed_ns, parts = 0, -(-wall // QUOTA_PERIOD_NS) or 1
+        for _ in range(parts):
+            filled = min(self.share * QUOTA_PERIOD_NS, self._tokens + self.share * passed / parts)
+            self._tokens = filled - used / parts
+            if self._tokens < 0:
+                owed = min(round(-self._tokens / self.share), wall - passed - owed_ns)
+                owed_ns += owed
+                self._tokens += owed * self.share
+        return owed_ns

@@ -175,6 +175,7 @@ def test_an_environment_that_could_not_be_paused_is_of_use_and_ends(
             assert paused.wait(30)
             paused.clear()
         client.delete_function(FunctionName="f")
+        emulator.wait_for(emulator.service.pool.end())
         assert marked(emulator.id) == []
         client.close()
 

@@ -240,9 +240,9 @@ def test_pages_run_nothing_but_their_own_scripts(server: Server, growing: Growin
     listed = server.get("/")
     assert "script-src 'self'" in listed.headers["content-security-policy"]
     assert "unreadable" in listed.text
-    assert "plan.toml is not TOML" in listed.text
+    assert "plan.toml is not a plan" in listed.text
     own = listed.text[listed.text.index("/runs/%3Cimg") :].split('"')[0]
-    assert "is not TOML" in server.get(own).text
+    assert "is not a plan" in server.get(own).text
     for name, kind in (("list.js", "text/javascript"), ("page.css", "text/css")):
         assert server.get(f"/static/{name}").headers["content-type"].startswith(kind)
     shutil.rmtree(odd)

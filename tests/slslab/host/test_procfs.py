@@ -90,7 +90,8 @@ def test_pages_that_forks_share_count_once() -> None:
     os.waitpid(child, 0)
     anonymous = [resident_sets([os.getpid()])[os.getpid()].anonymous, alone]
     assert alone < anonymous[0] - (30 << 20), "half of each page is the child's"
-    assert anonymous[0] - (4 << 20) < both < anonymous[0] + (4 << 20)
+    # The child has pages of its own as soon as Python counts references.
+    assert anonymous[0] - (4 << 20) < both < anonymous[0] + (32 << 20)
     assert len(shared) <= both_shared < len(shared) + (4 << 20)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -51,12 +52,16 @@ def test_news_of_an_environment_are_its_start_and_its_end(mode: str, tmp_path: P
         pytest.skip("only root has these namespaces")
     spawner = Spawner(isolation)
     try:
-        started, end = start(spawner, tmp_path / "one")
-        again, _ = start(spawner, tmp_path / "two")
+        before = time.monotonic_ns()
+        (began, end, started), (_, _, again) = (sorted(start(spawner, tmp_path / name)) for name in ("one", "two"))
     finally:
         spawner.close()
     assert started.startswith("started ")
     assert started != again
+    wall_ns, cpu_ns, delay_ns = map(int, began.removeprefix("began ").split())
+    assert before < wall_ns < time.monotonic_ns()
+    assert cpu_ns >= 0
+    assert delay_ns >= 0
     assert os.waitstatus_to_exitcode(int(end.removeprefix("exited "))) == 3
 
 
@@ -77,7 +82,7 @@ def test_what_cannot_be_built_is_told_and_the_spawner_goes_on(tmp_path: Path) ->
         assert [line for line in lines if line.startswith("failed ")] == [
             "failed [Errno 2] No such file or directory: '/nowhere/cgroup.procs'"
         ]
-        assert len(start(spawner, tmp_path / "two")) == 2
+        assert len(start(spawner, tmp_path / "two")) == 3
     finally:
         spawner.close()
 

@@ -137,6 +137,16 @@ def test_time_is_whole_nanoseconds() -> None:
     assert advance(clock, Sample(TICK, 80_000_000, 0, threads)) == (50_000_000, 50_000_000)
 
 
+@pytest.mark.parametrize("share", [1.0, 0.5])
+def test_an_interval_may_be_longer_than_the_quotas_period(share: float) -> None:
+    """A busy emulator samples late, and the time is the same as if it had not."""
+    intervals = [(round(share * TICK * 3 / 10), TICK - round(share * TICK * 3 / 10), 0)] * 40
+    often, once = run_clock(share, intervals), LambdaClock(share, Sample(0, 0, 0, {1: ThreadTimes(0, 0)}))
+    used, waited = (sum(interval[index] for interval in intervals) for index in (0, 1))
+    once.advance(Sample(40 * TICK, used, 0, {1: ThreadTimes(used, waited)}))
+    assert once.elapsed_ns == pytest.approx(often.elapsed_ns, abs=1000)
+
+
 def test_a_quota_that_nobody_has_used_yet_hides_nothing() -> None:
     """The bucket is full at first, as Lambda's is: a short burst above the share is not throttled."""
     clock = LambdaClock(0.25, Sample(0, 0, 0, {}))
