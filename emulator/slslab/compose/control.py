@@ -24,7 +24,7 @@ import re
 import secrets
 import shutil
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -55,6 +55,7 @@ SCHEMA = 1
 KINDS = ("function", "bucket", "machine")
 # A service that hangs must not keep the stack from the next run.
 REMOVAL_ANSWER_S = 60.0
+LEAVE_LIMIT_S = 1.0
 LOG = logging.getLogger(__name__)
 
 
@@ -69,6 +70,7 @@ class Recording:
     resources: dict[str, set[str]] = field(default_factory=lambda: {kind: set() for kind in KINDS})
     records: "asyncio.Queue[dict[str, Any]]" = field(default_factory=asyncio.Queue)
     ending: "asyncio.Task[None] | None" = None
+    leaving: asyncio.Event = field(default_factory=asyncio.Event)
     listening: ExitStack = field(default_factory=ExitStack)
     fleet: "ContainerFleet | None" = None
 
@@ -87,6 +89,12 @@ class Recording:
     def instance(self, record: InstanceRecord) -> None:
         """Take a metered instance of the run."""
         self.records.put_nowait({"record": "instance", **record.as_document()})
+
+    async def leaves(self) -> bool:
+        """Return whether it ends, now or in a moment."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.leaving.wait(), LEAVE_LIMIT_S)
+        return self.leaving.is_set()
 
     async def lines(self) -> AsyncIterator[bytes]:
         """Yield the records as they come, until the recording's end."""
@@ -158,8 +166,10 @@ class Control:
         if not (isinstance(run, str) and isinstance(by, str) and isinstance(databases, int) and databases >= 0):
             return _refused(400, "A recording needs `run`, `by` and a number of `tensor_databases`.")
         while (other := self._recording) is not None:
-            if other.ending is None:
+            # Its client may just have hung up, which the event loop may notice after this request.
+            if other.ending is None and not await other.leaves():
                 return _refused(409, f"The run {other.run} of {other.by} uses this stack.")
+            assert other.ending is not None
             await asyncio.shield(other.ending)
         recording = self._recording = Recording(run, by, self._emulator.cpu_seconds())
         try:
@@ -274,6 +284,7 @@ class Control:
         """End a recording once; later callers wait for the same end."""
         if recording.ending is None:
             recording.ending = asyncio.ensure_future(self._ended(recording))
+            recording.leaving.set()
         await asyncio.shield(recording.ending)
 
     async def _ended(self, recording: Recording) -> None:
