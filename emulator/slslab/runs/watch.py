@@ -4,6 +4,7 @@ import os
 import select
 import signal
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -13,6 +14,8 @@ from typing import Any
 from slslab.host.managed import Managed
 from slslab.host.server_process import ServerProcess
 from slslab_workers.architecture import RunFailed
+
+REPEAT_S = 0.05
 
 
 class Watch(Managed):
@@ -47,16 +50,14 @@ class Watch(Managed):
             exits = {self._exit_of(server, undo): name for name, server in servers.items()}
             undo.callback(signal.signal, signal.SIGUSR1, signal.signal(signal.SIGUSR1, self._interrupt))
             watcher = threading.Thread(target=self._await_failure, args=(servers, exits), name="watch", daemon=True)
-            watcher.start()
-            undo.callback(watcher.join)
-            undo.callback(os.eventfd_write, self._wake, 1)
             try:
                 self._within = True
-                self.check()
+                watcher.start()
                 yield
             finally:
                 self._within = False
-                undo.close()
+                os.eventfd_write(self._wake, 1)
+                watcher.join()
                 self.check()
 
     @staticmethod
@@ -77,10 +78,14 @@ class Watch(Managed):
                 (self._logs / f"{name}.log").write_text(servers[name].output())
             self._failure = RunFailed("StackFailed", f"the {name.replace('_', ' ')} ended ({_how(ended[0])})")
         if self._failure is not None:
-            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+            # A signal that arrives just before the main thread begins to wait does not wake it: it is sent again.
+            while self._within:
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+                time.sleep(REPEAT_S)
 
     def _interrupt(self, _number: int, _frame: FrameType | None) -> None:
         if self._within:
+            self._within = False
             raise KeyboardInterrupt
 
 

@@ -81,6 +81,21 @@ def test_a_server_that_is_killed_also_before_the_block(start: Start, watch: Watc
     assert break_off(watch, queue=server) == "StackFailed: the queue ended (killed by SIGKILL)"
 
 
+def test_a_signal_that_comes_just_before_the_driver_waits_is_sent_again(
+    start: Start, watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = []
+
+    def lost_at_first(_thread: int, number: int) -> None:
+        sent.append(number)
+        if len(sent) > 1:
+            os.kill(os.getpid(), number)
+
+    monkeypatch.setattr(signal, "pthread_kill", lost_at_first)
+    assert break_off(watch, queue=start("exit 0")) == "StackFailed: the queue ended (exit status 0)"
+    assert len(sent) == 2
+
+
 def test_the_end_of_a_server_is_the_cause_of_whatever_else_fails(start: Start, watch: Watch) -> None:
     def drive() -> None:
         with watch.watched({"queue": start("exit 0")}):
