@@ -87,8 +87,9 @@ def execute(arguments: Sequence[str] | None) -> int:
         click.echo(f"Error: {error.message}\nHint: {error.hint}", err=True)
         return error.exit_code
     except click.ClickException as error:
-        error.show()
-        return 2
+        command = getattr(error, "ctx", None) or click.Context(root, info_name=root.name)
+        click.echo(f"Error: {error.format_message()}\nHint: `{command.command_path} --help` says more.", err=True)
+        return error.exit_code
     except OSError as error:
         # Wherever a path is looked for: no other error of the system is certainly that of the request.
         if error.errno != errno.ENAMETOOLONG:

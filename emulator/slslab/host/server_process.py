@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import select
 import signal
 import socket
@@ -11,7 +12,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -24,6 +25,7 @@ ATTEMPTS = 3
 END_LIMIT_S = 30.0
 TAIL_CHARACTERS = 500
 CHUNK_BYTES = 65_536
+FIRST_PORT, LEAST_PORTS = 15_000, 1_000
 
 
 class ServerProcess:
@@ -210,9 +212,21 @@ def listening_socket(host: str, port: int) -> socket.socket:
 
 
 def free_ports(count: int) -> list[int]:
-    """Choose free loopback ports; all are held while choosing, so that they differ."""
+    """Choose free loopback ports. They differ, and until a server binds them no client's connection gets them.
+
+    They are below those that the kernel gives to connections, of which a busy host uses up thousands in a second.
+    """
+    given = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    own = range(FIRST_PORT, given)
+    # Where the kernel gives them all to connections, it may choose one.
+    candidates = random.SystemRandom().sample(own, LEAST_PORTS) if len(own) >= LEAST_PORTS else [0] * count
+    ports: list[int] = []
     with ExitStack() as stack:
-        holders = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for holder in holders:
-            holder.bind(("127.0.0.1", 0))
-        return [holder.getsockname()[1] for holder in holders]
+        for candidate in candidates:
+            if len(ports) == count:
+                break
+            holder = stack.enter_context(socket.socket())
+            with suppress(OSError):  # in use
+                holder.bind(("127.0.0.1", candidate))
+                ports.append(holder.getsockname()[1])
+    return ports

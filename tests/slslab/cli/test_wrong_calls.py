@@ -1,4 +1,4 @@
-"""Wrong calls of every command: one sentence that says what is wrong, exit code 2, and nothing begins."""
+"""Wrong calls of every command: one sentence that says what is wrong, a hint, exit code 2, and nothing begins."""
 
 import socket
 import stat
@@ -61,6 +61,7 @@ def test_a_wrong_call_is_one_sentence(command: str, says: str, tmp_path: Path) -
         done = slslab(*command.split(), directory=tmp_path, variables={"SLSLAB_RUNS": str(tmp_path / "runs")})
     assert done.code == 2, done
     assert says in done.err
+    assert done.err.count("Hint: ") == 1
     assert "Traceback" not in done.err
     assert stat.S_ISSOCK((tmp_path / "pipe").stat().st_mode), "what was there is there"
     assert [path.name for path in tmp_path.iterdir()] == ["pipe"]

@@ -1,5 +1,6 @@
 """Server processes: how they are waited for, tried again and stopped."""
 
+import socket
 import sys
 import time
 from contextlib import ExitStack
@@ -84,8 +85,14 @@ def test_an_interrupted_start_leaves_no_process(tmp_path: Path, monkeypatch: pyt
     assert not psutil.pid_exists(int((tmp_path / "undone").read_text()))
 
 
-def test_free_ports_differ() -> None:
-    assert len(set(free_ports(8))) == 8
+def test_free_ports_differ_and_are_none_that_connections_get() -> None:
+    ports = free_ports(8)
+    assert len(set(ports)) == 8
+    with socket.socket() as listener, ExitStack() as stack:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(100)
+        clients = [stack.enter_context(socket.create_connection(listener.getsockname())) for _ in range(100)]
+        assert max(ports) < min(client.getsockname()[1] for client in clients)
 
 
 def test_an_address_that_is_taken_is_an_error_with_a_hint() -> None:
