@@ -25,7 +25,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -105,11 +105,14 @@ def measure(
         while not over.is_set():
             answer("work")
 
-    with emulator.recording() as records, ThreadPoolExecutor() as threads:
+    with emulator.recording() as records, ThreadPoolExecutor() as threads, ExitStack() as ending:
+        ending.callback(over.set)
         working = threads.submit(work)
         starting = [threads.submit(start, name) for name in STARTED]
+        # A client of its own: it takes down what it sends, and what other threads send must not be among it.
+        own = emulator.client("lambda")
         while sum(record.function == "echo" for record in list(records)) < warm:
-            window = invoke.rate(emulator, client, CONNECTIONS, WINDOW_S, mark)
+            window = invoke.rate(emulator, own, CONNECTIONS, WINDOW_S, mark)
             failed += ["echo"] * window["failures"]
         wait(starting)
         over.set()
@@ -118,41 +121,41 @@ def measure(
     return records, failed
 
 
-def figures(records: Sequence[InvocationRecord], of: str) -> list[tuple[float, bool, bool]]:
-    """Return milliseconds, whether marked, and whether the line says 0 ms, of each invocation of a kind."""
-    return [
-        (
-            record.init_ms or record.duration_ms,
-            uncertain(record.as_document()),
-            0 in (record.duration_ms, record.billed_ms),
-        )
-        for record in records
-        if record.function.startswith(of) and record.cold_start is (of == "init")
-    ]
+def of_kind(records: Sequence[InvocationRecord], kind: str) -> list[InvocationRecord]:
+    """Return the warm invocations of `echo` or `work`, or the cold ones of `init`."""
+    return [each for each in records if each.function.startswith(kind) and each.cold_start is (kind == "init")]
 
 
-def rows(idle: Sequence[InvocationRecord], beside: Sequence[InvocationRecord]) -> list[Row]:
-    """Return a row for each kind of invocation."""
-    made = []
-    for of in ("echo", "work", "init"):
-        before, after = figures(idle, of), figures(beside, of)
-        usual = statistics.median(ms for ms, _, _ in before)
-        middle = statistics.median(ms for ms, _, _ in after)
-        off = [marked for ms, marked, _ in after if ms > max(1.1 * usual, usual + 1.0)]
+def milliseconds(record: InvocationRecord) -> float:
+    """Return how long an invocation took, or its environment's initialisation."""
+    return record.init_ms or record.duration_ms
+
+
+def rows(idle: Sequence[InvocationRecord], beside: Sequence[InvocationRecord]) -> tuple[list[Row], list[Row]]:
+    """Return a row for each kind of invocation, and one for each invocation that is off and not marked."""
+    made, unmarked = [], []
+    for kind in ("echo", "work", "init"):
+        usual = statistics.median(map(milliseconds, of_kind(idle, kind)))
+        records = of_kind(beside, kind)
+        times = [milliseconds(record) for record in records]
+        off = [record for record in records if milliseconds(record) > max(1.1 * usual, usual + 1.0)]
+        silent = [record for record in off if not uncertain(record.as_document())]
+        details = ("function", "init_ms", "duration_ms", "cpu_ms", "host_delay_ms", "uncertain_ms")
+        unmarked += [{name: getattr(record, name) for name in details} for record in silent]
         made.append(
             {
-                "what": of,
-                "count": len(after),
+                "what": kind,
+                "count": len(records),
                 "idle p50": usual,
-                "p50": middle,
-                "p95": statistics.quantiles((ms for ms, _, _ in after), n=20)[-1],
-                "beside/idle": middle / usual,
+                "p50": statistics.median(times),
+                "p95": statistics.quantiles(times, n=20)[-1],
+                "beside/idle": statistics.median(times) / usual,
                 "off": len(off),
-                "unmarked": off.count(False),
-                "zero": sum(zero for _, _, zero in after),
+                "unmarked": len(silent),
+                "zero": sum(0 in (record.duration_ms, record.billed_ms) for record in records),
             }
         )
-    return made
+    return made, unmarked
 
 
 def main() -> None:
@@ -177,8 +180,10 @@ def main() -> None:
                 began = time.monotonic()
                 beside, failed_beside = measure(emulator, client, session.mark, options.warm, options.cold)
                 load, seconds = os.getloadavg()[0], time.monotonic() - began
+    made, unmarked = rows(idle, beside)
     document: dict[str, Any] = {
-        "rows": rows(idle, beside),
+        "rows": made,
+        "unmarked": unmarked,
         "failed": failed + failed_beside,
         "load": load,
         "seconds": seconds,

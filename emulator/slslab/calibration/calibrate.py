@@ -8,6 +8,7 @@ from typing import Any
 from slslab.calibration.cloudwatch import fit_reports, read_reports
 from slslab.calibration.host import BATCH, MODEL, Progress, measure_channels, measure_step
 from slslab.calibration.profile import BASE, fit_host
+from slslab.calibration.transfers import measure_transfers
 from slslab.errors import RequestError
 from slslab.replay.fitting import fit
 from slslab.replay.profiles.profile import Figure, Profile, figures, load_profile, save_profile
@@ -28,7 +29,9 @@ def calibrate_host(out: Path | None, progress: Progress) -> Document:
     seconds = {
         str(threads): {"cpu_seconds": step.cpu_s[threads], "seconds": wall} for threads, wall in step.wall_s.items()
     }
-    return _document(profile, path) | {"step": seconds, "busy": step.busy}
+    transfers = measure_transfers(progress)
+    moved = {"ms_per_mb": dict(transfers.ms_per_mb), "add_ms_per_mb": transfers.add_ms_per_mb}
+    return _document(profile, path) | {"step": seconds, "busy": step.busy, "transfers": moved}
 
 
 def calibrate_runs(runs: Sequence[str], epochs: int | None, out: Path | None, progress: Progress) -> Document:

@@ -18,6 +18,7 @@ from slslab.cli.reproduction import (
     models_option,
     prices_option,
     profile_option,
+    replayed_out_option,
     reproduction,
 )
 from slslab.cli.terminal import Bar
@@ -159,7 +160,42 @@ def in_database(
     finish(build(paper, measurements, names, platform, fidelity), directory, json_)
 
 
-@click.group(commands=[table2, table3, fig2, fig3, fig4, mlless_filter, lambdaml_table3, in_database])
+@reproduction(
+    "gradssharding",
+    click.option(
+        "--measured",
+        type=click.Path(path_type=Path, dir_okay=False),
+        metavar="FILE",
+        help="RQ3's rows as measured on AWS (JSON): adds the errors of what is foretold.",
+    ),
+    click.option(
+        "--profile",
+        default="aws-us-east-1-2026",
+        show_default=True,
+        metavar="PROFILE",
+        help="The platform: a name or a TOML file.",
+    ),
+    replayed_out_option,
+)
+def gradssharding(measured: Path | None, profile: str, out: Path | None, json_: bool) -> None:
+    """Seconds and cost of a round of GradsSharding, λ-FL and LIFL on AWS: fitted to RQ2, foretold for RQ3.
+
+    \b
+    slslab reproduce gradssharding
+    slslab reproduce gradssharding --measured rq3.json --json
+
+    RQ2's five rows are those to which the profile's network is fitted; RQ3's eight are foretold, with intervals of 80 %
+    and two baselines. FILE has {"schema": 1, "rows": [{"model": "VGG-16", "topology": "shards", "shards": 4,
+    "wall_seconds": 60.0}, …]}; `slowest_seconds` and `usd` may be there, too.
+    """
+    from slslab.papers.paper import load_paper
+    from slslab.replay.profiles.profile import load_profile
+    from slslab.reproductions.gradssharding import PAPER, build
+
+    finish(build(load_paper(PAPER), load_profile(profile), measured), out or folder("gradssharding"), json_)
+
+
+@click.group(commands=[table2, table3, fig2, fig3, fig4, mlless_filter, lambdaml_table3, in_database, gradssharding])
 def reproduce() -> None:
     """Does the paper hold? Its tables and figures, made again: published, recomputed, measured, modelled.
 
@@ -173,4 +209,5 @@ def reproduce() -> None:
     slslab reproduce mlless-filter                MLLess with its filter and without
     slslab reproduce lambdaml-table3              the same two in LambdaML's own experiments
     slslab reproduce in-database                  SPIRT's averaging and update, in the database and without
+    slslab reproduce gradssharding                rounds on AWS: fitted, and foretold
     """

@@ -32,13 +32,7 @@ class MutualTLS:
     """
 
     def __init__(self, path: Path) -> None:
-        key = ec.generate_private_key(ec.SECP256R1())
-        private = key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
-        public = _certificate(key).public_bytes(serialization.Encoding.PEM)
-        with open(path, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
-            file.write(private + public)
+        write_certificate(path)
         self.settings = {
             "WEED_GRPC_CA": str(path),
             **{f"WEED_GRPC_{part}_{what}": str(path) for part in GRPC_PARTS for what in ("CERT", "KEY")},
@@ -53,6 +47,18 @@ class MutualTLS:
         self.opener = urllib.request.build_opener(
             urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
         )
+
+
+def write_certificate(path: Path) -> None:
+    """Write a new key and its own certificate of this host's loopback address, for this user alone; OSError if the file
+    exists or cannot be written."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    public = _certificate(key).public_bytes(serialization.Encoding.PEM)
+    with open(path, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+        file.write(private + public)
 
 
 def _certificate(key: ec.EllipticCurvePrivateKey) -> x509.Certificate:

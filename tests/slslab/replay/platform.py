@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from slslab.replay.profiles.profile import Profile
+from slslab.replay.profiles.profile import Network, Profile
 
 
 def figure(value: float) -> dict[str, Any]:
@@ -48,3 +48,9 @@ def platform(concurrency: float = 10_000, warm_ms: float = 0) -> Profile:
             },
         }
     )
+
+
+def with_network(profile: Profile, rate_mb_s: float, burst_mb: float) -> Profile:
+    """The platform with a bound on what a function moves."""
+    network = Network.model_validate({"rate_mb_s": figure(rate_mb_s), "burst_mb": figure(burst_mb)})
+    return profile.model_copy(update={"functions": profile.functions.model_copy(update={"network": network})})

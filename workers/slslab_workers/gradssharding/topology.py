@@ -3,6 +3,7 @@
 A. Barrak, arXiv 2604.22072 v1 (2026), and the code released with it.
 """
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -45,8 +46,7 @@ def levels(topology: str, clients: int, shards: int = 1) -> Levels:
 
 def _cube_root(number: int) -> int:
     """Return the least whole number whose cube is at least `number`."""
-    root = round(number ** (1 / 3))
-    return root if root**3 >= number else root + 1
+    return next(root for root in itertools.count(1) if root**3 >= number)
 
 
 def _tree(clients: int, branches: Sequence[int]) -> Levels:

@@ -14,10 +14,11 @@ NS = 1_000_000_000
 class Environment:
     """An environment or an instance: it has so many CPU nanoseconds in each period.
 
-    `seen` holds the operations that it has requested.
+    `seen` holds the operations that it has requested. A function's network is a token bucket for each direction; that
+    of a machine of its own has no bound but the connections'.
     """
 
-    __slots__ = ("period", "period_ns", "quota", "seen", "serial", "speed", "threads", "used")
+    __slots__ = ("buckets", "network", "period", "period_ns", "quota", "seen", "serial", "speed", "threads", "used")
 
     def __init__(self, share: float, memory_mb: int, profile: Profile, speeds: tuple[float, ...]) -> None:
         """`speeds` are those of ordinary and of parallel work; an infinite share is that of a machine of its own."""
@@ -29,6 +30,21 @@ class Environment:
         self.seen: set[str] = set()
         self.period = 0
         self.used = 0
+        self.network = profile.functions.network if math.isfinite(share) else None
+        # By direction, bytes that may still be moved at once, and since when (ns).
+        self.buckets: dict[bool, tuple[float, int]] = {}
+
+    def transfer(self, now: int, size: int, sends: bool, least_ns: int) -> int:
+        """Return how long it takes to move `size` bytes, begun at `now`, if the connection takes `least_ns`."""
+        if self.network is None or not size:
+            return least_ns
+        # 10⁶ bytes a second are bytes per 1,000 ns.
+        rate, most = self.network.rate_mb_s.value / 1e3, self.network.burst_mb.value * 1e6
+        held, since = self.buckets.get(sends, (most, now))
+        held = min(most, held + (now - since) * rate)
+        took = max(least_ns, math.ceil((size - held) / rate))
+        self.buckets[sends] = (min(most, held + took * rate - size), now + took)
+        return took
 
     def compute(self, now: int, cpu_ns: int, parallel: bool) -> int:
         """Return when work of `cpu_ns`, begun at `now`, is done."""

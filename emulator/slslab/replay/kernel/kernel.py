@@ -284,7 +284,11 @@ class _Kernel:
         """Return when a step's requests, made now one after another, have been answered."""
         owner = state.track.worker if step.at < 0 else step.at
         arrived = now + self.servers.delay(cost, owner, step, now)
-        moved = max(self._compute(state, arrived, step.cpu_ns) - arrived, round(cost.per_byte * step.bytes))
+        moved = round(cost.per_byte * step.bytes)
+        if (environment := state.environment) is not None:
+            cpu_ns = max(step.cpu_ns, round(cost.cpu_per_byte * step.bytes * environment.speed[False]))
+            moved = max(environment.compute(arrived, cpu_ns, False) - arrived, moved)
+            moved = environment.transfer(arrived, step.bytes, cost.sends, moved)
         latency = cost.latency * max(1, step.requests)
         if cost.first and state.environment is not None and step.op not in state.environment.seen:
             state.environment.seen.add(step.op)

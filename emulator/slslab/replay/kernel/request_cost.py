@@ -9,21 +9,27 @@ from typing import Self
 
 from slslab.replay.kernel.program import Step
 from slslab.replay.profiles.profile import Figure, Profile, to_ns
+from slslab_workers.trace.operations import MOVES
+
+SENDS = frozenset(op for op, moves in MOVES.items() if moves == "in") | {"queue.publish"}
 
 
 @dataclass(frozen=True, slots=True)
 class RequestCost:
-    """Latency (ns) and transfer time (ns per byte) of one operation's requests.
+    """Latency (ns), transfer time and the client's least CPU time (ns per byte) of one operation's requests.
 
-    `first` is what an environment's first request takes beyond `latency`. `servers` counts how many requests the
-    channel serves at once (0: all of them); each occupies a server for `service` plus its bytes times
-    `service_per_byte`. `per_worker` says whether each worker has such servers of its own.
+    `sends` says whether the bytes leave the function. `first` is what an environment's first request takes beyond
+    `latency`. `servers` counts how many requests the channel serves at once (0: all of them); each occupies a server
+    for `service` plus its bytes times `service_per_byte`. `per_worker` says whether each worker has such servers of its
+    own.
     """
 
     channel: str
     latency: int
     first: int
     per_byte: float
+    cpu_per_byte: float
+    sends: bool
     servers: int = 0
     per_worker: bool = False
     service: int = 0
@@ -34,7 +40,10 @@ class RequestCost:
         """Return the cost of an operation such as `object.put`; ProfileError if the profile does not know it."""
         operation, name = profile.operation(op), op.partition(".")[0]
         channel = profile.channels[name]
-        client = (name, to_ns(operation.latency_ms), to_ns(operation.first_ms), _per_byte(operation.bandwidth_mb_s))
+        # Milliseconds per 10⁶ bytes are nanoseconds per byte.
+        cpu_per_byte = operation.cpu_ms_per_mb.value if operation.cpu_ms_per_mb else 0.0
+        times = (to_ns(operation.latency_ms), to_ns(operation.first_ms), _per_byte(operation.bandwidth_mb_s))
+        client = (name, *times, cpu_per_byte, op in SENDS)
         server = channel.server
         if server is None:
             return cls(*client)

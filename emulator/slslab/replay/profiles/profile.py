@@ -70,13 +70,18 @@ class Operation(_Entry):
     """What one request takes beyond the client's own CPU time.
 
     `latency_ms` is that of an empty request, and `first_ms` what an environment's first one takes in addition (a
-    connection is made, a script compiled). Bytes come on top, at `bandwidth_mb_s` (10⁶ bytes a second) of one client,
-    while the client's CPU time overlaps with them: latency + max(CPU, bytes ÷ bandwidth).
+    connection is made, a script compiled). Bytes come on top, at `bandwidth_mb_s` (10⁶ bytes a second) of one
+    connection and within the function's `Network`, while the client's CPU time overlaps with them: latency + max(CPU,
+    bytes ÷ bandwidth).
+
+    `cpu_ms_per_mb` is the CPU time of one of the platform's processors for 10⁶ bytes: TLS, copying, parsing. The
+    client's CPU time is at least that: a recording's requests are not encrypted.
     """
 
     latency_ms: Figure
     first_ms: Figure | None = None
     bandwidth_mb_s: Positive | None = None
+    cpu_ms_per_mb: Figure | None = None
 
 
 class Server(_Entry):
@@ -120,13 +125,23 @@ class Compute(_Entry):
     arm_speed: Positive | None = None
 
 
+class Network(_Entry):
+    """What all connections of one function move together, in each direction: a token bucket.
+
+    It holds up to `burst_mb` (10⁶ bytes), which are moved as fast as the connections can, and refills at `rate_mb_s`.
+    """
+
+    rate_mb_s: Positive
+    burst_mb: Figure
+
+
 class Functions(_Entry):
     """Lambda: what lies around a handler.
 
     A cold start takes `cold_zip_ms` or `cold_image_ms` before init, which is not billed, and then init's own CPU
     seconds and `init_wait_ms`, the time that init waits beside them while its code is read from a store (without it:
     0). `warm_ms` is from acceptance to the handler. `concurrency` environments may be busy at once; of each function
-    `burst` may start at once and `ramp_per_s` more each second.
+    `burst` may start at once and `ramp_per_s` more each second. Without `network` only connections have a bandwidth.
     """
 
     cold_zip_ms: Figure
@@ -136,6 +151,7 @@ class Functions(_Entry):
     concurrency: Count
     burst: Count
     ramp_per_s: Positive
+    network: Network | None = None
 
     def cold_ns(self, package: Literal["zip", "image"]) -> int:
         """Return what a cold start takes before init, ns."""

@@ -1,6 +1,7 @@
 """What `slslab calibrate` prints, made from its documents."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -18,7 +19,7 @@ def calibration(document: Document) -> RenderableType:
     if "lines" in document:
         parts += [_comparison(document), Text(_lines(document))]
     elif "step" in document:
-        parts.append(_steps(document["step"]))
+        parts += [_steps(document["step"]), _transfers(document["transfers"])]
     if document.get("busy"):
         parts.append(Text(BUSY, "yellow"))
     sources = (figure["source"].partition(": ") for figure in document["figures"])
@@ -53,6 +54,12 @@ def _lines(document: Document) -> str:
         f"not be read. Fitted to {lines['fitted']}, {lines['cold']} of them cold starts; {lines['billed_as_here']} are "
         f"billed as the emulator bills. Memory used: {document['max_memory_mb']:,.0f} MB."
     )
+
+
+def _transfers(transfers: Mapping[str, Any]) -> Table:
+    times = {f"{name} of an object, through TLS": value for name, value in transfers["ms_per_mb"].items()}
+    times["adding an array to another"] = transfers["add_ms_per_mb"]
+    return plain_table(("CPU time of 10⁶ bytes", "ms"), ((name, f"{value:.2f}") for name, value in times.items()))
 
 
 def _steps(step: Mapping[str, Mapping[str, float]]) -> Table:

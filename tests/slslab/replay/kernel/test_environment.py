@@ -1,7 +1,9 @@
 """The CPU share in periods, and how many environments there may be, against hand calculation."""
 
+import math
+
 import pytest
-from tests.slslab.replay.platform import platform
+from tests.slslab.replay.platform import platform, with_network
 from tests.slslab.replay.small_programs import MS
 
 from slslab.replay.kernel.environment import Environment, Lease, Pool
@@ -102,3 +104,26 @@ def test_new_environments_start_in_a_burst_and_then_at_a_rate() -> None:
     assert isinstance(pool.take(Track("other", "invocation", 0, (), VCPU_MB), 10 * MS), Lease)
     # Its burst comes back with time.
     assert all(isinstance(pool.take(track, 1_000 * MS), Lease) for _ in range(2))
+
+
+def test_a_function_s_network_is_a_token_bucket_for_each_direction() -> None:
+    """100 MB/s of a connection; the network refills at 50 MB/s and holds 100 MB."""
+    profile = with_network(platform(), rate_mb_s=50, burst_mb=100)
+    one = Environment(1.0, VCPU_MB, profile, (1.0, 1.0))
+    # While 200 MB come with 100 MB/s, the bucket loses 50 MB a second.
+    assert one.transfer(0, 150_000_000, False, 1_500 * MS) == 1_500 * MS
+    # 25 MB are left: then it takes (200 - 25) ÷ 50 seconds.
+    assert one.transfer(1_500 * MS, 200_000_000, False, 2_000 * MS) == 3_500 * MS
+    # What is sent has a bucket of its own.
+    assert one.transfer(5_000 * MS, 200_000_000, True, 2_000 * MS) == 2_000 * MS
+    # After a second 50 MB are there again; never more than the bucket holds.
+    assert one.transfer(6_000 * MS, 150_000_000, False, 1_500 * MS) == 2_000 * MS
+    assert one.transfer(100_000 * MS, 250_000_000, False, 2_500 * MS) == 3_000 * MS
+    # A slow connection leaves it full, and no bytes take nothing.
+    assert one.transfer(200_000 * MS, 100_000_000, False, 10_000 * MS) == 10_000 * MS
+    assert one.transfer(210_000 * MS, 0, False, 0) == 0
+
+
+def test_a_machine_of_its_own_has_its_connections_alone() -> None:
+    one = Environment(math.inf, VCPU_MB, with_network(platform(), rate_mb_s=1, burst_mb=0), (1.0, 1.0))
+    assert one.transfer(0, 10**9, False, 10 * MS) == 10 * MS

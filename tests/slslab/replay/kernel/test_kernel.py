@@ -12,7 +12,7 @@ from tests.slslab.replay.small_programs import MS, handing_over, programs
 from slslab.replay.kernel.kernel import ReplayError, play
 from slslab.replay.kernel.program import Gathering, Program, Step, Track
 from slslab.replay.kernel.timeline import Timeline
-from slslab.replay.profiles.profile import Channel, Server
+from slslab.replay.profiles.profile import Channel, Figure, Server, with_speed
 
 # A cold start of the round platform: 100 ms before init, which takes none in these programs.
 COLD = 100
@@ -207,3 +207,28 @@ def test_the_same_bits_on_every_machine() -> None:
     timeline = play(Program("any", 5, tuple(tracks), (1,) * 5, poll_cpu_ns={"list": 1_111_111}), platform())
     text = repr([list(column) for column in (timeline.track, timeline.begin, timeline.start, timeline.end)])
     assert hashlib.sha256(text.encode()).hexdigest()[:16] == "7592797dd57c61d1"
+
+
+@pytest.mark.parametrize(
+    ("memory_mb", "recorded_ms", "speed", "took_ms"),
+    [
+        # The connection's second is longer than 400 ms of a whole processor.
+        (1769, 10, 1, 1_005),
+        # A little less than a quarter of a processor: 24.99 ms of each of 16 periods, and 0.2 ms of another.
+        (442, 10, 1, 1_605),
+        # They are the platform's own milliseconds, whatever its speed is beside the recording host's …
+        (442, 10, 2, 1_605),
+        # … and what was recorded counts where it is more.
+        (442, 800, 1, 3_205),
+        (442, 800, 2, 1_605),
+    ],
+)
+def test_bytes_cost_the_platform_s_cpu_time(memory_mb: int, recorded_ms: int, speed: float, took_ms: int) -> None:
+    profile = with_speed(platform(), Figure.model_validate(figure(speed)))
+    operations = profile.channels["object"].operations
+    dear = operations["get"].model_copy(update={"cpu_ms_per_mb": Figure.model_validate(figure(4))})
+    channel = profile.channels["object"].model_copy(update={"operations": {**operations, "get": dear}})
+    profile = profile.model_copy(update={"channels": {**profile.channels, "object": channel}})
+    get = Step("object.get", "fetch", recorded_ms * MS, requests=1, bytes=100_000_000)
+    (call,) = play(program([Track("train", "invocation", 0, (get,), memory_mb)]), profile).calls
+    assert (call.ended - call.began) / MS == pytest.approx(took_ms, abs=1)
