@@ -9,7 +9,7 @@ numpy and uses a processor for 0.3 s in its initialisation, and is cold each tim
   p50, p95     of the duration (of the init), ms, on the Lambda clock
   beside/idle  the ratio of the two medians
   off          invocations whose time is more than a tenth, and a millisecond, above the idle median, and
-  unmarked     those among them that are not marked as uncertain: what the Lambda clock got wrong without saying so
+  unmarked     those among them that are marked neither as uncertain nor as oversubscribed, and so are wrong in silence
   zero         REPORT lines of 0.00 ms, or of 0 ms billed
   failed       answers with an error, or none
 """
@@ -37,7 +37,7 @@ import invoke
 from slslab.aws.keys import Keyring
 from slslab.host.session import Session
 from slslab.lambda_.emulator import Emulator
-from slslab.trace.metrics import uncertain
+from slslab.trace.metrics import oversubscribed, uncertain
 from slslab.trace.records import InvocationRecord
 
 BURN = """
@@ -126,6 +126,11 @@ def of_kind(records: Sequence[InvocationRecord], kind: str) -> list[InvocationRe
     return [each for each in records if each.function.startswith(kind) and each.cold_start is (kind == "init")]
 
 
+def marked(document: Mapping[str, Any]) -> bool:
+    """Return whether an invocation says that its time may be this host's: by itself it is marked as a run is."""
+    return uncertain(document) or oversubscribed([document])
+
+
 def milliseconds(record: InvocationRecord) -> float:
     """Return how long an invocation took, or its environment's initialisation."""
     return record.init_ms or record.duration_ms
@@ -139,7 +144,7 @@ def rows(idle: Sequence[InvocationRecord], beside: Sequence[InvocationRecord]) -
         records = of_kind(beside, kind)
         times = [milliseconds(record) for record in records]
         off = [record for record in records if milliseconds(record) > max(1.1 * usual, usual + 1.0)]
-        silent = [record for record in off if not uncertain(record.as_document())]
+        silent = [record for record in off if not marked(record.as_document())]
         details = ("function", "init_ms", "duration_ms", "cpu_ms", "host_delay_ms", "uncertain_ms")
         unmarked += [{name: getattr(record, name) for name in details} for record in silent]
         made.append(

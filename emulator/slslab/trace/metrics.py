@@ -129,8 +129,6 @@ def totals(events: Rows, records: Records, instances: Records = ()) -> dict[str,
     """Return the figures of a run's document that follow from its trace, invocations and instances."""
     per_worker = workers(events, records, instances)
     ran = (*records, *map(_as_invocation, instances))
-    delay_ms = sum(record["host_delay_ms"] for record in ran)
-    wall_ms = sum((record["end_ns"] - record["start_ns"]) / 1e6 + (record["init_ms"] or 0.0) for record in ran)
     return {
         "billed_seconds": sum(record["billed_ms"] for record in ran) / 1000,
         "gb_seconds": format(gb_seconds(records), "f"),
@@ -145,12 +143,22 @@ def totals(events: Rows, records: Records, instances: Records = ()) -> dict[str,
         "per_worker": per_worker,
         "reports": report_summary(records),
         "host": {
-            "delay_seconds": round(delay_ms / 1000, 6),
-            "oversubscribed": delay_ms > OVERSUBSCRIBED * wall_ms,
+            "delay_seconds": round(sum(record["host_delay_ms"] for record in ran) / 1000, 6),
+            "oversubscribed": oversubscribed(ran),
             "uncertain_seconds": round(sum(record.get("uncertain_ms") or 0.0 for record in records) / 1000, 6),
             "uncertain_invocations": sum(map(uncertain, records)),
         },
     }
+
+
+def oversubscribed(records: Iterable[Mapping[str, Any]]) -> bool:
+    """Return whether this host held invocations or instances up for more than 2 % of their time: their CPU seconds, too,
+    may then be more than on a host with less to do."""
+    delay_ms, wall_ms = 0.0, 0.0
+    for record in records:
+        delay_ms += record["host_delay_ms"]
+        wall_ms += (record["end_ns"] - record["start_ns"]) / 1e6 + (record["init_ms"] or 0.0)
+    return delay_ms > OVERSUBSCRIBED * wall_ms
 
 
 def uncertain(record: Mapping[str, Any]) -> bool:
