@@ -152,8 +152,9 @@ def totals(events: Rows, records: Records, instances: Records = ()) -> dict[str,
 
 
 def oversubscribed(records: Iterable[Mapping[str, Any]]) -> bool:
-    """Return whether this host held invocations or instances up for more than 2 % of their time: their CPU seconds, too,
-    may then be more than on a host with less to do."""
+    """Return whether this host held invocations or instances up for more than 2 % of their time.
+
+    Their CPU seconds, too, may then be more than on a host with less to do."""
     delay_ms, wall_ms = 0.0, 0.0
     for record in records:
         delay_ms += record["host_delay_ms"]
