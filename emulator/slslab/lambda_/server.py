@@ -49,6 +49,8 @@ class Server:
             access_log=False,
             # With a library for them installed, WebSockets would pass the gate, which checks HTTP.
             ws="none",
+            # No proxy is in front of it, and whoever claims to be one is not believed.
+            proxy_headers=False,
             lifespan="off",
             timeout_keep_alive=3600,
             timeout_graceful_shutdown=1,
