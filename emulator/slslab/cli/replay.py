@@ -1,18 +1,23 @@
 """`slslab replay`: what a recorded run would have been on Lambda, and every what-if without running it again."""
 
+from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from slslab.cli.options import Amount, memory_option, platform_options, plot_option, read_numbers
-from slslab.cli.replay_setup import draw, priced, read_memory, read_setup, replayable, with_progress
-from slslab.cli.terminal import print_document, run_argument
+from slslab.cli.replay_setup import ReplaySetup, draw, priced, read_memory, read_setup, replayable, with_progress
+from slslab.cli.terminal import print_document
 from slslab.reports.terminal import replay as replays
+
+if TYPE_CHECKING:
+    from slslab.replay.whatif import Row
 
 
 @click.command()
-@run_argument
+@click.argument("runs", nargs=-1, metavar="[RUN]...")
 @memory_option
 @click.option("--workers", metavar="LIST", help="Numbers of workers, up to 4096: 4,8,16,4096.")
 @click.option("--timeout", type=Amount(0, 900, min_open=True), help="Time-out of a function, s.")
@@ -20,7 +25,7 @@ from slslab.reports.terminal import replay as replays
 @plot_option
 @platform_options
 def replay(
-    run: str,
+    runs: tuple[str, ...],
     memory: str | None,
     workers: str | None,
     timeout: float | None,
@@ -40,28 +45,43 @@ def replay(
     slslab replay last --workers 8,64,1024            with more workers than ran
     slslab replay last --arch arm64 --prices paper-2025
     slslab replay last --network this-host            with the stores of the host that recorded it
+    slslab replay last~2 last~1 last                  three recordings of one plan, and how far they differ
     slslab ask --help                                 questions: the cheapest size, waiting, crossings
 
     Nothing runs again: the trace's CPU seconds, bytes and causes are played on a profile of the platform. Several lists
-    give every combination. Each figure is measured, exact (prices, rounding, counts) or modelled, and says which.
+    give every combination. Each figure is measured, exact (prices, rounding, counts) or modelled, and says which. Of
+    several recordings of one plan it is the mean, with an interval that holds the next recording by 80 %.
     """
-    from slslab.replay.whatif import LARGEST_FLEET, Variant, evaluate, measured_row
+    from slslab.replay.combining import check_one_plan, combine
+    from slslab.replay.whatif import LARGEST_FLEET
 
     fleets = read_numbers("--workers", workers, 1, LARGEST_FLEET)
-    setup = read_setup(run, profile, network, prices, arch, timeout, concurrency)
-    sizes = read_memory(setup.run, memory)
-    platform = setup.platform
+    setups = [read_setup(run, profile, network, prices, arch, timeout, concurrency) for run in runs or ("last",)]
+    check_one_plan([setup.run for setup in setups])
+    sizes = max(read_memory(setup.run, memory) for setup in setups)
+    played = [_rows(setup, list(product(fleets or (None,), sizes or (None,)))) for setup in setups]
+    rows = [combine(same) for same in zip(*played, strict=True)]
+    document = setups[0].document(
+        recordings=[setup.run.plan.run for setup in setups],
+        oversubscribed=any(setup.run.document["host"]["oversubscribed"] for setup in setups),
+        rows=setups[0].documents(rows),
+    )
+    draw(plot, rows, f"{setups[0].run.plan.run} on {setups[0].platform.profile.name}")
+    print_document(document, lambda: replays.replay(document), json_)
+
+
+def _rows(setup: ReplaySetup, variants: Sequence[tuple[int | None, int | None]]) -> "list[Row]":
+    """Return a recording's rows: as measured, as modelled, and its variants (workers and memory size), if any."""
+    from slslab.replay.whatif import Variant, evaluate, measured_row
+
+    platform, plain = setup.platform, Variant()
     rows = [measured_row(setup.run, platform.book, platform.timeout_s)]
     if setup.prices != platform.book:
         rows.append(priced(measured_row(setup.run, setup.prices, platform.timeout_s), setup.prices))
-    plain = Variant()
     with replayable(setup.run.plan.run):
         rows.append(evaluate(setup.run, plain, platform))
-        if (setup.variant, setup.prices) != (plain, platform.book) or fleets or sizes:
-            variants = list(product(fleets or (None,), sizes or (None,)))
+        if (setup.variant, setup.prices) != (plain, platform.book) or variants != [(None, None)]:
             rows += with_progress(
                 "playing variants", variants, lambda variant: setup.row(workers=variant[0], memory_mb=variant[1])
             )
-    document = setup.document(rows=setup.documents(rows))
-    draw(plot, rows, f"{setup.run.plan.run} on {platform.profile.name}")
-    print_document(document, lambda: replays.replay(document), json_)
+    return rows

@@ -59,10 +59,12 @@ class Variant:
 
 @dataclass(frozen=True)
 class Valued:
-    """A number and what it is based on."""
+    """A number and what it is based on; from `low` to `high` if several recordings differ in it."""
 
     value: float | Decimal
     basis: Basis
+    low: float | None = None
+    high: float | None = None
 
 
 @dataclass(frozen=True)
@@ -279,6 +281,7 @@ def as_document(row: Row) -> dict[str, Any]:
     document: dict[str, Any] = {"label": row.label, "variant": changes, "trouble": row.trouble or None}
     document |= {
         name: {"value": format(one.value, "f") if isinstance(one.value, Decimal) else one.value, "basis": one.basis}
+        | ({} if one.low is None or one.high is None else {"low": one.low, "high": one.high})
         for name, one in row.figures.items()
     }
     if row.bill is not None:

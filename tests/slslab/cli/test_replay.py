@@ -4,6 +4,7 @@ The run and the platform are those of tests/slslab/replay: as recorded there 0.5
 """
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,41 @@ def slslab(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Slslab:
 
 def values(document: Any, figure: str) -> list[float]:
     return [float(row[figure]["value"]) for row in document["rows"] if not row["trouble"]]
+
+
+@pytest.fixture(scope="module")
+def again(directory: Path) -> Path:
+    """Another recording of the plan of `small`, in which worker 1 computed for 240 ms an epoch instead of 200."""
+    return write_run(directory / "runs" / "again", others=OTHERS, computed=(100, 240), name="efgh")
+
+
+def test_several_recordings_are_one_model_with_an_interval(slslab: Slslab, again: Path) -> None:
+    alone = [slslab("replay", name, "--profile", "round.toml", "--json").document for name in ("small", "again")]
+    document = slslab("replay", "small", again, "--profile", "round.toml", "--memory", "1769,3538", "--json").document
+    assert [name[-4:] for name in document["recordings"]] == ["abcd", "efgh"]
+    assert [row["label"] for row in document["rows"]] == ["measured", "as recorded, 2 workers", "1769 MB", "3538 MB"]
+    measured, modelled, *_ = document["rows"]
+    seconds = [one["rows"][1]["seconds"]["value"] for one in alone]
+    assert seconds[1] - seconds[0] == pytest.approx(0.08)
+    assert modelled["seconds"]["value"] == pytest.approx(sum(seconds) / 2)
+    # Student's t of one degree of freedom is 3.078 at 90 %; of two values the deviation is their distance ÷ √2.
+    half = 3.0777 * 0.08 / math.sqrt(2) * math.sqrt(1.5)
+    assert modelled["seconds"]["high"] - modelled["seconds"]["value"] == pytest.approx(half, rel=1e-3)
+    assert modelled["seconds"]["low"] <= min(seconds)
+    # What is the same in both has none.
+    assert "low" not in measured["invocations"]
+    table = slslab("replay", "small", "again", "--profile", "round.toml").out
+    assert "Replay of 2 recordings" in table
+    assert f"± {half:.2f}" in table
+
+
+@pytest.mark.parametrize(
+    ("other", "says"), [("scattered", "are not recordings of one plan: architecture differs"), ("small", "given twice")]
+)
+def test_recordings_of_other_plans_do_not_combine(slslab: Slslab, other: str, says: str) -> None:
+    done = slslab("replay", "small", other)
+    assert (done.code, done.out) == (2, "")
+    assert says in done.err
 
 
 def test_measured_then_modelled_then_variants(slslab: Slslab) -> None:

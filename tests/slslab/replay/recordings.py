@@ -28,11 +28,15 @@ DECIDED = ("run", "architecture", "model", "dataset", "workers", "batch_size", "
 RECORDED = Path(__file__).parent / "traces" / "allreduce" / "run.json"
 
 
-def make_plan(architecture: str = "allreduce") -> Plan:
+# What a step of each worker computes, ms.
+COMPUTED = (100, 200)
+
+
+def make_plan(architecture: str = "allreduce", name: str = "abcd") -> Plan:
     """The plan of the run; of an architecture that is not installed it has no options."""
     installed = architectures().get(architecture)
     return Plan(
-        run=f"20261121-000000-{architecture}-lenet-abcd",
+        run=f"20261121-000000-{architecture}-lenet-{name}",
         architecture=architecture,
         model="lenet",
         dataset="digits",
@@ -45,21 +49,35 @@ def make_plan(architecture: str = "allreduce") -> Plan:
     )
 
 
-def write_log(directory: Path, architecture: str = "allreduce", others: Sequence[tuple[str, str]] = ()) -> Plan:
+def write_log(
+    directory: Path,
+    architecture: str = "allreduce",
+    others: Sequence[tuple[str, str]] = (),
+    computed: tuple[int, int] = COMPUTED,
+    name: str = "abcd",
+) -> Plan:
     """Write what the run leaves in this directory when its command is killed."""
     directory.mkdir(parents=True)
-    plan = make_plan(architecture)
+    plan = make_plan(architecture, name)
     (directory / PLAN).write_text(tomli_w.dumps(plan.to_document()))
     with TraceWriter(directory / LOG, plan.run) as writer:
         for worker in range(2):
-            for record in _worker(worker, others):
+            for record in _worker(worker, others, computed[worker]):
                 writer.write(record)
     return plan
 
 
-def write_run(directory: Path, architecture: str = "allreduce", others: Sequence[tuple[str, str]] = ()) -> Path:
-    """Write the run into this directory; each worker also does these others, op and phase, in no time at its end."""
-    plan = write_log(directory, architecture, others)
+def write_run(
+    directory: Path,
+    architecture: str = "allreduce",
+    others: Sequence[tuple[str, str]] = (),
+    computed: tuple[int, int] = COMPUTED,
+    name: str = "abcd",
+) -> Path:
+    """Write the run into this directory; each worker also does these others, op and phase, in no time at its end.
+
+    Other recordings of its plan have other names, and compute for other milliseconds."""
+    plan = write_log(directory, architecture, others, computed, name)
     events, records = metrics.rows(load(directory).events), invocations(directory)
     totals, recorded = metrics.totals(events, records), json.loads(RECORDED.read_text())
     host = {**recorded["host"], **totals.pop("host")}
@@ -86,9 +104,9 @@ def _event(worker: int, op: str, phase: str, start: int, end: int, **more: Any) 
     return base | more
 
 
-def _worker(worker: int, others: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
+def _worker(worker: int, others: Sequence[tuple[str, str]], computed: int) -> list[dict[str, Any]]:
     place: dict[str, int] = {}
-    began, computed, now = 1060, (100, 200)[worker], 1060
+    began, now = 1060, 1060
     inside = {"invocation": f"i{worker}", "environment": f"e{worker}"}
     records = [_event(-1, "environment.start", "init", 1000, began, cpu_ns=50 * MS) | inside]
     for epoch in range(2):

@@ -52,13 +52,16 @@ def _variants(document: Document) -> tuple[RenderableType, ...]:
             rows.append((Text(row["label"], "dim"), Text(MISSING, "dim")))
         else:
             rows.append((row["label"], *(_signed(row[key], show) for _, key, show in COLUMNS)))
-    table = plain_table(headings, rows, title=f"Replay of {document['run']}")
+    recordings = document.get("recordings", [])
+    several = f"{len(recordings)} recordings: " if len(recordings) > 1 else ""
+    table = plain_table(headings, rows, title=f"Replay of {several}{', '.join(recordings) or document['run']}")
     return table, _bars(document["rows"]), _footnote(document)
 
 
 def _signed(figure: Document, show: Callable[[Any], str]) -> str:
-    """Return a figure with the sign of its basis."""
-    return SIGNS[figure["basis"]] + show(figure["value"])
+    """Return a figure with the sign of its basis, and half of its interval, if it has one."""
+    value = SIGNS[figure["basis"]] + show(figure["value"])
+    return value if "high" not in figure else f"{value} ± {show(figure['high'] - float(figure['value']))}"
 
 
 def _bars(rows: Sequence[Document]) -> Table:
@@ -174,6 +177,8 @@ def _footnote(document: Document) -> Text:
         f"≈ modelled on {profile['name']} of {profile['date']}{network}; = exact; without a sign measured on the run's "
         f"host. Prices: {_books(document['rows']) or prices['name'] + ' of ' + prices['date']}."
     ]
+    if len(document.get("recordings", ())) > 1:
+        lines.append("Means of the recordings; another one is within ± by 80 % (Student's).")
     if document["oversubscribed"]:
         lines.append("The host was oversubscribed: measured times are longer than they would be on an idle host.")
     refused = grouped((row["trouble"], row["label"]) for row in document["rows"] if row.get("trouble"))

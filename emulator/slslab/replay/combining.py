@@ -1,0 +1,68 @@
+"""Several recordings of one plan as one model: means, and intervals that hold the differences between recordings."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from decimal import Decimal
+from statistics import fmean, stdev
+
+from slslab.errors import RequestError
+from slslab.replay.measured import Measured
+from slslab.replay.whatif import Row, Valued
+from slslab_workers.plan import Plan
+
+CONFIDENCE = 0.8
+
+
+def check_one_plan(runs: Sequence[Measured]) -> None:
+    """Raise RequestError, naming what differs, unless all are recordings of one plan, each another one."""
+    first = runs[0].plan
+    for number, run in enumerate(runs[1:], 1):
+        if run.plan.run in [before.plan.run for before in runs[:number]]:
+            raise RequestError(f"{run.plan.run} is given twice.", "name each recording once.")
+        if (differs := next(_differences(first, run.plan), None)) is not None:
+            raise RequestError(
+                f"{first.run} and {run.plan.run} are not recordings of one plan: {differs} differs.",
+                "replay them one by one, or see `slslab compare`.",
+            )
+
+
+def _differences(first: Plan, second: Plan) -> Iterator[str]:
+    one, other = first.to_document(), second.to_document()
+    for name in sorted((one.keys() | other.keys()) - {"run", "options"}):
+        if one.get(name) != other.get(name):
+            yield name
+    for name in sorted(first.options.keys() | second.options.keys()):
+        if first.options.get(name) != second.options.get(name):
+            yield name
+
+
+def combine(rows: Sequence[Row]) -> Row:
+    """Return one row of the same row of several recordings, with the bill of the one whose cost is next to the mean."""
+    if len(rows) == 1:
+        return rows[0]
+    if (refused := next((row for row in rows if row.trouble), None)) is not None:
+        return refused
+    figures = {name: _combined([row.figures[name] for row in rows]) for name in rows[0].figures}
+    middle = min(rows, key=lambda row: abs(Decimal(row.figures["cost"].value) - Decimal(figures["cost"].value)))
+    late = tuple(call for row in rows for call in row.late)
+    return replace(rows[0], figures=figures, bill=middle.bill, bases=middle.bases, late=late)
+
+
+def _combined(valued: Sequence[Valued]) -> Valued:
+    values = [one.value for one in valued]
+    if len(set(values)) == 1:
+        return valued[0]
+    numbers = list(map(float, values))
+    mean = fmean(numbers)
+    half = half_width(numbers)
+    exact = isinstance(values[0], Decimal)
+    return Valued(Decimal(f"{mean:.12g}") if exact else mean, valued[0].basis, max(0.0, mean - half), mean + half)
+
+
+def half_width(numbers: Sequence[float]) -> float:
+    """Return half of the interval in which the next recording is with the confidence of 80 % (Student's)."""
+    from scipy.stats import t
+
+    width: float = t.ppf((1 + CONFIDENCE) / 2, len(numbers) - 1)
+    return width * stdev(numbers) * math.sqrt(1 + 1 / len(numbers))
