@@ -8,11 +8,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from slslab.reproductions.pages import discrepancies, results
+from slslab.reproductions.pages import discrepancies, replay_accuracy, results
 
 PAGES: dict[str, Callable[[], str]] = {
     "what-the-paper-did-not-say.md": discrepancies.build,
     "results.md": results.build,
+    "accuracy-of-replay.md": replay_accuracy.build,
 }
 
 

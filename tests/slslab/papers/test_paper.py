@@ -165,10 +165,14 @@ def test_kubeml_has_the_digits_of_the_paper() -> None:
         {"merge": "10"},
         {},
     ]
+    assert [row["seconds"] for row in digits("kubeml-2023", "epochs")] == [
+        "5220.6", "2970.1", "1860.6", "901.8", "2703.4", "1626.2", "1071.8", "628.4",
+        "1493.8", "935.0", "675.1", "460.1", "890.0", "631.2", "463.2", "402.2",
+    ]  # fmt: skip
 
 
 def test_all_papers_are_known_and_can_be_read() -> None:
-    assert paper_names() == ("barrak-2025", "kubeml-2023", "lambdaml-2021")
+    assert paper_names() == ("barrak-2025", "gradssharding-2026", "kubeml-2023", "lambdaml-2021")
     assert [load_paper(name).name for name in paper_names()] == list(paper_names())
 
 
@@ -283,7 +287,10 @@ def test_formulas_and_what_refers_to_them_are_refused_by_their_entry(
 def test_what_is_not_there_is_named(written: Callable[[str], Path], tmp_path: Path) -> None:
     with pytest.raises(PaperError, match="There is no paper 'lambda': No such file") as error:
         load_paper("lambda")
-    assert error.value.hint == "name one of barrak-2025, kubeml-2023, lambdaml-2021, or give the path of a TOML file."
+    assert (
+        error.value.hint
+        == "name one of barrak-2025, gradssharding-2026, kubeml-2023, lambdaml-2021, or give the path of a TOML file."
+    )
     with pytest.raises(PaperError, match="small has no table 'two'") as error:
         load_paper(written(SMALL)).table("two")
     assert error.value.hint == "choose one of one."

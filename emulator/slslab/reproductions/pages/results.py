@@ -2,6 +2,7 @@
 alone: recordings are played, nothing is run."""
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 
 from slslab.billing.bill import load_book
 from slslab.papers.paper import load_paper
@@ -11,8 +12,8 @@ from slslab.reproductions import MODELS, communication, filtering, table2, table
 from slslab.reproductions.accuracy_by_time import play_epochs
 from slslab.reproductions.curves import committed as committed_curves
 from slslab.reproductions.curves import read_curves, select
+from slslab.reproductions.experiments import Runs, experiments, read_all
 from slslab.reproductions.experiments import committed as recorded
-from slslab.reproductions.experiments import experiments, read_all
 from slslab.reproductions.in_database import measurements
 from slslab.reproductions.in_database.table import build as build_in_database
 from slslab.reproductions.measured_rounds import read_exchanges
@@ -27,17 +28,16 @@ and curves in `results/` and the published numbers in `papers/`, as the commands
 was measured on the host that is named, **modelled** (≈) is what a recording's replay says of AWS.
 """
 PAPER, CURVES_OF, DATASET = "barrak-2025", "mobilenet", "cifar10"
+PLATFORM = "aws-us-east-1"
 
 
 def build() -> str:
     """Return the whole page, with what the committed recordings and curves give of each reproduction."""
-    paper, platform, book = load_paper(PAPER), load_profile("aws-us-east-1"), load_book("aws-us-east-1")
-    runs = read_all(recorded(), experiments(MODELS))
+    paper, platform, book = load_paper(PAPER), load_profile(PLATFORM), load_book(PLATFORM)
+    runs = _recorded_runs()
     measured = measurements.read(measurements.committed())
     parts = [TITLE, paragraph(INTRODUCTION.strip())]
-    parts += _section(
-        "table2 --fidelity replayed", table2.build(paper, runs, platform, book, "replayed", _ignore_progress)
-    )
+    parts += _section("table2 --fidelity replayed", table2_document())
     curves = select(read_curves(committed_curves()), CURVES_OF, DATASET)
     recordings, progressions = play_epochs(paper, CURVES_OF, curves, runs.done, platform, book, _ignore_progress)
     parts += _section("table3", table3.build(paper, progressions, recordings, None))
@@ -46,8 +46,8 @@ def build() -> str:
     )
     in_database = build_in_database(paper, measured, tuple(measured.models), platform, "replayed")
     parts += _section("in-database --fidelity replayed", in_database, ": the databases of SPIRT")
-    for name, source in communication.SOURCES.items():
-        parts += _section(name, _patterns(name, source))
+    for name in communication.SOURCES:
+        parts += _section(name, patterns_document(name))
     return "\n\n".join(parts) + "\n"
 
 
@@ -60,8 +60,22 @@ def _section(command: str, document: Document, part: str = "") -> Iterator[str]:
     yield from reproduction(document)
 
 
-def _patterns(name: str, source: communication.Source) -> Document:
+@cache
+def _recorded_runs() -> Runs:
+    return read_all(recorded(), experiments(MODELS))
+
+
+@cache
+def table2_document() -> Document:
+    """Return Table 2 from the committed recordings."""
+    paper, platform, book = load_paper(PAPER), load_profile(PLATFORM), load_book(PLATFORM)
+    return table2.build(paper, _recorded_runs(), platform, book, "replayed", _ignore_progress)
+
+
+@cache
+def patterns_document(name: str) -> Document:
     """Return a table of AllReduce and ScatterReduce."""
+    source = communication.SOURCES[name]
     paper, platform = load_paper(source.paper), load_profile(source.profile)
     here = paper.table(source.table)
     compare = compare_rounds(here, platform, free_costs(), exchanges=read_exchanges())
