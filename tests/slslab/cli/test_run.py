@@ -272,7 +272,7 @@ def test_out_of_memory_ends_the_run_with_a_hint(slslab: Slslab) -> None:
     assert document["lambda"] == {"status": "not modelled", "reason": reason}
     bill = slslab("bill", document["run"], "--json").document
     assert bill == {**document["lambda"], "host": document["cost"]}
-    assert slslab("show", document["run"]).out.startswith(f"On AWS Lambda: not modelled. {reason}\n")
+    assert slslab("show", document["run"]).out.startswith(f"On AWS Lambda: not modelled. {reason}")
     measured = slslab(*plan, imported=True).document
     again = slslab(*plan, "--memory", "512").printed
     peak = f"{measured['peak_memory_mb']:,} MB"
