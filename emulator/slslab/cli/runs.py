@@ -33,7 +33,9 @@ def runs(json_: bool) -> None:
 @run_argument
 @json_option
 def show(run: str, json_: bool) -> None:
-    """Show a run: phases per worker, bytes and messages, bill, loss and accuracy, host delay.
+    """Show a run: what it takes and costs on Lambda, then what this host measured.
+
+    That is phases per worker, bytes and messages, loss and accuracy, host delay.
 
     A run whose command was killed keeps its trace; showing it compacts the trace and says what is missing. The run
     `up` is what your own functions have done since `slslab up`: invocations, requests, state transitions, bill.
@@ -56,7 +58,7 @@ def show(run: str, json_: bool) -> None:
 )
 @json_option
 def compare(runs: tuple[str, ...], page: Path | None, json_: bool) -> None:
-    """Set runs side by side: time, memory, cost by line, bytes, accuracy."""
+    """Set runs side by side: time and bill on Lambda, then time, memory, bytes and accuracy as measured."""
     from slslab.reports.document import read_document
     from slslab.reports.terminal import run as tables
     from slslab.trace.directory import resolve
@@ -81,12 +83,13 @@ def compare(runs: tuple[str, ...], page: Path | None, json_: bool) -> None:
 )
 @json_option
 def bill(run: str, prices: str, json_: bool) -> None:
-    """Print the bill of a run, from its trace, by the prices of a book (aws-us-east-1, paper-2025, or a TOML file).
+    """Print the bill of a run on Lambda by the prices of a book (aws-us-east-1, paper-2025, or a TOML file).
 
-    `slslab bill up` is what your own functions cost since `slslab up`.
+    It is that of its trace replayed; what the seconds of this host would cost stands behind it. `slslab bill up` is
+    what your own functions cost since `slslab up`, as they were metered.
     """
     from slslab.reports.document import bill_of
     from slslab.reports.terminal import run as tables
 
     document = bill_of(run, prices)
-    print_document(document, lambda: tables.bill(document), json_)
+    print_document(document, lambda: tables.both_bills(document), json_)

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from slslab.billing.bill import Book, compute_bill
-from slslab.errors import SlslabError
+from slslab.errors import RunError, SlslabError
+from slslab.replay.accuracy import stated_error
 from slslab.replay.kernel.kernel import ReplayError, play
 from slslab.replay.outcome import WorkerFigures, outcome
 from slslab.replay.path import critical_path
@@ -37,6 +38,11 @@ def not_modelled(reason: str) -> dict[str, Any]:
 
 def _model(recording: Recording, book: Book) -> dict[str, Any]:
     check(recording)
+    if gpus := sorted({instance["device"] for instance in recording.instances} - {"cpu"}):
+        raise RunError(
+            f"It computed on {gpus[0]}; a GPU's times are modelled from steps that a processor computed.",
+            "run it with --device cpu.",
+        )
     profile = load_profile(PROFILE)
     timeline = play(make_program(recording), profile)
     records = recording.invocations
@@ -47,6 +53,7 @@ def _model(recording: Recording, book: Book) -> dict[str, Any]:
         "profile": {"name": profile.name, "date": profile.date.isoformat()},
         "seconds": round(played.seconds, 6),
         "billed_seconds": round(played.billed_seconds, 3),
+        "error": stated_error(instances=bool(recording.instances)),
         "gb_seconds": format(played.gb_seconds, "f"),
         "cold_starts": played.cold_starts,
         "waiting_share": round(played.waiting_share, 4),

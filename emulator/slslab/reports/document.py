@@ -12,15 +12,23 @@ from slslab.replay.programs.recording import Recording
 from slslab.reports.services import read_recorded, service_document
 from slslab.trace import metrics
 from slslab.trace.directory import list_runs, resolve
-from slslab.trace.document import Cost, Details, Failure, Host, Modelled, NotModelled, RunDocument, Totals
+from slslab.trace.document import (
+    SCHEMA,
+    Cost,
+    Details,
+    Failure,
+    Host,
+    Modelled,
+    NotModelled,
+    RunDocument,
+    Totals,
+)
 from slslab.trace.log import instances, invocations, load
 from slslab.trace.records import notes, seconds_used
 from slslab.trace.table import Trace
 from slslab_workers.architecture import Outcome, RunFailed, read_plan
 from slslab_workers.plan import Plan
 from slslab_workers.training.models import spec
-
-SCHEMA = 1
 
 METRICS = ("loss", "accuracy", "counts", "bytes", "overheads", "phases", "per_worker")
 
@@ -40,16 +48,14 @@ def make_document(
     events = metrics.rows(trace.events)
     totals = metrics.totals(events, records, launched)
     held_up = totals.pop("host")
-    if failure is not None or trace.torn:
-        modelled = not_modelled("The run did not come to its end, and so its trace has none.")
-    else:
-        modelled = model(Recording(plan, events, records, launched), book)
+    recording = Recording(plan, events, records, launched)
     parameters = outcome.parameters if outcome else spec(plan.model).parameters
     return {
         "schema": SCHEMA,
         "run": plan.run,
         "status": "failed" if failure else "done",
         "error": _error(failure, plan, events) if failure else None,
+        "lambda": _on_lambda(recording, book, complete=failure is None and not trace.torn),
         "architecture": plan.architecture,
         "model": plan.model,
         "dataset": plan.dataset,
@@ -81,17 +87,24 @@ def make_document(
         "seconds": {
             "measured": round(seconds, 3),
             "span": round(metrics.span_seconds(events, launched), 3),
-            "modelled": modelled.get("seconds"),
         },
         **cast(Totals, totals),
-        "modelled": cast(Modelled | NotModelled, modelled),
         "cost": make_bill(events, records, launched, book),
         "trace_torn": trace.torn,
     }
 
 
+def _on_lambda(recording: Recording, book: Book, *, complete: bool) -> Modelled | NotModelled:
+    """Return what the run takes and costs on Lambda, or why that is not known."""
+    if complete:
+        found = model(recording, book)
+    else:
+        found = not_modelled("The run did not come to its end, and so its trace has none.")
+    return cast(Modelled | NotModelled, found)
+
+
 def make_bill(events: metrics.Rows, records: list[dict[str, Any]], launched: list[dict[str, Any]], book: Book) -> Cost:
-    """Return the bill of these events, metered invocations and metered instances, as the run's document has it."""
+    """Return what these events, metered invocations and metered instances of this host cost by a book."""
     usage = Usage(
         records,
         metrics.object_requests(events),
@@ -179,18 +192,33 @@ def read_document(run: str) -> RunDocument:
     killed = make_document(plan, trace, records, launched, unknown, None, failure, seconds, load_book(DEFAULT_BOOK))
     assert killed["error"] is not None
     killed["error"]["hint"] = (
-        "invocations and instances that were running when it was killed are in the trace and not in the bill."
+        "invocations and instances that were running when it was killed are in the trace, and are not priced."
     )
     return killed
 
 
-def bill_of(run: str, book: str) -> Cost:
-    """Return the bill of a run by another book, from its trace and its invocations."""
-    directory = resolve(run)
+def bill_of(run: str, book: str) -> Mapping[str, Any]:
+    """Return the bill of a run by another book, from its trace and its invocations (`bill_document`).
+
+    That of a service (`slslab up`), which has no model, is what was metered.
+    """
+    directory, prices = resolve(run), load_book(book)
     if (about := directory.service()) is not None:
         recorded = read_recorded(directory, about)
-        return make_bill(recorded.events, recorded.invocations, [], load_book(book))
-    if directory.document() is None:
-        read_document(run)
-    events = metrics.rows(load(directory.path).events)
-    return make_bill(events, invocations(directory.path), instances(directory.path), load_book(book))
+        return make_bill(recorded.events, recorded.invocations, [], prices)
+    document = read_document(str(directory.path))
+    trace, records, launched = load(directory.path), invocations(directory.path), instances(directory.path)
+    events = metrics.rows(trace.events)
+    recording = Recording(read_plan(document["plan"]), events, records, launched)
+    replayed = _on_lambda(recording, prices, complete=document["status"] == "done" and not trace.torn)
+    return bill_document(replayed, make_bill(events, records, launched, prices))
+
+
+def bill_document(replayed: Modelled | NotModelled, cost: Cost) -> dict[str, Any]:
+    """Return the bill of a run: Lambda's with its stated error, or why there is none.
+
+    `host` is what the usage of the host that ran it would cost, by the same prices.
+    """
+    if replayed["status"] == "modelled":
+        return {**replayed["cost"], "profile": replayed["profile"], "error": replayed["error"], "host": cost}
+    return {**replayed, "host": cost}

@@ -8,6 +8,7 @@ from typing import Any
 
 from slslab.trace import metrics
 from slslab.trace.directory import RunDirectory
+from slslab.trace.document import SCHEMA
 from slslab.trace.events import clock_domain
 from slslab.trace.log import read_log
 from slslab_workers.trace.operations import OPERATIONS
@@ -59,7 +60,7 @@ def service_document(run: str, recorded: Recorded, cost: Mapping[str, Any]) -> d
     totals = metrics.totals(events, records)
     about = recorded.about
     document: dict[str, Any] = {
-        "schema": 1,
+        "schema": SCHEMA,
         "run": run,
         "status": "failed" if recorded.status == "interrupted" else recorded.status,
         "error": None,

@@ -1,11 +1,15 @@
-"""Rows that the terminal and the pages both show of a run's document."""
+"""What the terminal and the pages both show of a run's document: its headline, and rows of tables."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
+from slslab.reports.formats import significant
+
 Document = Mapping[str, Any]
 MISSING = "–"
+# The bill is Lambda's; what the usage of the host that ran it would cost is named so.
+HOST_PRICED = "this host's seconds, priced"
 # As a REPORT line names its figures, and as the document does.
 REPORTED = (
     ("Duration, ms", "duration_ms"),
@@ -13,6 +17,78 @@ REPORTED = (
     ("Billed Duration, ms", "billed_ms"),
     ("Max Memory Used, MB", "max_memory_mb"),
 )
+
+
+def replayed(document: Document) -> Document | None:
+    """Return the run on AWS Lambda, modelled; None if it is not modelled."""
+    found: Document = document.get("lambda") or {}
+    return found if found.get("status") == "modelled" else None
+
+
+def headline(document: Document, name: str = "") -> str:
+    """Return the sentence that a reader came for: what the run takes and costs on AWS, or why that is not known.
+
+    Among several runs it begins with the `name` of this one. It is empty for what `slslab up` recorded, which has no
+    model.
+    """
+    if "lambda" not in document:
+        return ""
+    found = replayed(document)
+    where = f"{name} on AWS" if name else "On AWS"
+    if not document.get("instances"):
+        where += " Lambda"
+    if found is None:
+        sentence = f"{where}: not modelled. {document['lambda']['reason']}"
+    else:
+        sentence = f"{where} ({region(found)}, modelled): {', '.join(modelled_figures(found))}"
+    return f"{sentence} [oversubscribed]" if document.get("host", {}).get("oversubscribed") else sentence
+
+
+def region(found: Document) -> str:
+    """Return the region that a run was modelled in."""
+    return str(found["profile"]["name"]).removeprefix("aws-")
+
+
+def modelled_figures(found: Document) -> tuple[str, str]:
+    """Return the seconds and the cost of a modelled run, each with its stated error."""
+    error = found["error"] or {}
+    return (
+        f"{significant(found['seconds'], 3)} s{plus_minus(error.get('seconds'))}",
+        f"{amount(found['cost'], 3)}{plus_minus(error.get('billed_seconds'))}",
+    )
+
+
+def plus_minus(deviation: Document | None) -> str:
+    """Return the stated error of a modelled figure, to be put behind it; empty if none was stated."""
+    return f" ± {100 * deviation['mean']:.0f} %" if deviation else ""
+
+
+def error_note(*found: Document | None) -> str:
+    """Return what the errors of these modelled runs are; empty if none is modelled."""
+    stated = {one["error"] is not None for one in found if one is not None}
+    notes = {
+        True: "±: mean absolute error on runs that the model had not seen (docs/replay.md).",
+        False: "Without ±: the error was not stated when it was recorded.",
+    }
+    return " ".join(note for known, note in notes.items() if known in stated)
+
+
+def bills(documents: Sequence[Document]) -> tuple[str, list[Document | None]]:
+    """Return a title and the bill of each run, None for one that is not modelled.
+
+    If none of them is, what their usage of the hosts that ran them would cost stands in its place.
+    """
+    found = [replayed(document) for document in documents]
+    if any(found):
+        return "Bill, modelled", [one and one["cost"] for one in found]
+    of_runs = any("lambda" in document for document in documents)
+    return HOST_PRICED.capitalize() if of_runs else "Bill", [document["cost"] for document in documents]
+
+
+def amount(cost: Document, digits: int = 4) -> str:
+    """Return the total of a bill with its currency and so many significant digits."""
+    number = significant(float(cost["total"]), digits)
+    return f"${number}" if cost["currency"] == "USD" else f"{number} {cost['currency']}"
 
 
 def report_rows(reports: Document) -> Iterator[tuple[str, ...]]:
@@ -43,11 +119,11 @@ def handler_seconds(worker: Document) -> float:
 
 
 def beside_modelled(document: Document) -> Iterator[tuple[Document, tuple[float | None, ...]]]:
-    """Yield each worker with the seconds of its handlers, measured and modelled, and its billed ones likewise."""
-    modelled = {worker["worker"]: worker for worker in document["modelled"]["per_worker"]}
+    """Yield each worker with the seconds of its handlers and its billed ones: modelled, then measured."""
+    modelled = {worker["worker"]: worker for worker in document["lambda"]["per_worker"]}
     for worker in document["per_worker"]:
         other = modelled.get(worker["worker"], {"seconds": None, "billed_seconds": None})
-        yield worker, (handler_seconds(worker), other["seconds"], worker["billed_seconds"], other["billed_seconds"])
+        yield worker, (other["seconds"], other["billed_seconds"], handler_seconds(worker), worker["billed_seconds"])
 
 
 def seconds(value: float | None) -> str:

@@ -13,7 +13,7 @@ from typing import Any, cast
 from slslab.billing.bill import Book, load_book
 from slslab.ec2.fleet import check_fleet
 from slslab.errors import HostError
-from slslab.reports.document import METRICS, make_document
+from slslab.reports.document import METRICS, bill_document, make_document
 from slslab.reports.html.files import PAGE, leave_page
 from slslab.runs.admission import admit
 from slslab.runs.embedded import EmbeddedSystem
@@ -109,7 +109,7 @@ def execute(
         directory.write_invocations(records)
         trace, launched = load(directory.path), instances(directory.path)
         made = make_document(plan, trace, records, launched, host, outcome, failure, seconds, book)
-        directory.write("bill.json", made["cost"])
+        directory.write("bill.json", bill_document(made["lambda"], made["cost"]))
         figures: Mapping[str, Any] = made
         directory.write("metrics.json", {key: figures[key] for key in METRICS})
         page = leave_page(directory.path / PAGE, made, metrics.rows(trace.events), records)

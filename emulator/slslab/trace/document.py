@@ -1,4 +1,7 @@
-"""The shape of a run's document, run.json: what a run leaves at its end, and `--json` prints."""
+"""The shape of a run's document, run.json: what a run leaves at its end, and `--json` prints. It has schema 2.
+
+Documents of schema 1, which earlier versions left, are read as of schema 2: what they call `modelled` is `lambda`, and
+states no error."""
 
 from typing import Annotated, Any, Literal, NotRequired
 
@@ -9,6 +12,8 @@ from typing_extensions import TypedDict
 
 from slslab.trace.records import check_metered
 from slslab_workers.plan import Plan, PlanError
+
+SCHEMA: Literal[2] = 2
 
 
 def _check_plan(document: dict[str, Any]) -> dict[str, Any]:
@@ -69,11 +74,10 @@ class Package(TypedDict):
 
 
 class Seconds(TypedDict):
-    """Wall time of the run, and of its functions from the first to the last; the latter modelled."""
+    """Wall time of the run on its host, and of its functions from the first to the last."""
 
     measured: float
     span: NotRequired[float]
-    modelled: float | None
 
 
 class Phases(TypedDict):
@@ -157,7 +161,7 @@ class BookName(TypedDict):
 
 
 class Cost(TypedDict):
-    """A bill; `notes` must be known by whoever reads it (the modelled one has none)."""
+    """What usage costs; `notes` must be known by whoever reads it (Lambda's has none)."""
 
     book: BookName
     currency: str
@@ -165,6 +169,24 @@ class Cost(TypedDict):
     lines: list[BillLine]
     not_billed: list[NotBilled]
     notes: NotRequired[list[str]]
+
+
+class Deviation(TypedDict):
+    """Mean and greatest absolute error, as shares."""
+
+    mean: float
+    worst: float
+
+
+class StatedError(TypedDict):
+    """How far modelled figures are off on held-out runs, and when that was measured.
+
+    That of billed seconds is the cost's, too.
+    """
+
+    seconds: Deviation
+    billed_seconds: Deviation
+    date: str
 
 
 class ModelledProfile(TypedDict):
@@ -193,12 +215,16 @@ class ModelledWorker(TypedDict):
 
 
 class Modelled(TypedDict):
-    """What the replayed trace takes on Lambda (`slslab.replay.modelled`)."""
+    """What the run takes and costs on Lambda: its trace replayed (`slslab.replay.modelled`).
+
+    `error` is None in documents of schema 1.
+    """
 
     status: Literal["modelled"]
     profile: ModelledProfile
     seconds: float
     billed_seconds: float
+    error: StatedError | None
     gb_seconds: Decimals
     cold_starts: int
     waiting_share: float
@@ -212,6 +238,10 @@ class NotModelled(TypedDict):
 
     status: Literal["not modelled"]
     reason: str
+
+
+# What a reader came for: the run on Lambda.
+OnLambda = TypedDict("OnLambda", {"lambda": Modelled | NotModelled})
 
 
 class Join(TypedDict):
@@ -276,14 +306,15 @@ class Totals(TypedDict):
     reports: Reports
 
 
-class RunDocument(Totals):
+class RunDocument(Totals, OnLambda):
     """Everything that is known of a run that does not go on any more.
 
     `plan` is the plan's own document; what only a driver or a running system can tell is None for a run whose command
-    was killed. `modelled` has a `status`, and either a `reason` or figures (`slslab.replay.modelled`).
+    was killed. `lambda` has a `status`, and either a `reason` or figures; all others are those of this host, and `cost`
+    is what its usage would cost.
     """
 
-    schema: int
+    schema: Literal[2]
     run: str
     status: Literal["done", "failed"]
     error: Failure | None
@@ -314,8 +345,6 @@ class RunDocument(Totals):
     confinement: str | None
     package: Package | None
     seconds: Seconds
-    # Runs of before there were models have none, nor a span.
-    modelled: NotRequired[Modelled | NotModelled]
     cost: Cost
     trace_torn: bool
 
@@ -330,6 +359,24 @@ _CHECKED: TypeAdapter[RunDocument] = TypeAdapter(RunDocument)
 
 
 def check_document(document: Any) -> dict[str, Any]:
-    """Return the document of a run; ValueError if it has not the shape of one."""
+    """Return the document of a run, one of schema 1 as of schema 2; ValueError if it has not the shape of one."""
+    if isinstance(document, dict) and document.get("schema") == 1:
+        document = _from_schema_1(document)
     _CHECKED.validate_python(document, strict=True)
     return dict(document)
+
+
+def _from_schema_1(document: dict[str, Any]) -> dict[str, Any]:
+    """Return a document of schema 1 as of schema 2; what is not of the shape of either stays as it is."""
+    before: NotModelled = {
+        "status": "not modelled",
+        "reason": "It was recorded before runs were modelled; `slslab replay` models it.",
+    }
+    replayed = document.get("modelled", before)
+    if isinstance(replayed, dict) and replayed.get("status") == "modelled":
+        replayed = {**replayed, "error": None}
+    seconds = document.get("seconds")
+    if isinstance(seconds, dict):
+        seconds = {name: value for name, value in seconds.items() if name != "modelled"}
+    kept = {name: value for name, value in document.items() if name != "modelled"}
+    return {**kept, "schema": SCHEMA, "seconds": seconds, "lambda": replayed}

@@ -4,7 +4,6 @@ Screenshots are left in $SLSLAB_ARTEFACTS, or else where pytest keeps temporary 
 (tests/machines/browser/install) they are skipped.
 """
 
-import json
 import os
 import re
 import shutil
@@ -19,6 +18,7 @@ from tests.slslab.reports.html.reproduced import reproduction
 
 from slslab.reports.html.files import page_of, read_events
 from slslab.reports.html.pages import comparison_page, reproduction_page, run_page
+from slslab.trace.directory import RunDirectory
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install playwright")
 CHROMIUM = shutil.which("chromium")
@@ -111,7 +111,9 @@ def browser() -> Iterator[Any]:
 
 
 def document(name: str) -> dict[str, Any]:
-    return dict(json.loads((TRACES / name / "run.json").read_text()))
+    found = RunDirectory(TRACES / name).document()
+    assert found is not None
+    return found
 
 
 @pytest.fixture(scope="module")

@@ -21,6 +21,7 @@ from tests.slslab.replay.recordings import TRACES
 from tests.slslab.trace.test_log import event
 
 from slslab.cli import export as exporting
+from slslab.trace.directory import RunDirectory
 from slslab.trace.log import LOG, TraceWriter
 
 FUNCTIONS, INSTANCES = "20261121-204918-scatterreduce-lenet-7998", "20261121-205208-gpu-lenet-7520"
@@ -81,9 +82,9 @@ def test_csv_has_all_tables_of_all_runs(export: Export, tmp_path: Path) -> None:
     assert len(tables["phases"]) == 2 * 2 * 7
     for name, run in (("scatterreduce", FUNCTIONS), ("gpu", INSTANCES)):
         told = DOCUMENTS[name]
-        bill = [row for row in tables["bill"] if row["run"] == run]
-        assert [row["amount_exact"] for row in bill] == [line["amount"] for line in told["cost"]["lines"]]
-        assert sum(float(row["amount"]) for row in bill) == pytest.approx(float(told["cost"]["total"]))
+        cost = [row for row in tables["cost"] if row["run"] == run]
+        assert [row["amount_exact"] for row in cost] == [line["amount"] for line in told["cost"]["lines"]]
+        assert sum(float(row["amount"]) for row in cost) == pytest.approx(float(told["cost"]["total"]))
         counts = {row["operation"]: int(row["requests"]) for row in tables["counts"]
                   if (row["run"], row["part"]) == (run, "protocol")}  # fmt: skip
         assert counts == told["counts"]
@@ -92,9 +93,26 @@ def test_csv_has_all_tables_of_all_runs(export: Export, tmp_path: Path) -> None:
     ]
     caused = next(row for row in tables["events"] if " " in row["causes"])
     assert all(int(cause) < int(caused["event"]) for cause in caused["causes"].split())
+    assert tables.pop("bill") == [], "they are not modelled"
     described = json.loads((tmp_path / "tables" / "schema.json").read_text())
     for name, rows in tables.items():
         assert [column["name"] for column in described["tables"][name]["columns"]] == list(rows[0])
+
+
+def test_the_bill_is_lambdas_and_the_cost_this_hosts(export: Export, tmp_path: Path) -> None:
+    shutil.copytree(TRACES / "mobilenet-idle", tmp_path / "runs" / "modelled")
+    told = RunDirectory(tmp_path / "runs" / "modelled").document()
+    assert told is not None
+    written = export("runs/modelled", "--to", "csv", "--out", "tables", "--json").document["written"]
+    tables = {one["table"]: read_csv(Path(one["path"])) for one in written}
+    for name, cost in (("bill", told["lambda"]["cost"]), ("cost", told["cost"])):
+        assert [row["amount_exact"] for row in tables[name]] == [line["amount"] for line in cost["lines"]]
+        assert sum(float(row["amount"]) for row in tables[name]) == pytest.approx(float(cost["total"]))
+        assert float(tables["runs"][0][name]) == float(cost["total"])
+    assert tables["bill"] != tables["cost"]
+    assert float(tables["runs"][0]["modelled_s"]) == told["lambda"]["seconds"]
+    described = json.loads((tmp_path / "tables" / "schema.json").read_text())
+    assert [column["name"] for column in described["tables"]["bill"]["columns"]] == list(tables["bill"][0])
 
 
 def test_parquet_keeps_types_units_and_the_trace(export: Export) -> None:

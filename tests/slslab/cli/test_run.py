@@ -21,6 +21,7 @@ from tests import commands
 from slslab.host.cgroups import detect
 from slslab.host.reaper import MARK
 from slslab.runs.planning import architectures
+from slslab.trace.document import check_document
 from slslab.trace.records import seconds_used
 
 pytestmark = pytest.mark.server
@@ -81,14 +82,16 @@ def documents(slslab: Slslab) -> dict[str, dict[str, Any]]:
 
 def test_document_of_a_finished_run(documents: dict[str, dict[str, Any]]) -> None:
     for name, document in documents.items():
-        assert (document["schema"], document["status"], document["error"]) == (1, "done", None)
+        assert (document["schema"], document["status"], document["error"]) == (2, "done", None)
         assert (document["architecture"], document["parameters"], document["gradient_bytes"]) == (name, 61706, 246824)
         assert len(document["loss"]) == len(document["accuracy"]) == 2
         assert (document["invocations"], document["cold_starts"]) == (2, 2)
         assert 0 < document["peak_memory_mb"] <= document["memory_mb"]
-        modelled = document["modelled"]
+        modelled = document["lambda"]
         assert modelled["status"] == "modelled"
-        assert document["seconds"]["modelled"] == modelled["seconds"] > 0
+        assert modelled["seconds"] > 0
+        assert 0 < modelled["error"]["seconds"]["mean"] < modelled["error"]["seconds"]["worst"] < 1
+        assert check_document(document) == document
         assert [worker["worker"] for worker in modelled["per_worker"]] == [0, 1]
         assert document["seconds"]["span"] <= document["seconds"]["measured"]
         assert document["replicas_equal"] is True
@@ -123,11 +126,14 @@ def test_instances_compute_what_functions_do_and_are_billed_by_the_second(
     for book, quantity in (("aws-us-east-1", Decimal(120)), ("paper-2025", seconds)):
         bill = slslab("bill", document["run"], "--prices", book, "--json").document
         assert sum(Decimal(line["amount"]) for line in bill["lines"]) == Decimal(bill["total"])
-        [line] = [line for line in bill["lines"] if line["item"] == "Host g4dn.xlarge"]
+        [line] = [line for line in bill["host"]["lines"] if line["item"] == "Host g4dn.xlarge"]
         assert Decimal(line["quantity"]) == quantity
-        assert bill["notes"] == ["computed on CPU: times are no GPU's, and seconds are billed as if of g4dn.xlarge"]
+        assert bill["host"]["notes"] == [
+            "computed on CPU: times are no GPU's, and seconds are billed as if of g4dn.xlarge"
+        ]
     shown = slslab("show", document["run"]).out
-    assert shown.count("computed on CPU: times are no GPU's") == 2
+    assert shown.startswith("On AWS (us-east-1, modelled): ")
+    assert shown.count("computed on CPU: times are no GPU's") == 1
     assert "2 on cpu" in shown
     assert "REPORT" not in shown
     assert "2 on cpu" in slslab("compare", documents["allreduce"]["run"], document["run"]).out
@@ -141,14 +147,19 @@ def test_counts_and_bytes_of_a_run_are_the_closed_form(documents: dict[str, dict
         assert document["overheads"]["counts"]["object.list"] > 0
 
 
-def test_bill_adds_up(documents: dict[str, dict[str, Any]], slslab: Slslab) -> None:
+def test_bill_adds_up(documents: dict[str, dict[str, Any]], slslab: Slslab, runs: Path) -> None:
     for document in documents.values():
         for prices in ("aws-us-east-1", "paper-2025"):
             bill = slslab("bill", document["run"], "--prices", prices, "--json").document
             assert sum(Decimal(line["amount"]) for line in bill["lines"]) == Decimal(bill["total"])
-            for line in bill["lines"]:
+            assert sum(Decimal(line["amount"]) for line in bill["host"]["lines"]) == Decimal(bill["host"]["total"])
+            for line in (*bill["lines"], *bill["host"]["lines"]):
                 assert Decimal(line["quantity"]) * Decimal(line["price"]) == Decimal(line["amount"])
-        assert slslab("bill", document["run"], "--json").document == document["cost"]
+        left = json.loads((runs / document["run"] / "bill.json").read_text())
+        assert left == slslab("bill", document["run"], "--json").document
+        assert left["host"] == document["cost"]
+        assert {**document["lambda"]["cost"], **left} == left
+        assert left["error"] == document["lambda"]["error"]
         requests = document["cost"]["lines"]
         lists = next(line for line in requests if line["item"] == "S3 LIST requests")
         assert int(lists["quantity"]) == document["overheads"]["counts"]["object.list"]
@@ -182,11 +193,15 @@ def test_show_runs_and_compare(documents: dict[str, dict[str, Any]], slslab: Sls
     run = documents["scatterreduce"]["run"]
     assert slslab("show", run, "--json").document == documents["scatterreduce"]
     shown = slslab("show", run).out
+    assert shown.startswith("On AWS Lambda (us-east-1, modelled): ")
     for heading in ("Phases", "Messages and bytes", "Learning", "Bill", "host delay"):
         assert heading in shown
     listed = slslab("runs", "--json").document
     assert {document["run"] for document in documents.values()} <= {document["run"] for document in listed}
     both = slslab("compare", *(document["run"] for document in documents.values())).out
+    headlines = " ".join(both.partition("±:")[0].split())
+    for document in documents.values():
+        assert f"{document['architecture']} ({document['run']}) on AWS Lambda (us-east-1, modelled): " in headlines
     assert "test accuracy" in both
     assert "S3 LIST requests" in both
 
@@ -252,7 +267,12 @@ def test_out_of_memory_ends_the_run_with_a_hint(slslab: Slslab) -> None:
     assert document["error"]["message"].endswith("Runtime exited with error: signal: killed")
     assert document["error"]["hint"] == "killed at its limit of 512 MB; measure it with --memory 10240."
     assert document["error"]["worker"] == 0
-    assert document["cost"]["lines"], "what ran is billed"
+    assert document["cost"]["lines"], "what ran is priced"
+    reason = "The run did not come to its end, and so its trace has none."
+    assert document["lambda"] == {"status": "not modelled", "reason": reason}
+    bill = slslab("bill", document["run"], "--json").document
+    assert bill == {**document["lambda"], "host": document["cost"]}
+    assert slslab("show", document["run"]).out.startswith(f"On AWS Lambda: not modelled. {reason}")
     measured = slslab(*plan, imported=True).document
     again = slslab(*plan, "--memory", "512").printed
     peak = f"{measured['peak_memory_mb']:,} MB"

@@ -13,6 +13,7 @@ import tomli_w
 
 from slslab.trace import metrics
 from slslab.trace.directory import DOCUMENT, PLAN
+from slslab.trace.document import check_document
 from slslab.trace.log import LOG, TraceWriter, invocations, load
 from slslab_workers.architecture import architectures
 from slslab_workers.plan import Plan
@@ -90,7 +91,7 @@ def write_run(
         "host": host,
         **totals,
     }
-    (directory / DOCUMENT).write_text(json.dumps(document))
+    (directory / DOCUMENT).write_text(json.dumps(check_document(document)))
     return directory
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from slslab.billing.bill import load_book
 from slslab.replay import modelled
+from slslab.replay.accuracy import stated_error
 from slslab.replay.modelled import model, not_modelled
 from slslab.replay.profiles.profile import load_profile
 from slslab.replay.programs.recording import Recording
@@ -88,3 +89,15 @@ def test_a_defect_of_the_replay_costs_no_run_its_results(monkeypatch: pytest.Mon
     monkeypatch.setattr(modelled, "make_program", stumble)
     found = model(recording(COMPUTED), BOOK)
     assert found == not_modelled("Its trace could not be replayed (KeyError: '20261121-one').")
+
+
+def test_the_error_stands_beside_the_figures() -> None:
+    assert model(recording(COMPUTED), BOOK)["error"] == stated_error(instances=False)
+
+
+def test_a_run_that_computed_on_a_gpu_is_not_modelled() -> None:
+    """How much faster a GPU is, is known of the steps that a processor computed."""
+    on_gpu = {"id": "request-0", "device": "cuda:0 Tesla T4", "worker": 0}
+    found = model(Recording(PLAN, COMPUTED, [], [on_gpu]), BOOK)
+    reason = "It computed on cuda:0 Tesla T4; a GPU's times are modelled from steps that a processor computed."
+    assert found == not_modelled(reason)

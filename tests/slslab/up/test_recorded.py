@@ -41,7 +41,7 @@ def handler(event, context):
 TENSORS = "SLSLAB_TENSOR_URLS"
 NOT_OF_A_SERVICE = (
     "architecture model dataset workers batch_size batches epochs memory_mb seed plan parameters gradient_bytes loss "
-    "accuracy updates replicas_equal epochs_trained phases per_worker modelled bytes overheads torch package"
+    "accuracy updates replicas_equal epochs_trained phases per_worker lambda bytes overheads torch package"
 ).split()
 
 

@@ -15,7 +15,7 @@ from slslab.reports.exports.finished import Finished
 from slslab.reports.exports.tables import TABLES, make_tables
 from slslab.trace.log import replacing
 
-SCHEMA = 1
+SCHEMA = 2
 DESCRIPTION = "schema.json"
 
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from slslab.errors import RequestError
 from slslab.reports.document import read_document
+from slslab.reports.summaries import replayed
 from slslab.trace.directory import PLAN, resolve
 from slslab.trace.log import instances, invocations, load
 from slslab.trace.metrics import grouped, rows, span_seconds
@@ -71,13 +72,17 @@ def versions(run: Finished) -> dict[str, str]:
 
 
 def figures(run: Finished) -> dict[str, float]:
-    """Return the run's figures (time, memory, bytes, cost), whose names end in their units."""
+    """Return the run's figures (time, memory, bytes, cost), whose names end in their units.
+
+    The bill is Lambda's, modelled; the cost is that of the usage of the host that ran it.
+    """
     document, cost = run.document, run.document["cost"]
-    seconds = document["seconds"]
+    seconds, found = document["seconds"], replayed(document)
     values = {
         "measured_s": seconds["measured"],
         "span_s": span_seconds(rows(run.events), run.instances),
-        "modelled_s": seconds["modelled"],
+        "modelled_s": found and found["seconds"],
+        f"bill_{cost['currency'].lower()}": found and found["cost"]["total"],
         "billed_s": document["billed_seconds"],
         "gb_seconds": document["gb_seconds"],
         "peak_memory_mb": document["peak_memory_mb"],

@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from slslab.reports.exports.finished import Finished
+from slslab.reports.summaries import replayed
 from slslab.trace.metrics import PHASES, rows, span_seconds
 from slslab.trace.table import COLUMNS
 
@@ -39,6 +40,20 @@ def _unit(column: str) -> str:
     return "ns" if column.endswith("_ns") else "B" if column == "bytes" else ""
 
 
+LINES: Specification = (
+    RUN,
+    ("item", TEXT, "", "what was used"),
+    ("quantity", NUMBER, "unit", "how much"),
+    ("unit", TEXT, "", "of quantity"),
+    ("price", NUMBER, "currency/unit", "null for what the price book leaves out"),
+    ("amount", NUMBER, "currency", "quantity × price; null for what the price book leaves out"),
+    ("amount_exact", TEXT, "currency", "the same with all its decimals"),
+    ("currency", TEXT, "", ""),
+    ("price_status", TEXT, "", "how well the price is known: documented or assumed"),
+    ("price_book", TEXT, "", ""),
+)
+
+
 TABLES: Mapping[str, Table] = {
     "runs": Table(
         "one row per run",
@@ -59,14 +74,15 @@ TABLES: Mapping[str, Table] = {
             ("seed", INTEGER, "", ""),
             ("measured_s", NUMBER, "s", "wall time of the command on this host"),
             ("span_s", NUMBER, "s", "wall time from the first invocation's acceptance to the last one's end"),
-            ("modelled_s", NUMBER, "s", "the replayed trace on Lambda, modelled"),
+            ("modelled_s", NUMBER, "s", "the replayed trace on Lambda, modelled; null for a run that is not modelled"),
             ("billed_s", NUMBER, "s", "sum of the billed durations, on the Lambda clock"),
             ("gb_seconds", NUMBER, "GB s", "billed, 1 GB = 1024 MB"),
             ("invocations", INTEGER, "", "metered invocations"),
             ("cold_starts", INTEGER, "", "invocations that began with init"),
-            ("cost", NUMBER, "currency", "total of the bill"),
-            ("currency", TEXT, "", "of cost"),
-            ("price_book", TEXT, "", "prices of the bill"),
+            ("bill", NUMBER, "currency", "total of the bill on Lambda, modelled; null for a run that is not modelled"),
+            ("cost", NUMBER, "currency", "what the usage of the host that ran it would cost"),
+            ("currency", TEXT, "", "of bill and cost"),
+            ("price_book", TEXT, "", "prices of bill and cost"),
             ("oversubscribed", FLAG, "", "whether the host was too busy for its waits to be valid"),
             ("torch", TEXT, "", "version"),
         ),
@@ -141,21 +157,8 @@ TABLES: Mapping[str, Table] = {
             ("seconds", NUMBER, "s", "on the Lambda clock; of instances wall time"),
         ),
     ),
-    "bill": Table(
-        "one row per line of the bill",
-        (
-            RUN,
-            ("item", TEXT, "", "what was used"),
-            ("quantity", NUMBER, "unit", "how much"),
-            ("unit", TEXT, "", "of quantity"),
-            ("price", NUMBER, "currency/unit", "null for what the price book leaves out"),
-            ("amount", NUMBER, "currency", "quantity × price; null for what the price book leaves out"),
-            ("amount_exact", TEXT, "currency", "the same with all its decimals"),
-            ("currency", TEXT, "", ""),
-            ("price_status", TEXT, "", "how well the price is known: documented or assumed"),
-            ("price_book", TEXT, "", ""),
-        ),
-    ),
+    "bill": Table("one row per line of the bill on Lambda, modelled; none of a run that is not modelled", LINES),
+    "cost": Table("one row per line of what the usage of the host that ran it would cost", LINES),
     "counts": Table(
         "one row per operation, in the training protocol and its overheads",
         (
@@ -189,7 +192,8 @@ def make_tables(runs: Sequence[Finished]) -> dict[str, pa.Table]:
         "invocations": _invocations,
         "instances": lambda run: run.instances,
         "phases": _phases,
-        "bill": _bill,
+        "bill": lambda run: _lines(found["cost"]) if (found := replayed(run.document)) else (),
+        "cost": lambda run: _lines(run.document["cost"]),
         "counts": _counts,
         "bytes": _bytes,
     }
@@ -205,14 +209,15 @@ def make_tables(runs: Sequence[Finished]) -> dict[str, pa.Table]:
 
 def _runs(run: Finished) -> Iterator[Row]:
     document, cost = run.document, run.document["cost"]
-    seconds = document["seconds"]
+    seconds, found = document["seconds"], replayed(document)
     yield {
         **document,
         "measured_s": seconds["measured"],
         "span_s": span_seconds(rows(run.events), run.instances),
-        "modelled_s": seconds["modelled"],
+        "modelled_s": found and found["seconds"],
         "billed_s": document["billed_seconds"],
         "gb_seconds": float(document["gb_seconds"]),
+        "bill": found and float(found["cost"]["total"]),
         "cost": float(cost["total"]),
         "currency": cost["currency"],
         "price_book": cost["book"]["name"],
@@ -263,8 +268,7 @@ def _phases(run: Finished) -> Iterator[Row]:
             yield {"worker": worker["worker"], "phase": phase, "seconds": worker["phases"][phase]}
 
 
-def _bill(run: Finished) -> Iterator[Row]:
-    cost = run.document["cost"]
+def _lines(cost: Mapping[str, Any]) -> Iterator[Row]:
     for line in (*cost["lines"], *cost["not_billed"]):
         amount, price = line.get("amount"), line.get("price")
         yield {

@@ -5,7 +5,7 @@ from typing import Any
 
 import altair as alt
 
-from slslab.reports.html import formats
+from slslab.reports import formats
 from slslab.reports.html.communication import Communication
 from slslab.reports.html.parts import Chart, Data, Key
 from slslab.reports.html.scales import (

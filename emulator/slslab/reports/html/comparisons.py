@@ -1,13 +1,15 @@
 """What the page of a comparison shows: two runs or more, each beside the first."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from string import ascii_uppercase
 
-from slslab.reports.html import charts, formats, scales
+from slslab.reports import formats
+from slslab.reports.html import charts, scales
 from slslab.reports.html.intervals import CONFIDENCE, Interval, step_samples, welch, worker_samples
 from slslab.reports.html.parts import Card, Caution, Cell, Document, Figure, Key, Page, Table
 from slslab.reports.html.runs import NAMES
+from slslab.reports.summaries import HOST_PRICED, bills, error_note, headline, replayed
 from slslab.trace.metrics import PHASES, Rows
 from slslab_workers.architecture import chosen_options
 from slslab_workers.plan import Plan
@@ -15,20 +17,27 @@ from slslab_workers.plan import Plan
 Value = Callable[[Document], float | None]
 
 
-def _modelled_cost(document: Document) -> float | None:
-    cost = (document.get("modelled") or {}).get("cost")
-    return float(cost["total"]) if cost else None
+def _on_lambda(value: Callable[[Document], float]) -> Value:
+    """Return a modelled figure's value; None of a run that is not modelled."""
+
+    def found_in(document: Document) -> float | None:
+        found = replayed(document)
+        return None if found is None else value(found)
+
+    return found_in
 
 
 ACCURACY = "test accuracy"
-# What is compared of whole runs: a title and the value.
+TIME, BILL = "time on AWS, s", "bill, USD"
+PRICED = f"{HOST_PRICED}, USD"
+# What is compared of whole runs, the modelled before the measured: a title and the value.
 FIGURES: tuple[tuple[str, Value], ...] = (
+    (TIME, _on_lambda(lambda found: float(found["seconds"]))),
+    (BILL, _on_lambda(lambda found: float(found["cost"]["total"]))),
+    ("billed time on AWS, s", _on_lambda(lambda found: float(found["billed_seconds"]))),
     ("first to last, s", lambda d: d["seconds"].get("span")),
     ("billed time, s", lambda d: d["billed_seconds"]),
     ("GB-seconds", lambda d: float(d["gb_seconds"])),
-    ("cost, USD", lambda d: float(d["cost"]["total"])),
-    ("modelled time, s", lambda d: d["seconds"]["modelled"]),
-    ("modelled cost, USD", _modelled_cost),
     ("peak memory, MB", lambda d: d["peak_memory_mb"]),
     ("bytes to stores, MB", lambda d: d["bytes"]["in"] / 1e6),
     ("bytes from stores, MB", lambda d: d["bytes"]["out"] / 1e6),
@@ -37,6 +46,7 @@ FIGURES: tuple[tuple[str, Value], ...] = (
     ("updates a worker", lambda d: d.get("updates")),
     ("training loss", lambda d: d["loss"][-1] if d["loss"] else None),
     (ACCURACY, lambda d: d["accuracy"][-1] if d["accuracy"] else None),
+    (PRICED, lambda d: float(d["cost"]["total"])),
 )
 
 
@@ -45,10 +55,10 @@ def describe_comparison(documents: Sequence[Document], traces: Sequence[Rows | N
     names = [f"{_letter(number)} {_name(document)}" for number, document in enumerate(documents)]
     keys = scales.series_keys(names)
     cards = (
-        _differences(documents, traces, names),
         _figures(documents, names),
-        _phases(documents, names),
         _bill(documents, names, keys),
+        _differences(documents, traces, names),
+        _phases(documents, names),
         *_learning(documents, keys),
         _memory(documents, names),
         _conditions(documents, names),
@@ -56,6 +66,8 @@ def describe_comparison(documents: Sequence[Document], traces: Sequence[Rows | N
     return Page(
         title=" beside ".join(dict.fromkeys(_name(document) for document in documents)),
         subtitle="comparison of runs",
+        answers=tuple(headline(document, name) for name, document in zip(names, documents, strict=True)),
+        answers_note=error_note(*map(replayed, documents)),
         cards=tuple(card for card in cards if card is not None),
         chips=tuple(f"{name}: {document['run']}" for name, document in zip(names, documents, strict=True)),
         warnings=tuple(_warnings(documents, names)),
@@ -156,10 +168,13 @@ def _phases(documents: Sequence[Document], names: Sequence[str]) -> Card:
 
 
 def _bill(documents: Sequence[Document], names: Sequence[str], keys: Sequence[Key]) -> Card:
+    """Return the bills of runs line by line."""
+    title, costs = bills(documents)
+    of_run = {name: cost for name, cost in zip(names, costs, strict=True) if cost is not None}
     amounts: dict[str, dict[str, Decimal]] = {}
-    for name, document in zip(names, documents, strict=True):
-        for line in document["cost"]["lines"]:
-            by_run = amounts.setdefault(line["item"], dict.fromkeys(names, Decimal(0)))
+    for name, cost in of_run.items():
+        for line in cost["lines"]:
+            by_run = amounts.setdefault(line["item"], dict.fromkeys(of_run, Decimal(0)))
             by_run[name] += Decimal(line["amount"])
     rows = [
         (scales.short_line(item), name, float(amount))
@@ -168,12 +183,13 @@ def _bill(documents: Sequence[Document], names: Sequence[str], keys: Sequence[Ke
         if any(by_run.values())
     ]
     chart = charts.grouped_bars("bill", "Bars: USD of each line, per run", rows, keys, "amount, USD", axis_format="~g")
-    table = Table(
-        ("line, USD", *names),
-        [(item, *(f"{amount:.8f}" for amount in by_run.values())) for item, by_run in amounts.items()],
-        ("total", *(f"{Decimal(document['cost']['total']):.8f}" for document in documents)),
-    )
-    return Card("card-bill", "Cost by line", (chart,) if rows else (), (table,))
+    totals = {name: Decimal(cost["total"]) for name, cost in of_run.items()}
+
+    def row(title: str, by_run: Mapping[str, Decimal]) -> tuple[str, ...]:
+        return (title, *(f"{by_run[name]:.8f}" if name in by_run else formats.MISSING for name in names))
+
+    table = Table(("line, USD", *names), [row(item, by_run) for item, by_run in amounts.items()], row("total", totals))
+    return Card("card-bill", title, (chart,) if rows else (), (table,))
 
 
 def _learning(documents: Sequence[Document], keys: Sequence[Key]) -> Iterator[Card]:
@@ -225,19 +241,21 @@ def _conditions(documents: Sequence[Document], names: Sequence[str]) -> Card | N
 
 def _headline(documents: Sequence[Document]) -> Iterator[Figure]:
     values = dict(FIGURES)
-    for title in (
-        "cost, USD",
+    modelled = (TIME, BILL) if all(map(replayed, documents)) else ()
+    measured = (
+        *(() if modelled else (PRICED,)),
         "first to last, s",
         "billed time, s",
         "peak memory, MB",
         "bytes to stores, MB",
         ACCURACY,
-    ):
+    )
+    for title in modelled + measured:
         first, second = map(values[title], documents)
         if first is None or second is None:
             continue
-        basis = "exact" if title.startswith("bytes") else "measured"
-        name, _, unit = title.partition(", ")
+        basis = "modelled" if title in modelled else "exact" if title.startswith("bytes") else "measured"
+        name, _, unit = title.rpartition(", ") if ", " in title else (title, "", "")
         points = f"{100 * (second - first):+.2f} points"
         change = points if title == ACCURACY else formats.difference(_relative(first, second))
         yield Figure(name, change, basis, f"{_text(title, first)} → {_text(title, second)} {unit}".rstrip())
@@ -247,8 +265,6 @@ def _warnings(documents: Sequence[Document], names: Sequence[str]) -> Iterator[C
     for name, document in zip(names, documents, strict=True):
         if document["status"] != "done":
             yield Caution(f"{name} has {document['status']}.", "bad")
-        if document["host"]["oversubscribed"]:
-            yield Caution(f"{name} was oversubscribed: its waits are this host's, not Lambda's.")
         if document.get("instances"):
             yield Caution(f"{name} ran on instances: its times are wall time, {', '.join(document['cost']['notes'])}.")
 

@@ -1,11 +1,21 @@
-"""Cards of a run's figures: the moment, phases, measured beside modelled, bill, learning, memory, invocations."""
+"""Cards of a run's figures: the moment, phases, modelled beside measured, bill, learning, memory, invocations."""
 
 from collections import defaultdict
 from decimal import Decimal
 
-from slslab.reports.html import charts, formats, scales
+from slslab.reports import formats
+from slslab.reports.html import charts, scales
 from slslab.reports.html.parts import Card, Cell, Document, Key, Table
-from slslab.reports.summaries import MISSING, beside_modelled, quantity, report_rows, seconds
+from slslab.reports.summaries import (
+    HOST_PRICED,
+    MISSING,
+    beside_modelled,
+    quantity,
+    region,
+    replayed,
+    report_rows,
+    seconds,
+)
 from slslab.trace.metrics import PHASES, Records, Rows
 
 # Beyond so many bars of memory, only the maximum of each function is shown.
@@ -96,89 +106,86 @@ def phases_card(document: Document) -> Card | None:
 
 
 def modelled_card(document: Document) -> Card | None:
-    """Return what was measured here beside what the replayed trace takes on Lambda, per worker."""
-    modelled = document.get("modelled") or {}
-    if modelled.get("status") != "modelled":
+    """Return what the replayed trace takes on Lambda, per worker, and behind it what was measured here."""
+    found = replayed(document)
+    if found is None:
         return None
-    bases = ("measured", "modelled")
+    bases = ("modelled", "measured")
     bars, rows = [], []
     for worker, figures in beside_modelled(document):
-        billed = zip(bases, figures[2:], strict=True)
+        billed = zip(bases, figures[1::2], strict=True)
         bars += [(_rank(worker), basis, value) for basis, value in billed if value is not None]
         rows.append((_rank(worker), *map(seconds, figures)))
     span = document["seconds"].get("span")
     total = (
-        *("first to last", formats.significant(span), formats.significant(modelled["seconds"])),
-        *(seconds(source["billed_seconds"]) for source in (document, modelled)),
+        "first to last",
+        *(formats.significant(found["seconds"]), seconds(found["billed_seconds"])),
+        *(formats.significant(span), seconds(document["billed_seconds"])),
     )
     chart = charts.grouped_bars(
         "modelled",
-        "Bars: billed seconds per worker, measured and modelled",
+        "Bars: billed seconds per worker, modelled and measured",
         bars,
         scales.basis_keys(*bases),
         "billed time, s",
     )
-    headings = ("worker", "measured s", "modelled s", "measured billed s", "modelled billed s")
-    profile = modelled["profile"]
+    headings = ("worker", "modelled s", "modelled billed s", "measured s", "measured billed s")
+    profile = found["profile"]
     note = (
-        f"Modelled on the profile {profile['name']} of {profile['date']}. {modelled['critical_path']} "
-        f"Of the billed time {modelled['waiting_share']:.0%} is waiting (modelled)."
+        f"Modelled on the profile {profile['name']} of {profile['date']}. {found['critical_path']} "
+        f"Of the billed time {found['waiting_share']:.0%} is waiting (modelled)."
     )
     table = Table(headings, rows, total=total, folded=True)
-    return Card("card-modelled", "Measured here, modelled on Lambda", (chart,), (table,), notes=(note,))
+    return Card("card-modelled", "Modelled on Lambda, and measured here", (chart,), (table,), notes=(note,))
 
 
 def bill_card(document: Document) -> Card | None:
-    """Return the bill line by line, measured and modelled."""
+    """Return the bill line by line, and behind it, or without a model alone, what this host's usage would cost."""
     cost = document.get("cost")
     if not cost:
         return None
-    modelled = (document.get("modelled") or {}).get("cost")
-    currency, book = cost["currency"], cost["book"]
+    found = replayed(document)
+    if found is not None:
+        shown, title, basis = found["cost"], f"Bill ({region(found)}, modelled)", "modelled"
+        behind: tuple[Table, ...] = (_lines(cost, HOST_PRICED.capitalize(), folded=True),)
+    else:
+        shown, title, basis = cost, HOST_PRICED.capitalize() if "lambda" in document else "Bill", "measured"
+        behind = ()
+    # Lines of several price tiers have one item.
     amounts: dict[str, Decimal] = defaultdict(Decimal)
-    for line in modelled["lines"] if modelled else ():
+    for line in shown["lines"]:
         amounts[line["item"]] += Decimal(line["amount"])
-    bars = [
-        (scales.short_line(line["item"]), "measured", float(line["amount"]))
-        for line in cost["lines"]
-        if Decimal(line["amount"])
-    ]
-    bars += [(scales.short_line(item), "modelled", float(amount)) for item, amount in amounts.items() if amount]
-    keys = scales.basis_keys("measured", "modelled") if modelled else scales.basis_keys("measured")
+    bars = [(scales.short_line(item), basis, float(of_item)) for item, of_item in amounts.items() if of_item]
     chart = charts.grouped_bars(
         "bill",
-        f"Bars: {currency} of each line of the bill",
+        f"Bars: {shown['currency']} of each line",
         bars,
-        keys,
-        f"amount, {currency}",
+        scales.basis_keys(basis),
+        f"amount, {shown['currency']}",
         axis_format="~g",
     )
-    # Lines of several price tiers have one item.
-    rows: list[tuple[str, list[str | Cell]]] = []
+    book, statuses = shown["book"], ", ".join(dict.fromkeys(line["status"] for line in shown["lines"]))
+    return Card(
+        "card-bill",
+        title,
+        (chart,) if bars else (),
+        (_lines(shown), *behind),
+        notes=(f"Prices of {book['name']}, {book['date']}: {statuses}.",),
+    )
+
+
+def _lines(cost: Document, caption: str = "", *, folded: bool = False) -> Table:
+    """Return the lines of a bill with their total."""
+    rows: list[tuple[Cell, str | Cell]] = []
     for line in cost["lines"]:
         about = f"{quantity(line['quantity'])} {line['unit']} × {_price(line['price'])}, {line['status']}"
         about += ", a host that is assumed" if line.get("assumed") else ""
-        rows.append((line["item"], [Cell(line["item"], about), _amount(line["amount"])]))
+        rows.append((Cell(line["item"], about), _amount(line["amount"])))
     for line in cost["not_billed"]:
-        about = f"{quantity(line['quantity'])} {line['unit']}, no price in {book['name']}"
-        rows.append((line["item"], [Cell(line["item"], about), MISSING]))
-    columns = ["line", f"measured, {currency}"]
-    total: list[str | Cell] = ["total", _amount(cost["total"])]
-    if modelled:
-        columns.append(f"modelled, {currency}")
-        total.append(_amount(modelled["total"]))
-        known = dict(rows)
-        rows += [(item, [item, MISSING]) for item in amounts if item not in known]
-        for item, cells in rows:
-            cells.append(_amount(str(amounts[item])))
-    statuses = ", ".join(dict.fromkeys(line["status"] for line in cost["lines"]))
-    return Card(
-        "card-bill",
-        "Cost by line",
-        (chart,) if bars else (),
-        (Table(tuple(columns), [cells for _, cells in rows], tuple(total)),),
-        notes=(f"Prices of {book['name']}, {book['date']}: {statuses}.",),
-    )
+        about = f"{quantity(line['quantity'])} {line['unit']}, no price in {cost['book']['name']}"
+        rows.append((Cell(line["item"], about), MISSING))
+    columns = ("line", f"amount, {cost['currency']}")
+    return Table(columns, rows, ("total", _amount(cost["total"])), caption=caption, folded=folded)
 
 
 def learning_card(document: Document) -> Card | None:

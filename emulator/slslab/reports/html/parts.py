@@ -102,11 +102,13 @@ class Caution:
 
 @dataclass(frozen=True)
 class Page:
-    """A whole page."""
+    """A whole page; `answers` are the sentences that a reader came for, `answers_note` what must be known of them."""
 
     title: str
     subtitle: str
     cards: tuple[Card, ...]
+    answers: tuple[str, ...] = ()
+    answers_note: str = ""
     status: str = ""
     chips: tuple[str, ...] = ()
     warnings: tuple[Caution, ...] = ()

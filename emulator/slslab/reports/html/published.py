@@ -6,9 +6,9 @@ from decimal import Decimal
 
 from slslab.papers.paper import Paper, Row, load_paper, paper_names
 from slslab.papers.paper import Table as PaperTable
-from slslab.reports.html import formats
+from slslab.reports import formats
 from slslab.reports.html.parts import Card, Document, Table
-from slslab.reports.summaries import handler_seconds
+from slslab.reports.summaries import handler_seconds, replayed
 
 # What Table 2 of barrak-2025 calls its columns, in words.
 COLUMNS = {
@@ -58,12 +58,12 @@ def published_card(document: Document) -> Card | None:
             (
                 f"{COLUMNS[column]}, {match.table.units[column]}",
                 f"{match.row.published[column]}",
-                *map(formats.significant, ours[column]),
+                *map(formats.significant, reversed(ours[column])),
             )
             for column in columns
         ]
         title = f"{match.paper.name}, {match.table.source}: {match.row.name}"
-        tables.append(Table(("", "published", "measured", "modelled"), rows, caption=title))
+        tables.append(Table(("", "published", "modelled", "measured"), rows, caption=title))
         if differing := _differing(match, document):
             notes.append(f"{match.table.source} is of {', '.join(differing)}: compare ratios before amounts.")
     return Card("card-published", "Published and ours", (), tuple(tables), notes=tuple(notes)) if tables else None
@@ -79,10 +79,9 @@ def own_figures(document: Document) -> dict[str, tuple[float | None, float | Non
     epochs = document.get("epochs_trained") or document["epochs"]
     seconds: tuple[float, float | None] = sum(map(handler_seconds, document["per_worker"])), None
     costs: tuple[float, float | None] = _duration(document["cost"]), None
-    modelled = document.get("modelled") or {}
-    if modelled.get("status") == "modelled":
-        seconds = seconds[0], sum(worker["seconds"] for worker in modelled["per_worker"])
-        costs = costs[0], _duration(modelled["cost"])
+    if (found := replayed(document)) is not None:
+        seconds = seconds[0], sum(worker["seconds"] for worker in found["per_worker"])
+        costs = costs[0], _duration(found["cost"])
 
     def mean(values: tuple[float, float | None], number: int) -> tuple[float, float | None]:
         return values[0] / number, None if values[1] is None else values[1] / number

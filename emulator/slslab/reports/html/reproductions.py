@@ -4,8 +4,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from slslab.reports import formats
 from slslab.reports.grids import thresholds
-from slslab.reports.html import charts, formats, scales
+from slslab.reports.html import charts, scales
 from slslab.reports.html.parts import Card, Cell, Chart, Document, Figure, Key, Page, Table
 from slslab.trace.metrics import grouped
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from slslab.reports.html import formats
+from slslab.reports import formats
 from slslab.reports.html.measures import (
     bill_card,
     functions_card,
@@ -16,6 +16,7 @@ from slslab.reports.html.measures import (
 from slslab.reports.html.parts import Card, Caution, Document, Figure, Page
 from slslab.reports.html.published import published_card
 from slslab.reports.html.traces import communication_card, timeline_card, traffic_card
+from slslab.reports.summaries import HOST_PRICED, error_note, headline, plus_minus, replayed
 from slslab.trace.metrics import OVERSUBSCRIBED, Records, Rows
 from slslab_workers.architecture import chosen_options
 
@@ -31,10 +32,10 @@ def describe_run(document: Document, events: Rows | None, invocations: Records) 
     """Return the page of a run, without what the document does not have yet."""
     cards = (
         present_card(document),
-        timeline_card(document, events, invocations),
-        phases_card(document),
         modelled_card(document),
         bill_card(document),
+        timeline_card(document, events, invocations),
+        phases_card(document),
         learning_card(document),
         memory_card(document, events, invocations),
         communication_card(document, events),
@@ -47,6 +48,8 @@ def describe_run(document: Document, events: Rows | None, invocations: Records) 
     )
     return Page(
         title=title_of(document),
+        answers=tuple(filter(None, [headline(document)])),
+        answers_note=error_note(replayed(document)),
         subtitle=f"since {document['started_at']}" if "functions" in document else f"run {document['run']}",
         cards=tuple(card for card in cards if card is not None),
         status=str(document["status"]),
@@ -94,17 +97,6 @@ def _warnings(document: Document, events: Rows | None) -> Iterator[Caution]:
         hint = f" Hint: {error['hint']}" if error.get("hint") else ""
         yield Caution(f"{error['type']}: {error['message']}{hint}", "bad")
     host = document.get("host", {})
-    if host.get("oversubscribed"):
-        of = "instances" if document.get("instances") else "functions"
-        follows = (
-            "which is wall time and in their bill."
-            if document.get("instances")
-            else "durations, on the Lambda clock, are without it, but waits for delayed peers are not corrected."
-        )
-        yield Caution(
-            f"Oversubscribed: this host held the {of} up for more than {OVERSUBSCRIBED:.0%} of their time "
-            f"({formats.seconds(host['delay_seconds'])} in all); {follows}"
-        )
     if marked := host.get("uncertain_invocations"):
         yield Caution(
             f"{marked:,} of {document['invocations']:,} invocations waited for files or services while this host was "
@@ -119,9 +111,6 @@ def _warnings(document: Document, events: Rows | None) -> Iterator[Caution]:
         )
     if host.get("cpu_share_enforced") is False:
         yield Caution("This host could not enforce Lambda's CPU share.")
-    modelled = document.get("modelled") or {}
-    if modelled.get("status", "modelled") != "modelled":
-        yield Caution(f"Not modelled. {modelled['reason']}")
     if document.get("trace_torn"):
         yield Caution("The trace breaks off in the middle of its last line; what followed is not in here.")
     if events is None and document["status"] != "running":
@@ -130,33 +119,40 @@ def _warnings(document: Document, events: Rows | None) -> Iterator[Caution]:
 
 
 def _figures(document: Document) -> Iterator[Figure]:
-    modelled = document.get("modelled") or {}
-    if modelled.get("status") != "modelled":
-        modelled = {}
+    """Yield the run's figures: those on Lambda before what this host measured of the same."""
+    found = replayed(document)
+    error = (found["error"] or {}) if found else {}
 
-    def measured(title: str, value: str, other: str | None, note: str = "") -> Figure:
-        return Figure(title, value, "measured", note, (other, "modelled") if other else None)
+    def both(title: str, there: str | None, here: str, part: str, named: str = "") -> Figure:
+        if there is None:
+            return Figure(named or title, here, "measured")
+        note = plus_minus(error.get(part)).strip()
+        return Figure(title, there, "modelled", note, (f"{here} {named}".strip(), "measured"))
 
-    if cost := document.get("cost"):
-        theirs = formats.money(modelled["cost"]["total"]) if modelled else None
-        yield measured(f"cost, {cost['currency']}", formats.money(cost["total"]), theirs)
+    def measured(title: str, value: str, note: str = "") -> Figure:
+        return Figure(title, value, "measured", note)
+
     if spent := document.get("seconds"):
         name = "first to last" if "span" in spent else "wall time"
-        theirs = formats.seconds(modelled["seconds"]) if modelled else None
-        yield measured(name, formats.seconds(spent.get("span", spent["measured"])), theirs)
+        theirs = formats.seconds(found["seconds"]) if found else None
+        yield both(name, theirs, formats.seconds(spent.get("span", spent["measured"])), "seconds")
+    if cost := document.get("cost"):
+        theirs = formats.money(found["cost"]["total"]) if found else None
+        named = f"{HOST_PRICED}, {cost['currency']}" if "lambda" in document else ""
+        yield both(f"bill, {cost['currency']}", theirs, formats.money(cost["total"]), "billed_seconds", named)
     if "billed_seconds" in document:
-        theirs = formats.seconds(modelled["billed_seconds"]) if modelled else None
-        yield measured("billed time", formats.seconds(document["billed_seconds"]), theirs)
+        theirs = formats.seconds(found["billed_seconds"]) if found else None
+        yield both("billed time", theirs, formats.seconds(document["billed_seconds"]), "billed_seconds")
     if document.get("peak_memory_mb"):
         limit = f"of {formats.megabytes(document['memory_mb'])}" if "memory_mb" in document else ""
         limit = "" if document.get("instances") else limit
-        yield measured("peak memory", formats.megabytes(document["peak_memory_mb"]), None, limit)
+        yield measured("peak memory", formats.megabytes(document["peak_memory_mb"]), limit)
     if accuracy := [value for value in document.get("accuracy", ()) if value is not None]:
         epochs = len(document["accuracy"])
         note = f"after {epochs} epoch{'s' * (epochs != 1)}"
-        yield measured("test accuracy", formats.share(accuracy[-1]), None, note)
+        yield measured("test accuracy", formats.share(accuracy[-1]), note)
     if loss := document.get("loss"):
-        yield measured("training loss", formats.significant(loss[-1]), None)
+        yield measured("training loss", formats.significant(loss[-1]))
     if moved := document.get("bytes"):
         yield Figure("to stores", formats.size(moved["in"]), "exact", f"{formats.size(moved['out'])} from them")
     if document.get("invocations"):
@@ -180,7 +176,7 @@ def _host(document: Document) -> Card | None:
     facts = [
         ("cores", formats.integer(host["cores"])),
         ("Lambda's CPU share", share),
-        ("host delay", formats.seconds(host["delay_seconds"])),
+        ("host delay", _delay(document)),
         ("confinement", document.get("confinement") or "not recorded"),
         ("environments", str(document.get("environment", ""))),
     ]
@@ -202,6 +198,15 @@ def _host(document: Document) -> Card | None:
     if spent:
         facts.append(("slslab's own CPU time", ", ".join(spent)))
     return Card("card-host", "Host and what it enforced", facts=tuple(facts))
+
+
+def _delay(document: Document) -> str:
+    """Return how long this host held the run up, and whether that was too long."""
+    host, of = document["host"], "instances" if document.get("instances") else "functions"
+    delay = formats.seconds(host["delay_seconds"])
+    if not host["oversubscribed"]:
+        return delay
+    return f"{delay}: oversubscribed, the {of} waited for this host for more than {OVERSUBSCRIBED:.0%} of their time"
 
 
 def _versions(document: Document) -> Card | None:

@@ -1,6 +1,7 @@
 """Cards of what a run's trace shows: the timeline, bytes between workers, and messages."""
 
-from slslab.reports.html import charts, formats, scales
+from slslab.reports import formats
+from slslab.reports.html import charts, scales
 from slslab.reports.html.communication import Communication, build_communication
 from slslab.reports.html.measures import short_name
 from slslab.reports.html.parts import Card, Cell, Document, Table

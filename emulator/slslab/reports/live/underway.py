@@ -14,6 +14,7 @@ from typing import Any
 
 from slslab.aws.limits import MB, cpu_share
 from slslab.billing.bill import Book
+from slslab.replay.modelled import not_modelled
 from slslab.reports.document import make_bill
 from slslab.reports.live.log import Log, Record
 from slslab.trace import metrics
@@ -49,6 +50,7 @@ def describe(run: str, plan: Mapping[str, Any], log: Log, book: Book, now: Now) 
     document: dict[str, Any] = {
         "run": run,
         "status": "running",
+        "lambda": not_modelled("The run goes on; it is modelled at its end."),
         **{name: plan[name] for name in NAMES if name in plan},
         "plan": dict(plan),
     }
@@ -72,7 +74,6 @@ def describe(run: str, plan: Mapping[str, Any], log: Log, book: Book, now: Now) 
         "seconds": {
             "measured": round((now.time - started).total_seconds(), 3),
             "span": round(metrics.span_seconds(events, [*launched, *open_]), 3),
-            "modelled": None,
         },
         "cost": {**bill, "notes": [_so_far(log), *bill["notes"]]},
         "now": present(log, samples, now),
@@ -184,11 +185,11 @@ def _host(begun: Record, now: Now) -> Record:
 
 
 def _so_far(log: Log) -> str:
-    """Return what a reader must know of the bill of a running run."""
+    """Return what a reader must know of the costs of a running run."""
     begun = (("invocation", log.invocations), ("instance", log.instances), ("host", log.hosts))
     several = [f"{len(records)} {name}{'s' * (len(records) != 1)}" for name, records in begun if records]
     counted = f": what is running ({', '.join(several)}) counts as if it ended now" if several else ""
-    return f"the bill is the one so far{counted}"
+    return f"the price of this host's seconds is the one so far{counted}"
 
 
 def _seconds_since(instant_ns: int, now: Now) -> float:

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.resources import files
@@ -11,13 +11,14 @@ from typing import Any
 
 from slslab.billing.bill import Book
 from slslab.errors import SlslabError
+from slslab.reports import formats
 from slslab.reports.document import read_document
-from slslab.reports.html import formats
 from slslab.reports.html.files import page_of, read_events
 from slslab.reports.html.pages import inline_hash, page_file, run_content, run_page, templates
 from slslab.reports.html.parts import Live
 from slslab.reports.live.log import Log
 from slslab.reports.live.underway import Now, Underway, describe
+from slslab.reports.summaries import replayed
 from slslab.trace.directory import PLAN, RunDirectory, list_runs
 from slslab.trace.log import invocations
 
@@ -26,13 +27,17 @@ RUNNING = "running"
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the list of runs; texts, empty where nothing is known."""
+    """A line of the list of runs: its time and its bill on AWS, and this host's time and what its seconds would cost.
+
+    Texts, empty where nothing is known."""
 
     id: str
     status: str
     architecture: str = ""
     model: str = ""
     seconds: str = ""
+    bill: str = ""
+    measured: str = ""
     cost: str = ""
     trouble: str = ""
 
@@ -104,15 +109,21 @@ class Views:
             return Row(run.id, "unreadable", trouble=f"{error.message} {error.hint}")
         except FileNotFoundError:
             return Row(run.id, "gone")
-        cost, spent = document.get("cost"), document.get("seconds")
+        cost, spent, found = document.get("cost"), document.get("seconds"), replayed(document)
         return Row(
             run.id,
             str(document["status"]),
             str(document.get("architecture", "")),
             str(document.get("model", "")),
+            formats.seconds(found["seconds"]) if found else "",
+            _money(found["cost"]) if found else "",
             formats.seconds(spent["measured"]) if spent else "",
-            f"{formats.money(cost['total'])} {cost['currency']}" if cost else "",
+            _money(cost) if cost else "",
         )
+
+
+def _money(cost: Mapping[str, Any]) -> str:
+    return f"{formats.money(cost['total'])} {cost['currency']}"
 
 
 def static(name: str) -> str | None:

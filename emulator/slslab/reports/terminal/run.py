@@ -11,13 +11,21 @@ from rich.table import Table
 from rich.text import Text
 
 from slslab.reports.summaries import (
+    HOST_PRICED,
     MISSING,
     Document,
+    amount,
     beside_modelled,
+    bills,
     byte_rows,
     count_rows,
+    error_note,
     handler_seconds,
+    headline,
+    plus_minus,
     quantity,
+    region,
+    replayed,
     report_rows,
     seconds,
 )
@@ -27,11 +35,16 @@ PHASES = ("init", "fetch", "compute", "synchronise", "wait", "update", "other")
 
 
 def summary(document: Document) -> RenderableType:
-    """Return everything that `show` prints of one run."""
+    """Return all that `show` prints of one run: what it takes and costs on Lambda, then what this host measured."""
     details = document.get("details", {})
+    found = replayed(document)
     sections: tuple[tuple[Any, Callable[[Any], RenderableType], Any], ...] = (
+        ("lambda" in document, _headlines, [document]),
+        (True, _identity, document),
         (document["status"] == "failed", _failure, document),
-        (document.get("modelled"), modelled, document),
+        (found, _bill, document),
+        (found, modelled, document),
+        (True, _measured, [document]),
         (document.get("functions"), functions, document),
         (document.get("per_worker"), phases, document),
         (document["invocations"], reports, document),
@@ -40,38 +53,36 @@ def summary(document: Document) -> RenderableType:
         (details.get("joins"), _joins, details.get("joins")),
         (details.get("deaths"), _deaths, details.get("deaths")),
         (details.get("scale_in"), _scale_in, details.get("scale_in")),
+        (not found, _bill, document),
+        (True, host_note, document),
     )
-    return Group(
-        _headline(document),
-        _figures([document]),
-        *(show(content) for present, show, content in sections if present),
-        bill(document["cost"]),
-        host_note(document),
-    )
+    return Group(*(show(content) for present, show, content in sections if present))
 
 
 def comparison(documents: Sequence[Document]) -> RenderableType:
-    """Return runs side by side, with their bills line by line."""
-    return Group(_figures(documents), _bills(documents), *map(host_note, documents))
+    """Return runs side by side, on Lambda first, with their bills line by line."""
+    headlines = [_headlines(documents)] if any("lambda" in document for document in documents) else []
+    on_lambda = [_on_lambda(documents)] if any(map(replayed, documents)) else []
+    return Group(*headlines, *on_lambda, _bills(documents), _measured(documents), *map(host_note, documents))
 
 
 def runs(documents: Sequence[Document]) -> Table:
-    """Return one line per run."""
+    """Return one line per run, with its seconds and its bill on Lambda."""
     named = ("architecture", "model", "dataset", "workers", "epochs")
-    return plain_table(
-        ("run", "status", *named, "billed s", "USD", "accuracy"),
-        (
+    rows = []
+    for document in documents:
+        found = replayed(document)
+        rows.append(
             (
                 document["run"],
                 document["status"],
                 *(str(document.get(name, "")) for name in named),
-                f"{document['billed_seconds']:,.1f}" if "billed_seconds" in document else "",
-                money(document["cost"]["total"]) if "cost" in document else "",
+                f"{found['seconds']:,.1f}" if found else "",
+                money(found["cost"]["total"]) if found else "",
                 f"{document['accuracy'][-1]:.1%}" if document.get("accuracy") else "",
             )
-            for document in documents
-        ),
-    )
+        )
+    return plain_table(("run", "status", *named, "AWS s", "bill USD", "accuracy"), rows)
 
 
 def functions(document: Document) -> Table:
@@ -122,31 +133,23 @@ def phases(document: Document) -> Table:
 
 
 def modelled(document: Document) -> RenderableType:
-    """Return what was measured on this host beside what the replayed trace takes on Lambda, per worker."""
-    replayed = document["modelled"]
-    if replayed["status"] != "modelled":
-        return Text(f"Not modelled. {replayed['reason']}", style="yellow")
-    workers, profile = document["per_worker"], replayed["profile"]
+    """Return what the replayed trace takes on Lambda, per worker, and behind it what was measured on this host."""
+    found = document["lambda"]
+    workers, profile = document["per_worker"], found["profile"]
     rows = [(_rank(worker), *map(seconds, figures)) for worker, figures in beside_modelled(document)]
-    sums = sum(map(handler_seconds, workers)), sum(worker["seconds"] for worker in replayed["per_worker"])
-    bills = (money(cost["total"]) for cost in (document["cost"], replayed["cost"]))
+    sums = sum(worker["seconds"] for worker in found["per_worker"]), sum(map(handler_seconds, workers))
     totals = [
-        ("all", *map(seconds, (*sums, document["billed_seconds"], replayed["billed_seconds"]))),
-        ("from first to last", *map(seconds, (document["seconds"]["span"], replayed["seconds"])), "", ""),
-        (f"bill {document['cost']['currency']}", "", "", *bills),
+        ("all", *map(seconds, (sums[0], found["billed_seconds"], sums[1], document["billed_seconds"]))),
+        ("from first to last", seconds(found["seconds"]), "", seconds(document["seconds"].get("span")), ""),
     ]
     table = plain_table(
-        ("worker", *(f"{basis} {unit}" for unit in ("s", "billed s") for basis in ("measured", "modelled"))),
+        ("worker", *(f"{basis} {unit}" for basis in ("modelled", "measured") for unit in ("s", "billed s"))),
         rows,
         totals,
-        title=f"Measured here, and modelled on {profile['name']} of {profile['date']}",
+        title=f"Modelled on {profile['name']} of {profile['date']}, and measured here",
     )
-    note = Text(
-        f"{replayed['critical_path']} Of the billed time {replayed['waiting_share']:.0%} is waiting (modelled)."
-    )
-    if document["host"]["oversubscribed"]:
-        note.append("\nThe host was oversubscribed: measured waits are this host's, not Lambda's.", style="yellow")
-    return Group(table, note)
+    waiting = f"Of the billed time {found['waiting_share']:.0%} is waiting (modelled)."
+    return Group(table, Text(f"{found['critical_path']} {waiting}"))
 
 
 def reports(document: Document) -> Table:
@@ -181,8 +184,34 @@ def learning(document: Document) -> Table:
     return plain_table(("epoch", "loss", "test accuracy"), rows, title="Learning")
 
 
-def bill(cost: Document) -> Table:
-    """Return the bill line by line, whose lines add up to the total exactly, with its notes below."""
+def both_bills(document: Document) -> RenderableType:
+    """Return what `bill` prints of a run: the bill, which is Lambda's, and behind it this host's seconds, priced.
+
+    What `slslab up` recorded has one bill.
+    """
+    if "host" not in document:
+        return bill(document)
+    if "profile" in document:
+        lead: tuple[RenderableType, ...] = (_modelled_bill(document, document), Text(error_note(document), "dim"))
+    else:
+        lead = (Text(f"No bill, because it is not modelled: {document['reason']}", "bold yellow"),)
+    return Group(*lead, bill(document["host"], HOST_PRICED.capitalize()))
+
+
+def _bill(document: Document) -> Table:
+    """Return the bill of a run, or what stands in its place."""
+    if (found := replayed(document)) is not None:
+        return _modelled_bill(found, found["cost"])
+    return bill(document["cost"], HOST_PRICED.capitalize() if "lambda" in document else "Bill")
+
+
+def _modelled_bill(found: Document, cost: Document) -> Table:
+    error = (found["error"] or {}).get("billed_seconds")
+    return bill(cost, f"Bill ({region(found)}, modelled): {amount(cost)}{plus_minus(error)}")
+
+
+def bill(cost: Document, title: str = "Bill") -> Table:
+    """Return a bill line by line, whose lines add up to the total exactly, with its notes below."""
     table = plain_table(
         ("item", "quantity", "unit", f"price {cost['currency']}", f"amount {cost['currency']}"),
         (
@@ -200,7 +229,7 @@ def bill(cost: Document) -> Table:
                 for line in cost["not_billed"]
             ),
         ],
-        title="Bill",
+        title=title,
     )
     table.caption, table.caption_justify = "\n".join(cost.get("notes", ())), "left"
     return table
@@ -217,16 +246,8 @@ def host_note(document: Document) -> Text:
         return Text(f"{document['run']}: host delay {host['delay_seconds']:,.2f} s; its host was not recorded.")
     share = "CPU share enforced" if host["cpu_share_enforced"] else "CPU share NOT enforced on this host"
     share = "which do not confine instances" if launched else share
-    note = Text(f"{document['run']}: {host['cores']} cores, {share}, host delay {host['delay_seconds']:,.2f} s. ")
-    if host["oversubscribed"]:
-        note.append(
-            "OVERSUBSCRIBED: the host delayed the instances for more than 2 % of their time, which is wall time and in "
-            "their bill."
-            if launched
-            else "OVERSUBSCRIBED: the host delayed the functions for more than 2 % of their time; durations are on the "
-            "Lambda clock, which leaves this out, but waits for delayed peers are not corrected.",
-            style="yellow",
-        )
+    note = Text(f"{document['run']}: {host['cores']} cores, {share}, host delay {host['delay_seconds']:,.2f} s")
+    note.append(", oversubscribed." if host["oversubscribed"] else ".")
     if marked := host.get("uncertain_invocations"):
         note.append(
             f"\n{marked:,} of {document['invocations']:,} invocations waited for files or services while this host was "
@@ -251,7 +272,19 @@ def _rank(worker: Document) -> str:
     return "?" if worker["worker"] < 0 else str(worker["worker"])
 
 
-def _headline(document: Document) -> Text:
+def _headlines(documents: Sequence[Document]) -> Text:
+    """Return a sentence for each run, what it takes and costs on Lambda, and what their errors are."""
+    several = len(documents) > 1
+    text = Text()
+    for document in documents:
+        sentence = headline(document, _title(document) if several else "")
+        text.append(f"{sentence}\n" if sentence else "", "bold" if replayed(document) else "bold yellow")
+    text.append(error_note(*map(replayed, documents)), "dim")
+    text.rstrip()
+    return text
+
+
+def _identity(document: Document) -> Text:
     if "architecture" not in document:
         line = f"{document['run']}: functions since {document['started_at']} — {document['status']}"
         return Text(line, style="bold red" if document["status"] == "failed" else "bold")
@@ -274,14 +307,33 @@ def _failure(document: Document) -> Text:
     return text
 
 
-def _figures(documents: Sequence[Document]) -> Table:
-    headings = [f"{_what(d)} ({d['run']})" if len(documents) > 1 else "measured" for d in documents]
+def _on_lambda(documents: Sequence[Document]) -> Table:
+    """Return the modelled figures of runs side by side."""
+    rows: tuple[tuple[str, Callable[[Document], str]], ...] = (
+        ("time, s", lambda found: seconds(found["seconds"])),
+        ("billed s", lambda found: f"{found['billed_seconds']:,.3f}"),
+        ("waiting, of the billed s", lambda found: f"{found['waiting_share']:.0%}"),
+        ("GB-seconds", lambda found: f"{Decimal(found['gb_seconds']):,.3f}"),
+        ("cold starts", lambda found: f"{found['cold_starts']:,}"),
+        ("bill USD", lambda found: money(found["cost"]["total"])),
+    )
+    found = [replayed(document) for document in documents]
+    return plain_table(
+        ("", *map(_title, documents)),
+        ((label, *(MISSING if one is None else value(one) for one in found)) for label, value in rows),
+        title="On AWS, modelled",
+    )
+
+
+def _measured(documents: Sequence[Document]) -> Table:
+    """Return what this host measured of runs, and what its usage would cost."""
+    price = f"{HOST_PRICED}, USD" if any("lambda" in document for document in documents) else "bill USD"
+    headings = map(_title, documents) if len(documents) > 1 else ("measured",)
     rows: tuple[tuple[str, Callable[[Document], str]], ...] = (
         ("time, wall s", lambda d: f"{d['seconds']['measured']:,.1f}"),
         ("billed s", lambda d: f"{d['billed_seconds']:,.3f}"),
         ("peak memory MB", _peak_memory),
         ("GB-seconds", lambda d: f"{Decimal(d['gb_seconds']):,.3f}"),
-        ("cost USD", lambda d: money(d["cost"]["total"])),
         ("invocations (cold)", lambda d: f"{d['invocations']} ({d['cold_starts']})"),
     )
     planned: tuple[tuple[str, Callable[[Document], str]], ...] = (
@@ -295,14 +347,12 @@ def _figures(documents: Sequence[Document]) -> Table:
     )
     if any("architecture" in document for document in documents):
         rows += tuple((label, partial(_of_run, value)) for label, value in planned)
-    if len(documents) > 1:
-        rows += (
-            ("modelled time, s", lambda d: seconds(d["seconds"].get("modelled"))),
-            ("modelled cost USD", _modelled_cost),
-        )
     if any(document.get("orchestration_seconds") is not None for document in documents):
         rows += (("orchestration s", lambda d: seconds(d.get("orchestration_seconds"))),)
-    return plain_table(("", *headings), ((label, *map(value, documents)) for label, value in rows), title="Run")
+    rows += ((price, lambda d: money(d["cost"]["total"])),)
+    return plain_table(
+        ("", *headings), ((label, *map(value, documents)) for label, value in rows), title="Measured on this host"
+    )
 
 
 def _of_run(value: Callable[[Document], str], document: Document) -> str:
@@ -314,9 +364,8 @@ def _what(document: Document) -> str:
     return str(document.get("architecture", "functions"))
 
 
-def _modelled_cost(document: Document) -> str:
-    replayed = document.get("modelled") or {}
-    return money(replayed["cost"]["total"]) if "cost" in replayed else MISSING
+def _title(document: Document) -> str:
+    return f"{_what(document)} ({document['run']})"
 
 
 def _joins(joins: Sequence[Mapping[str, Any]]) -> Table:
@@ -358,15 +407,19 @@ def _peak_memory(document: Document) -> str:
 
 
 def _bills(documents: Sequence[Document]) -> Table:
-    items = dict.fromkeys(_item(line) for document in documents for line in document["cost"]["lines"])
+    """Return the bills of runs line by line."""
+    title, costs = bills(documents)
+    items = dict.fromkeys(_item(line) for cost in costs if cost for line in cost["lines"])
 
-    def amount(document: Document, item: str) -> str:
-        amounts = (Decimal(line["amount"]) for line in document["cost"]["lines"] if _item(line) == item)
+    def of_item(cost: Document | None, item: str) -> str:
+        if cost is None:
+            return MISSING
+        amounts = (Decimal(line["amount"]) for line in cost["lines"] if _item(line) == item)
         return f"{sum(amounts, Decimal(0)):.8f}"
 
     return plain_table(
-        ("cost by line, USD", *(_what(document) for document in documents)),
-        ((item, *(amount(document, item) for document in documents)) for item in items),
-        [("total", *(f"{Decimal(document['cost']['total']):.8f}" for document in documents))],
-        title="Bill",
+        ("cost by line, USD", *map(_what, documents)),
+        ((item, *(of_item(cost, item) for cost in costs)) for item in items),
+        [("total", *(f"{Decimal(cost['total']):.8f}" if cost else MISSING for cost in costs))],
+        title=title,
     )

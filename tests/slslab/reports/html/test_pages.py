@@ -16,9 +16,12 @@ from tests.slslab.replay.recordings import TRACES
 from tests.slslab.reports.html.reproduced import reproduction
 
 from slslab.cli.root import root
+from slslab.replay.accuracy import stated_error
 from slslab.reports.html.files import leave_page, page_of, read_events
 from slslab.reports.html.pages import comparison_page, reproduction_page, run_content, run_page
 from slslab.reports.html.parts import Live
+from slslab.reports.html.runs import NAMES
+from slslab.trace.directory import RunDirectory
 
 
 class Parts(HTMLParser):
@@ -30,12 +33,13 @@ class Parts(HTMLParser):
         self.headings: list[str] = []
         self.scripts: list[str] = []
         self.styles: list[str] = []
+        self.answers: list[str] = []
         self._within = ""
         self.feed(text)
         self.close()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self._within = tag
+        self._within = "answer" if ("class", "answer") in attrs else tag
         self.tags.append((tag, dict(attrs)))
 
     def handle_endtag(self, tag: str) -> None:  # noqa: ARG002
@@ -48,6 +52,8 @@ class Parts(HTMLParser):
             self.scripts.append(data)
         elif self._within == "style":
             self.styles.append(data)
+        elif self._within == "answer":
+            self.answers.append(data)
 
     @property
     def policy(self) -> dict[str, str]:
@@ -60,19 +66,21 @@ class Parts(HTMLParser):
 
 
 def document(name: str) -> dict[str, Any]:
-    return dict(json.loads((TRACES / name / "run.json").read_text()))
+    found = RunDirectory(TRACES / name).document()
+    assert found is not None
+    return found
 
 
 def test_a_run_has_all_its_parts() -> None:
     parts = Parts(page_of(document("mlless"), TRACES / "mlless"))
     assert parts.headings[0] == "MLLess, LeNet-5 on digits"
     for heading in (
-        "Timeline", "Phases per worker", "Cost by line", "Loss and accuracy", "Memory against the limit",
+        "Timeline", "Phases per worker", "This host's seconds, priced", "Loss and accuracy", "Memory against the limit",
         "Communication", "Messages and bytes", "Invocations", "Host and what it enforced", "Parts and result",
     ):  # fmt: skip
         assert heading in parts.headings
     assert [chart["id"] for chart in parts.charts] == [
-        "timeline", "phases", "bill", "loss", "accuracy", "memory", "communication", "traffic",
+        "bill", "timeline", "phases", "loss", "accuracy", "memory", "communication", "traffic",
     ]  # fmt: skip
     drawn = {attrs["id"]: attrs for tag, attrs in parts.tags if attrs.get("class") == "chart"}
     assert list(drawn) == [chart["id"] for chart in parts.charts]
@@ -131,7 +139,8 @@ def test_a_run_that_has_just_begun_has_a_page() -> None:
 def test_what_must_be_known_stands_above() -> None:
     found = document("mobilenet-busy")
     text = run_page(found)
-    assert "Oversubscribed: this host held the functions up for more than 2% of their time" in text
+    assert Parts(text).answers[0].endswith(" [oversubscribed]")
+    assert "oversubscribed, the functions waited for this host for more than 2% of their time" in text
     assert "The trace could not be read" in text
     assert "computed on CPU: times are no GPU" in run_page(document("gpu")).replace("Computed", "computed")
     error = {"type": "Runtime.OutOfMemory", "message": "killed", "hint": "more --memory."}
@@ -143,10 +152,62 @@ def test_what_must_be_known_stands_above() -> None:
     assert "Invocations waited for this host&#39;s memory (2 times, 3.000 s in all)" in run_page(found, events + waits)
 
 
-def test_measured_stands_beside_modelled() -> None:
+def of_schema_2(name: str, *, oversubscribed: bool = False) -> dict[str, Any]:
+    """A modelled run with its error, which documents of schema 1 do not state."""
+    found = document(name)
+    found["host"]["oversubscribed"] = oversubscribed
+    return found | {"lambda": found["lambda"] | {"error": stated_error(instances=False)}}
+
+
+def test_a_page_begins_with_what_the_run_takes_and_costs_on_lambda() -> None:
+    text = run_page(of_schema_2("mobilenet-idle"))
+    parts = Parts(text)
+    assert len(parts.answers) == 1
+    assert re.fullmatch(r"On AWS Lambda \(us-east-1, modelled\): 17\.0 s ± \d+ %, \$0\.0\d+ ± \d+ %", parts.answers[0])
+    assert "±: mean absolute error on runs that the model had not seen" in text
+    # Then the key figures, the modelled ones first, and the bill before what this host used.
+    first = text.index('<small class="basis b-modelled">modelled</small>')
+    assert first < text.index('<small class="basis b-measured">measured</small>')
+    assert parts.headings.index("Bill (us-east-1, modelled)") < parts.headings.index("Phases per worker")
+    assert "Modelled on Lambda, and measured here" in parts.headings
+    [bill] = [chart for chart in parts.charts if chart["id"] == "bill"]
+    assert {row[1] for row in bill["data"]["data"]["rows"]} == {"modelled"}, "one bill"
+    assert "<summary>This host&#39;s seconds, priced</summary>" in text
+
+
+def test_a_run_of_schema_1_states_no_error() -> None:
     text = run_page(document("mobilenet-idle"))
-    assert "Measured here, modelled on Lambda" in text
-    assert '<small class="basis b-modelled">modelled</small>' in text
+    assert re.fullmatch(
+        r"On AWS Lambda \(us-east-1, modelled\): 17\.0 s, \$0\.0\d+ \[oversubscribed\]", Parts(text).answers[0]
+    )
+    assert "Without ±: the error was not stated when it was recorded." in text
+
+
+def test_a_run_that_is_not_modelled_says_why_in_the_place_of_its_figures() -> None:
+    parts = Parts(run_page(document("allreduce")))
+    assert parts.answers == [
+        "On AWS Lambda: not modelled. It was recorded before runs were modelled; `slslab replay` models it."
+    ]
+    assert "This host's seconds, priced" in parts.headings
+
+
+def test_runs_are_compared_on_lambda_first() -> None:
+    documents = [
+        of_schema_2("mobilenet-idle"),
+        of_schema_2("mobilenet-busy", oversubscribed=True),
+        document("allreduce"),
+    ]
+    text = comparison_page(documents[:2], [None, None])
+    parts = Parts(text)
+    assert [answer.partition(" on AWS Lambda (us-east-1, modelled): ")[0] for answer in parts.answers] == [
+        f"{letter} {NAMES[one['architecture']]}" for letter, one in zip("AB", documents, strict=False)
+    ]
+    assert ["[oversubscribed]" in answer for answer in parts.answers] == [False, True]
+    assert "Bill, modelled" in parts.headings
+    assert text.index("time on AWS") < text.index("first to last")
+    mixed = comparison_page(documents, [None] * 3)
+    assert "C AllReduce on AWS Lambda: not modelled." in mixed
+    assert "Bill, modelled" in Parts(mixed).headings
 
 
 def test_a_comparison_has_differences_and_intervals() -> None:
@@ -155,6 +216,9 @@ def test_a_comparison_has_differences_and_intervals() -> None:
     text = comparison_page(documents, [read_events(TRACES / name) for name in names])
     parts = Parts(text)
     assert parts.headings[0] == "AllReduce beside ScatterReduce"
+    assert [answer.partition(".")[0] for answer in parts.answers] == [
+        "A AllReduce on AWS Lambda: not modelled", "B ScatterReduce on AWS Lambda: not modelled",
+    ]  # fmt: skip
     [chart] = [chart for chart in parts.charts if chart["id"] == "differences-1"]
     rows = chart["data"]["data"]["rows"]
     assert [row[0] for row in rows][:2] == ["fetch a minibatch, s", "compute a minibatch, s"]

@@ -40,14 +40,17 @@ def test_the_bill_so_far_is_what_was_metered_so_far(tmp_path: Path) -> None:
     lines = {line["item"]: line["quantity"] for line in document["cost"]["lines"]}
     assert lines == {"Lambda duration, x86_64": "3.601", "Lambda requests": "2", "S3 PUT requests": "3"}
     assert document["cost"]["total"] == TOTAL
-    said = "the bill is the one so far: what is running (1 invocation) counts as if it ended now"
+    said = (
+        "the price of this host's seconds is the one so far: what is running (1 invocation) counts as if it ended now"
+    )
     assert document["cost"]["notes"] == [said]
     ended, open_ = found.invocations
     assert (ended["billed_ms"], open_["billed_ms"], open_["duration_ms"]) == (2040, 1561, 1500.0)
     # Of the invocation's own samples, not of the init's before it.
     assert (open_["max_memory_mb"], document["peak_memory_mb"]) == (950, 950)
     assert (open_["status"], open_["end_ns"]) == ("running", AT.monotonic_ns)
-    assert document["seconds"] == {"measured": 90.0, "span": 3.0, "modelled": None}
+    assert document["seconds"] == {"measured": 90.0, "span": 3.0}
+    assert document["lambda"]["status"] == "not modelled", "it goes on"
     # Of the second worker what it computed last, of four minibatches that are two epochs of one.
     assert document["loss"] == [pytest.approx((2 + 1 + 4) / 3)]
 

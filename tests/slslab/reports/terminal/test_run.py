@@ -18,6 +18,7 @@ RECORD = {
 PHASES = {
     "init": 0.5, "fetch": 1.0, "compute": 6.25, "synchronise": 1.5, "wait": 1.0, "update": 0.25, "other": -0.001,
 }  # fmt: skip
+NOT_MODELLED = {"status": "not modelled", "reason": "It has no end."}
 
 
 def cost(book: str = "aws-us-east-1", puts: int = 12) -> dict[str, Any]:
@@ -39,7 +40,8 @@ def document(**more: Any) -> dict[str, Any]:
         "batch_size": 64,
         "epochs": 2,
         "memory_mb": 1769,
-        "seconds": {"measured": 12.5, "modelled": None},
+        "lambda": NOT_MODELLED,
+        "seconds": {"measured": 12.5},
         "billed_seconds": 10.5,
         "gb_seconds": "18.139",
         "peak_memory_mb": 1300,
@@ -91,7 +93,7 @@ def test_a_finished_run() -> None:
     assert row(text, "replicas equal") == ["yes"]
     assert row(text, "test accuracy") == ["50.00%"]
     assert "2 cores, CPU share enforced, host delay 0.04 s." in text
-    assert "OVERSUBSCRIBED" not in text
+    assert "oversubscribed" not in text
     assert "Hint" not in text
 
 
@@ -114,6 +116,13 @@ def modelled(**more: Any) -> dict[str, Any]:
         "profile": {"name": "aws-us-east-1", "date": "2026-11-21"},
         "seconds": 11.5,
         "billed_seconds": 9.125,
+        "error": {
+            "seconds": {"mean": 0.13, "worst": 0.25},
+            "billed_seconds": {"mean": 0.12, "worst": 0.2},
+            "date": "2026-11-21",
+        },
+        "gb_seconds": "15.764",
+        "cold_starts": 1,
         "waiting_share": 0.254,
         "critical_path": "The run's 11.500 s are 61% compute of worker 0.",
         "per_worker": [worker],
@@ -121,40 +130,101 @@ def modelled(**more: Any) -> dict[str, Any]:
     } | more
 
 
-def test_measured_and_modelled_stand_side_by_side() -> None:
-    seconds = {"measured": 12.5, "span": 11.0, "modelled": 11.5}
-    text = shown(run.summary(document(seconds=seconds, modelled=modelled())))
-    assert "Measured here, and modelled on aws-us-east-1 of 2026-11-21" in text
-    own = text[text.index("Measured here") : text.index("Phases")]
-    # Phases add up to 10.499 s, of which init is no duration.
-    assert row(own, "0 ") == ["9.999", "8.250", "10.500", "9.125"]
-    assert row(own, "? ") == ["9.999", "–", "0.000", "–"]
-    assert row(own, "all") == ["19.998", "8.250", "10.500", "9.125"]
-    assert row(own, "from first to last") == ["11.000", "11.500"]
-    assert row(own, "bill USD") == ["0.000363", "0.000403"]
-    assert "61% compute of worker 0. Of the billed time 25% is waiting (modelled)." in text
+def test_a_modelled_run_begins_with_what_it_takes_and_costs_on_lambda() -> None:
+    text = shown(run.summary(document(**{"lambda": modelled()})))
+    first, second, third, *_ = text.splitlines()
+    assert first == "On AWS Lambda (us-east-1, modelled): 11.5 s ± 13 %, $0.000403 ± 12 %"
+    assert second.startswith("±: mean absolute error on runs that the model had not seen")
+    assert third.startswith("20261121-one: allreduce, lenet on digits")
+    # Then the bill, and what this host measured behind it.
+    assert text.index("Bill (us-east-1, modelled): $0.0004025 ± 12 %") < text.index("Measured on this host")
+    assert row(text, "S3 PUT requests") == ["20", "request", "0.000005", "0.00010000"]
+    assert row(text, "total") == ["0.00040252"], "there is one bill"
+    assert row(text, "this host's seconds, priced, USD") == ["0.000363"]
     assert "oversubscribed" not in text
 
 
-def test_waits_of_an_oversubscribed_host_are_not_lambdas() -> None:
+def test_an_oversubscribed_run_has_one_short_mark() -> None:
     host = {"cores": 2, "cpu_share_enforced": True, "delay_seconds": 3.0, "oversubscribed": True}
-    seconds = {"measured": 12.5, "span": 11.0, "modelled": 11.5}
-    text = shown(run.summary(document(seconds=seconds, modelled=modelled(), host=host)))
-    assert "The host was oversubscribed: measured waits are this host's, not Lambda's." in text
+    for found in (modelled(), NOT_MODELLED):
+        text = shown(run.summary(document(**{"lambda": found}, host=host)))
+        assert text.splitlines()[0].endswith(" [oversubscribed]")
+        assert text.splitlines()[-1] == "20261121-one: 2 cores, CPU share enforced, host delay 3.00 s, oversubscribed."
+        assert text.lower().count("oversubscribed") == 2
 
 
-def test_a_run_that_was_not_modelled_says_why() -> None:
-    text = shown(run.summary(document(modelled={"status": "not modelled", "reason": "It has no end."})))
-    assert "Not modelled. It has no end." in text
-    assert "Measured here" not in text
-    assert "modelled" not in shown(run.summary(document())), "as in runs of before"
+def test_a_run_that_was_not_modelled_says_why_in_the_place_of_its_figures() -> None:
+    text = shown(run.summary(document()))
+    assert text.splitlines()[0] == "On AWS Lambda: not modelled. It has no end."
+    assert "±" not in text
+    assert "Bill (" not in text
+    assert "This host's seconds, priced" in text
+    assert row(text, "total") == ["0.00036252"]
 
 
-def test_runs_are_compared_as_modelled_too() -> None:
-    with_model = document(seconds={"measured": 12.5, "span": 11.0, "modelled": 11.5}, modelled=modelled())
-    text = shown(run.comparison([with_model, document()]))
-    assert row(text, "modelled time, s") == ["11.500", "–"]
-    assert row(text, "modelled cost USD") == ["0.000403", "–"]
+def test_a_model_whose_error_was_not_stated_has_no_plus_or_minus() -> None:
+    text = shown(run.summary(document(**{"lambda": modelled(error=None)})))
+    assert text.splitlines()[:2] == [
+        "On AWS Lambda (us-east-1, modelled): 11.5 s, $0.000403",
+        "Without ±: the error was not stated when it was recorded.",
+    ]
+    assert "±" not in "".join(text.splitlines()[2:])
+
+
+def test_instances_run_on_aws_and_not_on_lambda() -> None:
+    host = {"cores": 2, "cpu_share_enforced": True, "delay_seconds": 0.0, "oversubscribed": False}
+    launched = [{"type": "g4dn.xlarge"}]
+    given = document(instances=launched, device="cpu", cost=cost() | {"notes": ["computed on CPU"]}, host=host)
+    text = shown(run.summary(given | {"lambda": modelled()}))
+    assert text.startswith("On AWS (us-east-1, modelled): 11.5 s ± 13 %, $")
+    assert text.count("computed on CPU") == 1
+
+
+def test_each_workers_modelled_seconds_stand_before_the_measured_ones() -> None:
+    seconds = {"measured": 12.5, "span": 11.0}
+    text = shown(run.summary(document(seconds=seconds, **{"lambda": modelled()})))
+    own = text[text.index("Modelled on aws-us-east-1 of 2026-11-21, and measured here") : text.index("Phases")]
+    headings = [line.split() for line in own.splitlines() if line.split()[:1] == ["worker"]]
+    assert headings == [
+        ["worker", "modelled", "s", "modelled", "billed", "s", "measured", "s", "measured", "billed", "s"]
+    ]
+    # Phases add up to 10.499 s, of which init is no duration.
+    assert row(own, "0 ") == ["8.250", "9.125", "9.999", "10.500"]
+    assert row(own, "? ") == ["–", "–", "9.999", "0.000"]
+    assert row(own, "all") == ["8.250", "9.125", "19.998", "10.500"]
+    assert row(own, "from first to last") == ["11.500", "11.000"]
+    assert "61% compute of worker 0. Of the billed time 25% is waiting (modelled)." in text
+
+
+def test_runs_are_compared_on_lambda_first() -> None:
+    other = document(run="20261121-two", architecture="spirt", cost=cost(puts=40))
+    text = shown(run.comparison([document(**{"lambda": modelled()}), other]))
+    assert text.splitlines()[:3] == [
+        "allreduce (20261121-one) on AWS Lambda (us-east-1, modelled): 11.5 s ± 13 %, $0.000403 ± 12 %",
+        "spirt (20261121-two) on AWS Lambda: not modelled. It has no end.",
+        "±: mean absolute error on runs that the model had not seen (docs/replay.md).",
+    ]
+    assert text.index("On AWS, modelled") < text.index("Bill, modelled") < text.index("Measured on this host")
+    assert row(text, "time, s") == ["11.500", "–"]
+    assert row(text, "bill USD") == ["0.000403", "–"]
+    assert row(text, "S3 PUT requests") == ["0.00010000", "–"]
+    assert row(text, "total") == ["0.00040252", "–"]
+    assert row(text, "this host's seconds, priced, USD") == ["0.000363", "0.000503"]
+
+
+def test_the_bill_is_lambdas_and_what_this_host_used_stands_behind_it() -> None:
+    found = modelled()
+    given = {**found["cost"], "profile": found["profile"], "error": found["error"], "host": cost()}
+    text = shown(run.both_bills(given))
+    assert text.startswith("Bill (us-east-1, modelled): $0.0004025 ± 12 %")
+    bill, host = text.split("This host's seconds, priced")
+    assert row(bill, "total") == ["0.00040252"]
+    assert row(host, "total") == ["0.00036252"]
+    assert "±: mean absolute error" in bill
+    none = shown(run.both_bills({**NOT_MODELLED, "host": cost()}))
+    assert none.startswith("No bill, because it is not modelled: It has no end.")
+    assert row(none, "total") == ["0.00036252"]
+    assert shown(run.both_bills(cost())) == shown(run.bill(cost())), "what `slslab up` recorded has one bill"
 
 
 def test_report_lines_name_every_ending_and_leave_out_what_no_invocation_had() -> None:
@@ -219,8 +289,8 @@ def test_a_run_that_was_killed_at_once_has_no_empty_tables() -> None:
 
 def test_a_host_that_was_busy_or_could_not_enforce_is_told() -> None:
     host = {"cores": 2, "cpu_share_enforced": False, "delay_seconds": 1_234.5, "oversubscribed": True}
-    text = shown(run.host_note(document(host=host)), width=400)
-    assert "CPU share NOT enforced on this host, host delay 1,234.50 s. OVERSUBSCRIBED: " in text
+    text = shown(run.host_note(document(host=host)))
+    assert "CPU share NOT enforced on this host, host delay 1,234.50 s, oversubscribed." in text
 
 
 def test_a_bill_adds_up_on_the_screen_and_names_what_its_book_leaves_out() -> None:
@@ -237,9 +307,10 @@ def test_a_bill_adds_up_on_the_screen_and_names_what_its_book_leaves_out() -> No
 def test_runs_of_every_kind_have_a_line() -> None:
     interrupted: Mapping[str, Any] = {"run": "begun", "status": "interrupted", "architecture": "allreduce"}
     bare: Mapping[str, Any] = {"run": "bare", "status": "interrupted"}
-    text = shown(run.runs([document(), interrupted, bare]))
-    dollars = f"{Decimal(cost()['total']):.6f}"
-    assert row(text, "20261121-one") == ["done", "allreduce", "lenet", "digits", "2", "2", "10.5", dollars, "50.0%"]
+    text = shown(run.runs([document(**{"lambda": modelled()}), document(run="20261121-two"), interrupted, bare]))
+    plan = ["done", "allreduce", "lenet", "digits", "2", "2"]
+    assert row(text, "20261121-one") == [*plan, "11.5", "0.000403", "50.0%"]
+    assert row(text, "20261121-two") == [*plan, "50.0%"], "not modelled"
     assert row(text, "begun") == ["interrupted", "allreduce"]
     assert row(text, "bare") == ["interrupted"]
 
@@ -248,6 +319,7 @@ def test_runs_side_by_side_have_all_their_bills_items() -> None:
     other = document(run="20261121-two", architecture="scatterreduce", replicas_equal=False, cost=cost(puts=0))
     text = shown(run.comparison([document(), other]))
     assert "allreduce (20261121-one)" in text
+    assert "This host's seconds, priced" in text, "none of them is modelled"
     assert row(text, "replicas equal") == ["yes", "no"]
     assert row(text, "S3 PUT requests") == ["0.00006000", "0.00000000"]
     assert [f"{Decimal(d['cost']['total']):.8f}" for d in (document(), other)] == row(text, "total")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from slslab.reports.html import formats
+from slslab.reports import formats
 
 
 @pytest.mark.parametrize(

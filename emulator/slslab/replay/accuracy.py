@@ -1,0 +1,52 @@
+"""How far modelled figures are off: errors on runs that the replay had not seen, as accuracy.toml states them."""
+
+from datetime import date
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from slslab.errors import RequestError
+from slslab.toml_files import check_schema, read_toml, validate
+
+FILE = Path(__file__).with_name("accuracy.toml")
+SCHEMA = 1
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Deviation(_Entry):
+    """Mean and greatest absolute error, as shares of what was measured."""
+
+    mean: Annotated[float, Field(gt=0)]
+    worst: Annotated[float, Field(gt=0)]
+
+
+class Accuracy(_Entry):
+    """The errors of seconds and of billed seconds; when, how and on what they were measured."""
+
+    schema_version: Annotated[Literal[1], Field(alias="schema")] = 1
+    date: date
+    source: str
+    measured_on: str
+    seconds: Deviation
+    billed_seconds: Deviation
+
+
+def stated_error(*, instances: bool) -> dict[str, Any]:
+    """Return the error that stands beside a run's modelled figures, for its document (`StatedError`).
+
+    That of billed seconds is the cost's, too: what else is billed follows from them, or is a count of requests.
+    Instances are billed from launch to end, so that for them it is that of seconds.
+    """
+    document = read_toml(FILE, "accuracy file", (), RequestError)
+    check_schema(document, SCHEMA, FILE, "accuracy file", RequestError)
+    accuracy = validate(Accuracy, document, FILE, "accuracy file", RequestError)
+    billed = accuracy.seconds if instances else accuracy.billed_seconds
+    return {
+        "seconds": accuracy.seconds.model_dump(),
+        "billed_seconds": billed.model_dump(),
+        "date": accuracy.date.isoformat(),
+    }
