@@ -114,7 +114,7 @@ class Gate:
             await asyncio.to_thread(signature.verify, *signed)
         else:
             signature.verify(*signed)
-        scope.setdefault("state", {})["principal"] = principal
+        scope.setdefault("state", {}).update(principal=principal, headers=headers)
         first: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def again() -> Message:

@@ -58,7 +58,7 @@ class GroupAccounts:
 
     def out_of_memory_kills(self) -> int:
         """Return how many processes of this group the kernel has killed because its memory was exhausted."""
-        return self._keyed("memory", "memory.oom_control" if self.version == 1 else "memory.events").get("oom_kill", 0)
+        return self._value("memory", "memory.oom_control" if self.version == 1 else "memory.events", b"oom_kill") or 0
 
     def peak_bytes(self) -> int | None:
         """Return the peak memory charged to the group, bytes; None where the kernel does not report it."""
@@ -81,13 +81,14 @@ class GroupAccounts:
         if self.version == 1 and "cpuacct" in self.paths:
             return int(self._read("cpuacct", "cpuacct.usage"))
         if self.version == 2:  # every group has it, with the controller or without
-            return self._keyed(next(iter(self.paths)), "cpu.stat").get("usage_usec", 0) * 1000
+            return (self._value(next(iter(self.paths)), "cpu.stat", b"usage_usec") or 0) * 1000
         return None
 
     def throttled_ns(self) -> int:
         """Return the time for which the quota held back runnable threads, nanoseconds summed over processors."""
-        stat = self._keyed("cpu", "cpu.stat")
-        return stat.get("throttled_time", stat.get("throttled_usec", 0) * 1000)
+        if self.version == 1:
+            return self._value("cpu", "cpu.stat", b"throttled_time") or 0
+        return (self._value("cpu", "cpu.stat", b"throttled_usec") or 0) * 1000
 
     def close(self) -> None:
         """Close the account files."""
@@ -108,6 +109,13 @@ class GroupAccounts:
 
     def _read(self, controller: str, name: str) -> bytes:
         return os.pread(self._descriptor(controller, name), ACCOUNT_BYTES, 0)
+
+    def _value(self, controller: str, name: str, key: bytes) -> int | None:
+        """Return one number of an account of lines `KEY NUMBER`; None without it, or without this controller."""
+        if controller not in self.paths:
+            return None
+        _, found, rest = (b"\n" + self._read(controller, name)).partition(b"\n" + key + b" ")
+        return int(rest.partition(b"\n")[0]) if found else None
 
     def _keyed(self, controller: str, name: str) -> dict[str, int]:
         """Read an account of lines `KEY NUMBER`; empty if the group is not under this controller."""

@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
@@ -207,25 +208,26 @@ class LambdaApi:
     async def _invoke(self, request: Request) -> Response:
         target = self._target(request)
         payload = await request.body()
-        kind = request.headers.get("x-amz-invocation-type", "RequestResponse")
-        trace_id = request.headers.get("x-amzn-trace-id") or _new_trace_id()
-        context = _client_context(request.headers.get("x-amz-client-context"))
+        headers: Headers = request.state.headers
+        kind = headers.get("x-amz-invocation-type", "RequestResponse")
+        trace_id = headers.get("x-amzn-trace-id") or _new_trace_id()
+        context = _client_context(headers.get("x-amz-client-context"))
         if kind == "DryRun":
             return Response(status_code=204)
         if kind == "Event":
             request_id = self._service.accept_event(target, payload, trace_id)
             return Response(status_code=202, headers={"x-amzn-RequestId": request_id, "X-Amzn-Trace-Id": trace_id})
         result = await self._service.invoke(target, payload, trace_id, context, principal(request).function)
-        headers = {
+        answered = {
             "x-amzn-RequestId": result.request_id,
             "X-Amzn-Trace-Id": trace_id,
             "X-Amz-Executed-Version": result.version,
         }
         if result.function_error is not None:
-            headers["X-Amz-Function-Error"] = result.function_error
-        if request.headers.get("x-amz-log-type") == "Tail":
-            headers["X-Amz-Log-Result"] = base64.b64encode(result.log_tail).decode()
-        return Response(result.payload, 200, headers, media_type="application/json")
+            answered["X-Amz-Function-Error"] = result.function_error
+        if headers.get("x-amz-log-type") == "Tail":
+            answered["X-Amz-Log-Result"] = base64.b64encode(result.log_tail).decode()
+        return Response(result.payload, 200, answered, media_type="application/json")
 
     async def _put_concurrency(self, request: Request) -> Response:
         self._functions.reserve(_name(request), _members(request))
@@ -378,7 +380,7 @@ async def _read_members(request: Request, operation: str) -> Members:
         if place == "uri":
             value = request.path_params[PATH_MEMBERS[name]]
         elif place == "header":
-            value = request.headers.get(key)
+            value = request.state.headers.get(key)
         elif place == "querystring" and member.type_name == "string":
             value = request.query_params.get(key)
         elif place == "querystring" and member.type_name == "list":
