@@ -64,5 +64,19 @@ def half_width(numbers: Sequence[float]) -> float:
     """Return half of the interval in which the next recording is with the confidence of 80 % (Student's)."""
     from scipy.stats import t
 
-    width: float = t.ppf((1 + CONFIDENCE) / 2, len(numbers) - 1)
+    width = float(t.ppf((1 + CONFIDENCE) / 2, len(numbers) - 1))
     return width * stdev(numbers) * math.sqrt(1 + 1 / len(numbers))
+
+
+def likelihood(first: Sequence[float], second: Sequence[float]) -> float:
+    """Return the probability that the mean of the first is less than that of the second, by Welch's t.
+
+    Each has several recordings."""
+    from scipy.stats import t
+
+    errors = [stdev(values) ** 2 / len(values) for values in (first, second)]
+    difference, error = fmean(second) - fmean(first), sum(errors)
+    if not error:
+        return 0.5 + 0.5 * ((difference > 0) - (difference < 0))
+    freedom = error**2 / sum(one**2 / (len(values) - 1) for one, values in zip(errors, (first, second), strict=True))
+    return float(t.cdf(difference / math.sqrt(error), freedom))

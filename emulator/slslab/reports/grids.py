@@ -182,9 +182,18 @@ def _ranking(ranking: Document) -> Grid:
         f"Ranking: {ranking['title']} ({ranking['unit']}): {ranking['verdict']}",
         ("", *map(str, range(1, places + 1))),
         tuple(rows),
-        caption=ranking["reason"],
+        caption=". ".join(filter(None, (ranking["reason"], _likely(ranking.get("holds", {}))))),
         words=True,
     )
+
+
+def _likely(holds: Mapping[str, Any]) -> str:
+    """Return how probable a ranking's orders are, as a sentence."""
+    pairs = (
+        f"{basis}: {', '.join(f'{first} before {second} {value:.0%}' for first, second, value in order)}"
+        for basis, order in holds.items()
+    )
+    return "; ".join(pairs)
 
 
 def _by_epoch(curve: Document) -> Grid:

@@ -1,9 +1,10 @@
 """The runs from which Table 2 is reproduced: made now (`sampled`, `full`), or read from recordings (`replayed`)."""
 
+import itertools
 import shutil
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -84,10 +85,11 @@ class Sample:
 
 @dataclass(frozen=True)
 class Runs:
-    """Runs that are `done`, and why others `failed` at a limit of Lambda."""
+    """Runs that are `done`, why others `failed` at a limit of Lambda, and further recordings of those that are done."""
 
     done: Mapping[Experiment, Measured]
     failed: Mapping[Experiment, str]
+    again: Mapping[Experiment, tuple[Measured, ...]] = field(default_factory=dict)
 
 
 def experiments(models: Iterable[str]) -> tuple[Experiment, ...]:
@@ -108,7 +110,8 @@ def committed() -> Path:
 
 
 def read_all(directory: Path, rows: Iterable[Experiment]) -> Runs:
-    """Return the recorded runs in a directory, without those that it does not have. RunError if none is done."""
+    """Return the recorded runs in a directory, without those that it does not have; and, of those that are done,
+    further recordings beside it: in DIRECTORY-2, DIRECTORY-3 and so on. RunError if none is done."""
     known = architectures()
     done: dict[Experiment, Measured] = {}
     failed: dict[Experiment, str] = {}
@@ -120,7 +123,18 @@ def read_all(directory: Path, rows: Iterable[Experiment]) -> Runs:
             done[experiment] = read_measured(place, known)
     if not done:
         raise RunError(f"{directory} has no recordings of Table 2.", "record them with --fidelity sampled.")
-    return Runs(done, failed)
+    again = {experiment: tuple(_further(directory, experiment)) for experiment in done}
+    return Runs(done, failed, {experiment: runs for experiment, runs in again.items() if runs})
+
+
+def _further(directory: Path, experiment: Experiment) -> Iterator[Measured]:
+    for number in itertools.count(2):
+        beside = directory.with_name(f"{directory.name}-{number}")
+        if not beside.is_dir():
+            return
+        place = beside / experiment.name
+        if place.is_dir() and _ended(place) is None:
+            yield read_measured(place, architectures())
 
 
 def record_all(

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 from slslab.papers.paper import Row
@@ -96,13 +96,13 @@ def calibrate(published: Mapping[str, float], modelled: Callable[[float], Mappin
 
 def fit_speed(played: Sequence[Played], profile: Profile) -> Calibration:
     """Return the speed of Lambda's processors by which half of the functions' rows are modelled longer than
-    published."""
-    functions = {run.key: run for run in played if run.experiment.architecture != GPU}
-    published = {key: float(run.row.published[TIME]) for key, run in functions.items()}
+    published; a row of several recordings counts by their mean."""
+    functions = grouped((run.key, run) for run in played if run.experiment.architecture != GPU)
+    published = {key: float(runs[0].row.published[TIME]) for key, runs in functions.items()}
 
     def modelled(speed: float) -> dict[str, float]:
         there = with_speed(profile, Figure(value=speed, status="assumed", source="tried"))
-        return {key: run.seconds(there).value for key, run in functions.items()}
+        return {key: fmean(run.seconds(there).value for run in runs) for key, runs in functions.items()}
 
     return calibrate(published, modelled)
 

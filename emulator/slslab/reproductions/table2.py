@@ -3,10 +3,12 @@
 Measured are recorded runs of some of the 24 minibatches; modelled is what their traces say of Lambda, with Table 2's
 memory sizes and one speed of its processors for all rows; costs are Table 2's own arithmetic on modelled seconds."""
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from decimal import Decimal
 from functools import partial
+from statistics import fmean
 from typing import Any
 
 from slslab.billing.bill import Book
@@ -14,6 +16,7 @@ from slslab.errors import RequestError
 from slslab.papers.expressions import Expression
 from slslab.papers.paper import Paper, Row
 from slslab.papers.recomputation import Recomputed, rank, recompute
+from slslab.replay.combining import half_width, likelihood
 from slslab.replay.kernel.environment import NS
 from slslab.replay.kernel.kernel import play
 from slslab.replay.kernel.timeline import Timeline
@@ -54,12 +57,16 @@ def build(
     `report` receives the progress."""
     table = paper.table(TABLE)
     played = [Played(experiment, measured, row_of(paper, experiment)) for experiment, measured in runs.done.items()]
-    calibration = fit_speed(played, profile)
+    further = {
+        run.experiment: [replace(run, measured=one) for one in runs.again.get(run.experiment, ())] for run in played
+    }
+    calibration = fit_speed([*played, *itertools.chain(*further.values())], profile)
     platform = calibration.apply(profile)
     again = recompute(paper, TABLE)
     results: dict[Experiment, tuple[ReproducedRow, tuple[tuple[BillLine, ...], str]]] = {}
     for number, run in enumerate(played, 1):
         reproduced = _row(paper, run, platform, again[table.rows.index(run.row)])
+        reproduced = _with_further(paper, reproduced, run, further[run.experiment], platform)
         results[run.experiment] = reproduced, _bill(run, platform, book)
         report("playing runs", number, len(played))
     for experiment, why in runs.failed.items():
@@ -88,7 +95,7 @@ def build(
             for row, (lines, reason) in zip(rows, bills, strict=True)
         ],
         "curves": [],
-        "notes": _notes(played, calibration, profile),
+        "notes": [*_notes(played, calibration, profile), *_notes_of_further(runs)],
     }
 
 
@@ -135,9 +142,34 @@ def rank_costs(
             for basis, figures in bases.items()
             if figures.keys() == printed.keys()
         }
-        yield rank_rows(
+        ranking = rank_rows(
             f"cost of an epoch, {group}", "USD", printed, standings, "{first} costs {ratio} times as much as {second}"
         )
+        samples = {(row.name, row.variant): _costs_of_recordings(row, column) for row, _ in members}
+        yield {**ranking, "holds": _holds(ranking, samples)}
+
+
+def _costs_of_recordings(row: ReproducedRow, column: str) -> list[float]:
+    """Return a row's modelled cost by each of its recordings, to whose seconds it is proportional; none for one."""
+    mean = row.cells[column].modelled
+    seconds = row.more.get("modelled_recordings", [])
+    return [] if mean is None else [mean.value * value / fmean(seconds) for value in seconds]
+
+
+def _holds(ranking: Mapping[str, Any], samples: Mapping[tuple[str, str], list[float]]) -> dict[str, list[Any]]:
+    """Return, by basis, with which probability each row costs less than the next one, where both have recordings."""
+    found: dict[str, list[Any]] = {}
+    for variant in dict.fromkeys(variant for _, variant in samples):
+        order = [name for name, _ in ranking.get(f"modelled, {variant}", ())]
+        for first, second in itertools.pairwise(order):
+            costs = [
+                next((costs for (name, of), costs in samples.items() if name == row and of == variant), [])
+                or next((costs for (name, _), costs in samples.items() if name == row), [])
+                for row in (first, second)
+            ]
+            if all(len(values) > 1 for values in costs):
+                found.setdefault(f"modelled, {variant}", []).append([first, second, likelihood(*costs)])
+    return found
 
 
 def _row(paper: Paper, run: Played, platform: Profile, again: Sequence[Recomputed]) -> ReproducedRow:
@@ -145,12 +177,8 @@ def _row(paper: Paper, run: Played, platform: Profile, again: Sequence[Recompute
     timeline = play(run.program, platform)
     seconds = estimate(played_calls(timeline, recording), BATCHES)
     measured = estimate(measured_calls(recording), BATCHES)
-    modelled = {
-        TIME: seconds,
-        EPOCH: seconds.mapped(lambda value: value * BATCHES),
-        **_costs(paper, run, seconds),
-    }
-    here = {TIME: measured, EPOCH: measured.mapped(lambda value: value * BATCHES)}
+    modelled = _epoch(seconds) | _costs(paper, run, seconds)
+    here = _epoch(measured)
     if run.memory_mb is not None:
         here[MEMORY] = Estimate(float(peak_memory_mb(recording)), None, None, len(recording.invocations))
     parts = _parts(timeline, run)
@@ -177,6 +205,47 @@ def _row(paper: Paper, run: Played, platform: Profile, again: Sequence[Recompute
         "parts": parts,
     }
     return ReproducedRow(row.name, row.group, run.experiment.variant, cells, row.note, more)
+
+
+def _with_further(
+    paper: Paper, reproduced: ReproducedRow, run: Played, further: Sequence[Played], platform: Profile
+) -> ReproducedRow:
+    """Return the row as the mean of all its recordings, with what each of them gives; intervals hold the next one."""
+    if not further:
+        return reproduced
+    every = (run, *further)
+    here = [estimate(measured_calls(one.measured.recording), BATCHES) for one in every]
+    there = [one.seconds(platform) for one in every]
+    measured, modelled = _together(here), _together(there)
+    cells = dict(reproduced.cells)
+    for name, value in _epoch(measured).items():
+        cells[name] = replace(cells[name], measured=value)
+    for name, value in (_epoch(modelled) | _costs(paper, run, modelled)).items():
+        cells[name] = replace(cells[name], modelled=value)
+    more = {
+        **reproduced.more,
+        "recordings": [one.measured.plan.run for one in every],
+        "measured_recordings": [one.value for one in here],
+        "modelled_recordings": [one.value for one in there],
+    }
+    return replace(reproduced, cells=cells, more=more)
+
+
+def _epoch(seconds: Estimate) -> dict[str, Estimate]:
+    """Return the columns of a minibatch's seconds, and of an epoch's."""
+    return {TIME: seconds, EPOCH: seconds.mapped(lambda value: value * BATCHES)}
+
+
+def _together(estimates: Sequence[Estimate]) -> Estimate:
+    """Return the mean of several recordings' estimates.
+
+    Its interval holds theirs and, by 80 %, the value of the next one."""
+    values = [one.value for one in estimates]
+    mean, half = fmean(values), half_width(values)
+    within = [bound for one in estimates for bound in (one.low, one.high) if bound is not None]
+    return Estimate(
+        mean, min([mean - half, *within]), max([mean + half, *within]), sum(one.samples for one in estimates)
+    )
 
 
 def _failed_row(experiment: Experiment, row: Row, why: str, again: Sequence[Recomputed]) -> ReproducedRow:
@@ -275,6 +344,17 @@ def _bill(run: Played, platform: Profile, book: Book) -> tuple[tuple[BillLine, .
         return bill(run.measured, platform, run.memory_mb, BATCHES, book), ""
     except (RequestError, PlanError) as error:
         return (), error.message
+
+
+def _notes_of_further(runs: Runs) -> Iterator[str]:
+    """Yield what intervals and rankings of rows with several recordings are."""
+    if runs.again:
+        numbers = sorted({1 + len(further) for further in runs.again.values()})
+        yield (
+            f"{len(runs.again)} of {len(runs.done)} rows have {' or '.join(map(str, numbers))} recordings: their "
+            "figures are means, and their intervals hold those of each recording and, by 80 %, the value of the next "
+            "one. Rankings come with the probability that the means of two rows are in this order (Welch's t)."
+        )
 
 
 def _notes(played: Sequence[Played], calibration: Calibration, profile: Profile) -> list[str]:

@@ -15,8 +15,9 @@ from tests.slslab.replay.recordings import TRACES
 from tests.slslab.reproductions.papers import PUBLISHED, paper
 
 from slslab.billing.bill import load_book
-from slslab.replay.measured import read_measured
+from slslab.replay.measured import Measured, read_measured
 from slslab.replay.profiles.profile import load_profile
+from slslab.replay.programs.recorded import make_program
 from slslab.reports.terminal.reproduction import reproduction
 from slslab.reproductions import figure3
 from slslab.reproductions.experiments import Experiment, Runs
@@ -208,3 +209,52 @@ def test_figure3_says_that_it_is_a_guess() -> None:
     points = {line["name"]: (line["x"][0], line["y"][0]) for line in curve["lines"]}
     assert points["gpu, published"] == (4.0, 8.0)
     assert len(points) == 10
+
+
+def slower(run: Measured, factor: float) -> Measured:
+    """The run as if all its work had taken so many times the CPU time."""
+    events = [{**event, "cpu_ns": round(event["cpu_ns"] * factor)} for event in run.recording.events]
+    recording = replace(run.recording, events=events)
+    return replace(run, recording=recording, program=make_program(recording))
+
+
+@cache
+def recorded_again() -> dict[str, Any]:
+    """Two recordings of AllReduce and of ScatterReduce."""
+    known = architectures()
+    done = {Experiment(name, "lenet", released=False): read_measured(TRACES / name, known) for name in NAMES}
+    again = {
+        experiment: (slower(run, 1.1),)
+        for experiment, run in done.items()
+        if experiment.architecture in ("allreduce", "scatterreduce")
+    }
+    platform, book = load_profile("aws-us-east-1"), load_book("aws-us-east-1")
+    return build(paper(), Runs(done, {}, again), platform, book, "replayed", lambda *_: None)
+
+
+def test_several_recordings_of_a_row_are_its_mean_and_widen_its_interval() -> None:
+    found = {row["name"]: row for row in recorded_again()["rows"]}
+    row = next(row for row in found.values() if "recordings" in row and row["name"] == "AllReduce")
+    first, second = row["modelled_recordings"]
+    cell = row["cells"]["function_seconds"]["modelled"]
+    assert first != second
+    assert cell["value"] == pytest.approx((first + second) / 2)
+    # Student's t of one degree of freedom at 90 %, and a deviation of half the distance × √2.
+    half = 3.0777 * abs(first - second) / math.sqrt(2) * math.sqrt(1.5)
+    assert cell["high"] >= cell["value"] + half * 0.999
+    assert cell["low"] <= cell["value"] - half * 0.999
+    assert row["cells"]["epoch_seconds"]["modelled"]["value"] == pytest.approx(24 * cell["value"])
+    assert "recordings" not in found["SPIRT"]
+    assert any(note.startswith("2 of 5 rows have 2 recordings") for note in recorded_again()["notes"])
+
+
+def test_a_ranking_says_how_probable_it_is() -> None:
+    (ranking,) = recorded_again()["rankings"]
+    ((first, second, probability),) = ranking["holds"]["modelled, canonical"]
+    assert {first, second} == {"AllReduce", "ScatterReduce"}
+    assert 0.5 <= probability < 1
+    # Nothing is said of rows with one recording.
+    assert document()["rankings"][0]["holds"] == {}
+    text = io.StringIO()
+    Console(file=text, width=200).print(reproduction(recorded_again()))
+    assert f"{first} before {second} {probability:.0%}" in text.getvalue()
