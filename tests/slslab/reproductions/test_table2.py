@@ -234,7 +234,7 @@ def recorded_again() -> dict[str, Any]:
 
 def test_several_recordings_of_a_row_are_its_mean_and_widen_its_interval() -> None:
     found = {row["name"]: row for row in recorded_again()["rows"]}
-    row = next(row for row in found.values() if "recordings" in row and row["name"] == "AllReduce")
+    row = next(row for row in found.values() if "recordings" in row and row["name"] == "allreduce")
     first, second = row["modelled_recordings"]
     cell = row["cells"]["function_seconds"]["modelled"]
     assert first != second
@@ -244,14 +244,14 @@ def test_several_recordings_of_a_row_are_its_mean_and_widen_its_interval() -> No
     assert cell["high"] >= cell["value"] + half * 0.999
     assert cell["low"] <= cell["value"] - half * 0.999
     assert row["cells"]["epoch_seconds"]["modelled"]["value"] == pytest.approx(24 * cell["value"])
-    assert "recordings" not in found["SPIRT"]
+    assert "recordings" not in found["spirt"]
     assert any(note.startswith("2 of 5 rows have 2 recordings") for note in recorded_again()["notes"])
 
 
 def test_a_ranking_says_how_probable_it_is() -> None:
     (ranking,) = recorded_again()["rankings"]
     ((first, second, probability),) = ranking["holds"]["modelled, canonical"]
-    assert {first, second} == {"AllReduce", "ScatterReduce"}
+    assert {first, second} == {"allreduce", "scatterreduce"}
     assert 0.5 <= probability < 1
     # Nothing is said of rows with one recording.
     assert document()["rankings"][0]["holds"] == {}
