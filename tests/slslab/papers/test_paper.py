@@ -167,8 +167,19 @@ def test_kubeml_has_the_digits_of_the_paper() -> None:
     ]
 
 
+def test_gradssharding_has_the_figures_of_the_released_measurements() -> None:
+    assert [list(row.values()) for row in digits("gradssharding-2026", "rq2")] == [
+        ["537", "188.8", "22", "181.9", "189.4", "0.008919", "176.1", "61.0", "101.1", "0.183"],
+        ["269", "97.8", "13", "94.8", "100.8", "0.009313", "87.7", "61.3", "100.3", "0.184"],
+        ["134", "59.8", "8", "57.3", "73.9", "0.011270", "52.2", "51.5", "87.7", "0.186"],
+        ["67", "26.9", "5", "25.6", "41.5", "0.010131", "18.7", "71.9", "91.4", "0.189"],
+        ["34", "22.3", "3.5", "11.2", "30.8", "0.009016", "8.7", "77.6", "83.2", "0.187"],
+    ]
+    assert digits("gradssharding-2026", "claims") == [{"speedup": "16.2"}, {}]
+
+
 def test_all_papers_are_known_and_can_be_read() -> None:
-    assert paper_names() == ("barrak-2025", "kubeml-2023", "lambdaml-2021")
+    assert paper_names() == ("barrak-2025", "gradssharding-2026", "kubeml-2023", "lambdaml-2021")
     assert [load_paper(name).name for name in paper_names()] == list(paper_names())
 
 
@@ -283,7 +294,7 @@ def test_formulas_and_what_refers_to_them_are_refused_by_their_entry(
 def test_what_is_not_there_is_named(written: Callable[[str], Path], tmp_path: Path) -> None:
     with pytest.raises(PaperError, match="There is no paper 'lambda': No such file") as error:
         load_paper("lambda")
-    assert error.value.hint == "name one of barrak-2025, kubeml-2023, lambdaml-2021, or give the path of a TOML file."
+    assert error.value.hint == "name one of barrak-2025, gradssharding-2026, kubeml-2023, lambdaml-2021, or give the path of a TOML file."
     with pytest.raises(PaperError, match="small has no table 'two'") as error:
         load_paper(written(SMALL)).table("two")
     assert error.value.hint == "choose one of one."

@@ -22,8 +22,8 @@ from slslab_workers.architecture import chosen_options
 # As papers write them.
 NAMES = {
     "allreduce": "AllReduce", "scatterreduce": "ScatterReduce", "mlless": "MLLess", "spirt": "SPIRT",
-    "gpu": "GPU baseline", "lenet": "LeNet-5", "mobilenet": "MobileNet", "resnet18": "ResNet-18",
-    "resnet50": "ResNet-50",
+    "gpu": "GPU baseline", "gradssharding": "GradsSharding", "lenet": "LeNet-5", "mobilenet": "MobileNet",
+    "resnet18": "ResNet-18", "resnet50": "ResNet-50",
 }  # fmt: skip
 
 
