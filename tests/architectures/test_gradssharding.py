@@ -11,7 +11,7 @@ import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, reduce
-from itertools import count
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -170,7 +170,7 @@ def test_reads_follow_each_other_in_order_and_are_the_closed_form(
     topology: str, clients: int, average: Callable[..., Any]
 ) -> None:
     _, events = average(some_gradients(clients), topology=topology, shards=5)
-    options = {"topology": topology, "shards": 5, "gradients": "uploaded"}
+    options: dict[str, Any] = {"topology": topology, "shards": 5, "gradients": "uploaded"}
     expected = architecture.counts(clients, 1, 1, 1003, options)
     protocol = [event for event in events if not event["overhead"] and event["requests"]]
     assert Counter(event["op"] for event in protocol) == Counter(expected.operations)
@@ -185,15 +185,15 @@ def test_reads_follow_each_other_in_order_and_are_the_closed_form(
         own = by_worker[number]
         read = [event["resource"].split("/") for event in own if event["op"] == "object.get"]
         assert [int(parts[-2] if one.level == 1 else parts[-1]) for parts in read] == list(one.inputs)
-        assert all(before["end_ns"] <= after["start_ns"] for before, after in zip(own, own[1:], strict=False))
+        assert all(before["end_ns"] <= after["start_ns"] for before, after in pairwise(own))
 
 
 @pytest.mark.parametrize(
     ("topology", "expected"), [("shards", (16, 320, 16)), ("lambda-fl", (5, 24, 5)), ("lifl", (11, 30, 11))]
 )
 def test_20_clients_take_what_the_released_code_takes(topology: str, expected: tuple[int, int, int]) -> None:
-    options = {"topology": topology, "shards": 16, "gradients": "uploaded"}
-    functions = sum(len(role.ranks) for role in architecture.pattern(Workload(20, 1, 1, 100, options)).roles)
+    options: dict[str, Any] = {"topology": topology, "shards": 16, "gradients": "uploaded"}
+    functions = sum([len(role.ranks) for role in architecture.pattern(Workload(20, 1, 1, 100, options)).roles])
     counted = architecture.counts(20, 1, 1, 100, options).operations
     assert (functions, counted["object.get"], counted["object.put"]) == expected
 
@@ -276,9 +276,7 @@ def test_clients_and_aggregators_need_not_be_resident_together(make_plan: MakePl
         ({"model": "torchvision:vgg16"}, {"gradients": "uploaded", "aggregator-memory": 900}, "not known before"),
     ],
 )
-def test_plans_that_cannot_be(
-    changes: dict[str, Any], options: dict[str, Any], says: str, make_plan: MakePlan
-) -> None:
+def test_plans_that_cannot_be(changes: dict[str, Any], options: dict[str, Any], says: str, make_plan: MakePlan) -> None:
     with pytest.raises(PlanError, match=says) as refused:
         architecture.requirements(make_plan("gradssharding", options=options, **changes))
     assert refused.value.hint.endswith(".")
@@ -347,7 +345,7 @@ def test_generated_rounds_follow_each_other(
         begin, end = spans.get(place, (call.began, call.ended))
         spans[place] = (min(begin, call.began), max(end, call.ended))
     ordered = [spans[place] for place in sorted(spans)]
-    assert all(before[1] <= after[0] for before, after in zip(ordered, ordered[1:], strict=False))
+    assert all(before[1] <= after[0] for before, after in pairwise(ordered))
     counted = Counter[str]()
     for step in timeline.steps:
         counted[step.op] += step.requests if step.phase == "synchronise" else 0
@@ -452,7 +450,6 @@ def run(runs: Path) -> Run:
 WAYS = [("--topology", topology) for topology in TOPOLOGIES] + [("--topology", "lifl", "--as-released")]
 
 
-@pytest.mark.server
 @pytest.mark.parametrize("way", WAYS, ids=" ".join)
 def test_clients_learn_what_one_process_learns(way: tuple[str, ...], run: Run) -> None:
     document = run(*SMALL, *way)
@@ -467,7 +464,6 @@ def test_clients_learn_what_one_process_learns(way: tuple[str, ...], run: Run) -
     assert (document["replicas_equal"], document["updates"], document["epochs_trained"]) == (True, 4, 2)
 
 
-@pytest.mark.server
 @pytest.mark.parametrize("way", WAYS, ids=" ".join)
 def test_a_run_counts_what_its_closed_form_says(way: tuple[str, ...], run: Run) -> None:
     document = run(*SMALL, *way)
@@ -483,7 +479,6 @@ def test_a_run_counts_what_its_closed_form_says(way: tuple[str, ...], run: Run) 
     assert document["overheads"]["counts"]["object.delete"] == 3 * (3 * pieces + aggregators)
 
 
-@pytest.mark.server
 def test_slices_have_the_bits_of_allreduce(run: Run) -> None:
     document = run(*SMALL, "--topology", "shards")
     plan = Plan.from_document(document["plan"])
@@ -495,7 +490,6 @@ def test_slices_have_the_bits_of_allreduce(run: Run) -> None:
     assert document["parameters_sha256"] == hashlib.sha256(replicas.parameters().numpy().tobytes()).hexdigest()
 
 
-@pytest.mark.server
 def test_an_epoch_ends_before_the_next_one_is_decided(run: Run) -> None:
     """An epoch at a time, as accuracy decides, is the same as all at once."""
     whole, gradual = run(*SMALL), run(*SMALL, "--until-accuracy", "1")
@@ -506,7 +500,6 @@ def test_an_epoch_ends_before_the_next_one_is_decided(run: Run) -> None:
 UPLOADED = ("--gradients", "uploaded", "--parameters", "100003", "--clients", "5", "--batches", "2", "--epochs", "1")
 
 
-@pytest.mark.server
 @pytest.mark.parametrize("topology", TOPOLOGIES)
 def test_uploaded_gradients_need_no_data_and_leave_their_mean(topology: str, run: Run, runs: Path) -> None:
     document = run(*UPLOADED, *ENOUGH, "--topology", topology, "--seed", "7", "--dataset", "folder:/nowhere")
@@ -528,7 +521,6 @@ def test_uploaded_gradients_need_no_data_and_leave_their_mean(topology: str, run
         assert figures[name] == "–", shown
 
 
-@pytest.mark.server
 def test_a_recorded_run_is_generated_again_and_larger(run: Run, runs: Path) -> None:
     document = run(*SMALL, "--topology", "lifl")
     recorded = read_measured(runs / document["run"], architectures())
@@ -547,7 +539,6 @@ def test_a_recorded_run_is_generated_again_and_larger(run: Run, runs: Path) -> N
     assert "20 workers" in json.dumps(done.document)
 
 
-@pytest.mark.server
 def test_an_aggregator_that_does_not_fit_ends_the_run(runs: Path) -> None:
     """A sum and an input of 64 MB each, and NumPy and boto3; its environment is no fork."""
     size = ("--gradients", "uploaded", "--parameters", "16000000", "--clients", "2", "--shards", "1", "--batches", "1")

@@ -158,6 +158,7 @@ def test_gradsshardings_ways_have_the_formulas_that_the_page_says(
         what: value(formula, *size, **read) for what, formula in stated_of.items()
     }
 
+
 @given(st.integers(1, 16), st.integers(1, 25), st.integers(1, 3))
 def test_momentum_in_the_database_changes_nothing(workers: int, batches: int, epochs: int) -> None:
     size = (workers, batches, epochs, 61_706)

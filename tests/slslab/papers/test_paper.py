@@ -294,7 +294,10 @@ def test_formulas_and_what_refers_to_them_are_refused_by_their_entry(
 def test_what_is_not_there_is_named(written: Callable[[str], Path], tmp_path: Path) -> None:
     with pytest.raises(PaperError, match="There is no paper 'lambda': No such file") as error:
         load_paper("lambda")
-    assert error.value.hint == "name one of barrak-2025, gradssharding-2026, kubeml-2023, lambdaml-2021, or give the path of a TOML file."
+    assert (
+        error.value.hint
+        == "name one of barrak-2025, gradssharding-2026, kubeml-2023, lambdaml-2021, or give the path of a TOML file."
+    )
     with pytest.raises(PaperError, match="small has no table 'two'") as error:
         load_paper(written(SMALL)).table("two")
     assert error.value.hint == "choose one of one."

@@ -1,4 +1,4 @@
-"""A client's Lambda handler: it updates with the mean of the step before, and stores the gradient of its next minibatch.
+"""A client: its Lambda handler updates with the mean of the step before, and stores the gradient of its next minibatch.
 
 In between it has ended, so that no client is billed for the time that aggregators take.
 """

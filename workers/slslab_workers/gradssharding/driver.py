@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from slslab_workers.architecture import (
     Architecture,
@@ -235,7 +236,7 @@ class UploadedGradients(_Rounds):
             self._objects.put(gradient_key(self.plan, 0, client, shard), part.data.cast("B"), "other")
 
 
-def random_gradient(plan: Plan, client: int) -> Iterator[np.ndarray[Any, np.dtype[np.float32]]]:
+def random_gradient(plan: Plan, client: int) -> Iterator[NDArray[np.float32]]:
     """Yield the slices of a client's gradient: float32 of a normal distribution, the same however many slices."""
     generator = np.random.default_rng([plan.seed, client])
     for part in topology.slices(_parameters(plan), shards_of(plan)):

@@ -6,6 +6,7 @@ A. Barrak, arXiv 2604.22072 v1 (2026), and the code released with it.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 TOPOLOGIES = ("shards", "lambda-fl", "lifl")
 # What a function needs beside its inputs, MiB, how many times the largest of them, and the most that it gets, MB.
@@ -45,7 +46,7 @@ def levels(topology: str, clients: int, shards: int = 1) -> Levels:
 
 def _cube_root(number: int) -> int:
     """Return the least whole number whose cube is at least `number`."""
-    root = round(number ** (1 / 3))
+    root = round(math.cbrt(number))
     return root if root**3 >= number else root + 1
 
 
@@ -70,7 +71,7 @@ def slices(parameters: int, shards: int) -> list[slice]:
     """Return the parts of a gradient of so many parameters, which differ by one element at most."""
     least, more = divmod(parameters, shards)
     starts = [number * least + min(number, more) for number in range(shards + 1)]
-    return [slice(first, last) for first, last in zip(starts, starts[1:], strict=False)]
+    return [slice(first, last) for first, last in pairwise(starts)]
 
 
 def memory_mb(input_bytes: int, inputs: int = INPUTS) -> int:

@@ -57,7 +57,7 @@ class Trainer:
         self.tracer.epoch, self.tracer.step = self.place(state)
 
     def end_step(self, state: WorkerState, aggregate: torch.Tensor | None) -> None:
-        """Update with the step's aggregate (P,); after an epoch's last step, or the run's, one worker stores the model."""
+        """Update with the aggregate (P,); after the last step of an epoch, or of all, one worker stores the model."""
         epoch = self.tracer.epoch
         self.update(state, aggregate)  # a step of the optimiser
         self.after_update(state)
