@@ -16,6 +16,7 @@ from slslab.reports.html.measures import (
 from slslab.reports.html.parts import Card, Caution, Document, Figure, Page
 from slslab.reports.html.published import published_card
 from slslab.reports.html.traces import communication_card, timeline_card, traffic_card
+from slslab.reports.summaries import peak_limit_mb
 from slslab.trace.metrics import OVERSUBSCRIBED, Records, Rows
 from slslab_workers.architecture import chosen_options
 
@@ -148,8 +149,8 @@ def _figures(document: Document) -> Iterator[Figure]:
         theirs = formats.seconds(modelled["billed_seconds"]) if modelled else None
         yield measured("billed time", formats.seconds(document["billed_seconds"]), theirs)
     if document.get("peak_memory_mb"):
-        limit = f"of {formats.megabytes(document['memory_mb'])}" if "memory_mb" in document else ""
-        limit = "" if document.get("instances") else limit
+        limit_mb = peak_limit_mb(document)
+        limit = "" if limit_mb is None else f"of {formats.megabytes(limit_mb)}"
         yield measured("peak memory", formats.megabytes(document["peak_memory_mb"]), None, limit)
     if accuracy := [value for value in document.get("accuracy", ()) if value is not None]:
         epochs = len(document["accuracy"])
