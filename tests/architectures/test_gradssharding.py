@@ -27,10 +27,12 @@ from tests.slslab.replay.measured import make_costs
 from tests.slslab.replay.platform import platform
 
 from slslab.aws.keys import Keyring
+from slslab.errors import HostError
 from slslab.lambda_.emulator import Emulator
 from slslab.replay.kernel.kernel import play
 from slslab.replay.measured import read_measured
 from slslab.replay.programs.scaling import generate
+from slslab.runs.admission import admit
 from slslab.runs.planning import architectures
 from slslab_workers.architecture import Cloud, RunFailed
 from slslab_workers.channels.events import Tracer
@@ -563,3 +565,11 @@ def test_clients_is_another_spelling_for_this_architecture_alone() -> None:
     assert "--clients" not in slslab("run", "allreduce", "--help").out
     refused = slslab("run", "allreduce", "--clients", "3")
     assert refused.code == 2
+
+
+def test_an_aggregator_that_does_not_fit_into_the_host_is_refused(make_plan: MakePlan) -> None:
+    plan = make_plan("gradssharding", options={"gradients": "uploaded", "aggregator-memory": 3008})
+    admit(plan, architecture, 3008)
+    with pytest.raises(HostError, match="an aggregator needs 3,008 MB, and this host has 3,007 MB") as refused:
+        admit(plan, architecture, 3007)
+    assert refused.value.hint == "an option may give it less: slslab run gradssharding --help"
