@@ -189,6 +189,17 @@ def test_places_are_in_the_order_of_a_run() -> None:
     assert found == [(-1, -1, "one"), *steps, (-1, -1, "two")]
 
 
+def test_steps_take_turns_in_functions_of_a_step_too() -> None:
+    start, one, two = Activity("start", "other"), Activity("one", "other"), Activity("two", "other")
+    role = Role(range(1), each="step", start=(start,), steps=((one,), (two,), (two,)))
+    found = [
+        (place.epoch, place.step, [activity.op for activity in activities(parts, place)])
+        for place, parts in places(role, Workload(1, 3, 2, 1))
+    ]
+    turns = [(0, "one"), (1, "two"), (2, "two")]
+    assert found == [(epoch, step, ["start", turn]) for epoch in range(2) for step, turn in turns]
+
+
 def test_gathered_activities_are_counted() -> None:
     get = Activity("object.get", "synchronise", bytes=8, needs=(Signal("gradient", of=OWN),), protocol=True)
     role = Role(range(3), steps=((Gathering(((get,), (get,))),),))

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from slslab_workers.allreduce import architecture as allreduce
 from slslab_workers.gpu import architecture as gpu
+from slslab_workers.gradssharding import architecture as gradssharding
+from slslab_workers.gradssharding.topology import levels
 from slslab_workers.mlless import architecture as mlless
 from slslab_workers.mlless.counts import counts as mlless_counts
 from slslab_workers.patterns import Counts
@@ -20,11 +22,11 @@ from slslab_workers.training import models
 
 PAGE = (Path(__file__).parents[2] / "docs" / "protocols.md").read_text(encoding="utf-8")
 SECTIONS = [
-    "What all architectures share", "AllReduce", "ScatterReduce", "MLLess", "SPIRT", "GPU baseline",
+    "What all architectures share", "AllReduce", "ScatterReduce", "MLLess", "SPIRT", "GPU baseline", "GradsSharding",
     "Lifetime of a function", "Counts and bytes", "As released",
 ]  # fmt: skip
 COUNTS: Mapping[str, Callable[..., Counts]] = {
-    one.name: one.counts for one in (allreduce, scatterreduce, mlless, spirt, gpu)
+    one.name: one.counts for one in (allreduce, scatterreduce, mlless, spirt, gpu, gradssharding)
 }
 IN_CODE = str.maketrans({"·": "*", "−": "-", "²": "**2", "`": ""})
 
@@ -57,8 +59,8 @@ def formulas() -> Iterator[tuple[str, str, str, int]]:
 FORMULAS = list(formulas())
 
 
-def value(formula: str, workers: int, batches: int, epochs: int, parameters: int, *, updates: int = 0) -> int:
-    names = {"n": workers, "b": batches, "E": epochs, "s": batches * epochs, "G": 4 * parameters, "U": updates}
+def value(formula: str, workers: int, batches: int, epochs: int, parameters: int, **more: int) -> int:
+    names = {"n": workers, "b": batches, "E": epochs, "s": batches * epochs, "G": 4 * parameters, "M": 4, **more}
     return int(eval(formula.translate(IN_CODE), {"__builtins__": {}, "max": max}, names))
 
 
@@ -69,7 +71,7 @@ def amounts(counts: Counts) -> dict[str, int]:
 
 
 def stated(name: str, *size: int, updates: int) -> dict[str, int]:
-    values = {what: value(formula, *size, updates=updates) for of, what, formula, _ in FORMULAS if of == name}
+    values = {what: value(formula, *size, U=updates) for of, what, formula, _ in FORMULAS if of == name}
     return {what: amount for what, amount in values.items() if amount}
 
 
@@ -100,7 +102,7 @@ def test_mlless_with_a_filter_has_the_same_formulas(workers: int, sent: Sequence
 
 def test_the_figures_are_what_the_formulas_give() -> None:
     for name, what, formula, figure in FORMULAS:
-        amount = value(formula, 4, 24, 1, 3_217_226, updates=4 * 24)
+        amount = value(formula, 4, 24, 1, 3_217_226, U=4 * 24)
         assert amount == figure, f"{name} {what}: {formula} gives {amount:,}"
 
 
@@ -135,6 +137,25 @@ def test_what_spirts_ways_change_adds_up(kept: str, update: str, workers: int, b
     options: dict[str, Any] = dict(re.findall(r"--([\w-]+) ([\w-]+)", f"{kept} {update}"))
     assert amounts(spirt.counts(*size, options)) == {
         what: amount for what, amount in {**usual, **expected}.items() if amount
+    }
+
+
+TREES = tables(section("Counts and bytes"))[2]
+
+
+@pytest.mark.parametrize("row", TREES[1:], ids=lambda row: row[0].strip("`"))
+@settings(max_examples=30)
+@given(st.integers(1, 40), st.integers(1, 30), st.integers(1, 4), st.integers(1, 100_000))
+def test_gradsshardings_ways_have_the_formulas_that_the_page_says(
+    row: list[str], workers: int, batches: int, epochs: int, parameters: int
+) -> None:
+    options: dict[str, Any] = dict(re.findall(r"--([\w-]+) ([\w-]+)", row[0]))
+    tree = [one for level in levels(options["topology"], workers, 4) for one in level]
+    read = {"A": len(tree), "R": sum(len(one.inputs) for one in tree)}
+    size = (workers, batches, epochs, parameters)
+    stated_of = dict(zip(TREES[0][1:], row[1:], strict=True))
+    assert amounts(gradssharding.counts(*size, options)) == {
+        what: value(formula, *size, **read) for what, formula in stated_of.items()
     }
 
 

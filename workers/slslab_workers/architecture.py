@@ -82,14 +82,15 @@ class Outcome:
 
     `loss` is the mean training loss over all minibatches of each epoch, `accuracy` the test accuracy after it;
     `parameters_sha256` is of rank 0's final float32 parameters in `model.parameters()` order; `updates` counts how
-    often rank 0's model was updated.
+    often rank 0's model was updated. Where no model is trained the fingerprint is of what was made instead, and
+    `replicas_equal` is None.
     """
 
     loss: tuple[float, ...]
     accuracy: tuple[float, ...]
     parameters: int
     parameters_sha256: str
-    replicas_equal: bool
+    replicas_equal: bool | None
     epochs: int
     updates: int
     threads: int
@@ -159,6 +160,8 @@ class Architecture(Protocol):
 
     name: str
     summary: str
+    # Other spellings of --workers, if its authors call them otherwise.
+    workers_also: tuple[str, ...] = ()
     options: tuple[Option, ...] = ()
 
     def complete(self, options: Mapping[str, Value]) -> dict[str, Value]:

@@ -58,7 +58,8 @@ class Signal:
     """Something to wait for; it is there as soon as all activities that make it have ended, of whichever worker.
 
     There is one in each step, epoch or run, `of` all, or of a rank: OWN is the rank of the worker that makes or needs
-    it. A signal that is `ahead` belongs to a step or epoch that many later.
+    it. A signal that is `ahead` belongs to a step or epoch that many later; -1 is the one before, and before the first
+    there is nothing to wait for.
     """
 
     name: str
@@ -119,7 +120,8 @@ class Role:
     `function` is the end of the function's name, empty for the architecture's first one. There is one invocation of it
     for each rank and run, or for `each` epoch or step. It begins when what it `needs` is there, and its end `makes`
     signals. An invocation for a run does `start`, in every step one of `steps` (several take turns), after each epoch
-    `epoch`, and finally `end`; one for an epoch or a step does `start` alone.
+    `epoch`, and finally `end`; one for a step does `start` and then one of `steps`, if there are any, and one for an
+    epoch `start` alone.
     """
 
     ranks: range
@@ -162,9 +164,10 @@ def places(role: Role, workload: Workload) -> Iterator[tuple[Place, tuple[Part, 
     """Yield what one worker of a role does in the whole run, in order, with its place, over all invocations."""
     batches, epochs = workload.batches, workload.epochs
     if role.each != "run":
+        turns = role.steps or ((),)
         for epoch in range(epochs):
             for step in range(batches) if role.each == "step" else (-1,):
-                yield Place(epoch, step, epoch, epochs), role.start
+                yield Place(epoch, step, epoch, epochs), role.start + turns[(batches * epoch + step) % len(turns)]
         return
     yield Place(-1, -1, 0, 1), role.start
     for number in range(workload.steps):

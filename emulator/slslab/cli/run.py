@@ -53,7 +53,7 @@ class RunGroup(click.Group):
         return click.Command(
             cmd_name,
             callback=run,
-            params=[*_plan_options(), *_output_options(Plan.prices), *own],
+            params=[*_plan_options(architecture.workers_also), *_output_options(Plan.prices), *own],
             help=architecture.summary,
             no_args_is_help=False,
         )
@@ -90,13 +90,15 @@ def _option_help(option: Option) -> str:
     return f"{option.help} (by default {option.default}{released})"
 
 
-def _option(name: str, kind: Any = None, default: Any = None, *, help: str, **more: Any) -> click.Option:
+def _option(
+    name: str, kind: Any = None, default: Any = None, *, help: str, also: tuple[str, ...] = (), **more: Any
+) -> click.Option:
     """Return an option whose default is that of the plan's field, unless it is given."""
     default = DEFAULTS.get(name.partition("/")[0].removeprefix("--").replace("-", "_")) if default is None else default
-    return click.Option([name], type=kind, default=default, help=help, show_default=default is not None, **more)
+    return click.Option([name, *also], type=kind, default=default, help=help, show_default=default is not None, **more)
 
 
-def _plan_options() -> list[click.Parameter]:
+def _plan_options(workers_also: tuple[str, ...]) -> list[click.Parameter]:
     """Return what a plan is made of, beside the options of its architecture (`slslab.runs.planning.make_plan`)."""
     option = _option
     return [
@@ -106,7 +108,7 @@ def _plan_options() -> list[click.Parameter]:
             "else mobilenet).",
         ),
         option("--dataset", default="digits", help="digits, cifar10, synthetic, or folder:PATH of class folders."),
-        option("--workers", int, help="Workers, n."),
+        option("--workers", int, help="Workers, n.", also=workers_also),
         option("--batch-size", int, help="Images per minibatch and worker (by default 512, digits 64)."),
         option("--batches", int, help="Minibatches per worker and epoch (by default 24, digits 5)."),
         option("--epochs", int, help="Epochs."),

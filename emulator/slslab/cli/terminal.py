@@ -53,7 +53,7 @@ class Bar:
 
     LABELS: ClassVar = {
         "load": "loading images",
-        "upload": "uploading minibatches",
+        "upload": "uploading data",
         "deploy": "deploying functions",
         "train": "training (worker steps)",
         "evaluate": "evaluating epochs",

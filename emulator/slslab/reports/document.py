@@ -54,7 +54,7 @@ def make_document(
         "schema": SCHEMA,
         "run": plan.run,
         "status": "failed" if failure else "done",
-        "error": _error(failure, plan, events) if failure else None,
+        "error": _error(failure, plan, events, records) if failure else None,
         "lambda": _on_lambda(recording, book, complete=failure is None and not trace.torn),
         "architecture": plan.architecture,
         "model": plan.model,
@@ -115,20 +115,24 @@ def make_bill(events: metrics.Rows, records: list[dict[str, Any]], launched: lis
     return cast(Cost, {**compute_bill(usage, book).as_document(), "notes": notes(launched)})
 
 
-def _error(failure: RunFailed, plan: Plan, events: metrics.Rows) -> Failure:
+def _error(failure: RunFailed, plan: Plan, events: metrics.Rows, records: list[dict[str, Any]]) -> Failure:
     position = metrics.last_position(events, failure.worker)
     return {
         "type": failure.type,
         "message": failure.message,
-        "hint": _hint(failure, plan),
+        "hint": _hint(failure, plan, records),
         "worker": failure.worker,
         "epoch": position[0] if position else None,
         "step": position[1] if position else None,
     }
 
 
-def _hint(failure: RunFailed, plan: Plan) -> str:
+def _hint(failure: RunFailed, plan: Plan, records: list[dict[str, Any]]) -> str:
     if failure.type == "Runtime.OutOfMemory":
+        limits = {record["memory_mb"] for record in records if record["error_type"] == failure.type}
+        if limits and plan.memory_mb not in limits:
+            which = f"which --memory does not set: see `slslab run {plan.architecture} --help`."
+            return f"killed at its limit of {max(limits):,} MB, {which}"
         peak = _finished_peak_mb(plan)
         killed = f"killed at its limit of {plan.memory_mb:,} MB; "
         if peak is None:

@@ -113,6 +113,14 @@ def byte_rows(document: Document) -> list[tuple[str, str, str]]:
     ]
 
 
+def peak_limit_mb(document: Document) -> int | None:
+    """Return the memory size of the function that used most, MB; None for instances, and where it is not known."""
+    if document.get("instances"):
+        return None
+    limit: int | None = document.get("peak_memory_limit_mb", document.get("memory_mb"))
+    return limit
+
+
 def handler_seconds(worker: Document) -> float:
     """Return the seconds of a worker's handlers: all phases but init, which comes before them."""
     return float(sum(worker["phases"].values()) - worker["phases"]["init"])

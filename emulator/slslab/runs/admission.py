@@ -13,6 +13,11 @@ def admit(plan: Plan, architecture: Architecture, budget_mb: int) -> None:
     for phase in architecture.resident_set(plan):
         needed_mb = _needed_mb(phase, plan)
         if needed_mb > budget_mb:
+            if not phase.environments:
+                raise HostError(
+                    f"{phase.name} needs {needed_mb:,} MB, and this host has {budget_mb:,} MB for functions.",
+                    f"an option may give it less: slslab run {plan.architecture} --help",
+                )
             beside = f" + {phase.beside_mb:,} MB of smaller functions and databases" if phase.beside_mb else ""
             fits = bisect_right(range(1, plan.workers), budget_mb, key=lambda n: _largest_mb(plan, architecture, n))
             raise HostError(

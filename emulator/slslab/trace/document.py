@@ -288,13 +288,18 @@ class Page(TypedDict):
 
 
 class Totals(TypedDict):
-    """The figures that trace, invocations and instances decide."""
+    """The figures that trace, invocations and instances decide.
+
+    `peak_memory_limit_mb` is the memory size of the function that used most; runs before 0.2 do not tell, and instances
+    have none.
+    """
 
     billed_seconds: float
     gb_seconds: Decimals
     invocations: int
     cold_starts: int
     peak_memory_mb: int
+    peak_memory_limit_mb: NotRequired[int | None]
     instances: list[Instance]
     device: str | None
     phases: Phases

@@ -12,7 +12,7 @@ EVERY = Option("every", int, 5, "Steps between two averages.")
 
 
 class ParameterAveraging(Architecture):
-    """A sixth architecture: what it is called, its options, what it sends, and how it is run."""
+    """Another architecture: what it is called, its options, what it sends, and how it is run."""
 
     name = "parameter-averaging"
     summary = "Parameter averaging over S3: every worker trains on its own, and all average their models every K steps."

@@ -171,6 +171,17 @@ def test_kubeml_has_the_digits_of_the_paper() -> None:
     ]  # fmt: skip
 
 
+def test_gradssharding_has_the_figures_of_the_released_measurements() -> None:
+    assert [list(row.values()) for row in digits("gradssharding-2026", "rq2")] == [
+        ["537", "188.8", "22", "181.9", "189.4", "0.008919", "176.1", "61.0", "101.1", "0.183"],
+        ["269", "97.8", "13", "94.8", "100.8", "0.009313", "87.7", "61.3", "100.3", "0.184"],
+        ["134", "59.8", "8", "57.3", "73.9", "0.011270", "52.2", "51.5", "87.7", "0.186"],
+        ["67", "26.9", "5", "25.6", "41.5", "0.010131", "18.7", "71.9", "91.4", "0.189"],
+        ["34", "22.3", "3.5", "11.2", "30.8", "0.009016", "8.7", "77.6", "83.2", "0.187"],
+    ]
+    assert digits("gradssharding-2026", "claims") == [{"speedup": "16.2"}, {}]
+
+
 def test_all_papers_are_known_and_can_be_read() -> None:
     assert paper_names() == ("barrak-2025", "gradssharding-2026", "kubeml-2023", "lambdaml-2021")
     assert [load_paper(name).name for name in paper_names()] == list(paper_names())

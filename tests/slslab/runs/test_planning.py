@@ -19,7 +19,7 @@ GIVEN = {"dataset": "digits"}
 RECORDED = sorted(Path("results").glob("*/*/plan.toml")) + sorted(
     Path("tests/slslab/replay/traces").glob("*/plan.toml")
 )
-NAMES = ("allreduce", "gpu", "mlless", "scatterreduce", "spirt")
+NAMES = ("allreduce", "gpu", "gradssharding", "mlless", "scatterreduce", "spirt")
 
 
 def write(path: Path, document: dict[str, Any]) -> Path:
@@ -49,6 +49,7 @@ def test_a_plan_has_every_option_with_its_default(name: str) -> None:
             {"filter": "none", "mean-over": "senders", "store": "s3", "optimiser": "adam", "log-traffic": True},
         ),
         ("spirt", {"gradients": "json", "averaging": "round-trip"}),
+        ("gradssharding", {"averaging": "unweighted"}),
     ],
 )
 def test_as_released_is_what_the_options_say_and_a_given_one_wins(name: str, chosen: dict[str, Any]) -> None:

@@ -128,6 +128,10 @@ def test_totals() -> None:
     assert totals["billed_seconds"] == 21.0
     assert Decimal(totals["gb_seconds"]) == Decimal(1769 * 21_000) / 1024 / 1000
     assert (totals["invocations"], totals["cold_starts"], totals["peak_memory_mb"]) == (2, 1, 400)
+    assert totals["peak_memory_limit_mb"] == 1769
+    light = record("c", max_memory_mb=450, memory_mb=512)
+    assert metrics.totals([], [*records, light])["peak_memory_limit_mb"] == 512, "that of the function that used most"
+    assert metrics.totals([], [])["peak_memory_limit_mb"] is None
     assert totals["host"]["delay_seconds"] == 0.3
     assert totals["host"]["oversubscribed"] is False, "0.3 of 21 s is under 2 %"
     slowed = [record("a", host_delay_ms=1000.0)]

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from typing import Any
 
 import botocore.exceptions
@@ -41,12 +42,16 @@ class Job:
         self.bucket = f"slslab-{plan.run}".lower()[:63].rstrip("-")
         self.accuracies: list[float] = []
         self._progress = progress
-        self._samples = Samples(plan, lambda done, total: progress.report("load", done, total))
         self._stops = Stopping(plan)
         self._s3 = cloud.client("s3")
         self._tracer = Tracer(cloud.emit, plan.run)
         self._objects = Objects(self._s3, self.bucket, self._tracer)
         self._uploaded = 0
+
+    @cached_property
+    def _samples(self) -> Samples:
+        """The plan's images, loaded by the first that asks: not every driver has gradients trained."""
+        return Samples(self.plan, lambda done, total: self._progress.report("load", done, total))
 
     def create_bucket(self) -> None:
         """Create the run's bucket."""

@@ -1,1 +1,5 @@
-"""GradsSharding, λ-FL and LIFL: trees of functions that make the mean of many clients' gradients (docs/protocols.md)."""
+"""GradsSharding, λ-FL and LIFL: functions that make the mean of many clients' gradients (docs/protocols.md)."""
+
+from slslab_workers.gradssharding.driver import GradsSharding
+
+architecture = GradsSharding()

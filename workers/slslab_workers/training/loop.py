@@ -40,14 +40,25 @@ class Trainer:
         torch.set_num_threads(self.threads)
 
     def train_step(self, state: WorkerState) -> None:
-        """Train one step; after the last one of an epoch, or of all, one worker stores the model."""
-        epoch, step = self.place(state)
-        self.tracer.epoch, self.tracer.step = epoch, step
+        """Train one step: fetch, compute, synchronise, update."""
+        gradient = self.begin_step(state)
+        self.end_step(state, self.synchronise(state, gradient))
 
+    def begin_step(self, state: WorkerState) -> torch.Tensor:
+        """Fetch the step's minibatch, and return its gradient (P,)."""
+        self.enter_step(state)
         inputs, targets = self.fetch(state)
         loss, gradient = self.compute(state, inputs, targets)
         state.losses.append(loss)
-        aggregate = self.synchronise(state, gradient)
+        return gradient
+
+    def enter_step(self, state: WorkerState) -> None:
+        """Have events named by the epoch and step that the state's position is at."""
+        self.tracer.epoch, self.tracer.step = self.place(state)
+
+    def end_step(self, state: WorkerState, aggregate: torch.Tensor | None) -> None:
+        """Update with the aggregate (P,); after the last step of an epoch, or of all, one worker stores the model."""
+        epoch = self.tracer.epoch
         self.update(state, aggregate)  # a step of the optimiser
         self.after_update(state)
 

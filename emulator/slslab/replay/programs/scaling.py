@@ -182,19 +182,24 @@ class _Generator:
             server_cpu_ns=round(cost.server_fixed * activity.times + cost.server_per_work * activity.work),
         )
 
-    def _gate(self, signal: Signal, place: Place, rank: int) -> int:
+    def _position(self, signal: Signal, place: Place) -> int:
+        """Return which of the run's steps or epochs a signal belongs to; below 0 for one before the first."""
         # A signal that is made before the first step belongs to it.
         position = 0 if signal.each == "run" else max(0, place.epoch)
         if signal.each == "step":
             position = position * self.workload.batches + max(0, place.step)
-        key = (f"{signal.each} {signal.name}", position + signal.ahead, rank if signal.of == OWN else signal.of)
+        return position + signal.ahead
+
+    def _gate(self, signal: Signal, position: int, rank: int) -> int:
+        key = (f"{signal.each} {signal.name}", position, rank if signal.of == OWN else signal.of)
         if key not in self.known:
             self.known[key] = len(self.gates)
             self.gates.append(0)
         return self.known[key]
 
     def _gates_of(self, signals: tuple[Signal, ...], place: Place, rank: int) -> tuple[int, ...]:
-        return tuple(self._gate(signal, place, rank) for signal in signals)
+        positions = ((signal, self._position(signal, place)) for signal in signals)
+        return tuple(self._gate(signal, position, rank) for signal, position in positions if position >= 0)
 
     def _makes(self, signals: tuple[Signal, ...], place: Place, rank: int, tracks: int) -> tuple[int, ...]:
         gates = self._gates_of(signals, place, rank)

@@ -44,7 +44,7 @@ class Communication:
 
 def build_communication(events: Sequence[Event], workers: int) -> Communication:
     """Return the communication in a trace of a run of so many workers; a worker of a higher rank has its function's
-    name.
+    name, with a number if there are several such.
 
     Scripts that compute within a database move no bytes between participants: their replies are not included.
     """
@@ -88,6 +88,7 @@ def _made(cause: Event, event: Event) -> bool:
 
 def _name(event: Event, place: int, workers: int, size: int) -> str:
     if place >= workers:
-        return str(event["function"].rpartition("-")[2])
+        beyond = place - workers
+        return str(event["function"].rpartition("-")[2]) + (f" {beyond + 1}" if beyond else "")
     last = min(place + size, workers) - 1
     return f"{place}–{last}" if last > place else str(place)

@@ -9,7 +9,7 @@ from slslab.reports.html import charts, scales
 from slslab.reports.html.intervals import CONFIDENCE, Interval, step_samples, welch, worker_samples
 from slslab.reports.html.parts import Card, Caution, Cell, Document, Figure, Key, Page, Table
 from slslab.reports.html.runs import NAMES
-from slslab.reports.summaries import HOST_PRICED, bills, error_note, headline, replayed
+from slslab.reports.summaries import HOST_PRICED, bills, error_note, headline, peak_limit_mb, replayed
 from slslab.trace.metrics import PHASES, Rows
 from slslab_workers.architecture import chosen_options
 from slslab_workers.plan import Plan
@@ -208,7 +208,7 @@ def _learning(documents: Sequence[Document], keys: Sequence[Key]) -> Iterator[Ca
 
 def _memory(documents: Sequence[Document], names: Sequence[str]) -> Card:
     rows = [
-        (name, document["peak_memory_mb"], None if document.get("instances") else document["memory_mb"])
+        (name, document["peak_memory_mb"], peak_limit_mb(document))
         for name, document in zip(names, documents, strict=True)
     ]
     chart = charts.bars_to_limit(

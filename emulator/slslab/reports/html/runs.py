@@ -16,15 +16,15 @@ from slslab.reports.html.measures import (
 from slslab.reports.html.parts import Card, Caution, Document, Figure, Page
 from slslab.reports.html.published import published_card
 from slslab.reports.html.traces import communication_card, timeline_card, traffic_card
-from slslab.reports.summaries import HOST_PRICED, error_note, headline, plus_minus, replayed
+from slslab.reports.summaries import HOST_PRICED, error_note, headline, peak_limit_mb, plus_minus, replayed
 from slslab.trace.metrics import OVERSUBSCRIBED, Records, Rows
 from slslab_workers.architecture import chosen_options
 
 # As papers write them.
 NAMES = {
     "allreduce": "AllReduce", "scatterreduce": "ScatterReduce", "mlless": "MLLess", "spirt": "SPIRT",
-    "gpu": "GPU baseline", "lenet": "LeNet-5", "mobilenet": "MobileNet", "resnet18": "ResNet-18",
-    "resnet50": "ResNet-50",
+    "gpu": "GPU baseline", "gradssharding": "GradsSharding", "lenet": "LeNet-5", "mobilenet": "MobileNet",
+    "resnet18": "ResNet-18", "resnet50": "ResNet-50",
 }  # fmt: skip
 
 
@@ -144,8 +144,8 @@ def _figures(document: Document) -> Iterator[Figure]:
         theirs = formats.seconds(found["billed_seconds"]) if found else None
         yield both("billed time", theirs, formats.seconds(document["billed_seconds"]), "billed_seconds")
     if document.get("peak_memory_mb"):
-        limit = f"of {formats.megabytes(document['memory_mb'])}" if "memory_mb" in document else ""
-        limit = "" if document.get("instances") else limit
+        limit_mb = peak_limit_mb(document)
+        limit = "" if limit_mb is None else f"of {formats.megabytes(limit_mb)}"
         yield measured("peak memory", formats.megabytes(document["peak_memory_mb"]), limit)
     if accuracy := [value for value in document.get("accuracy", ()) if value is not None]:
         epochs = len(document["accuracy"])

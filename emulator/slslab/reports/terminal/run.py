@@ -22,6 +22,7 @@ from slslab.reports.summaries import (
     error_note,
     handler_seconds,
     headline,
+    peak_limit_mb,
     plus_minus,
     quantity,
     region,
@@ -290,9 +291,14 @@ def _identity(document: Document) -> Text:
         return Text(line, style="bold red" if document["status"] == "failed" else "bold")
     launched = document.get("instances")
     machines = f"on {launched[0]['type']}" if launched else f"at {document['memory_mb']:,} MB"
+    what = f"{document['model']} on {document['dataset']}"
+    steps = f"{document['batches']} batches of {document['batch_size']}"
+    if document["status"] == "done" and document["replicas_equal"] is None:
+        # Nothing is trained.
+        what, steps = f"{document['parameters']:,} parameters", f"{document['batches']} rounds"
+        machines = f"at {peak_limit_mb(document):,} MB"
     line = (
-        f"{document['run']}: {document['architecture']}, {document['model']} on {document['dataset']}, "
-        f"{document['workers']} workers × {document['batches']} batches of {document['batch_size']} × "
+        f"{document['run']}: {document['architecture']}, {what}, {document['workers']} workers × {steps} × "
         f"{document['epochs']} epochs {machines} — {document['status']}"
     )
     return Text(line, style="bold" if document["status"] == "done" else "bold red")
@@ -402,8 +408,8 @@ def _scale_in(decisions: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _peak_memory(document: Document) -> str:
-    peak = f"{document['peak_memory_mb']:,}"
-    return peak if document.get("instances") or "memory_mb" not in document else f"{peak} of {document['memory_mb']:,}"
+    peak, limit = f"{document['peak_memory_mb']:,}", peak_limit_mb(document)
+    return peak if limit is None else f"{peak} of {limit:,}"
 
 
 def _bills(documents: Sequence[Document]) -> Table:

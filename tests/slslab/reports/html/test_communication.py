@@ -49,6 +49,18 @@ def test_stores_are_apart_and_one_publish_reaches_many() -> None:
     assert found.participants == ("driver", "0", "1", "supervisor")
 
 
+def test_several_functions_beside_the_workers_are_told_apart() -> None:
+    named = {"function": "slslab-run-aggregate"}
+    events = [
+        event(0, "object.put", 0),
+        event(1, "object.get", 1, causes=[0], **named),
+        event(2, "object.get", 2, causes=[0], **named),
+    ]
+    found = build_communication(events, 1)
+    assert found.participants == ("0", "aggregate", "aggregate 2")
+    assert [transfer.target for transfer in found.transfers] == ["aggregate", "aggregate 2"]
+
+
 def test_bytes_of_unknown_makers_are_counted_apart() -> None:
     found = build_communication([event(0, "object.get", 0)], 1)
     assert (found.transfers, found.unknown_bytes) == ((), 100)

@@ -276,8 +276,17 @@ def test_a_failed_run_says_where_why_and_what_to_do() -> None:
     assert "Hint" not in text
 
 
+def test_a_run_that_trains_nothing_names_the_size_of_its_vectors() -> None:
+    untrained = document(accuracy=[], loss=[], replicas_equal=None, parameters=4_000_000, peak_memory_limit_mb=2000)
+    text = " ".join(shown(run.summary(untrained)).split())
+    assert "allreduce, 4,000,000 parameters, 2 workers × 5 rounds × 2 epochs at 2,000 MB — done" in text
+    assert "peak memory MB 1,300 of 2,000" in text
+
+
 def test_a_run_that_was_killed_at_once_has_no_empty_tables() -> None:
+    error = {"type": "Killed", "message": "killed", "hint": "run it again", "worker": None, "step": None}
     nothing = document(per_worker=[], invocations=0, counts={}, accuracy=[], loss=[], replicas_equal=None)
+    nothing |= {"status": "failed", "error": error}
     nothing["host"] = {"cores": None, "delay_seconds": 1.5}
     text = shown(run.summary(nothing))
     for title in ("Phases", "REPORT lines", "Messages and bytes", "Learning"):

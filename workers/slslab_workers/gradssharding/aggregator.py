@@ -1,0 +1,92 @@
+"""The Lambda handler of all aggregators: it reads, adds up, divides and stores float32 vectors.
+
+It imports NumPy and no torch, so that what it needs beside its inputs is small.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slslab_workers.channels.events import Tracer
+from slslab_workers.channels.objects import ObjectChannel, Objects, environment_client
+from slslab_workers.gradssharding.settings import divisor, gradient_key, output_key, tree_of
+from slslab_workers.plan import Plan
+
+PHASE = "synchronise"
+Vector = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What one invocation is asked to do (the event): one aggregator's part of one round.
+
+    `position` counts the run's steps; `level` and `number` are the aggregator's.
+    """
+
+    plan: Plan
+    bucket: str
+    position: int
+    level: int
+    number: int
+
+    @classmethod
+    def from_event(cls, event: Mapping[str, Any]) -> Self:
+        """Read a Lambda event."""
+        return cls(**{**event, "plan": Plan.from_document(event["plan"])})
+
+    def to_event(self) -> dict[str, Any]:
+        """Return the Lambda event."""
+        return {**asdict(self), "plan": self.plan.to_document()}
+
+    @property
+    def worker(self) -> int:
+        """Return the aggregator's number in the trace: after the clients, level by level."""
+        below = tree_of(self.plan)[: self.level - 1]
+        return self.plan.workers + sum(map(len, below)) + self.number
+
+
+def aggregate(task: Task, objects: ObjectChannel) -> None:
+    """Add up the inputs in their order, one request after another; divide, and store.
+
+    In memory are the sum and one input.
+    """
+    plan, tree = task.plan, tree_of(task.plan)
+    one = tree[task.level - 1][task.number]
+    if one.level == 1:
+        keys = [gradient_key(plan, task.position, client, one.shard or 0) for client in one.inputs]
+    else:
+        keys = [output_key(plan, task.position, one.level - 1, number) for number in one.inputs]
+    total = _read(objects, keys[0])
+    for key in keys[1:]:
+        _add(objects, total, key)
+    by = divisor(one, tree, str(plan.options["averaging"]))
+    if by > 1:
+        with objects.tracer.span("reduce", PHASE):
+            total /= np.float32(by)
+    key = output_key(plan, task.position, one.level, one.number)
+    objects.put(key, total.data.cast("B"), PHASE, overhead=False)
+
+
+def _read(objects: ObjectChannel, key: str) -> Vector:
+    return np.frombuffer(objects.get(key, PHASE, overhead=False).body, dtype="<f4")
+
+
+def _add(objects: ObjectChannel, total: Vector, key: str) -> None:
+    # A function of its own, so that this input is given back before the next one is read.
+    part = _read(objects, key)
+    with objects.tracer.span("reduce", PHASE):
+        total += part
+
+
+def handler(event: Mapping[str, Any], context: Any) -> dict[str, Any]:
+    """Do what the event says: AWS Lambda's entry point."""
+    task = Task.from_event(event)
+    tracer = Tracer(run=task.plan.run, worker=task.worker, invocation=context.aws_request_id)
+    tracer.epoch, tracer.step = divmod(task.position, task.plan.batches)
+    with tracer.span("connect", "other"):
+        client = environment_client()
+    aggregate(task, Objects(client, task.bucket, tracer))
+    return {}

@@ -1,0 +1,264 @@
+"""GradsSharding's trigger script: it invokes the functions of a level at once, and level after level."""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slslab_workers.architecture import (
+    Architecture,
+    Cloud,
+    Outcome,
+    Progress,
+    Requirements,
+    ResidentPhase,
+    RunFailed,
+)
+from slslab_workers.driver.deployment import Deployment, FunctionSpec, deploy_and_train
+from slslab_workers.driver.job import UPLOADERS
+from slslab_workers.gradssharding import topology
+from slslab_workers.gradssharding.aggregator import Task
+from slslab_workers.gradssharding.pattern import pattern
+from slslab_workers.gradssharding.settings import (
+    AVERAGING,
+    GRADIENTS,
+    SHARDS,
+    TOPOLOGY,
+    UPLOADED,
+    gradient_key,
+    mean_keys,
+    round_prefix,
+    shards_of,
+    tree_of,
+)
+from slslab_workers.gradssharding.topology import Aggregator
+from slslab_workers.option import Option
+from slslab_workers.patterns import Pattern, Workload
+from slslab_workers.plan import Plan, PlanError
+from slslab_workers.training import models
+
+# How many times its largest input an aggregator's memory is for ResNet-18, in the released code.
+RESNET18, RESNET18_INPUTS = "resnet18", 2
+LARGEST_MB = 10_240
+# A thread of the driver for each.
+MOST_SHARDS = 4096
+
+
+class GradsSharding(Architecture):
+    """GradsSharding, and the trees that it is compared with, λ-FL and LIFL."""
+
+    name = "gradssharding"
+    summary = (
+        "GradsSharding, λ-FL and LIFL over S3: functions read the gradients of all clients, and store their mean.\n\n"
+        "A client is a worker: --clients is --workers. --as-released averages LIFL's averages unweighted, which is no "
+        "mean where groups differ in size, as with 20 clients. In all else the default does what the released code "
+        "does: the levels, one read after another, memory sizes, repeated invocations; but objects are raw float32 "
+        "and no .npy files, and a gradient's slices differ by one number at most."
+    )
+    workers_also = ("--clients",)
+    options = (
+        TOPOLOGY,
+        SHARDS,
+        GRADIENTS,
+        Option(
+            "parameters",
+            int,
+            0,
+            "Numbers of an uploaded gradient, such as 134301514 for VGG-16; 0 for the model's.",
+        ),
+        AVERAGING,
+        Option(
+            "aggregator-memory",
+            int,
+            0,
+            "Memory size of an aggregator, MB; 0 for the released rule: 3 × its largest input (2 × with resnet18) and "
+            f"{topology.BASE_MIB} MB, {topology.MOST_MB:,} MB at most. --memory is the clients'.",
+        ),
+    )
+
+    def requirements(self, plan: Plan) -> Requirements:
+        """Return nothing beside Lambda and S3; PlanError for a plan that cannot be carried out."""
+        options, uploaded = plan.options, plan.options["gradients"] == UPLOADED
+        if plan.mode != "long-running" or plan.invoke != "sync":
+            raise PlanError(
+                "GradsSharding's driver invokes all functions anew in each step, and waits for them.",
+                "leave out --mode and --invoke.",
+            )
+        if uploaded and plan.gradual:
+            raise PlanError(
+                "Uploaded gradients train no model that could be evaluated.",
+                "leave out --until-accuracy and --early-stopping, or --gradients uploaded.",
+            )
+        if int(options["parameters"]) and not uploaded:
+            raise PlanError("Trained gradients are as long as the model.", "give --gradients uploaded, too.")
+        if int(options["parameters"]) < 0:
+            raise PlanError(f"parameters is {options['parameters']}.", "give how many numbers a gradient has.")
+        known = _known_parameters(plan)
+        if known is None and (uploaded or not int(options["aggregator-memory"])):
+            raise PlanError(
+                f"How large the gradients of {plan.model} are is not known before it is built.",
+                "give --parameters." if uploaded else "give --aggregator-memory, in MB.",
+            )
+        most = min(known or MOST_SHARDS, MOST_SHARDS)
+        if not 1 <= shards_of(plan) <= most:
+            raise PlanError(f"shards is {options['shards']}.", f"give the slices of a gradient, 1 to {most:,}.")
+        memory_mb = int(options["aggregator-memory"])
+        if memory_mb and not topology.LEAST_MB <= memory_mb <= LARGEST_MB:
+            raise PlanError(
+                f"aggregator-memory is {memory_mb}.", f"choose {topology.LEAST_MB} to {LARGEST_MB} MB, as Lambda has."
+            )
+        return Requirements()
+
+    def resident_set(self, plan: Plan) -> tuple[ResidentPhase, ...]:
+        """Return one function of each kind: none waits for another that has not ended."""
+        aggregator = ResidentPhase("an aggregator", 0, _aggregator_mb(plan))
+        return (aggregator,) if plan.options["gradients"] == UPLOADED else (ResidentPhase("a client", 1), aggregator)
+
+    def pattern(self, workload: Workload) -> Pattern:
+        """Return who sends what to whom in each round."""
+        return pattern(replace(workload, options=self.complete(workload.options)))
+
+    def replicas(self) -> type[Any]:
+        """Return the replicas that update in every step with what the last level makes."""
+        from slslab_workers.gradssharding.replicas import GradsShardingReplicas
+
+        return GradsShardingReplicas
+
+    def drive(self, plan: Plan, cloud: Cloud, progress: Progress) -> Outcome:
+        """Deploy, and have gradients made and averaged, round by round."""
+        kind = UploadedGradients if plan.options["gradients"] == UPLOADED else TrainedGradients
+        return deploy_and_train(kind(plan, cloud, progress))
+
+
+class _Rounds(Deployment):
+    """The aggregators of all levels, which are one function, and the driver's calls of it."""
+
+    def __init__(self, plan: Plan, cloud: Cloud, progress: Progress) -> None:
+        super().__init__(plan, "slslab_workers.gradssharding.client.handler", cloud, progress)
+        self._aggregator = f"{self.function[:54]}-aggregate"
+        self._tree = tree_of(plan)
+        # As many threads as there are functions to begin at once.
+        self._invokers = ThreadPoolExecutor(max(plan.workers, *map(len, self._tree)), thread_name_prefix="invoke")
+
+    def functions(self) -> list[FunctionSpec]:
+        """Return the aggregators' function."""
+        handler = "slslab_workers.gradssharding.aggregator.handler"
+        return [FunctionSpec(self._aggregator, handler, _aggregator_mb(self.plan))]
+
+    def call(self, function: str, event: Mapping[str, Any], kind: str, rank: int | None) -> dict[str, Any]:
+        """Invoke a function as any driver does; if there are too many, again after 1, 2, 4 … s, until a pause would be
+        longer than a function may last."""
+        pause_s = 1
+        while True:
+            try:
+                return super().call(function, event, kind, rank)
+            except self._lambda.exceptions.TooManyRequestsException:
+                if pause_s > self.plan.timeout:
+                    raise
+            if self._stopping.wait(pause_s):
+                raise RunFailed("Stopped", "another function failed first", rank)
+            pause_s *= 2
+
+    def _aggregate(self, position: int) -> None:
+        """Have the mean of this step's gradients made, and delete what the step before left: it has been read."""
+        for level in self._tree:
+            self._first_failure_ends([self._invokers.submit(self._call_aggregator, position, one) for one in level])
+        if position:
+            self._delete(round_prefix(self.plan, position - 1))
+
+    def _call_aggregator(self, position: int, one: Aggregator) -> dict[str, Any]:
+        task = Task(self.plan, self.bucket, position, one.level, one.number)
+        return self.call(self._aggregator, task.to_event(), self.kind, task.worker)
+
+    def _delete(self, prefix: str) -> None:
+        keys = self._objects.list(prefix, "other")
+        for _ in self._invokers.map(lambda key: self._objects.delete(key, "other"), keys):
+            pass
+
+
+class TrainedGradients(_Rounds):
+    """Clients that are functions: one invocation for each step, and one at the end of each epoch."""
+
+    def functions(self) -> list[FunctionSpec]:
+        """Return the clients' function, and the aggregators'."""
+        return [FunctionSpec(self.function, self.handler, self.plan.memory_mb), *super().functions()]
+
+    def _stretch(self, first: int, until: int, *, keep: bool) -> list[dict[str, Any]]:
+        """Train whole epochs; return the clients' results."""
+        results: list[dict[str, Any]] = []
+        for position in range(first, until):
+            self._call_clients(position, position + 1, keep=True)
+            self._aggregate(position)
+            if (position + 1) % self.plan.batches == 0:
+                results = self._call_clients(position + 1, position + 1, keep=keep or position + 1 < until)
+        return results
+
+    def _call_clients(self, first: int, until: int, *, keep: bool) -> list[dict[str, Any]]:
+        futures = [self._invokers.submit(self._invoke, rank, first, until, self.kind, keep=keep) for rank in self.ranks]
+        return self._first_failure_ends(futures)
+
+
+class UploadedGradients(_Rounds):
+    """Random gradients, which the driver stores once for all rounds; a step is a round."""
+
+    def train(self) -> Outcome:
+        """Have the mean made in every round, and return its fingerprint."""
+        plan, rounds = self.plan, self.plan.epochs * self.plan.batches
+        self._upload_gradients()
+        for position in range(rounds):
+            self._aggregate(position)
+            self._progress.report("train", position + 1, rounds)
+        mean = hashlib.sha256()
+        for key in mean_keys(plan, rounds - 1):
+            mean.update(self._objects.get(key, "other").body)
+        return Outcome(
+            loss=(),
+            accuracy=(),
+            parameters=_parameters(plan),
+            parameters_sha256=mean.hexdigest(),
+            replicas_equal=None,
+            epochs=0,
+            updates=0,
+            threads=1,
+        )
+
+    def _upload_gradients(self) -> None:
+        with ThreadPoolExecutor(UPLOADERS, thread_name_prefix="upload") as pool:
+            for done, _ in enumerate(pool.map(self._upload_gradient, self.ranks), 1):
+                self._progress.report("upload", done, len(self.ranks))
+
+    def _upload_gradient(self, client: int) -> None:
+        for shard, part in enumerate(random_gradient(self.plan, client)):
+            self._objects.put(gradient_key(self.plan, 0, client, shard), part.data.cast("B"), "other")
+
+
+def random_gradient(plan: Plan, client: int) -> Iterator[NDArray[np.float32]]:
+    """Yield the slices of a client's gradient: float32 of a normal distribution, the same however many slices."""
+    generator = np.random.default_rng([plan.seed, client])
+    for part in topology.slices(_parameters(plan), shards_of(plan)):
+        yield generator.standard_normal(part.stop - part.start, dtype=np.float32)
+
+
+def _known_parameters(plan: Plan) -> int | None:
+    """Return how many numbers a gradient has, None for a model of unknown size."""
+    return int(plan.options["parameters"]) or models.spec(plan.model).parameters
+
+
+def _parameters(plan: Plan) -> int:
+    known = _known_parameters(plan)
+    assert known is not None, "requirements() refuses such a plan"
+    return known
+
+
+def _aggregator_mb(plan: Plan) -> int:
+    """Return the memory size of the aggregators, MB."""
+    if chosen := int(plan.options["aggregator-memory"]):
+        return chosen
+    # The first slice is the largest.
+    largest = topology.slices(_parameters(plan), shards_of(plan))[0].stop
+    inputs = RESNET18_INPUTS if plan.model.endswith(RESNET18) else topology.INPUTS
+    return topology.memory_mb(4 * largest, inputs)

@@ -1,0 +1,35 @@
+"""All clients in one process, and the aggregators' sums in the same order."""
+
+from collections.abc import Iterator
+
+import torch
+
+from slslab_workers.gradssharding.settings import GRADIENTS, UPLOADED, divisor
+from slslab_workers.gradssharding.topology import Aggregator, levels
+from slslab_workers.plan import Plan, PlanError
+from slslab_workers.replicas import Replicas
+from slslab_workers.training import aggregation
+
+
+class GradsShardingReplicas(Replicas):
+    """Clients that update in every step with what the last level makes. Slices change no bit, so there are none."""
+
+    @staticmethod
+    def check(plan: Plan) -> None:
+        """Raise PlanError for gradients that are not trained."""
+        if plan.options[GRADIENTS.name] == UPLOADED:
+            raise PlanError("Nothing is learnt of uploaded gradients.", "leave out --gradients uploaded.")
+
+    def synchronise(self, parts: Iterator[torch.Tensor]) -> torch.Tensor:
+        """Return the mean (P,) of a step's gradients (P,), or LIFL's average of averages."""
+        options = self.plan.options
+        tree = levels(str(options["topology"]), self.plan.workers)
+
+        def combine(one: Aggregator, inputs: list[torch.Tensor]) -> torch.Tensor:
+            total = aggregation.sum_in_rank_order(inputs[number] for number in one.inputs)
+            return total.div_(divisor(one, tree, str(options["averaging"])))
+
+        made = list(parts)
+        for level in tree:
+            made = [combine(one, made) for one in level]
+        return made[0]
