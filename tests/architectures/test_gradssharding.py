@@ -476,8 +476,8 @@ def test_a_run_counts_what_its_closed_form_says(way: tuple[str, ...], run: Run) 
     aggregators = sum(map(len, levels(options["topology"], 3, 4)))
     assert document["invocations"] == 2 * 3 * (2 + 1) + 4 * aggregators
     assert document["phases"]["wait"] == 0, "nobody is billed for waiting"
-    assert (document["modelled"]["status"], document["report"]["error"]) == ("modelled", None)
-    assert document["modelled"]["waiting_share"] == 0
+    assert (document["lambda"]["status"], document["report"]["error"]) == ("modelled", None)
+    assert document["lambda"]["waiting_share"] == 0
     # All but the last round's: gradients, and what aggregators stored.
     pieces = 4 if options["topology"] == "shards" else 1
     assert document["overheads"]["counts"]["object.delete"] == 3 * (3 * pieces + aggregators)
@@ -514,7 +514,7 @@ def test_uploaded_gradients_need_no_data_and_leave_their_mean(topology: str, run
     assert (document["parameters"], document["gradient_bytes"]) == (100_003, 400_012)
     assert (document["loss"], document["accuracy"], document["replicas_equal"]) == ([], [], None)
     assert (document["updates"], document["epochs_trained"]) == (0, 0)
-    assert (document["modelled"]["status"], document["report"]["error"]) == ("modelled", None)
+    assert (document["lambda"]["status"], document["report"]["error"]) == ("modelled", None)
     options = document["plan"]["options"]
     expected = architecture.counts(5, 2, 1, 100_003, options)
     assert document["counts"] == dict(expected.operations)

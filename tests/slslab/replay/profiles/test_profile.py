@@ -42,7 +42,7 @@ def write(document: dict[str, Any], directory: Path) -> Path:
 
 
 def test_the_built_in_profiles_are_these() -> None:
-    assert profile_names() == ("aws-us-east-1", "lambdaml-2021")
+    assert profile_names() == ("aws-us-east-1", "aws-us-east-1-2026", "lambdaml-2021")
 
 
 @pytest.mark.parametrize("name", profile_names())
@@ -195,7 +195,8 @@ def test_a_profile_of_no_schema_of_no_toml_or_of_no_file_is_refused(document: di
         load_profile(tmp_path / "broken.toml")
     with pytest.raises(ProfileError, match="There is no profile 'mars'") as refused:
         load_profile("mars")
-    assert refused.value.hint == "name one of aws-us-east-1, lambdaml-2021, or give the path of a TOML file."
+    names = "aws-us-east-1, aws-us-east-1-2026, lambdaml-2021"
+    assert refused.value.hint == f"name one of {names}, or give the path of a TOML file."
 
 
 def test_an_operation_that_a_profile_does_not_know_is_named() -> None:
