@@ -8,11 +8,22 @@ from typing import Any, cast
 from slslab.billing.bill import DEFAULT_BOOK, Book, Usage, compute_bill, load_book
 from slslab.errors import RequestError, RunError
 from slslab.replay.modelled import model, not_modelled
-from slslab.replay.programs.recording import Recording
+from slslab.replay.programs.recording import Recording, kinds_alone
 from slslab.reports.services import read_recorded, service_document
 from slslab.trace import metrics
 from slslab.trace.directory import list_runs, resolve
-from slslab.trace.document import Cost, Details, Failure, Host, Modelled, NotModelled, RunDocument, Totals
+from slslab.trace.document import (
+    Alone,
+    Cost,
+    Details,
+    Failure,
+    Host,
+    Modelled,
+    NotAlone,
+    NotModelled,
+    RunDocument,
+    Totals,
+)
 from slslab.trace.log import instances, invocations, load
 from slslab.trace.records import notes, seconds_used
 from slslab.trace.table import Trace
@@ -35,15 +46,17 @@ def make_document(
     failure: RunFailed | None,
     seconds: float,
     book: Book,
+    alone: Alone | NotAlone | None = None,
 ) -> RunDocument:
-    """Return the document of a run by its trace, what its driver computed, and the system that it ran on."""
+    """Return the document of a run by its trace, what its driver computed, the system that it ran on, and what was
+    measured before it."""
     events = metrics.rows(trace.events)
     totals = metrics.totals(events, records, launched)
     held_up = totals.pop("host")
     if failure is not None or trace.torn:
         modelled = not_modelled("The run did not come to its end, and so its trace has none.")
     else:
-        modelled = model(Recording(plan, events, records, launched), book)
+        modelled = model(Recording(plan, events, records, launched, kinds_alone({"alone": alone})), book)
     parameters = outcome.parameters if outcome else spec(plan.model).parameters
     return {
         "schema": SCHEMA,
@@ -85,6 +98,7 @@ def make_document(
         },
         **cast(Totals, totals),
         "modelled": cast(Modelled | NotModelled, modelled),
+        "alone": alone,
         "cost": make_bill(events, records, launched, book),
         "trace_torn": trace.torn,
     }

@@ -214,6 +214,53 @@ class NotModelled(TypedDict):
     reason: str
 
 
+class Quartiles(TypedDict):
+    """Lower quartile, median and upper quartile."""
+
+    lower: float
+    median: float
+    upper: float
+
+
+class AloneKind(TypedDict):
+    """What steps of a kind took alone, of which `count` were measured.
+
+    A script's `function` is its name; an empty one stands for all functions. `first` are the first ones of their
+    environments. `bytes` are those that a step went over, if its CPU time grows with them.
+    """
+
+    function: str
+    op: str
+    phase: str
+    first: bool
+    bytes: int
+    count: int
+    cpu_seconds: Quartiles
+
+
+class Alone(TypedDict):
+    """CPU seconds measured alone before the run, in so many wall seconds.
+
+    `quiet` tells whether strangers left the host alone meanwhile: `probe_ratio` is how many times longer than
+    undisturbed the same work took, `stalled_share` the share of the time in which anything waited for processors,
+    memory or disks (None where the kernel does not tell).
+    """
+
+    status: Literal["measured"]
+    seconds: float
+    quiet: bool
+    probe_ratio: float
+    stalled_share: float | None
+    kinds: list[AloneKind]
+
+
+class NotAlone(TypedDict):
+    """Why CPU seconds could not be measured alone; replay takes the run's own."""
+
+    status: Literal["not measured"]
+    reason: str
+
+
 class Join(TypedDict):
     """A peer that was not there at the beginning, and the epoch that it joined in."""
 
@@ -316,6 +363,8 @@ class RunDocument(Totals):
     seconds: Seconds
     # Runs of before there were models have none, nor a span.
     modelled: NotRequired[Modelled | NotModelled]
+    # None if CPU seconds are the run's own (`record` of the plan).
+    alone: NotRequired[Alone | NotAlone | None]
     cost: Cost
     trace_torn: bool
 

@@ -13,6 +13,7 @@ from rich.text import Text
 from slslab.reports.summaries import (
     MISSING,
     Document,
+    alone_note,
     beside_modelled,
     byte_rows,
     count_rows,
@@ -32,6 +33,7 @@ def summary(document: Document) -> RenderableType:
     sections: tuple[tuple[Any, Callable[[Any], RenderableType], Any], ...] = (
         (document["status"] == "failed", _failure, document),
         (document.get("modelled"), modelled, document),
+        (document.get("alone"), alone, document.get("alone")),
         (document.get("functions"), functions, document),
         (document.get("per_worker"), phases, document),
         (document["invocations"], reports, document),
@@ -147,6 +149,11 @@ def modelled(document: Document) -> RenderableType:
     if document["host"]["oversubscribed"]:
         note.append("\nThe host was oversubscribed: measured waits are this host's, not Lambda's.", style="yellow")
     return Group(table, note)
+
+
+def alone(measured: Document) -> Text:
+    """Return how the CPU seconds that replay takes were measured alone."""
+    return Text(alone_note(measured), style="" if measured.get("quiet") else "yellow")
 
 
 def reports(document: Document) -> Table:

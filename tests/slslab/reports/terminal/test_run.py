@@ -150,6 +150,16 @@ def test_a_run_that_was_not_modelled_says_why() -> None:
     assert "modelled" not in shown(run.summary(document())), "as in runs of before"
 
 
+def test_cpu_seconds_measured_alone_are_told_and_marked_if_the_host_was_not_quiet() -> None:
+    alone = {"status": "measured", "seconds": 12.34, "quiet": True, "probe_ratio": 1.01, "kinds": [{"count": 7}] * 2}
+    text = shown(run.summary(document(alone=alone)))
+    assert "CPU seconds of replay are of 14 steps measured alone, in 12.3 s before the run.\n" in text.replace(" \n", "\n")
+    loaded = shown(run.summary(document(alone={**alone, "quiet": False, "probe_ratio": 1.987})))
+    assert "NOT QUIET: others loaded the host; quiet ones would be up to 1.99 times less." in loaded
+    failed = shown(run.summary(document(alone={"status": "not measured", "reason": "It failed."})))
+    assert "CPU seconds were not measured alone, so replay takes the run's own. It failed." in failed
+
+
 def test_runs_are_compared_as_modelled_too() -> None:
     with_model = document(seconds={"measured": 12.5, "span": 11.0, "modelled": 11.5}, modelled=modelled())
     text = shown(run.comparison([with_model, document()]))

@@ -1,0 +1,102 @@
+"""Measure CPU seconds alone: before the run one worker does a few of its steps while nothing else of ours runs.
+
+It is a run of its own, of what the architecture makes of the plan for a single worker (`Architecture.alone`), on a
+stack of its own, with functions or an instance as the run has them. Its trace stays in the folder `alone` of the run's
+directory. Sums of gradients, which a single worker does not have, are measured in this process.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+
+from slslab.host.pressure import Pressure
+from slslab.host.probe import Probe, probe, slowdown
+from slslab.replay.programs.alone import Kind, Sample, samples, summarise
+from slslab.replay.programs.recording import Recording
+from slslab.runs.recorder import Recorder
+from slslab.runs.system import System
+from slslab.trace import metrics
+from slslab.trace.document import Alone, NotAlone
+from slslab.trace.log import LOG, TraceWriter, instances, invocations, load
+from slslab_workers.architecture import Architecture, Progress, RunFailed
+from slslab_workers.plan import Plan
+
+FOLDER = "alone"
+# Above these a measurement is not quiet (docs/replay.md says how they were found).
+SLOWDOWN, STALLED = 1.15, 0.1
+# More vectors than caches hold, and how often they are added up.
+VECTORS, SUMS = 4, 9
+
+
+def measure(
+    plan: Plan,
+    architecture: Architecture,
+    find_system: Callable[[Plan, Architecture], System],
+    directory: Path,
+    progress: Progress,
+) -> Alone | NotAlone:
+    """Return what steps of each kind take alone, or why they could not be measured: the worker failed.
+
+    HostError or RequestError if its stack does not start.
+    """
+    began = time.monotonic_ns()
+    alone, place = architecture.alone(plan), directory / FOLDER
+    place.mkdir()
+    with closing(Pressure()) as pressure:
+        before, disks = probe(), pressure.stalls().disk_ns
+        try:
+            with TraceWriter(place / LOG, plan.run) as writer:
+                recorder = Recorder(writer, alone, _Steps(progress))
+                with find_system(alone, architecture).running(recorder, place / "logs") as running:
+                    with running.watched():
+                        parameters = architecture.drive_alone(plan, running.cloud, _Steps(progress)).parameters
+                    running.finish()
+        except RunFailed as error:
+            return {"status": "not measured", "reason": f"{error.type}: {error.message}"}
+        probes = before, probe()
+        stalled = (pressure.stalls().disk_ns - disks) / (time.monotonic_ns() - began) if pressure.known else None
+    events = metrics.rows(load(place).events)
+    recording = Recording(alone, events, invocations(place), instances(place))
+    # A single worker's sums have one summand.
+    found = [sample for sample in samples(recording) if sample.kind.op != "reduce"]
+    ratio, stalled_share = slowdown(probes), _stalled_share(probes, stalled)
+    return {
+        "status": "measured",
+        "seconds": round((time.monotonic_ns() - began) / 1e9, 3),
+        "quiet": ratio <= SLOWDOWN and (stalled_share or 0.0) <= STALLED,
+        "probe_ratio": round(ratio, 3),
+        "stalled_share": stalled_share,
+        "kinds": summarise([*found, *_sums(parameters)]),
+    }
+
+
+class _Steps:
+    """Reports the steps of the one worker as those of this measurement."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+
+    def report(self, stage: str, done: int, total: int) -> None:
+        """Report that `done` of `total` steps are done; no other stage."""
+        if stage == "train":
+            self._progress.report("alone", done, total)
+
+
+def _stalled_share(probes: tuple[Probe, Probe], stalled: float | None) -> float | None:
+    """Return the largest share of the time in which anything waited: for processors while only a probe ran (a function
+    that its own quota holds back counts as waiting, too), or for memory and disks in all the time."""
+    shares = [one.stalled_share for one in probes if one.stalled_share is not None]
+    return None if stalled is None else round(max(stalled, *shares), 3)
+
+
+def _sums(parameters: int) -> Iterator[Sample]:
+    """Yield sums of one vector (P,) and another."""
+    vectors = np.random.default_rng(0).standard_normal((VECTORS, parameters), np.float32)
+    total = vectors[0].copy()
+    for number in range(SUMS):
+        began = time.thread_time_ns()
+        total += vectors[number % VECTORS]
+        yield Sample(Kind("", "reduce", "synchronise", False), total.nbytes, time.thread_time_ns() - began)
