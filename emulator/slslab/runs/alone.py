@@ -44,7 +44,7 @@ def measure(
     """
     began = time.monotonic_ns()
     alone, place = architecture.alone(plan), directory / FOLDER
-    place.mkdir()
+    (place / "logs").mkdir(parents=True)
     with closing(Pressure()) as pressure:
         before, disks = probe(), pressure.stalls().disk_ns
         try:

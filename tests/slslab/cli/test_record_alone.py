@@ -39,25 +39,30 @@ def medians(document: dict[str, Any]) -> dict[str, list[float]]:
 
 
 @pytest.mark.parametrize("architecture", ["allreduce", "scatterreduce", "mlless", "spirt", "gpu"])
-def test_replay_takes_what_one_worker_took_alone_and_the_run_is_as_without(tmp_path: Path, architecture: str) -> None:
-    plan = (architecture, *SMALL, *MORE.get(architecture, ()))
-    together, document = run(tmp_path / "together", *plan), run(tmp_path / "alone", *plan, "--record", "alone")
-    assert together["alone"] is None
+def test_replay_takes_what_one_worker_took_alone(tmp_path: Path, architecture: str) -> None:
+    document = run(tmp_path / "run", architecture, *SMALL, *MORE.get(architecture, ()), "--record", "alone")
     assert document["alone"]["status"] == "measured"
-    for same in ("counts", "bytes", "parameters_sha256", "invocations"):
-        assert document[same] == together[same]
     measured = medians(document)
     assert {"build", "prepare", "compute", "environment.start"} <= measured.keys()
-    recording = read_recording(tmp_path / "alone")
-    taken = cpu_seconds(recording, "compute")
+    taken = cpu_seconds(read_recording(tmp_path / "run"), "compute")
     assert len(taken) == 8
     for seconds in taken:
         assert min(abs(seconds - one) for one in measured["compute"]) < 1e-6
-    alone = read_recording(tmp_path / "together")
-    assert cpu_seconds(alone, "compute") == [e["cpu_ns"] / 1e9 for e in alone.events if e["op"] == "compute"]
     if architecture == "spirt":
         averages = [k for k in document["alone"]["kinds"] if k["function"].endswith("/average")]
         assert {2 * 61_706 * 4} <= {k["bytes"] for k in averages}, "the two gradients of each epoch of the run"
+
+
+def test_the_run_is_as_without(tmp_path: Path) -> None:
+    together, alone = (run(tmp_path / name, "allreduce", *SMALL, "--record", name) for name in ("together", "alone"))
+    assert together["alone"] is None
+    for same in ("counts", "bytes", "parameters_sha256", "invocations", "loss"):
+        assert alone[same] == together[same]
+    recording = read_recording(tmp_path / "together")
+    own = [event["cpu_ns"] / 1e9 for event in recording.events if event["op"] == "compute"]
+    assert sorted(cpu_seconds(recording, "compute")) == pytest.approx(sorted(own))
+    traced = {event["invocation"] for event in read_recording(tmp_path / "alone").events if event["worker"] >= 0}
+    assert len(traced) == 2, "what was measured before is not in the run's trace"
 
 
 def test_a_plan_keeps_it_and_a_host_with_busy_loops_is_marked(tmp_path: Path) -> None:
@@ -89,4 +94,5 @@ def test_a_worker_that_fails_alone_is_named_and_the_run_says_the_rest(tmp_path: 
     assert done.printed["alone"]["status"] == "not measured"
     assert done.printed["alone"]["reason"].startswith("Runtime.OutOfMemory: ")
     assert done.printed["error"]["type"] == "Runtime.OutOfMemory"
-    assert "CPU seconds were not measured alone, so replay takes the run's own." in commands.slslab("show", tmp_path / "run").out
+    shown = commands.slslab("show", tmp_path / "run").out
+    assert "CPU seconds were not measured alone, so replay takes the run's own." in shown

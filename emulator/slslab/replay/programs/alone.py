@@ -165,9 +165,9 @@ def _init_of(record: Mapping[str, Any]) -> Kind:
 
 
 def _init_ns(record: Mapping[str, Any], events: Iterable[Event]) -> int:
-    return max(0, round(record["cpu_seconds"] * 1e9) - _events_ns(record, events))
+    return max(0, round(float(record["cpu_seconds"]) * 1e9) - _events_ns(record, events))
 
 
 def _events_ns(record: Mapping[str, Any], events: Iterable[Event]) -> int:
     """Return the CPU time of an instance's events, with what it did before each of them."""
-    return sum(e["cpu_ns"] + e["cpu_before_ns"] for e in events if e["invocation"] == record["id"])
+    return sum(int(e["cpu_ns"] + e["cpu_before_ns"]) for e in events if e["invocation"] == record["id"])
