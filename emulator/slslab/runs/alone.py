@@ -2,19 +2,17 @@
 
 It is a run of its own, of what the architecture makes of the plan for a single worker (`Architecture.alone`), on a
 stack of its own, with functions or an instance as the run has them. Its trace stays in the folder `alone` of the run's
-directory. Sums of gradients, which a single worker does not have, are measured in this process.
+directory. How gradients are combined, of which one worker has only its own, is measured in a function beside it.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 
-import numpy as np
-
 from slslab.host.pressure import Pressure
 from slslab.host.probe import Probe, probe, slowdown
-from slslab.replay.programs.alone import Kind, Sample, samples, summarise
+from slslab.replay.programs.alone import Sample, samples, summarise
 from slslab.replay.programs.recording import Recording
 from slslab.runs.recorder import Recorder
 from slslab.runs.system import System
@@ -22,13 +20,12 @@ from slslab.trace import metrics
 from slslab.trace.document import Alone, NotAlone
 from slslab.trace.log import LOG, TraceWriter, instances, invocations, load
 from slslab_workers.architecture import Architecture, Progress, RunFailed
+from slslab_workers.driver.sums import combine_alone, sums_function
 from slslab_workers.plan import Plan
 
 FOLDER = "alone"
 # Above these a measurement is not quiet (docs/replay.md says how they were found).
 SLOWDOWN, STALLED = 1.15, 0.1
-# More vectors than caches hold, and how often they are added up.
-VECTORS, SUMS = 4, 9
 
 
 def measure(
@@ -52,7 +49,8 @@ def measure(
                 recorder = Recorder(writer, alone, _Steps(progress))
                 with find_system(alone, architecture).running(recorder, place / "logs") as running:
                     with running.watched():
-                        parameters = architecture.drive_alone(plan, running.cloud, _Steps(progress)).parameters
+                        outcome = architecture.drive_alone(plan, running.cloud, _Steps(progress))
+                        combine_alone(plan, running.cloud, outcome.parameters)
                     running.finish()
         except RunFailed as error:
             return {"status": "not measured", "reason": f"{error.type}: {error.message}"}
@@ -60,8 +58,7 @@ def measure(
         stalled = (pressure.stalls().disk_ns - disks) / (time.monotonic_ns() - began) if pressure.known else None
     events = metrics.rows(load(place).events)
     recording = Recording(alone, events, invocations(place), instances(place))
-    # A single worker's sums have one summand.
-    found = [sample for sample in samples(recording) if sample.kind.op != "reduce"]
+    found = _of_many(samples(recording), sums_function(plan))
     ratio, stalled_share = slowdown(probes), _stalled_share(probes, stalled)
     return {
         "status": "measured",
@@ -69,8 +66,15 @@ def measure(
         "quiet": ratio <= SLOWDOWN and (stalled_share or 0.0) <= STALLED,
         "probe_ratio": round(ratio, 3),
         "stalled_share": stalled_share,
-        "kinds": summarise([*found, *_sums(parameters)]),
+        "kinds": summarise(found),
     }
+
+
+def _of_many(found: Iterable[Sample], combining: str) -> Iterator[Sample]:
+    """Yield the samples, of gradients combined those of the function that does it as many workers do."""
+    for sample in found:
+        if (sample.kind.function == combining) is (sample.kind.op == "reduce"):
+            yield sample._replace(kind=sample.kind._replace(function="")) if sample.kind.op == "reduce" else sample
 
 
 class _Steps:
@@ -90,13 +94,3 @@ def _stalled_share(probes: tuple[Probe, Probe], stalled: float | None) -> float 
     that its own quota holds back counts as waiting, too), or for memory and disks in all the time."""
     shares = [one.stalled_share for one in probes if one.stalled_share is not None]
     return None if stalled is None else round(max(stalled, *shares), 3)
-
-
-def _sums(parameters: int) -> Iterator[Sample]:
-    """Yield sums of one vector (P,) and another."""
-    vectors = np.random.default_rng(0).standard_normal((VECTORS, parameters), np.float32)
-    total = vectors[0].copy()
-    for number in range(SUMS):
-        began = time.thread_time_ns()
-        total += vectors[number % VECTORS]
-        yield Sample(Kind("", "reduce", "synchronise", False), total.nbytes, time.thread_time_ns() - began)

@@ -225,13 +225,15 @@ class Quartiles(TypedDict):
 class AloneKind(TypedDict):
     """What steps of a kind took alone, of which `count` were measured.
 
-    A script's `function` is its name; an empty one stands for all functions. `first` are the first ones of their
-    environments. `bytes` are those that a step went over, if its CPU time grows with them.
+    A script's `function` is its name; an empty one stands for all functions. `resource` is how gradients are combined.
+    `first` are the first ones of their environments. `bytes` are those that a step went over, if its CPU time grows
+    with them.
     """
 
     function: str
     op: str
     phase: str
+    resource: str
     first: bool
     bytes: int
     count: int

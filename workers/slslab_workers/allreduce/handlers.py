@@ -49,7 +49,7 @@ class AllReduceWorker(ObjectWorker):
         total: torch.Tensor | None = None
         for rank, gradient in self.collect(self._local(state), range(workers), delete=True):
             parts[rank] = gradient
-            with self.tracer.span("reduce", "synchronise") as span:
+            with self.tracer.span("reduce", "synchronise", "add") as span:
                 # The next ones in rank order are added and released, so that few are held.
                 while added in parts:
                     part = parts.pop(added)

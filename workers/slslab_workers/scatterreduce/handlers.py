@@ -58,7 +58,7 @@ class ScatterReduceWorker(ObjectWorker):
         """Get and delete the others' parts of this worker's chunk, and add up in rank order."""
         parts = dict(self.collect(self._partial(state, self.rank), self._others(), delete=True))
         parts[self.rank] = own
-        with self.tracer.span("reduce", "synchronise") as span:
+        with self.tracer.span("reduce", "synchronise", "sum") as span:
             span.bytes = len(parts) * own.nbytes
             return aggregation.sum_in_rank_order(parts[rank] for rank in sorted(parts))
 
@@ -70,7 +70,7 @@ class ScatterReduceWorker(ObjectWorker):
         """Get every other worker's sum into its place, and make the aggregate of the whole, in place."""
         for owner, merged in self.collect(self._merged(state), self._others(), delete=False):
             self._chunk(aggregate, owner)[:] = merged
-        with self.tracer.span("reduce", "synchronise") as span:
+        with self.tracer.span("reduce", "synchronise", "mean") as span:
             span.bytes = aggregate.nbytes
             self.combine(aggregate, self.plan.workers, self.plan.workers)
 

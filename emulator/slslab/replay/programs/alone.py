@@ -22,11 +22,13 @@ START, SCRIPT = "environment.start", "tensor.script.run"
 
 
 class Kind(NamedTuple):
-    """A kind of step: of which function (a script: its name; empty for all), and whether its environment's first."""
+    """A kind of step: of which function (a script: its name; empty for all), how gradients are combined in it, and
+    whether it is its environment's first."""
 
     function: str
     op: str
     phase: str
+    resource: str
     first: bool
 
 
@@ -87,18 +89,19 @@ class _Costs:
     """The measured kinds, by what they are asked for."""
 
     def __init__(self, kinds: Sequence[AloneKind]) -> None:
-        self._kinds = grouped(((kind["op"], kind["phase"], kind["function"]), kind) for kind in kinds)
+        self._kinds = grouped(((kind["op"], kind["phase"], kind["resource"], kind["function"]), kind) for kind in kinds)
 
     def cpu_ns(self, kind: Kind, size: int) -> int | None:
         """Return the CPU ns of a step that goes over so many bytes, in proportion to those of the measured one that is
         most alike; None if its kind was not measured."""
-        found = self._kinds[kind.op, kind.phase, kind.function] or self._kinds[kind.op, kind.phase, ""]
+        alike = kind.op, kind.phase, kind.resource
+        found = self._kinds[*alike, kind.function] or self._kinds[*alike, ""]
         # What goes over nothing, such as the first of several sums, is no measured step of no size.
         found = [one for one in found if bool(one["bytes"]) is bool(size)]
         if not found:
             return None
-        alike = min(found, key=lambda one: _unlike(one, kind, size))
-        return round(alike["cpu_seconds"]["median"] * 1e9 * (size / alike["bytes"] if size else 1))
+        nearest = min(found, key=lambda one: _unlike(one, kind, size))
+        return round(nearest["cpu_seconds"]["median"] * 1e9 * (size / nearest["bytes"] if size else 1))
 
 
 def _kinds(events: Iterable[Event]) -> Iterator[tuple[Event, Kind]]:
@@ -109,8 +112,9 @@ def _kinds(events: Iterable[Event]) -> Iterator[tuple[Event, Kind]]:
         if op in (START, SCRIPT) or (op in WORK and event["worker"] >= 0):
             # A script's resource is its name and the key that it writes.
             function = event["resource"].partition(" ")[0] if op == SCRIPT else event["function"]
-            of_environment = (event["environment"] or event["resource"], function, op, event["phase"])
-            yield event, Kind(function, op, event["phase"], of_environment not in seen)
+            kind = Kind(function, op, event["phase"], event["resource"] if op in WORK else "", True)
+            of_environment = (event["environment"], kind)
+            yield event, kind._replace(first=of_environment not in seen)
             seen.add(of_environment)
 
 
@@ -142,7 +146,7 @@ def _invocations(recording: Recording, changed: Mapping[int, int]) -> Iterator[M
     for event in recording.events:
         if event["event"] in changed and event["op"] != SCRIPT:
             # An init is that of the environment, whichever invocation it was made for.
-            owner = (event["environment"] or event["resource"]) if event["op"] == START else event["invocation"]
+            owner = event["environment"] if event["op"] == START else event["invocation"]
             more[owner] = more.get(owner, 0) + changed[event["event"]] - event["cpu_ns"]
     for record in recording.invocations:
         ns = more.get(record["request_id"], 0)
@@ -161,7 +165,7 @@ def _instance(
 
 def _init_of(record: Mapping[str, Any]) -> Kind:
     """Return the kind of what an instance does before its first event."""
-    return Kind(record["function"], START, "init", True)
+    return Kind(record["function"], START, "init", "", True)
 
 
 def _init_ns(record: Mapping[str, Any], events: Iterable[Event]) -> int:

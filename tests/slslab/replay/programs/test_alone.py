@@ -18,10 +18,12 @@ MS = 1_000_000
 FUNCTION = "train"
 
 
-def kind(op: str, phase: str, ms: float, *, first: bool = False, size: int = 0, function: str = FUNCTION) -> AloneKind:
+def kind(
+    op: str, phase: str, ms: float, *, first: bool = False, size: int = 0, function: str = FUNCTION, resource: str = ""
+) -> AloneKind:
     seconds = ms / 1000
     return {
-        "function": function, "op": op, "phase": phase, "first": first, "bytes": size, "count": 3,
+        "function": function, "op": op, "phase": phase, "resource": resource, "first": first, "bytes": size, "count": 3,
         "cpu_seconds": {"lower": 0.9 * seconds, "median": seconds, "upper": 2 * seconds},
     }  # fmt: skip
 
@@ -82,17 +84,19 @@ def test_a_kind_that_was_not_measured_keeps_the_run_s_own_and_a_first_step_alone
 
 
 def test_steps_over_more_data_take_longer_in_proportion_to_the_measured_size_that_is_nearest() -> None:
-    def reduce(number: int, size: int) -> dict[str, Any]:
-        more = {"cpu_ns": 50 * MS, "bytes": size, "phase": "synchronise", "environment": "one"}
+    def reduce(number: int, size: int, how: str = "add") -> dict[str, Any]:
+        more = {"cpu_ns": 50 * MS, "bytes": size, "phase": "synchronise", "environment": "one", "resource": how}
         return event(number, "reduce", 0, 2_000 + number, 2_000 + number, **more)
 
     alone = [
-        kind("reduce", "synchronise", 8, size=4_000, function=""),
-        kind("reduce", "synchronise", 1, size=100, function=""),
+        kind("reduce", "synchronise", 8, size=4_000, function="", resource="add"),
+        kind("reduce", "synchronise", 1, size=100, function="", resource="add"),
     ]
-    program = make_program(recording(alone, reduce(5, 2_000), reduce(6, 12_000), reduce(7, 50), reduce(8, 0)))
+    program = make_program(
+        recording(alone, reduce(5, 2_000), reduce(6, 12_000), reduce(7, 50), reduce(8, 0), reduce(9, 4_000, "sum"))
+    )
     found = steps(program)
-    assert [found[number].cpu_ns for number in (5, 6, 7, 8)] == [4 * MS, 24 * MS, MS // 2, 50 * MS]
+    assert [found[number].cpu_ns for number in range(5, 10)] == [4 * MS, 24 * MS, MS // 2, 50 * MS, 50 * MS]
 
 
 def test_scripts_take_what_the_database_alone_took_for_the_same_script() -> None:
@@ -150,7 +154,7 @@ def test_what_a_run_says_of_itself_changes_only_the_kinds_that_it_has(name: str)
 
 
 def test_kinds_have_quartiles_and_sizes_apart() -> None:
-    compute, write = Kind(FUNCTION, "compute", "compute", False), Kind(FUNCTION, "serialise", "other", True)
+    compute, write = Kind(FUNCTION, "compute", "compute", "", False), Kind(FUNCTION, "serialise", "other", "", True)
     found = [Sample(compute, 0, ms * MS) for ms in (10, 20, 30, 40, 1_000)]
     found += [Sample(write, size, MS) for size in (1_000, 1_010, 3_000)]
     same = dict.fromkeys(("lower", "median", "upper"), 0.001)
