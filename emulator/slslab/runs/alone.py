@@ -25,7 +25,7 @@ from slslab_workers.plan import Plan
 
 FOLDER = "alone"
 # Above these a measurement is not quiet (docs/replay.md says how they were found).
-SLOWDOWN, STALLED = 1.15, 0.1
+SLOWDOWN, STALLED, DELAYED = 1.1, 0.1, 0.05
 
 
 def measure(
@@ -59,13 +59,14 @@ def measure(
     events = metrics.rows(load(place).events)
     recording = Recording(alone, events, invocations(place), instances(place))
     found = _of_many(samples(recording), sums_function(plan))
-    ratio, stalled_share = slowdown(probes), _stalled_share(probes, stalled)
+    ratio, stalled_share, delayed_share = slowdown(probes), _stalled_share(probes, stalled), _delayed_share(recording)
     return {
         "status": "measured",
         "seconds": round((time.monotonic_ns() - began) / 1e9, 3),
-        "quiet": ratio <= SLOWDOWN and (stalled_share or 0.0) <= STALLED,
+        "quiet": ratio <= SLOWDOWN and (stalled_share or 0.0) <= STALLED and delayed_share <= DELAYED,
         "probe_ratio": round(ratio, 3),
         "stalled_share": stalled_share,
+        "delayed_share": delayed_share,
         "kinds": summarise(found),
     }
 
@@ -94,3 +95,10 @@ def _stalled_share(probes: tuple[Probe, Probe], stalled: float | None) -> float 
     that its own quota holds back counts as waiting, too), or for memory and disks in all the time."""
     shares = [one.stalled_share for one in probes if one.stalled_share is not None]
     return None if stalled is None else round(max(stalled, *shares), 3)
+
+
+def _delayed_share(recording: Recording) -> float:
+    """Return for how much of the time of its functions or instance the host held them up."""
+    ran = (*recording.invocations, *recording.instances)
+    wall_ms = sum((one["end_ns"] - one["start_ns"]) / 1e6 + (one.get("init_ms") or 0.0) for one in ran)
+    return round(float(sum(one["host_delay_ms"] for one in ran) / wall_ms), 3)

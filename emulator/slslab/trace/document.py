@@ -245,7 +245,7 @@ class Alone(TypedDict):
 
     `quiet` tells whether strangers left the host alone meanwhile: `probe_ratio` is how many times longer than
     undisturbed the same work took, `stalled_share` the share of the time in which anything waited for processors,
-    memory or disks (None where the kernel does not tell).
+    memory or disks (None where the kernel does not tell), `delayed_share` that in which the worker was held up.
     """
 
     status: Literal["measured"]
@@ -253,6 +253,7 @@ class Alone(TypedDict):
     quiet: bool
     probe_ratio: float
     stalled_share: float | None
+    delayed_share: float
     kinds: list[AloneKind]
 
 
