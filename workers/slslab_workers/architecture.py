@@ -16,8 +16,8 @@ from slslab_workers.patterns import Counts, Pattern, Workload, count
 from slslab_workers.plan import Plan, Value
 from slslab_workers.trace.operations import SERVERS
 
-# What one worker does while its CPU time is measured.
-ALONE_EPOCHS, ALONE_BATCHES = 3, 3
+# What one worker does in each environment while its CPU time is measured.
+ALONE_BATCHES = 4
 NO_OPTIONS: Mapping[str, Value] = MappingProxyType({})
 TENSOR_HOST = Option(
     "tensor-host",
@@ -209,7 +209,7 @@ class Architecture(Protocol):
             workers=1,
             # No more images than the plan has.
             batches=min(ALONE_BATCHES, plan.workers * plan.batches),
-            epochs=ALONE_EPOCHS,
+            epochs=1,
             until_accuracy=None,
             early_stopping=False,
             evaluation=False,
@@ -218,9 +218,10 @@ class Architecture(Protocol):
     def drive(self, plan: Plan, cloud: Cloud, progress: Progress) -> Outcome:
         """Run the plan through AWS's APIs; RunFailed when a worker fails."""
 
-    def drive_alone(self, plan: Plan, cloud: Cloud, progress: Progress) -> Outcome:
-        """Run what `alone` makes of the plan, and what else its workers have computed for them, one after another."""
-        return self.drive(self.alone(plan), cloud, progress)
+    def run_scripts_alone(self, plan: Plan, cloud: Cloud, parameters: int) -> None:  # noqa: ARG002
+        """Have the first tensor database do for a worker of the plan what it does not for that single one, likewise; by
+        default nothing."""
+        return
 
 
 def architectures() -> dict[str, Architecture]:

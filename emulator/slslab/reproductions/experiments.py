@@ -11,10 +11,11 @@ from slslab.billing.bill import DEFAULT_BOOK
 from slslab.errors import RequestError, RunError
 from slslab.replay.measured import Measured, read_measured
 from slslab.reproductions import find_committed
+from slslab.runs.alone import ENVIRONMENTS
 from slslab.runs.execution import run_plan
 from slslab.runs.planning import architectures, make_plan
 from slslab.trace.directory import RunDirectory
-from slslab_workers.architecture import ALONE_BATCHES, ALONE_EPOCHS, Progress, read_plan
+from slslab_workers.architecture import ALONE_BATCHES, Progress, read_plan
 
 WORKERS, BATCH_SIZE, BATCHES = 4, 512, 24
 GPU = "gpu"
@@ -28,7 +29,7 @@ ENDED = {
     "Sandbox.Timedout": "its functions were ended at their time-out",
 }
 # Minibatches that one worker computes before each run.
-ALONE = ALONE_BATCHES * ALONE_EPOCHS
+ALONE = ALONE_BATCHES * ENVIRONMENTS
 # SPIRT's functions all start cold in the first epoch, whose time is therefore not the usual one.
 EPOCHS = {"spirt": 2}
 # MLLess's filter keeps the first updates back: in as few minibatches as others need it would send none.

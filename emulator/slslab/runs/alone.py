@@ -1,4 +1,5 @@
-"""Measure CPU seconds alone: before the run one worker does a few of its steps while nothing else of ours runs.
+"""Measure CPU seconds alone: before the run one worker does a few of its steps while nothing else of ours runs,
+in several environments one after another.
 
 It is a run of its own, of what the architecture makes of the plan for a single worker (`Architecture.alone`), on a
 stack of its own, with functions or an instance as the run has them. Its trace stays in the folder `alone` of the run's
@@ -8,11 +9,12 @@ directory. How gradients are combined, of which one worker has only its own, is 
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 from slslab.host.pressure import Pressure
 from slslab.host.probe import Probe, probe, slowdown
-from slslab.replay.programs.alone import Sample, samples, summarise
+from slslab.replay.programs.alone import ANY, Sample, samples, suffix, summarise
 from slslab.replay.programs.recording import Recording
 from slslab.runs.recorder import Recorder
 from slslab.runs.system import System
@@ -24,6 +26,8 @@ from slslab_workers.driver.sums import combine_alone, sums_function
 from slslab_workers.plan import Plan
 
 FOLDER = "alone"
+# One environment differs from another by more than its steps do from each other.
+ENVIRONMENTS = 3
 # Above these a measurement is not quiet (docs/replay.md says how they were found).
 SLOWDOWN, STALLED, DELAYED = 1.1, 0.1, 0.05
 
@@ -49,8 +53,12 @@ def measure(
                 recorder = Recorder(writer, alone, _Steps(progress))
                 with find_system(alone, architecture).running(recorder, place / "logs") as running:
                     with running.watched():
-                        outcome = architecture.drive_alone(plan, running.cloud, _Steps(progress))
-                        combine_alone(plan, running.cloud, outcome.parameters)
+                        for number in range(ENVIRONMENTS):
+                            # No name is used twice.
+                            again = replace(alone, run=f"{plan.run}-{number}")
+                            parameters = architecture.drive(again, running.cloud, _Steps(progress)).parameters
+                        architecture.run_scripts_alone(plan, running.cloud, parameters)
+                        combine_alone(plan, running.cloud, parameters)
                     running.finish()
         except RunFailed as error:
             return {"status": "not measured", "reason": f"{error.type}: {error.message}"}
@@ -58,7 +66,7 @@ def measure(
         stalled = (pressure.stalls().disk_ns - disks) / (time.monotonic_ns() - began) if pressure.known else None
     events = metrics.rows(load(place).events)
     recording = Recording(alone, events, invocations(place), instances(place))
-    found = _of_many(samples(recording), sums_function(plan))
+    found = _of_many(samples(recording), suffix(sums_function(plan), plan.run))
     ratio, stalled_share, delayed_share = slowdown(probes), _stalled_share(probes, stalled), _delayed_share(recording)
     return {
         "status": "measured",
@@ -75,7 +83,7 @@ def _of_many(found: Iterable[Sample], combining: str) -> Iterator[Sample]:
     """Yield the samples, of gradients combined those of the function that does it as many workers do."""
     for sample in found:
         if (sample.kind.function == combining) is (sample.kind.op == "reduce"):
-            yield sample._replace(kind=sample.kind._replace(function="")) if sample.kind.op == "reduce" else sample
+            yield sample._replace(kind=sample.kind._replace(function=ANY)) if sample.kind.op == "reduce" else sample
 
 
 class _Steps:

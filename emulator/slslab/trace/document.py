@@ -225,9 +225,9 @@ class Quartiles(TypedDict):
 class AloneKind(TypedDict):
     """What steps of a kind took alone, of which `count` were measured.
 
-    A script's `function` is its name; an empty one stands for all functions. `resource` is how gradients are combined.
-    `first` are the first ones of their environments. `bytes` are those that a step went over, if its CPU time grows
-    with them.
+    `function` is the end of its name, empty for the workers', `*` for any; that of a script is its name. `resource`
+    is how gradients are combined. `first` are the first ones of their environments. `bytes` are those that a step went
+    over, if its CPU time grows with them.
     """
 
     function: str

@@ -186,7 +186,7 @@ def test_a_worker_alone_does_some_steps_to_their_end_with_no_more_images(
     plan = make_plan(architecture, GIVEN | {"batches": 1, "memory": "2048", **values}, options)
     alone = architecture.alone(plan)
     architecture.requirements(alone)
-    assert (alone.workers, alone.batches * alone.epochs) == (1, 9)
+    assert (alone.workers, alone.batches * alone.epochs) == (1, 4)
     assert alone.batches <= plan.workers * plan.batches
     assert (alone.gradual, alone.evaluation) == (False, False)
     same = ("run", "memory_mb", "batch_size", "model", "memory_format", "timeout", "mode", "stack", "environment")

@@ -181,19 +181,16 @@ class Spirt(Architecture):
     def alone(self, plan: Plan) -> Plan:
         """Return the plan of one peer with a minibatch in each epoch: an epoch's minibatches are computed at once."""
         alone = super().alone(plan)
-        epochs = alone.batches * alone.epochs
-        return replace(alone, batches=1, epochs=epochs, options={**plan.options, "join": JOIN.default})
+        return replace(alone, batches=1, epochs=alone.batches, options={**plan.options, "join": JOIN.default})
 
     def drive(self, plan: Plan, cloud: Cloud, progress: Progress) -> Outcome:
         """Deploy, start the peers, follow them and evaluate."""
         return deploy_and_train(SpirtDeployment(plan, cloud, progress))
 
-    def drive_alone(self, plan: Plan, cloud: Cloud, progress: Progress) -> Outcome:
-        """Run one peer, and then average as many gradients in its database as one of the plan's has."""
-        outcome = super().drive_alone(plan, cloud, progress)
+    def run_scripts_alone(self, plan: Plan, cloud: Cloud, parameters: int) -> None:
+        """Average as many gradients (P,) as a peer has in an epoch."""
         with failures():
-            average_alone(plan, cloud, outcome.parameters)
-        return outcome
+            average_alone(plan, cloud, parameters)
 
 
 class SpirtDeployment(Deployment):

@@ -6,8 +6,10 @@ plan says so (`slslab.runs.alone`). Of the run replay then takes bytes, requests
 of requests and of kinds of steps that were not measured.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from os.path import commonprefix
 from statistics import median, quantiles
 from typing import Any, NamedTuple
 
@@ -19,11 +21,12 @@ from slslab_workers.trace.operations import WORK
 # Sizes of one kind of step count as different from this ratio on.
 RATIO = 1.5
 START, SCRIPT = "environment.start", "tensor.script.run"
+ANY = "*"
 
 
 class Kind(NamedTuple):
-    """A kind of step: of which function (a script: its name; empty for all), how gradients are combined in it, and
-    whether it is its environment's first."""
+    """A kind of step: of which function (`suffix`; a script: its name; `ANY` for all), how gradients are combined in
+    it, and whether it is its environment's first."""
 
     function: str
     op: str
@@ -42,7 +45,7 @@ class Sample(NamedTuple):
 
 def samples(recording: Recording) -> Iterator[Sample]:
     """Yield what a recording has of each kind: steps, inits and scripts."""
-    for event, kind in _kinds(recording.events):
+    for event, kind in _kinds(recording):
         yield Sample(kind, event["bytes"], event["cpu_ns"])
     for record in recording.instances:
         yield Sample(_init_of(record), 0, _init_ns(record, recording.events))
@@ -72,7 +75,7 @@ def with_alone(recording: Recording) -> Recording:
         return recording
     costs = _Costs(recording.alone)
     changed: dict[int, int] = {}
-    for event, kind in _kinds(recording.events):
+    for event, kind in _kinds(recording):
         cpu_ns = costs.cpu_ns(kind, event["bytes"])
         if cpu_ns is not None:
             changed[event["event"]] = cpu_ns
@@ -95,7 +98,7 @@ class _Costs:
         """Return the CPU ns of a step that goes over so many bytes, in proportion to those of the measured one that is
         most alike; None if its kind was not measured."""
         alike = kind.op, kind.phase, kind.resource
-        found = self._kinds[*alike, kind.function] or self._kinds[*alike, ""]
+        found = self._kinds[*alike, kind.function] or self._kinds[*alike, ANY]
         # What goes over nothing, such as the first of several sums, is no measured step of no size.
         found = [one for one in found if bool(one["bytes"]) is bool(size)]
         if not found:
@@ -104,14 +107,23 @@ class _Costs:
         return round(nearest["cpu_seconds"]["median"] * 1e9 * (size / nearest["bytes"] if size else 1))
 
 
-def _kinds(events: Iterable[Event]) -> Iterator[tuple[Event, Kind]]:
+def suffix(function: str, run: str) -> str:
+    """Return what tells a function of a run from the others: the end of its name, empty for that of the workers."""
+    # Long names are cut anywhere.
+    rest = function[len(commonprefix((function, f"slslab-{run}"))) :]  # noqa: RUF071
+    # While it is measured alone the run has a number.
+    return re.sub(r"^-\d+(?=-|$)", "", rest).lstrip("-")
+
+
+def _kinds(recording: Recording) -> Iterator[tuple[Event, Kind]]:
     """Yield the events that may be measured alone, each with its kind."""
     seen = set()
-    for event in events:
+    for event in recording.events:
         op = event["op"]
         if op in (START, SCRIPT) or (op in WORK and event["worker"] >= 0):
             # A script's resource is its name and the key that it writes.
-            function = event["resource"].partition(" ")[0] if op == SCRIPT else event["function"]
+            function = suffix(event["function"], recording.plan.run)
+            function = event["resource"].partition(" ")[0] if op == SCRIPT else function
             kind = Kind(function, op, event["phase"], event["resource"] if op in WORK else "", True)
             of_environment = (event["environment"], kind)
             yield event, kind._replace(first=of_environment not in seen)

@@ -9,7 +9,7 @@ from tests.slslab.replay.recordings import TRACES
 from tests.slslab.replay.test_modelled import PLAN, event
 
 from slslab.replay.kernel.program import Program, Step
-from slslab.replay.programs.alone import Kind, Sample, samples, summarise, with_alone
+from slslab.replay.programs.alone import ANY, Kind, Sample, samples, suffix, summarise, with_alone
 from slslab.replay.programs.recorded import make_program
 from slslab.replay.programs.recording import Recording, read_recording
 from slslab.trace.document import AloneKind
@@ -89,8 +89,8 @@ def test_steps_over_more_data_take_longer_in_proportion_to_the_measured_size_tha
         return event(number, "reduce", 0, 2_000 + number, 2_000 + number, **more)
 
     alone = [
-        kind("reduce", "synchronise", 8, size=4_000, function="", resource="add"),
-        kind("reduce", "synchronise", 1, size=100, function="", resource="add"),
+        kind("reduce", "synchronise", 8, size=4_000, function=ANY, resource="add"),
+        kind("reduce", "synchronise", 1, size=100, function=ANY, resource="add"),
     ]
     program = make_program(
         recording(alone, reduce(5, 2_000), reduce(6, 12_000), reduce(7, 50), reduce(8, 0), reduce(9, 4_000, "sum"))
@@ -166,3 +166,18 @@ def test_kinds_have_quartiles_and_sizes_apart() -> None:
         {**write._asdict(), "bytes": 1_005, "count": 2, "cpu_seconds": same},
         {**write._asdict(), "bytes": 3_000, "count": 1, "cpu_seconds": same},
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("function", "found"),
+    [
+        ("slslab-20261121-one", ""),
+        ("slslab-20261121-one-2", ""),
+        ("slslab-20261121-one-supervisor", "supervisor"),
+        ("slslab-20261121-one-2-supervisor", "supervisor"),
+        ("slslab-20261121-compute_gradients", "compute_gradients"),
+        ("slslab_workers.gpu.instance", "_workers.gpu.instance"),
+    ],
+)
+def test_a_function_is_the_same_alone_and_in_the_run_however_its_name_was_shortened(function: str, found: str) -> None:
+    assert suffix(function, "20261121-one") == found
