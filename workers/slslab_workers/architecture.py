@@ -16,6 +16,8 @@ from slslab_workers.patterns import Counts, Pattern, Workload, count
 from slslab_workers.plan import Plan, Value
 from slslab_workers.trace.operations import SERVERS
 
+# What one worker does in each environment while its CPU time is measured.
+ALONE_BATCHES = 4
 NO_OPTIONS: Mapping[str, Value] = MappingProxyType({})
 TENSOR_HOST = Option(
     "tensor-host",
@@ -202,8 +204,27 @@ class Architecture(Protocol):
         `slslab accuracy` trains; None by default: it cannot."""
         return None
 
+    def alone(self, plan: Plan) -> Plan:
+        """Return the plan of a single worker that does a few of this plan's steps, no two at once: by it CPU time is
+        measured alone."""
+        return replace(
+            plan,
+            workers=1,
+            # No more images than the plan has.
+            batches=min(ALONE_BATCHES, plan.workers * plan.batches),
+            epochs=1,
+            until_accuracy=None,
+            early_stopping=False,
+            evaluation=False,
+        )
+
     def drive(self, plan: Plan, cloud: Cloud, progress: Progress) -> Outcome:
         """Run the plan through AWS's APIs; RunFailed when a worker fails."""
+
+    def run_scripts_alone(self, plan: Plan, cloud: Cloud, parameters: int) -> None:  # noqa: ARG002
+        """Have the first tensor database do for a worker of the plan what it does not for that single one, likewise; by
+        default nothing."""
+        return
 
 
 def architectures() -> dict[str, Architecture]:

@@ -15,6 +15,7 @@ CHOICES = {
     "stack": ("embedded", "compose"),
     "environment": ("process", "docker"),
     "memory_format": MEMORY_FORMATS,
+    "record": ("together", "alone"),
 }
 LEAST = {"workers": 1, "batch_size": 1, "batches": 1, "epochs": 1, "timeout": 1, "seed": 0}
 # A seed of NumPy's and torch's generators is a number of 32 bits; the others are far beyond what any host can do.
@@ -44,7 +45,8 @@ class Plan:
     `batch_size` counts samples per minibatch and worker, `batches` minibatches per worker and epoch; `memory_mb` and
     `timeout` (s) are the functions' limits; `memory_format` is how models and minibatches lie in memory while they are
     computed on, which changes nothing but how sums are rounded; without `evaluation` no epoch's accuracy is known;
-    `prices` names the book of the bill; `options` are all those of the architecture.
+    `record` says which CPU seconds replay takes: those of the run, whose workers run together, or those of one worker
+    alone, measured before; `prices` names the book of the bill; `options` are all those of the architecture.
     """
 
     run: str
@@ -68,6 +70,7 @@ class Plan:
     early_stopping: bool = False
     memory_format: str = "default"
     evaluation: bool = True
+    record: str = "together"
     stack: str = "embedded"
     environment: str = "process"
     prices: str = "aws-us-east-1"

@@ -52,6 +52,7 @@ class ReplaySetup:
             "memory_mb": self.run.plan.memory_mb,
             "peak_memory_mb": self.run.peak_memory_mb,
             "oversubscribed": self.run.document["host"]["oversubscribed"],
+            "alone": self.run.document.get("alone"),
             "profile": {"name": profile.name, "date": profile.date.isoformat()},
             "network": self.variant.network.name if self.variant.network else None,
             "prices": {"name": self.prices.name, "date": self.prices.date.isoformat()},

@@ -127,6 +127,12 @@ def _plan_options(workers_also: tuple[str, ...]) -> list[click.Parameter]:
             "--evaluation/--no-evaluation",
             help="Test accuracy after each epoch, by the driver, outside of time and bill.",
         ),
+        option(
+            "--record",
+            click.Choice(CHOICES["record"]),
+            help="Whose CPU seconds replay takes: the run's own, whose workers run together and slow each other down, "
+            "or those of a few steps that one worker does alone before the run (docs/replay.md).",
+        ),
         option("--until-accuracy", float, help="Stop after the epoch whose test accuracy reaches this, 0..1."),
         option(
             "--early-stopping",

@@ -55,6 +55,7 @@ class Bar:
         "load": "loading images",
         "upload": "uploading data",
         "deploy": "deploying functions",
+        "alone": "measuring steps alone",
         "train": "training (worker steps)",
         "evaluate": "evaluating epochs",
     }

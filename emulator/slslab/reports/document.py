@@ -8,17 +8,19 @@ from typing import Any, cast
 from slslab.billing.bill import DEFAULT_BOOK, Book, Usage, compute_bill, load_book
 from slslab.errors import RequestError, RunError
 from slslab.replay.modelled import model, not_modelled
-from slslab.replay.programs.recording import Recording
+from slslab.replay.programs.recording import Recording, kinds_alone
 from slslab.reports.services import read_recorded, service_document
 from slslab.trace import metrics
 from slslab.trace.directory import list_runs, resolve
 from slslab.trace.document import (
     SCHEMA,
+    Alone,
     Cost,
     Details,
     Failure,
     Host,
     Modelled,
+    NotAlone,
     NotModelled,
     RunDocument,
     Totals,
@@ -43,12 +45,14 @@ def make_document(
     failure: RunFailed | None,
     seconds: float,
     book: Book,
+    alone: Alone | NotAlone | None = None,
 ) -> RunDocument:
-    """Return the document of a run by its trace, what its driver computed, and the system that it ran on."""
+    """Return the document of a run by its trace, what its driver computed, the system that it ran on, and what was
+    measured before it."""
     events = metrics.rows(trace.events)
     totals = metrics.totals(events, records, launched)
     held_up = totals.pop("host")
-    recording = Recording(plan, events, records, launched)
+    recording = Recording(plan, events, records, launched, kinds_alone({"alone": alone}))
     parameters = outcome.parameters if outcome else spec(plan.model).parameters
     return {
         "schema": SCHEMA,
@@ -89,6 +93,7 @@ def make_document(
             "span": round(metrics.span_seconds(events, launched), 3),
         },
         **cast(Totals, totals),
+        "alone": alone,
         "cost": make_bill(events, records, launched, book),
         "trace_torn": trace.torn,
     }
@@ -213,7 +218,7 @@ def bill_of(run: str, book: str) -> Mapping[str, Any]:
     document = read_document(str(directory.path))
     trace, records, launched = load(directory.path), invocations(directory.path), instances(directory.path)
     events = metrics.rows(trace.events)
-    recording = Recording(read_plan(document["plan"]), events, records, launched)
+    recording = Recording(read_plan(document["plan"]), events, records, launched, kinds_alone(document))
     replayed = _on_lambda(recording, prices, complete=document["status"] == "done" and not trace.torn)
     return bill_document(replayed, make_bill(events, records, launched, prices))
 

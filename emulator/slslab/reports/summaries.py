@@ -134,6 +134,17 @@ def beside_modelled(document: Document) -> Iterator[tuple[Document, tuple[float 
         yield worker, (other["seconds"], other["billed_seconds"], handler_seconds(worker), worker["billed_seconds"])
 
 
+def alone_note(alone: Document) -> str:
+    """Return what a reader must know of CPU seconds that were measured alone."""
+    if alone["status"] != "measured":
+        return f"CPU seconds were not measured alone, so replay takes the run's own. {alone['reason']}"
+    count = sum(kind["count"] for kind in alone["kinds"])
+    note = f"CPU seconds of replay are of {count:,} steps measured alone, in {alone['seconds']:,.1f} s before the run."
+    if not alone["quiet"]:
+        note += f" NOT QUIET: others loaded the host; quiet ones would be up to {alone['probe_ratio']:,.2f} times less."
+    return note
+
+
 def seconds(value: float | None) -> str:
     """Return seconds with three decimals."""
     return MISSING if value is None else f"{value:,.3f}"

@@ -15,6 +15,7 @@ from slslab.ec2.fleet import check_fleet
 from slslab.errors import HostError
 from slslab.reports.document import METRICS, bill_document, make_document
 from slslab.reports.html.files import PAGE, leave_page
+from slslab.runs import alone
 from slslab.runs.admission import admit
 from slslab.runs.embedded import EmbeddedSystem
 from slslab.runs.planning import architectures, find_book, load_plan, make_plan, refused_plans, settle
@@ -89,6 +90,9 @@ def execute(
     began = False
     try:
         directory.write_plan(plan.to_document())
+        before = None
+        if plan.record == "alone":
+            before = alone.measure(plan, architecture, find_system, directory.path, progress)
         started = time.monotonic()
         outcome: Outcome | None = None
         failure: RunFailed | None = None
@@ -108,7 +112,7 @@ def execute(
         records = [record.as_document() for record in recorder.records]
         directory.write_invocations(records)
         trace, launched = load(directory.path), instances(directory.path)
-        made = make_document(plan, trace, records, launched, host, outcome, failure, seconds, book)
+        made = make_document(plan, trace, records, launched, host, outcome, failure, seconds, book, before)
         directory.write("bill.json", bill_document(made["lambda"], made["cost"]))
         figures: Mapping[str, Any] = made
         directory.write("metrics.json", {key: figures[key] for key in METRICS})

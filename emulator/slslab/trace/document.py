@@ -244,6 +244,56 @@ class NotModelled(TypedDict):
 OnLambda = TypedDict("OnLambda", {"lambda": Modelled | NotModelled})
 
 
+class Quartiles(TypedDict):
+    """Lower quartile, median and upper quartile."""
+
+    lower: float
+    median: float
+    upper: float
+
+
+class AloneKind(TypedDict):
+    """What steps of a kind took alone, of which `count` were measured.
+
+    `function` is the end of its name, empty for the workers', `*` for any; that of a script is its name. `resource`
+    is how gradients are combined. `first` are the first ones of their environments. `bytes` are those that a step went
+    over, if its CPU time grows with them.
+    """
+
+    function: str
+    op: str
+    phase: str
+    resource: str
+    first: bool
+    bytes: int
+    count: int
+    cpu_seconds: Quartiles
+
+
+class Alone(TypedDict):
+    """CPU seconds measured alone before the run, in so many wall seconds.
+
+    `quiet` tells whether strangers left the host alone meanwhile: `probe_ratio` is how many times longer than
+    undisturbed the same work took, `stalled_share` the share of the time in which anything waited for processors,
+    memory or disks (None where the kernel does not tell), `delayed_share` that in which the worker was held up.
+    """
+
+    status: Literal["measured"]
+    seconds: float
+    quiet: bool
+    probe_ratio: float
+    stalled_share: float | None
+    delayed_share: float
+    kinds: list[AloneKind]
+
+
+class NotAlone(TypedDict):
+    """Why CPU seconds could not be measured alone; replay takes the run's own."""
+
+    status: Literal["not measured"]
+    reason: str
+
+
 class Join(TypedDict):
     """A peer that was not there at the beginning, and the epoch that it joined in."""
 
@@ -350,6 +400,8 @@ class RunDocument(Totals, OnLambda):
     confinement: str | None
     package: Package | None
     seconds: Seconds
+    # None if CPU seconds are the run's own (`record` of the plan).
+    alone: NotRequired[Alone | NotAlone | None]
     cost: Cost
     trace_torn: bool
 

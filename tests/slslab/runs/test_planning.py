@@ -168,3 +168,29 @@ def test_a_file_that_is_not_a_plan(tmp_path: Path) -> None:
     (tmp_path / "plan.toml").write_text("workers: 4")
     with pytest.raises(RequestError, match="is not TOML"):
         load_plan(tmp_path / "plan.toml")
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "options"),
+    [
+        ("allreduce", {"until_accuracy": 0.9}, {}),
+        ("scatterreduce", {"early_stopping": True}, {}),
+        ("mlless", {}, {"remove-threshold": 15.0, "remove-interval": 20.0, "max-time": 5.0, "end-threshold": 9.0}),
+        ("spirt", {"epochs": 4}, {"join": "3:1"}),
+        ("gpu", {}, {}),
+    ],
+)
+def test_a_worker_alone_does_some_steps_to_their_end_with_no_more_images(
+    name: str, values: dict[str, Any], options: dict[str, Any]
+) -> None:
+    architecture = architectures()[name]
+    plan = make_plan(architecture, GIVEN | {"batches": 1, "memory": "2048", **values}, options)
+    alone = architecture.alone(plan)
+    architecture.requirements(alone)
+    assert (alone.workers, alone.batches * alone.epochs) == (1, 4)
+    assert alone.batches <= plan.workers * plan.batches
+    assert (alone.gradual, alone.evaluation) == (False, False)
+    same = ("run", "memory_mb", "batch_size", "model", "memory_format", "timeout", "mode", "stack", "environment")
+    assert all(getattr(alone, field) == getattr(plan, field) for field in same)
+    ending = {"remove-threshold": "off", "remove-interval": "off", "max-time": 0, "end-threshold": 0, "join": "none"}
+    assert all(alone.options[key] == value for key, value in ending.items() if key in alone.options)

@@ -49,10 +49,11 @@ class AllReduceWorker(ObjectWorker):
         total: torch.Tensor | None = None
         for rank, gradient in self.collect(self._local(state), range(workers), delete=True):
             parts[rank] = gradient
-            with self.tracer.span("reduce", "synchronise"):
+            with self.tracer.span("reduce", "synchronise", "add") as span:
                 # The next ones in rank order are added and released, so that few are held.
                 while added in parts:
                     part = parts.pop(added)
+                    span.bytes += 0 if total is None else part.nbytes
                     total = part if total is None else total.add_(part)
                     added += 1
         assert total is not None

@@ -115,19 +115,7 @@ class Deployment(Job):
         return open_queues(endpoints.queue_url(self._environment), self._tracer)
 
     def _create_function(self, function: FunctionSpec) -> None:
-        created = self._lambda.create_function(
-            FunctionName=function.name,
-            Runtime="python3.11",
-            Role=ROLE,
-            Handler=function.handler,
-            Code={"ZipFile": package(function.handler)},
-            MemorySize=function.memory_mb,
-            Timeout=self.plan.timeout,
-            # Threads that wait for each other sleep instead of spinning, which would use up the CPU share.
-            Environment={"Variables": {"OMP_WAIT_POLICY": "PASSIVE"}},
-        )
-        self.arns[function.name] = created["FunctionArn"]
-        self._lambda.get_waiter("function_active_v2").wait(FunctionName=function.name)
+        self.arns[function.name] = create_function(self._lambda, function, self.plan.timeout)
         self._lambda.put_function_event_invoke_config(
             FunctionName=function.name,
             MaximumRetryAttempts=0,
@@ -245,6 +233,23 @@ class Deployment(Job):
                     self._stopping.set()
                     raise error
         return [future.result() for future in futures]
+
+
+def create_function(client: Any, function: FunctionSpec, timeout: int) -> str:
+    """Create a function by Lambda's client, wait until it can be invoked, and return its ARN."""
+    created = client.create_function(
+        FunctionName=function.name,
+        Runtime="python3.11",
+        Role=ROLE,
+        Handler=function.handler,
+        Code={"ZipFile": package(function.handler)},
+        MemorySize=function.memory_mb,
+        Timeout=timeout,
+        # Threads that wait for each other sleep instead of spinning, which would use up the CPU share.
+        Environment={"Variables": {"OMP_WAIT_POLICY": "PASSIVE"}},
+    )
+    client.get_waiter("function_active_v2").wait(FunctionName=function.name)
+    return str(created["FunctionArn"])
 
 
 def worker_failure(payload: Mapping[str, Any], rank: int | None, log_tail: str = "") -> RunFailed:

@@ -52,13 +52,15 @@ class GpuWorker(Trainer):
         total: torch.Tensor | None = None
         for rank in range(self.plan.workers):
             part = own if rank == self.rank else self._get(position, rank)
-            with self.tracer.span("reduce", "synchronise"):
+            with self.tracer.span("reduce", "synchronise", "copy" if total is None else "add") as span:
                 if total is None:
                     total = part.clone() if part is own else part
                 else:
                     total.add_(part)
+                span.bytes = 0 if total is part else part.nbytes
         assert total is not None
-        with self.tracer.span("reduce", "synchronise"):
+        with self.tracer.span("reduce", "synchronise", "mean") as span:
+            span.bytes = total.nbytes
             return self.combine(total, self.plan.workers, self.plan.workers)
 
     def _get(self, position: int, rank: int) -> torch.Tensor:

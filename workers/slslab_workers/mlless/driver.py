@@ -164,6 +164,14 @@ class MLLess(Architecture):
 
         return MLLessReplicas
 
+    def alone(self, plan: Plan) -> Plan:
+        """Return the plan of one worker that is not removed, trains to the end and finds every residual significant."""
+        options = {**plan.options, "remove-threshold": "off", "remove-interval": "off", "max-time": 0.0}
+        options["end-threshold"] = 0.0
+        if options["filter"] == "norm-ratio":
+            options["threshold"] = 0.0
+        return replace(super().alone(plan), options=options)
+
     def drive(self, plan: Plan, cloud: Cloud, progress: Progress) -> Outcome:
         """Deploy, invoke, wait, evaluate."""
         return deploy_and_train(MLLessDeployment(plan, cloud, progress))

@@ -97,7 +97,8 @@ class MLLessWorker(Worker):
         received = self.get_updates(state, decision["updates"])
         if not received:
             return None
-        with self.tracer.span("reduce", "synchronise"):
+        with self.tracer.span("reduce", "synchronise", "sum") as span:
+            span.bytes = len(received) * gradient.nbytes
             parts = [self._filter.decode(stored, gradient.numel()) for stored in received]
             return self.combine(aggregation.sum_in_rank_order(parts), len(self._schedule(state).ranks), len(parts))
 
@@ -169,7 +170,8 @@ class MLLessWorker(Worker):
             self._leave(position, own)
             return
         model = self._get(self._await(position, {("D", removed)})["D", removed]["key"], overhead=True)
-        with self.tracer.span("reduce", "synchronise"):
+        with self.tracer.span("reduce", "synchronise", "add") as span:
+            span.bytes = own.nbytes
             gradients.write_parameters(state.model, own.add_(model).div_(2))
 
     def _leave(self, position: int, model: torch.Tensor) -> None:

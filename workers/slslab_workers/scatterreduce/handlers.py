@@ -58,7 +58,8 @@ class ScatterReduceWorker(ObjectWorker):
         """Get and delete the others' parts of this worker's chunk, and add up in rank order."""
         parts = dict(self.collect(self._partial(state, self.rank), self._others(), delete=True))
         parts[self.rank] = own
-        with self.tracer.span("reduce", "synchronise"):
+        with self.tracer.span("reduce", "synchronise", "sum") as span:
+            span.bytes = len(parts) * own.nbytes
             return aggregation.sum_in_rank_order(parts[rank] for rank in sorted(parts))
 
     def publish_own(self, state: WorkerState, own: torch.Tensor) -> None:
@@ -69,7 +70,8 @@ class ScatterReduceWorker(ObjectWorker):
         """Get every other worker's sum into its place, and make the aggregate of the whole, in place."""
         for owner, merged in self.collect(self._merged(state), self._others(), delete=False):
             self._chunk(aggregate, owner)[:] = merged
-        with self.tracer.span("reduce", "synchronise"):
+        with self.tracer.span("reduce", "synchronise", "mean") as span:
+            span.bytes = aggregate.nbytes
             self.combine(aggregate, self.plan.workers, self.plan.workers)
 
     def _others(self) -> list[int]:

@@ -27,10 +27,11 @@ from slslab_workers.channels.queues import QUEUE, QueueError
 from slslab_workers.channels.queues.barriers import prepare_epoch, remove_epoch
 from slslab_workers.channels.tensors import TensorDatabase, Unreachable
 from slslab_workers.driver.deployment import ROLE, Deployment, FunctionSpec, deploy_and_train, worker_failure
-from slslab_workers.driver.job import gradient_mb
+from slslab_workers.driver.job import failures, gradient_mb
 from slslab_workers.option import Option
 from slslab_workers.patterns import Counts, Pattern, Workload, count
 from slslab_workers.plan import Plan, PlanError, Value
+from slslab_workers.spirt.averaging import average_alone
 from slslab_workers.spirt.machine import STATES, definition
 from slslab_workers.spirt.pattern import COVERED, pattern
 from slslab_workers.spirt.roster import JOIN, Roster
@@ -177,9 +178,19 @@ class Spirt(Architecture):
 
         return SpirtReplicas
 
+    def alone(self, plan: Plan) -> Plan:
+        """Return the plan of one peer with a minibatch in each epoch: an epoch's minibatches are computed at once."""
+        alone = super().alone(plan)
+        return replace(alone, batches=1, epochs=alone.batches, options={**plan.options, "join": JOIN.default})
+
     def drive(self, plan: Plan, cloud: Cloud, progress: Progress) -> Outcome:
         """Deploy, start the peers, follow them and evaluate."""
         return deploy_and_train(SpirtDeployment(plan, cloud, progress))
+
+    def run_scripts_alone(self, plan: Plan, cloud: Cloud, parameters: int) -> None:
+        """Average as many gradients (P,) as a peer has in an epoch."""
+        with failures():
+            average_alone(plan, cloud, parameters)
 
 
 class SpirtDeployment(Deployment):

@@ -81,11 +81,13 @@ def check_convergence(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
     gradients.write_parameters(model, parameters)
     judge = _take_buffers(peer, model) if has_buffers(model) else peer.first_alive(peer.active())
     stored = peer.objects.get(validation_key(plan), "other")
-    with peer.tracer.span("validate", "other"):
+    with peer.tracer.span("validate", "other") as span:
+        span.bytes = len(stored.body)
         loss = evaluation.validation_loss(model, stored)
     if judge == peer.rank:
-        with peer.tracer.span("serialise", "other"):
+        with peer.tracer.span("serialise", "other") as span:
             body = bytearray(gradients.as_bytes(parameters)) + state_module.buffers_to_bytes(model)
+            span.bytes = len(body)
         peer.objects.put(model_key(plan, peer.epoch), body, "other")
     return {"loss": loss, "converged": _out_of_patience(peer, loss)}
 

@@ -246,8 +246,10 @@ def _mean(peer: Peer, vectors: Iterator[Vector]) -> Vector:
     """Return the mean of vectors (P,) in their order, two of which are held at a time; at least one is needed."""
     total, count = next(vectors), 1
     for count, vector in enumerate(vectors, 2):  # noqa: B007
-        with peer.tracer.span("reduce", "synchronise"):
+        with peer.tracer.span("reduce", "synchronise", "add") as span:
+            span.bytes = total.nbytes
             total += vector
-    with peer.tracer.span("reduce", "synchronise"):
+    with peer.tracer.span("reduce", "synchronise", "mean") as span:
+        span.bytes = total.nbytes
         total /= np.float32(count)
     return total

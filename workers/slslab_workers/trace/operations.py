@@ -36,6 +36,10 @@ SERVERS = {
     "tensor": Server("RedisAI", "m5.large"),
     "queue": Server("Amazon MQ for RabbitMQ", "mq.t3.micro"),
 }
+# What costs a worker CPU time and is no request.
+WORK = (
+    "connect", "build", "restore", "prepare", "compute", "filter", "reduce", "update", "serialise", "keys", "validate"
+)  # fmt: skip
 # What the emulator does, and no process that it reads a trace from.
 EMULATED = ("environment.start", "environment.kill", "host.wait", "host.run")
 OPERATIONS: Mapping[str, Operation] = {
@@ -64,8 +68,7 @@ OPERATIONS: Mapping[str, Operation] = {
     # A script's execution in the database, while the worker waits for the reply.
     "tensor.script.run": Operation(beside=True),
     # What workers do besides.
-    **dict.fromkeys(("connect", "build", "prepare", "compute", "reduce", "update", "wait", "serialise"), Operation()),
-    **dict.fromkeys(("restore", "filter", "keys", "validate", "execute", "invoke"), Operation()),
+    **dict.fromkeys((*WORK, "wait", "execute", "invoke"), Operation()),
     **dict.fromkeys(EMULATED, Operation()),
 }
 PROTOCOL = tuple(op for op, meaning in OPERATIONS.items() if meaning.protocol)

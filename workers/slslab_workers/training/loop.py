@@ -129,9 +129,10 @@ class Trainer:
         return result
 
     def _store_model(self, state: WorkerState, epoch: int) -> None:
-        with self.tracer.span("serialise", "other"):
+        with self.tracer.span("serialise", "other") as span:
             body = bytearray(gradients.as_bytes(gradients.flatten(state.model.parameters()).cpu()))
             body += buffers_to_bytes(state.model)
+            span.bytes = len(body)
         self.objects.put(model_key(self.plan, epoch), body, "other")
 
     def _result(self, state: WorkerState) -> dict[str, Any]:

@@ -16,7 +16,8 @@ def fetch_minibatch(
     Return inputs (B, C, H, W) float32, in the plan's memory format, and targets (B,) int64.
     """
     stored = objects.get(minibatch_key(plan, epoch, step, rank), "fetch")
-    with objects.tracer.span("prepare", "fetch"):
+    with objects.tracer.span("prepare", "fetch") as span:
+        span.bytes = len(stored.body)
         images, labels = datasets.decode_minibatch(stored.body, stored.metadata)
         policy = datasets.Policy.from_metadata(stored.metadata)
         inputs, targets = datasets.prepare(images, labels, policy, plan.seed, epoch, rank, step)

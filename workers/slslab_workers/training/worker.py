@@ -92,7 +92,8 @@ class Worker(Trainer):
         except Unchanged:
             assert kept is not None
             return kept[2]
-        with self.tracer.span("restore", "fetch"):
+        with self.tracer.span("restore", "fetch") as span:
+            span.bytes = len(stored.body)
             state = kept[2] if kept else WorkerState.fresh(self.plan, self.rank)
             state.restore(stored.body)
             return state
@@ -100,8 +101,9 @@ class Worker(Trainer):
     def _save(self, state: WorkerState) -> None:
         global _warm
         key = state_key(self.plan, self.rank)
-        with self.tracer.span("serialise", "other"):
+        with self.tracer.span("serialise", "other") as span:
             body = state.to_bytes()
+            span.bytes = len(body)
         _warm = (key, self.objects.put(key, body, "other"), state)
 
     def _go_on_elsewhere(self, state: WorkerState) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from slslab.replay.kernel.kernel import TRANSITION
 from slslab.replay.kernel.program import Gathering, Polling, Program, Step, Track
+from slslab.replay.programs.alone import with_alone
 from slslab.replay.programs.recording import BESIDE, Databases, Event, Recording, find_calls, operation
 from slslab.trace.metrics import grouped
 from slslab_workers.channels.polling import poll_policy
@@ -24,8 +25,8 @@ BETWEEN = ("object.delete", "reduce")
 
 
 def make_program(recording: Recording) -> Program:
-    """Return the program of a recording."""
-    return _Reader(recording).program()
+    """Return the program of a recording, with CPU times that were measured alone where they were."""
+    return _Reader(with_alone(recording)).program()
 
 
 class _Reader:

@@ -10,6 +10,7 @@ from typing import Any
 from slslab.errors import RunError
 from slslab.trace import log, metrics
 from slslab.trace.directory import RunDirectory
+from slslab.trace.document import AloneKind
 from slslab_workers.architecture import read_plan
 from slslab_workers.channels.scripts import PREFIX
 from slslab_workers.plan import Plan
@@ -23,12 +24,16 @@ BESIDE = metrics.BESIDE
 
 @dataclass(frozen=True)
 class Recording:
-    """What is read of a run directory: its plan, events (rows of the trace's table), and metered records."""
+    """What is read of a run directory: its plan, events (rows of the trace's table), and metered records.
+
+    `alone` are the kinds of steps whose CPU time was measured alone, None if it is the run's own (`alone.py`).
+    """
 
     plan: Plan
     events: Sequence[Event]
     invocations: Sequence[Mapping[str, Any]]
     instances: Sequence[Mapping[str, Any]]
+    alone: Sequence[AloneKind] | None = None
 
 
 def read_recording(directory: Path) -> Recording:
@@ -48,9 +53,15 @@ def read_recording(directory: Path) -> Recording:
         metrics.rows(stored.events),
         log.invocations(directory),
         log.instances(directory),
+        kinds_alone(document),
     )
     check(recording)
     return recording
+
+
+def kinds_alone(document: Mapping[str, Any]) -> Sequence[AloneKind] | None:
+    """Return the kinds of steps that were measured alone, by a run's document; None if none were."""
+    return (document.get("alone") or {}).get("kinds")
 
 
 def operation(event: Event) -> str:

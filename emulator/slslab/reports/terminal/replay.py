@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from slslab.reports.summaries import MISSING, Document
+from slslab.reports.summaries import MISSING, Document, alone_note
 from slslab.reports.terminal.tables import Cells, plain_table
 from slslab.trace.metrics import grouped
 
@@ -181,6 +181,8 @@ def _footnote(document: Document) -> Text:
         lines.append("Means of the recordings; another one is within ± by 80 % (Student's).")
     if document["oversubscribed"]:
         lines.append("The host was oversubscribed: measured times are longer than they would be on an idle host.")
+    if alone := document.get("alone"):
+        lines.append(alone_note(alone))
     refused = grouped((row["trouble"], row["label"]) for row in document["rows"] if row.get("trouble"))
     return Text("\n".join([*lines, *(f"{'; '.join(labels)}: {trouble}" for trouble, labels in refused.items())]), "dim")
 

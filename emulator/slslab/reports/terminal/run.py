@@ -14,6 +14,7 @@ from slslab.reports.summaries import (
     HOST_PRICED,
     MISSING,
     Document,
+    alone_note,
     amount,
     beside_modelled,
     bills,
@@ -45,6 +46,7 @@ def summary(document: Document) -> RenderableType:
         (document["status"] == "failed", _failure, document),
         (found, _bill, document),
         (found, modelled, document),
+        (document.get("alone"), alone, document.get("alone")),
         (True, _measured, [document]),
         (document.get("functions"), functions, document),
         (document.get("per_worker"), phases, document),
@@ -151,6 +153,11 @@ def modelled(document: Document) -> RenderableType:
     )
     waiting = f"Of the billed time {found['waiting_share']:.0%} is waiting (modelled)."
     return Group(table, Text(f"{found['critical_path']} {waiting}"))
+
+
+def alone(measured: Document) -> Text:
+    """Return how the CPU seconds that replay takes were measured alone."""
+    return Text(alone_note(measured), style="" if measured.get("quiet") else "yellow")
 
 
 def reports(document: Document) -> Table:

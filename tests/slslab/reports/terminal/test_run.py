@@ -227,6 +227,17 @@ def test_the_bill_is_lambdas_and_what_this_host_used_stands_behind_it() -> None:
     assert shown(run.both_bills(cost())) == shown(run.bill(cost())), "what `slslab up` recorded has one bill"
 
 
+def test_cpu_seconds_measured_alone_are_told_and_marked_if_the_host_was_not_quiet() -> None:
+    alone = {"status": "measured", "seconds": 12.34, "quiet": True, "probe_ratio": 1.01, "kinds": [{"count": 7}] * 2}
+    text = shown(run.summary(document(alone=alone)))
+    assert "CPU seconds of replay are of 14 steps measured alone, in 12.3 s before the run." in text
+    assert "NOT QUIET" not in text
+    loaded = shown(run.summary(document(alone={**alone, "quiet": False, "probe_ratio": 1.987})))
+    assert "NOT QUIET: others loaded the host; quiet ones would be up to 1.99 times less." in loaded
+    failed = shown(run.summary(document(alone={"status": "not measured", "reason": "It failed."})))
+    assert "CPU seconds were not measured alone, so replay takes the run's own. It failed." in failed
+
+
 def test_report_lines_name_every_ending_and_leave_out_what_no_invocation_had() -> None:
     text = shown(run.reports(document()))
     assert "REPORT lines: 1 Sandbox.Timedout, 1 success" in text

@@ -1,0 +1,52 @@
+"""Tell whether strangers load this host: a fixed amount of work on every processor, and how long anything stalled."""
+
+import hashlib
+import os
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+from statistics import median
+
+from slslab.host.pressure import Pressure
+
+TIMES = 8
+# About 50 ms of SHA-256, during which the interpreter's lock is free.
+WORK = bytes(1 << 26)
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What the same work took, several times on every processor at once, seconds; `stalled_share` of the time in which
+    anything on the host waited for a processor, None where the kernel does not tell."""
+
+    wall_s: Sequence[float]
+    cpu_s: Sequence[float]
+    stalled_share: float | None
+
+
+def probe() -> Probe:
+    """Take the processors for half a second."""
+    processors = len(os.sched_getaffinity(0))
+    together = threading.Barrier(processors)
+
+    def work(_number: int) -> tuple[float, float]:
+        together.wait()
+        wall, cpu = time.monotonic(), time.thread_time()
+        hashlib.sha256(WORK)
+        return time.monotonic() - wall, time.thread_time() - cpu
+
+    with closing(Pressure()) as pressure, ThreadPoolExecutor(processors) as threads:
+        before, began = pressure.stalls(), time.monotonic_ns()
+        taken = [one for _ in range(TIMES) for one in threads.map(work, range(processors))]
+        stalled, wall_ns = pressure.stalls().cpu_ns - before.cpu_ns, time.monotonic_ns() - began
+    share = min(1.0, stalled / wall_ns) if pressure.known else None
+    return Probe([wall for wall, _ in taken], [cpu for _, cpu in taken], share)
+
+
+def slowdown(probes: Sequence[Probe]) -> float:
+    """Return how many times longer the slowest of these probes took, by the median of its times, than the work's least
+    CPU time in any of them."""
+    return max(median(one.wall_s) for one in probes) / min(min(one.cpu_s) for one in probes)

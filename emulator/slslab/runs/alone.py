@@ -1,0 +1,112 @@
+"""Measure CPU seconds alone: before the run one worker does a few of its steps while nothing else of ours runs,
+in several environments one after another.
+
+It is a run of its own, of what the architecture makes of the plan for a single worker (`Architecture.alone`), on a
+stack of its own, with functions or an instance as the run has them. Its trace stays in the folder `alone` of the run's
+directory. How gradients are combined, of which one worker has only its own, is measured in a function beside it.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+from slslab.host.pressure import Pressure
+from slslab.host.probe import Probe, probe, slowdown
+from slslab.replay.programs.alone import ANY, Sample, samples, suffix, summarise
+from slslab.replay.programs.recording import Recording
+from slslab.runs.recorder import Recorder
+from slslab.runs.system import System
+from slslab.trace import metrics
+from slslab.trace.document import Alone, NotAlone
+from slslab.trace.log import LOG, TraceWriter, instances, invocations, load
+from slslab_workers.architecture import Architecture, Progress, RunFailed
+from slslab_workers.driver.sums import combine_alone, sums_function
+from slslab_workers.plan import Plan
+
+FOLDER = "alone"
+# One environment differs from another by more than its steps do from each other.
+ENVIRONMENTS = 3
+# Above these a measurement is not quiet (docs/replay.md says how they were found).
+SLOWDOWN, STALLED, DELAYED = 1.1, 0.1, 0.05
+
+
+def measure(
+    plan: Plan,
+    architecture: Architecture,
+    find_system: Callable[[Plan, Architecture], System],
+    directory: Path,
+    progress: Progress,
+) -> Alone | NotAlone:
+    """Return what steps of each kind take alone, or why they could not be measured: the worker failed.
+
+    HostError or RequestError if its stack does not start.
+    """
+    began = time.monotonic_ns()
+    alone, place = architecture.alone(plan), directory / FOLDER
+    (place / "logs").mkdir(parents=True)
+    with closing(Pressure()) as pressure:
+        before, disks = probe(), pressure.stalls().disk_ns
+        try:
+            with TraceWriter(place / LOG, plan.run) as writer:
+                recorder = Recorder(writer, alone, _Steps(progress))
+                with find_system(alone, architecture).running(recorder, place / "logs") as running:
+                    with running.watched():
+                        for number in range(ENVIRONMENTS):
+                            # No name is used twice.
+                            again = replace(alone, run=f"{plan.run}-{number}")
+                            parameters = architecture.drive(again, running.cloud, _Steps(progress)).parameters
+                        architecture.run_scripts_alone(plan, running.cloud, parameters)
+                        combine_alone(plan, running.cloud, parameters)
+                    running.finish()
+        except RunFailed as error:
+            return {"status": "not measured", "reason": f"{error.type}: {error.message}"}
+        probes = before, probe()
+        stalled = (pressure.stalls().disk_ns - disks) / (time.monotonic_ns() - began) if pressure.known else None
+    events = metrics.rows(load(place).events)
+    recording = Recording(alone, events, invocations(place), instances(place))
+    found = _of_many(samples(recording), suffix(sums_function(plan), plan.run))
+    ratio, stalled_share, delayed_share = slowdown(probes), _stalled_share(probes, stalled), _delayed_share(recording)
+    return {
+        "status": "measured",
+        "seconds": round((time.monotonic_ns() - began) / 1e9, 3),
+        "quiet": ratio <= SLOWDOWN and (stalled_share or 0.0) <= STALLED and delayed_share <= DELAYED,
+        "probe_ratio": round(ratio, 3),
+        "stalled_share": stalled_share,
+        "delayed_share": delayed_share,
+        "kinds": summarise(found),
+    }
+
+
+def _of_many(found: Iterable[Sample], combining: str) -> Iterator[Sample]:
+    """Yield the samples, of gradients combined those of the function that does it as many workers do."""
+    for sample in found:
+        if (sample.kind.function == combining) is (sample.kind.op == "reduce"):
+            yield sample._replace(kind=sample.kind._replace(function=ANY)) if sample.kind.op == "reduce" else sample
+
+
+class _Steps:
+    """Reports the steps of the one worker as those of this measurement."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+
+    def report(self, stage: str, done: int, total: int) -> None:
+        """Report that `done` of `total` steps are done; no other stage."""
+        if stage == "train":
+            self._progress.report("alone", done, total)
+
+
+def _stalled_share(probes: tuple[Probe, Probe], stalled: float | None) -> float | None:
+    """Return the largest share of the time in which anything waited: for processors while only a probe ran (a function
+    that its own quota holds back counts as waiting, too), or for memory and disks in all the time."""
+    shares = [one.stalled_share for one in probes if one.stalled_share is not None]
+    return None if stalled is None else round(max(stalled, *shares), 3)
+
+
+def _delayed_share(recording: Recording) -> float:
+    """Return for how much of the time of its functions or instance the host held them up."""
+    ran = (*recording.invocations, *recording.instances)
+    wall_ms = sum((one["end_ns"] - one["start_ns"]) / 1e6 + (one.get("init_ms") or 0.0) for one in ran)
+    return round(float(sum(one["host_delay_ms"] for one in ran) / wall_ms), 3)

@@ -1,0 +1,30 @@
+"""Whether strangers load the host, by what the same work takes."""
+
+import os
+
+import pytest
+
+from slslab.host.pressure import Pressure
+from slslab.host.probe import TIMES, Probe, probe, slowdown
+
+QUIET = Probe([0.050, 0.051, 0.052], [0.050, 0.050, 0.051], 0.0)
+HELD_UP = Probe([0.099, 0.100, 0.104], [0.050, 0.052, 0.052], 0.9)
+
+
+def test_the_slowest_probe_counts_against_the_least_cpu_time_of_any() -> None:
+    assert slowdown([QUIET, QUIET]) == pytest.approx(51 / 50)
+    assert slowdown([HELD_UP, QUIET]) == slowdown([QUIET, HELD_UP]) == pytest.approx(2)
+
+
+def test_a_single_hitch_is_no_load_and_more_cpu_time_than_before_is() -> None:
+    hitch = Probe([0.050, 0.051, 0.500], [0.050, 0.050, 0.051], 0.0)
+    assert slowdown([QUIET, hitch]) == pytest.approx(51 / 50)
+    crowded = Probe([0.070, 0.071, 0.072], [0.070, 0.070, 0.071], 0.0)
+    assert slowdown([QUIET, crowded]) == pytest.approx(71 / 50)
+
+
+def test_every_processor_does_the_same_work() -> None:
+    done = probe()
+    assert len(done.wall_s) == len(done.cpu_s) == TIMES * len(os.sched_getaffinity(0))
+    assert min(done.cpu_s) > 0
+    assert (done.stalled_share is not None) is Pressure().known

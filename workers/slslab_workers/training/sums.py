@@ -1,0 +1,40 @@
+"""What workers take to combine gradients, alone: a Lambda handler that combines vectors which no worker has sent."""
+
+from collections.abc import Mapping
+from itertools import cycle, islice
+from typing import Any
+
+import torch
+
+from slslab_workers.channels.events import Tracer
+from slslab_workers.plan import Plan, thread_count
+from slslab_workers.training import aggregation
+from slslab_workers.training.options import COMBINE
+
+TIMES = 9
+# So many vectors are in no cache, and so many summands show what each costs.
+VECTORS, SUMMANDS = 4, 16
+
+
+def handler(event: Mapping[str, Any], context: Any) -> dict[str, Any]:
+    """Copy, add, sum up and combine vectors (P,) as the workers of the plan do."""
+    plan = Plan.from_document(event["plan"])
+    torch.set_num_threads(thread_count(plan.memory_mb))
+    tracer = Tracer(run=plan.run, worker=0, invocation=context.aws_request_id)
+    combine = aggregation.rule(str(COMBINE.of(plan.options)))
+    vectors = [torch.rand(int(event["parameters"])) for _ in range(VECTORS)]
+    summands = min(plan.workers, SUMMANDS)
+    for number in range(TIMES):
+        with tracer.span("reduce", "synchronise", "copy") as span:
+            total = vectors[number % VECTORS].clone()
+            span.bytes = total.nbytes
+        with tracer.span("reduce", "synchronise", "add") as span:
+            total.add_(vectors[(number + 1) % VECTORS])
+            span.bytes = total.nbytes
+        with tracer.span("reduce", "synchronise", "sum") as span:
+            total = aggregation.sum_in_rank_order(islice(cycle(vectors), summands))
+            span.bytes = summands * total.nbytes
+        with tracer.span("reduce", "synchronise", "mean") as span:
+            combine(total, plan.workers, plan.workers)
+            span.bytes = total.nbytes
+    return {"status": "finished"}
