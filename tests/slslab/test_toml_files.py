@@ -20,7 +20,7 @@ from slslab.papers.paper import FOLDERS, Paper, load_paper
 from slslab.papers.recomputation import recompute, work_out
 from slslab.replay.kernel.kernel import ReplayError, play
 from slslab.replay.measured import Measured, read_measured
-from slslab.replay.profiles.profile import PROFILES, Profile, ProfileError, load_profile
+from slslab.replay.profiles.profile import PROFILES, Profile, ProfileError, load_profile, profile_names
 from slslab.runs.planning import load_plan
 from slslab_workers.architecture import architectures
 
@@ -79,7 +79,7 @@ def texts(*folders: Path) -> list[str]:
 # How each is read, what it is then used for, and files to begin with.
 KINDS: dict[str, tuple[Callable[[Path], Any], Callable[[Any, Measured], object], list[str]]] = {
     "book": (load_book, bill, texts(PRICES)),
-    "profile": (load_profile, replay, texts(PROFILES)),
+    "profile": (load_profile, replay, [(PROFILES / f"{name}.toml").read_text() for name in profile_names()]),
     "paper": (load_paper, calculate, texts(*FOLDERS)),
     "plan": (
         load_plan,

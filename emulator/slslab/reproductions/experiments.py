@@ -165,18 +165,20 @@ def record_all(
         place = directory / experiment.name
         if place.exists():
             shutil.rmtree(place)
-        document = run_plan(
-            experiment.architecture, experiment.values(sample), {}, out=place, book=DEFAULT_BOOK, progress=progress
-        )
-        why = _ended(place)
-        if document["status"] != "done" and why is None:
-            trouble = document["error"]
-            assert trouble is not None
-            if trouble["type"] == "Interrupted":
-                made = len(rows) - len(missing) + number - 1
-                tell(f"Interrupted: {made} of {len(rows)} runs exist; the same command makes the others.")
+        try:
+            document = run_plan(
+                experiment.architecture, experiment.values(sample), {}, out=place, book=DEFAULT_BOOK, progress=progress
+            )
+            if (trouble := document["error"]) is not None and trouble["type"] == "Interrupted":
                 # The run has handled the interrupt as its own end.
                 raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            made = len(rows) - len(missing) + number - 1
+            tell(f"Interrupted: {made} of {len(rows)} runs exist; the same command makes the others.")
+            raise
+        why = _ended(place)
+        if document["status"] != "done" and why is None:
+            assert trouble is not None
             raise RunError(f"The run {place} failed: {trouble['message']}", trouble["hint"])
         outcome = f"failed, {why}" if why else f"{document['seconds']['measured']:.0f} s"
         spent = time.monotonic() - began

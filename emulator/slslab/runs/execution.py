@@ -120,7 +120,7 @@ def execute(
         document: EndedDocument = {**made, "report": cast(Page, page)}
         directory.write(DOCUMENT, document)
         return document
-    except (PlanError, HostError) as error:
+    except (PlanError, HostError, KeyboardInterrupt) as error:
         # A plan that turned out wrong, or a system that did not start, leaves no run behind.
         if isinstance(error, PlanError) or not began:
             shutil.rmtree(directory.path, ignore_errors=True)

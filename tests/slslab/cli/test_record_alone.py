@@ -10,6 +10,7 @@ from tests import commands
 
 from slslab.replay.programs.recorded import make_program
 from slslab.replay.programs.recording import Recording, read_recording
+from slslab.runs.alone import DELAYED, STALLED
 from slslab.trace.metrics import grouped
 
 pytestmark = [pytest.mark.server, pytest.mark.alone]
@@ -66,8 +67,10 @@ def test_the_run_is_as_without(tmp_path: Path) -> None:
 
 
 def test_a_plan_keeps_it_and_a_host_with_busy_loops_is_marked(tmp_path: Path) -> None:
-    quiet = run(tmp_path / "quiet", "allreduce", *SMALL, "--record", "alone")
-    assert quiet["alone"]["quiet"] is True, quiet["alone"]
+    quiet = run(tmp_path / "quiet", "allreduce", *SMALL, "--record", "alone")["alone"]
+    # Containers of other tests may be there.
+    assert quiet["quiet"] or quiet["stalled_share"] > STALLED or quiet["delayed_share"] > DELAYED, quiet
+    assert quiet["probe_ratio"] < 1.5
     # Each in a session of its own, among which the kernel may share processors out, and not among processes.
     busy = ["sh", "-c", "while :; do :; done"]
     loops = [subprocess.Popen(busy, start_new_session=True) for _ in range(os.cpu_count() or 2)]
@@ -80,7 +83,7 @@ def test_a_plan_keeps_it_and_a_host_with_busy_loops_is_marked(tmp_path: Path) ->
     assert loaded["alone"]["quiet"] is False, loaded["alone"]
     assert loaded["alone"]["probe_ratio"] > 1.5
     for shown in ("show", "replay"):
-        for directory, marked in (("quiet", False), ("loaded", True)):
+        for directory, marked in (("quiet", not quiet["quiet"]), ("loaded", True)):
             text = commands.slslab(shown, tmp_path / directory).out
             assert "measured alone" in text
             assert ("NOT QUIET" in text) is marked

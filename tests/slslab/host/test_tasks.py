@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -53,6 +54,9 @@ def test_nothing_is_listed_again_while_the_tasks_are_the_same(monkeypatch: pytes
     assert waiting.native_id in counted.times
     done.set()
     waiting.join()
+    # Python has joined it before the kernel has ended it.
+    while os.path.exists(f"/proc/self/task/{waiting.native_id}"):
+        time.sleep(0.001)
     # As many as before, and yet others: one of them cannot be read any more.
     monkeypatch.setattr(counted, "_count", lambda: len(counted.times))
     before = len(listed)

@@ -33,7 +33,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         assert (name, options, book) == ("allreduce", {}, "aws-us-east-1")
         names.append(out.name)
         write(out, values)
-        return {"status": "done", "seconds": {"measured": 1.0}}
+        return {"status": "done", "error": None, "seconds": {"measured": 1.0}}
 
     monkeypatch.setattr(experiments, "run_plan", run_plan)
     monkeypatch.setattr(experiments, "estimate_seconds", lambda *_: 120.0)
