@@ -280,10 +280,17 @@ def test_a_newcomer_that_dies_before_its_first_epoch_is_a_death(peers: Peers, jo
 
 def test_the_next_peer_hands_over_for_one_that_died(peers: Peers, joining_plan: MakePlan) -> None:
     """Rank 0 fails when all have agreed, and before it could."""
+    # Rank 1 has left the epoch in which it would find rank 0 dead, and does not look for it before it is.
+    arrived, killed = threading.Event(), threading.Event()
 
     def kill(name: str, rank: int, epoch: int, _: Any) -> None:
         if (name, rank, epoch) == ("auth", 0, 1):
+            assert arrived.wait(60)
             peers.kill(0)
+            killed.set()
+        if (name, rank, epoch) == ("auth", 1, 1):
+            arrived.set()
+            assert killed.wait(60)
 
     steps = Steps(peers)
     ran = peers.run(joining_plan("2:1"), before=kill, after=steps)
