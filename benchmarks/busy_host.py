@@ -9,7 +9,8 @@ numpy and uses a processor for 0.3 s in its initialisation, and is cold each tim
   p50, p95     of the duration (of the init), ms, on the Lambda clock
   beside/idle  the ratio of the two medians
   off          invocations whose time is more than a tenth, and a millisecond, above the idle median, and
-  unmarked     those among them that are marked neither as uncertain nor as oversubscribed, and so are wrong in silence
+  unmarked     those among them that are marked neither as uncertain nor as oversubscribed, and so are wrong in silence;
+               both for the idle host, too, where a few are off as well
   zero         REPORT lines of 0.00 ms, or of 0 ms billed
   failed       answers with an error, or none
 """
@@ -136,22 +137,31 @@ def milliseconds(record: InvocationRecord) -> float:
     return record.init_ms or record.duration_ms
 
 
+def wrong(records: Sequence[InvocationRecord], usual: float) -> tuple[list[InvocationRecord], list[InvocationRecord]]:
+    """Return the records whose time is off the usual one, and those among them that are not marked."""
+    off = [record for record in records if milliseconds(record) > max(1.1 * usual, usual + 1.0)]
+    return off, [record for record in off if not marked(record.as_document())]
+
+
 def rows(idle: Sequence[InvocationRecord], beside: Sequence[InvocationRecord]) -> tuple[list[Row], list[Row]]:
     """Return a row for each kind of invocation, and one for each invocation that is off and not marked."""
     made, unmarked = [], []
     for kind in ("echo", "work", "init"):
-        usual = statistics.median(map(milliseconds, of_kind(idle, kind)))
-        records = of_kind(beside, kind)
+        before, records = of_kind(idle, kind), of_kind(beside, kind)
+        usual = statistics.median(map(milliseconds, before))
         times = [milliseconds(record) for record in records]
-        off = [record for record in records if milliseconds(record) > max(1.1 * usual, usual + 1.0)]
-        silent = [record for record in off if not marked(record.as_document())]
+        off_before, silent_before = wrong(before, usual)
+        off, silent = wrong(records, usual)
         details = ("function", "init_ms", "duration_ms", "cpu_ms", "host_delay_ms", "uncertain_ms")
         unmarked += [{name: getattr(record, name) for name in details} for record in silent]
         made.append(
             {
                 "what": kind,
-                "count": len(records),
+                "idle": len(before),
                 "idle p50": usual,
+                "idle off": len(off_before),
+                "idle unmarked": len(silent_before),
+                "count": len(records),
                 "p50": statistics.median(times),
                 "p95": statistics.quantiles(times, n=20)[-1],
                 "beside/idle": statistics.median(times) / usual,
@@ -168,7 +178,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print one JSON document instead of a table")
     for name, default, what in (
-        ("--warm", 30_000, "invocations of echo beside the load; a tenth of it before"),
+        ("--warm", 30_000, "invocations of echo beside the load, and as many before"),
         ("--cold", 600, "cold starts beside the load; a tenth of it before"),
         ("--load", 60, "workers of stress-ng"),
     ):
@@ -180,7 +190,7 @@ def main() -> None:
         with Emulator(session=session, keys=Keyring(invoke.PAIR), budget_mb=budget_mb) as emulator:
             client = invoke.deployed(emulator.endpoint)
             deploy(client)
-            idle, failed = measure(emulator, client, session.mark, options.warm // 10, options.cold // 10)
+            idle, failed = measure(emulator, client, session.mark, options.warm, options.cold // 10)
             with stress(options.load, session.home):
                 began = time.monotonic()
                 beside, failed_beside = measure(emulator, client, session.mark, options.warm, options.cold)

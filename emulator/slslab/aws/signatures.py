@@ -153,6 +153,7 @@ def _derived_key(secret: str, day: str, region: str, service: str) -> bytes:
     return key
 
 
+@lru_cache(1024)
 def _canonical_path(path: str) -> str:
     """Return the path as it was sent, its percent signs encoded once more; only S3's are not."""
     if "//" in path or "/." in path:

@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 from slslab.aws.arns import ACCOUNT, REGION, function_arn
@@ -335,6 +336,7 @@ class Functions:
         return self.entry(reference)
 
 
+@lru_cache(1024)
 def parse(reference: str) -> tuple[str, str | None]:
     """Return name and qualifier of a name, a partial ARN or an ARN."""
     match = REFERENCE.fullmatch(reference)

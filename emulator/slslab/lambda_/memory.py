@@ -42,6 +42,8 @@ class MemoryMeter:
         self.tick_s = TICK_S
         self._limit = limit_bytes
         self._several = False
+        # The resident set of the largest process at the last look.
+        self._present = 0
         # What the sum of the resident sets counts too often, and when to find that out again.
         self._repeated = 0
         self._walk_ns = 0
@@ -52,8 +54,6 @@ class MemoryMeter:
         if sandbox.accounts is not None:
             sandbox.accounts.reset_peak()
         self.peak_bytes = 0
-        # A runtime that ends before the next look has at least its present peak.
-        self._take(resident_sets(tasks.pids, tasks.files.read), sandbox.accounts)
 
     def look(self, sandbox: Sandbox, tasks: Tasks, *, thorough: bool) -> None:
         """Look what the processes hold now; not `thorough`, only what can bring one process over the limit."""
@@ -73,7 +73,11 @@ class MemoryMeter:
 
         Those of next to no memory (a container's init, a shell) do not count.
         """
-        self.peak_bytes = max([self.peak_bytes, *(resident.peak for resident in sets.values())])
+        if sets:
+            self._present = max(resident.anonymous + resident.file + resident.shared for resident in sets.values())
+        # A runtime that has exited since it was looked at held at least what it did then.
+        peaks = [resident.peak for resident in sets.values()] or [self._present]
+        self.peak_bytes = max(self.peak_bytes, *peaks)
         self._several = sum(resident.anonymous > MB for resident in sets.values()) > 1
         enforced = accounts is not None and accounts.enforces_memory
         self.tick_s = TICK_S if enforced and not self._several else FINE_TICK_S

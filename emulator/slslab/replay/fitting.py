@@ -42,7 +42,7 @@ def fit(recordings: Sequence[Recording], epochs: int, on: date, parallel: Figure
     source = f"fitted to epochs 0 to {epochs - 1} of {', '.join(recording.plan.run for recording in recordings)}"
 
     def figure(value: float) -> Figure:
-        return Figure(value=float(f"{max(0.0, value):.6g}"), status="measured", source=source)
+        return Figure(value=float(f"{max(0.0, value):.6g}"), status="fitted", source=source)
 
     def assumed(value: float, why: str) -> Figure:
         return Figure(value=value, status="assumed", source=why)

@@ -179,7 +179,7 @@ class Fitted:
         """Return the base profile with this network, and this connection to its object store."""
 
         def figure(value: float) -> Figure:
-            return Figure(value=float(f"{value:.4g}"), status="measured", source=source)
+            return Figure(value=float(f"{value:.4g}"), status="fitted", source=source)
 
         network = Network(rate_mb_s=figure(self.refill_mb_s), burst_mb=figure(self.burst_mb))
         objects = base.channels["object"]

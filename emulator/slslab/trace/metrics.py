@@ -156,11 +156,11 @@ def oversubscribed(records: Iterable[Mapping[str, Any]]) -> bool:
     """Return whether this host held invocations or instances up for more than 2 % of their time.
 
     Their CPU seconds, too, may then be more than on a host with less to do."""
-    delay_ms, wall_ms = 0.0, 0.0
+    delay_ms, time_ms = 0.0, 0.0
     for record in records:
         delay_ms += record["host_delay_ms"]
-        wall_ms += (record["end_ns"] - record["start_ns"]) / 1e6 + (record["init_ms"] or 0.0)
-    return delay_ms > OVERSUBSCRIBED * wall_ms
+        time_ms += record["duration_ms"] + (record["init_ms"] or 0.0)
+    return delay_ms > OVERSUBSCRIBED * time_ms
 
 
 def uncertain(record: Mapping[str, Any]) -> bool:

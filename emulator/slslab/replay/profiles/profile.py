@@ -1,7 +1,8 @@
 """Profiles: what a platform takes for what a program does, as dated TOML with a source for each figure.
 
-A figure is documented (its page is named), measured (by whom and how is named), or assumed. No figure has a default: an
-operation that a profile does not know is an error that names the operation.
+A figure is documented (its page is named), measured (by whom and how is named), fitted to measurements (by whom and to
+which is named), or assumed. No figure has a default: an operation that a profile does not know is an error that names
+the operation.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,7 +18,7 @@ from slslab.toml_files import check_schema, read_toml, shown, validate
 
 PROFILES = Path(__file__).parent
 SCHEMA = 1
-Status = Literal["documented", "measured", "assumed"]
+Status = Literal["documented", "measured", "fitted", "assumed"]
 # Eleven days in milliseconds, and a nanosecond; so many servers at once are still a list in memory.
 LARGEST, LEAST, MOST = 1e9, 1e-6, 1_000_000
 
