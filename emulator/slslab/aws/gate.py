@@ -107,7 +107,7 @@ class Gate:
         query = scope["query_string"].decode("latin-1")
         signature = Signature.of(headers, query)
         pair, principal = keys.find(signature.key_id, signature.token)
-        body = await _body(scope, receive, headers, limit, operation)
+        body = await _body(receive, headers, limit, operation)
         path = scope["raw_path"].decode("latin-1")
         signed = (pair.secret, scope["method"], path, query, headers, body)
         if len(body) > HASHED_AT_ONCE:
@@ -139,7 +139,7 @@ def refusal(error: ServiceError, headers: Headers) -> Response:
     return JSONResponse(document, status, {"x-amzn-ErrorType": error.error_type})
 
 
-async def _body(scope: Scope, receive: Receive, headers: Headers, limit: int, operation: str) -> bytes:
+async def _body(receive: Receive, headers: Headers, limit: int, operation: str) -> bytes:
     """Return a body within its limit; one that is longer is refused by its declared length, or where it goes beyond.
 
     What its client still sends is thrown away: a connection that was closed would take the answer with it.
@@ -152,12 +152,17 @@ async def _body(scope: Scope, receive: Receive, headers: Headers, limit: int, op
     declared = headers.get("content-length", "0")
     if not declared.isdecimal() or len(declared) > 15 or int(declared) > limit:
         raise too_large
-    body = bytearray()
-    async for chunk in Request(scope, receive).stream():
-        if len(body) + len(chunk) > limit:
+    chunks, size, more = [], 0, True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        chunks.append(message.get("body", b""))
+        size += len(chunks[-1])
+        if size > limit:
             raise too_large
-        body += chunk
-    return bytes(body)
+        more = message.get("more_body", False)
+    return b"".join(chunks)
 
 
 def _foreign(message: str) -> ServiceError:
