@@ -3,10 +3,11 @@
     python benchmarks/replay_error.py [--json] [--architectures LIST] [--keep DIR] [--quick]
 
 Each architecture trains MobileNet on synthetic images with 2 workers, three times; to these recordings `this-host` and
-the costs of steps are fitted. Then it runs with another minibatch, another memory size and another number of workers,
+the costs of steps are fitted. It also runs with another minibatch, another memory size and another number of workers,
 each three times, and what was measured stands beside what the fitted model says of that plan, which never saw a run of
 it. The three were named before anything was recorded, and fit into two processors; instances, of which each takes a
-processor, have others.
+processor, have others. All four are recorded in turns: a host whose processors others use, too, is faster or slower by
+a fifth from one quarter of an hour to the next.
 
   training   seconds on the Lambda clock from an invocation's first event of an epoch to its last, added up, the mean
              over workers
@@ -122,9 +123,12 @@ def record(architecture: str, options: Mapping[str, int], number: int, directory
     return Run(read_recording(path), json.loads((path / "run.json").read_text()))
 
 
-def repeated(architecture: str, options: Mapping[str, int], directory: Path) -> list[Run]:
-    """Return the runs of a plan."""
-    return [record(architecture, options, number, directory) for number in range(1, REPETITIONS + 1)]
+def repeated(architecture: str, plans: Sequence[Mapping[str, int]], directory: Path) -> list[list[Run]]:
+    """Return the runs of each plan, which take turns."""
+    turns = [
+        [record(architecture, options, number, directory) for options in plans] for number in range(1, REPETITIONS + 1)
+    ]
+    return [list(runs) for runs in zip(*turns, strict=True)]
 
 
 def measured(run: Run) -> dict[str, float]:
@@ -185,9 +189,9 @@ def predict(fitted: Sequence[Run], case: Case) -> Timeline:
 
 def compare(architecture: str, quick: bool, directory: Path) -> Iterator[Comparison]:
     """Yield all cases of one architecture."""
-    fitted = repeated(architecture, {}, directory)
-    for case in QUICK if quick else CASES_OF_INSTANCES if architecture == "gpu" else CASES:
-        runs = repeated(architecture, case.options, directory)
+    cases = QUICK if quick else CASES_OF_INSTANCES if architecture == "gpu" else CASES
+    fitted, *held_out = repeated(architecture, [{}, *(case.options for case in cases)], directory)
+    for case, runs in zip(cases, held_out, strict=True):
         prediction, seen = predicted(predict(fitted, case)), [measured(run) for run in runs]
         oversubscribed = any(run.document["host"]["oversubscribed"] for run in runs)
         for figure in seen[0]:
