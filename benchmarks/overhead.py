@@ -65,7 +65,7 @@ def emulated(arguments: argparse.Namespace) -> dict[str, Any]:
         if done.returncode != 0:
             raise SystemExit(f"the emulated run failed: {done.stderr}{done.stdout[:2000]}")
         document: dict[str, Any] = json.loads(done.stdout)
-        events = load(out).events.to_pylist()
+        events = load(out).events
         records = [json.loads(line) for line in (out / "invocations.jsonl").read_text().splitlines()]
     phases: dict[str, float] = defaultdict(float)
     workers = [event for event in events if event["worker"] >= 0]

@@ -49,7 +49,7 @@ def make_document(
 ) -> RunDocument:
     """Return the document of a run by its trace, what its driver computed, the system that it ran on, and what was
     measured before it."""
-    events = metrics.rows(trace.events)
+    events = trace.events
     totals = metrics.totals(events, records, launched)
     held_up = totals.pop("host")
     recording = Recording(plan, events, records, launched, kinds_alone({"alone": alone}))
@@ -195,7 +195,7 @@ def read_document(run: str) -> RunDocument:
         "own_cpu_seconds": None,
     }
     failure = RunFailed("Killed", "The command was killed before the run ended; this is what its trace holds.")
-    last = metrics.rows(trace.events)
+    last = trace.events
     seconds = (max(e["end_ns"] for e in last) - min(e["start_ns"] for e in last)) / 1e9 if last else 0.0
     launched = instances(directory.path)
     killed = make_document(plan, trace, records, launched, unknown, None, failure, seconds, load_book(DEFAULT_BOOK))
@@ -217,7 +217,7 @@ def bill_of(run: str, book: str) -> Mapping[str, Any]:
         return make_bill(recorded.events, recorded.invocations, [], prices)
     document = read_document(str(directory.path))
     trace, records, launched = load(directory.path), invocations(directory.path), instances(directory.path)
-    events = metrics.rows(trace.events)
+    events = trace.events
     recording = Recording(read_plan(document["plan"]), events, records, launched, kinds_alone(document))
     replayed = _on_lambda(recording, prices, complete=document["status"] == "done" and not trace.torn)
     return bill_document(replayed, make_bill(events, records, launched, prices))

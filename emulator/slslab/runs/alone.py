@@ -18,7 +18,6 @@ from slslab.replay.programs.alone import ANY, Sample, samples, suffix, summarise
 from slslab.replay.programs.recording import Recording
 from slslab.runs.recorder import Recorder
 from slslab.runs.system import System
-from slslab.trace import metrics
 from slslab.trace.document import Alone, NotAlone
 from slslab.trace.log import LOG, TraceWriter, instances, invocations, load
 from slslab_workers.architecture import Architecture, Progress, RunFailed
@@ -64,7 +63,7 @@ def measure(
             return {"status": "not measured", "reason": f"{error.type}: {error.message}"}
         probes = before, probe()
         stalled = (pressure.stalls().disk_ns - disks) / (time.monotonic_ns() - began) if pressure.known else None
-    events = metrics.rows(load(place).events)
+    events = load(place).events
     recording = Recording(alone, events, invocations(place), instances(place))
     found = _of_many(samples(recording), suffix(sums_function(plan), plan.run))
     ratio, stalled_share, delayed_share = slowdown(probes), _stalled_share(probes, stalled), _delayed_share(recording)

@@ -21,7 +21,6 @@ from slslab.runs.embedded import EmbeddedSystem
 from slslab.runs.planning import architectures, find_book, load_plan, make_plan, refused_plans, settle
 from slslab.runs.recorder import Recorder
 from slslab.runs.system import System
-from slslab.trace import metrics
 from slslab.trace.directory import DOCUMENT, RunDirectory, root
 from slslab.trace.document import EndedDocument, Page
 from slslab.trace.log import TraceWriter, instances, load
@@ -116,7 +115,7 @@ def execute(
         directory.write("bill.json", bill_document(made["lambda"], made["cost"]))
         figures: Mapping[str, Any] = made
         directory.write("metrics.json", {key: figures[key] for key in METRICS})
-        page = leave_page(directory.path / PAGE, made, metrics.rows(trace.events), records)
+        page = leave_page(directory.path / PAGE, made, trace.events, records)
         document: EndedDocument = {**made, "report": cast(Page, page)}
         directory.write(DOCUMENT, document)
         return document

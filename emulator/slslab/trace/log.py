@@ -13,14 +13,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
-import pyarrow.parquet as pq
-
 from slslab.errors import HostError, RunError
 from slslab.trace.appending import append
 from slslab.trace.events import clock_domain
 from slslab.trace.reading import reading
 from slslab.trace.records import check_metered, check_record
-from slslab.trace.table import SCHEMA, Trace, read_table, tabulate
+from slslab.trace.table import SCHEMA, Trace, tabulate
 
 LOG = "trace.jsonl"
 TABLE = "trace.parquet"
@@ -88,16 +86,17 @@ def compact(directory: Path) -> Trace:
 
     The same log gives the same files; the log is removed when they are on disk. Two commands may do it at once.
     """
+    from slslab.trace.parquet import read_table, write_table  # many commands read no finished run
+
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         if (directory / LOG).exists():
             records, torn = read_log(directory / LOG)
-            metadata = {b"slslab.schema": str(SCHEMA).encode(), b"slslab.torn": str(int(torn)).encode()}
             with reading(directory / LOG, "a trace"):
-                table = tabulate(records)
+                trace = Trace(tabulate(records), torn)
             with writing(directory / TABLE) as file:
-                pq.write_table(table.replace_schema_metadata(metadata), file, compression="zstd")
+                write_table(trace, file)
             write_records(directory / INVOCATIONS, metered(records, "invocation"))
             if instance_records := metered(records, "instance"):
                 write_records(directory / INSTANCES, instance_records)
@@ -119,6 +118,8 @@ def load(directory: Path) -> Trace:
         return compact(directory)
     if not (directory / TABLE).exists():
         raise RunError(f"{directory} has no trace.", "the run ended before it began; run the plan again.")
+    from slslab.trace.parquet import read_table  # as above
+
     return read_table(directory / TABLE)
 
 

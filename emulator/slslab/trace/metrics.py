@@ -6,8 +6,6 @@ from decimal import Decimal
 from statistics import median
 from typing import Any, TypeVar
 
-import pyarrow as pa
-
 from slslab_workers.trace.operations import BESIDE as BESIDE
 from slslab_workers.trace.operations import BILLED, MOVES, PROTOCOL
 
@@ -32,11 +30,6 @@ def grouped(pairs: Iterable[tuple[Key, Value]]) -> defaultdict[Key, list[Value]]
 def lambda_clock_ns(event: Mapping[str, Any]) -> int:
     """Return an event's duration on the Lambda clock, ns: its wall time less the host delay within it."""
     return int(event["end_ns"] - event["start_ns"] - event["host_delay_ns"])
-
-
-def rows(events: pa.Table) -> Rows:
-    """Return the events as dictionaries."""
-    return list(events.to_pylist())
 
 
 def protocol(events: Rows) -> dict[str, Any]:

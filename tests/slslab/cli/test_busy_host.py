@@ -32,7 +32,7 @@ def test_a_busy_host_changes_no_billed_compute(tmp_path: Path) -> None:
             loop.kill()
             loop.wait()
     assert document["host"]["oversubscribed"] is True
-    events = load(tmp_path / "run").events.to_pylist()
+    events = load(tmp_path / "run").events
     compute = [event for event in events if event["op"] == "compute"]
     wall = sum(event["end_ns"] - event["start_ns"] for event in compute) / 1e9
     cpu = sum(event["cpu_ns"] for event in compute) / 1e9

@@ -79,7 +79,7 @@ def write_run(
 
     Other recordings of its plan have other names, and compute for other milliseconds."""
     plan = write_log(directory, architecture, others, computed, name)
-    events, records = metrics.rows(load(directory).events), invocations(directory)
+    events, records = load(directory).events, invocations(directory)
     totals, recorded = metrics.totals(events, records), json.loads(RECORDED.read_text())
     host = {**recorded["host"], **totals.pop("host")}
     document = {

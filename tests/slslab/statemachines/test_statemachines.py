@@ -25,7 +25,7 @@ from slslab.stack.state_machines import EmbeddedStateMachines
 from slslab.statemachines import transitions
 from slslab.testing import create_function
 from slslab.trace.log import TraceWriter, load
-from slslab.trace.metrics import orchestration_seconds, rows, totals
+from slslab.trace.metrics import orchestration_seconds, totals
 
 pytestmark = pytest.mark.server
 
@@ -622,7 +622,7 @@ def test_transitions_stand_in_the_trace_with_their_invocations(
     with TraceWriter(tmp_path / "trace.jsonl", "run") as writer:
         for event in own():
             writer.write(event)
-    found = rows(load(tmp_path).events)
+    found = load(tmp_path).events
     assert [event["causes"] for event in found] == [[], [], []]
     figures = totals(found, [])
     assert figures["counts"] == {"transition": 3}

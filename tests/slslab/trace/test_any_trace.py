@@ -62,7 +62,7 @@ def event(order: random.Random) -> bytes:
 
 def use(directory: Path) -> None:
     """What a run's document, bill and pages are made of."""
-    events = metrics.rows(compact(directory).events)
+    events = compact(directory).events
     json.dumps(metrics.totals(events, []))
     metrics.span_seconds(events)
     metrics.last_position(events, None)

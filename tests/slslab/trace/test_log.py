@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from slslab.errors import HostError, RunError
 from slslab.trace.log import LOG, TABLE, TraceWriter, compact, invocations, load, read_log, replacing
-from slslab.trace.table import COLUMNS
+from slslab.trace.parquet import COLUMNS, to_arrow
 
 METERED = {
     "record": "invocation", "request_id": "a", "function": "f", "environment": "e", "memory_mb": 128, "cpu_share": 0.1,
@@ -52,13 +52,13 @@ def write(directory: Path, records: list[dict[str, Any]]) -> None:
 def test_events_are_numbered_by_their_start_and_carry_the_schema(tmp_path: Path) -> None:
     write(tmp_path, [event("compute", 20, 30), event("object.get", 5, 10), event("update", 30, 40)])
     trace = compact(tmp_path)
-    assert trace.events.column("op").to_pylist() == ["object.get", "compute", "update"]
-    assert trace.events.column("event").to_pylist() == [0, 1, 2]
+    assert [event["op"] for event in trace.events] == ["object.get", "compute", "update"]
+    assert [event["event"] for event in trace.events] == [0, 1, 2]
     stored = pq.read_table(tmp_path / TABLE)
     assert stored.schema.names == COLUMNS.names
     assert stored.schema.metadata[b"slslab.schema"] == b"2"
     assert not (tmp_path / LOG).exists()
-    assert load(tmp_path).events.to_pylist() == trace.events.to_pylist()
+    assert load(tmp_path).events == trace.events
     assert not trace.torn
 
 
@@ -75,7 +75,7 @@ def test_causes(tmp_path: Path) -> None:
             event("object.get", 30, 35, resource="b/k", etag="1", invocation="c", worker=2),
         ],
     )
-    rows = compact(tmp_path).events.to_pylist()
+    rows = compact(tmp_path).events
     assert [row["causes"] for row in rows] == [[], [0], [], [], [3], [1, 4]]
 
 
@@ -100,7 +100,7 @@ def test_causes_around_an_invocation(tmp_path: Path) -> None:
             event("object.put", 95, 96, invocation="", worker=-1),
         ],
     )
-    rows = compact(tmp_path).events.to_pylist()
+    rows = compact(tmp_path).events
     assert [(row["op"], row["causes"]) for row in rows] == [
         ("invoke", [4]), ("host.wait", []), ("environment.start", [1]), ("compute", [2]), ("invoke", [3]),
         ("invoke", [6]), ("compute", [4]), ("environment.kill", []), ("object.put", []), ("object.put", []),
@@ -120,7 +120,7 @@ def test_a_get_is_caused_by_the_latest_put_of_its_bytes_that_had_begun(tmp_path:
             event("object.get", 31, 33, invocation="d", worker=3, resource="b/k", etag=None),
         ],
     )
-    rows = compact(tmp_path).events.to_pylist()
+    rows = compact(tmp_path).events
     assert [row["causes"] for row in rows] == [[], [], [1], [2], [2], []]
 
 
@@ -139,7 +139,7 @@ def test_a_tensor_is_caused_by_what_wrote_its_key_last(tmp_path: Path) -> None:
             event("tensor.get", 31, 33, invocation="g", worker=6, resource="other/params"),
         ],
     )
-    rows = compact(tmp_path).events.to_pylist()
+    rows = compact(tmp_path).events
     assert [row["causes"] for row in rows] == [[], [], [0, 1], [2], [0], [], [2], []]
 
 
@@ -159,7 +159,7 @@ def test_a_delivery_is_caused_by_the_publish_of_its_message(tmp_path: Path) -> N
             event("object.get", 17, 18, invocation="d", worker=3, resource="queue 2", etag="1"),
         ],
     )
-    rows = compact(tmp_path).events.to_pylist()
+    rows = compact(tmp_path).events
     assert [(row["op"], row["causes"]) for row in rows] == [
         ("queue.publish", []), ("wait", []), ("queue.deliver", [0]), ("queue.publish", [0]),
         ("queue.deliver", [1, 3]), ("queue.deliver", [4]), ("queue.deliver", [5]), ("object.get", []),
@@ -171,7 +171,7 @@ def test_host_delay_is_interpolated_between_samples(tmp_path: Path) -> None:
     spans = [event("compute", 0, 100), event("compute", 100, 150), event("compute", 100, 300), event("wait", 250, 300)]
     elsewhere = event("compute", 100, 200, environment="other")
     write(tmp_path, [*samples, *spans, elsewhere])
-    rows = compact(tmp_path).events.to_pylist()
+    rows = compact(tmp_path).events
     delays = {(r["environment"], r["start_ns"], r["end_ns"]): r["host_delay_ns"] for r in rows}
     assert delays == {
         ("e", 0, 100): 0, ("e", 100, 150): 30, ("e", 100, 300): 60, ("e", 250, 300): 0, ("other", 100, 200): 0,
@@ -191,7 +191,7 @@ def test_delays_of_adjoining_events_add_up(ticks: list[tuple[int, int]], edges: 
     events = [event("compute", boot + 50 + start, boot + 50 + end) for start, end in pairwise(edges)]
     with TemporaryDirectory() as directory:
         write(Path(directory), [*events, *reversed(samples)])
-        rows = compact(Path(directory)).events.to_pylist()
+        rows = compact(Path(directory)).events
     for row in rows:
         assert 0 <= row["host_delay_ns"] <= row["end_ns"] - row["start_ns"]
     if edges[0] <= 0 and boot + 50 + edges[-1] >= walls[-1]:
@@ -218,7 +218,7 @@ def test_causes_are_acyclic_and_begin_before_their_effects_end(events: list[dict
     """Whatever the events are, also where a function with threads makes them overlap."""
     with TemporaryDirectory() as directory:
         write(Path(directory), events)
-        rows = compact(Path(directory)).events.to_pylist()
+        rows = compact(Path(directory)).events
     for row in rows:
         for cause in (rows[number] for number in row["causes"]):
             assert cause["start_ns"] <= row["end_ns"]
@@ -254,7 +254,7 @@ def test_a_killed_writer_loses_nothing(tmp_path: Path) -> None:
     ended = subprocess.run([sys.executable, "-c", program, str(tmp_path / LOG)], check=False)
     assert ended.returncode == -signal.SIGKILL
     trace = load(tmp_path)
-    assert (trace.events.num_rows, trace.torn) == (0, False)
+    assert (trace.events, trace.torn) == ([], False)
     assert [one["request_id"] for one in invocations(tmp_path)] == [str(number) for number in range(100)]
 
 
@@ -262,7 +262,7 @@ def test_threads_do_not_mix_their_lines(tmp_path: Path) -> None:
     with TraceWriter(tmp_path / LOG, "r") as writer, ThreadPoolExecutor(8) as pool:
         for start in range(400):
             pool.submit(writer.write, event("compute", start, start + 1, resource="x" * 5000))
-    assert compact(tmp_path).events.column("start_ns").to_pylist() == list(range(400))
+    assert [event["start_ns"] for event in compact(tmp_path).events] == list(range(400))
 
 
 def test_a_full_disk_leaves_whole_lines(tmp_path: Path) -> None:
@@ -292,8 +292,9 @@ def test_the_same_log_gives_the_same_files(tmp_path: Path) -> None:
 def test_a_trace_may_be_compacted_by_several_at_once(tmp_path: Path) -> None:
     write(tmp_path, [event("compute", start, start + 1) for start in range(50)])
     with ThreadPoolExecutor(4) as pool:
-        tables = [trace.events for trace in pool.map(load, [tmp_path] * 4)]
-    assert all(table.equals(tables[0], check_metadata=True) for table in tables)
+        traces = list(pool.map(load, [tmp_path] * 4))
+    assert len(traces[0].events) == 50
+    assert all(trace == traces[0] for trace in traces)
 
 
 @pytest.mark.parametrize(
@@ -352,7 +353,7 @@ def test_a_record_after_the_end_is_dropped(tmp_path: Path) -> None:
 
 def test_a_table_of_another_schema_is_refused(tmp_path: Path) -> None:
     write(tmp_path, [event("compute", 0, 1)])
-    table = compact(tmp_path).events
+    table = to_arrow(compact(tmp_path).events)
     for metadata in (None, {b"slslab.schema": b"1"}):
         pq.write_table(table.replace_schema_metadata(metadata), tmp_path / TABLE)
         with pytest.raises(RunError, match="is not of trace schema 2"):

@@ -76,9 +76,9 @@ def test_last_is_a_run_and_no_service(runs: Path, tmp_path: Path) -> None:
 def test_reading_leaves_the_log_to_the_service(tmp_path: Path) -> None:
     started, directory = begun(tmp_path / "one")
     started.event(own_event("invoke", 1, "id", resource="f", function="f"))
-    assert load(directory).events.num_rows == 1
+    assert len(load(directory).events) == 1
     started.event(own_event("invoke", 2, "id", resource="f", function="f"))
-    assert load(directory).events.num_rows == 2
+    assert len(load(directory).events) == 2
     started.__exit__()
     assert sorted(path.name for path in directory.iterdir()) == ["service.json", "trace.jsonl"]
 
@@ -98,7 +98,7 @@ def test_requests_of_a_second_become_one_event(tmp_path: Path, monkeypatch: pyte
     for _ in range(1000):
         started.count("object.put")
     started.update()
-    assert load(directory).events.num_rows == 1
+    assert len(load(directory).events) == 1
     assert read_document(str(directory))["counts"] == {"object.put": 1000}
     started.count("object.get")
     started.__exit__()

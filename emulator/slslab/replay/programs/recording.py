@@ -50,7 +50,7 @@ def read_recording(directory: Path) -> Recording:
         raise RunError(f"The trace of {run.id} breaks off in its last line.", "run the plan again.")
     recording = Recording(
         read_plan(run.plan()),
-        metrics.rows(stored.events),
+        stored.events,
         log.invocations(directory),
         log.instances(directory),
         kinds_alone(document),

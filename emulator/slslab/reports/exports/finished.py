@@ -8,14 +8,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from slslab.errors import RequestError
 from slslab.reports.document import read_document
 from slslab.reports.summaries import replayed
 from slslab.trace.directory import PLAN, resolve
 from slslab.trace.log import instances, invocations, load
-from slslab.trace.metrics import grouped, rows, span_seconds
+from slslab.trace.metrics import Rows, grouped, span_seconds
 from slslab.version import __version__
 
 
@@ -25,7 +23,7 @@ class Finished:
 
     path: Path
     document: Mapping[str, Any]
-    events: pa.Table
+    events: Rows
     invocations: list[dict[str, Any]]
     instances: list[dict[str, Any]]
 
@@ -46,15 +44,13 @@ class Finished:
     def epoch_ends_ns(self) -> list[int | None]:
         """Return when each epoch's last event of a worker ended, ns on the trace's clock; None for an epoch without
         events."""
-        columns = (self.events[name].to_pylist() for name in ("worker", "epoch", "end_ns"))
-        ends = grouped((epoch, end) for worker, epoch, end in zip(*columns, strict=True) if worker >= 0 and epoch >= 0)
+        ends = grouped((e["epoch"], e["end_ns"]) for e in self.events if e["worker"] >= 0 and e["epoch"] >= 0)
         return [max(ends[epoch], default=None) for epoch in range(len(self.document["loss"]))]
 
     def span_ns(self) -> tuple[int, int]:
         """Return when the trace's first event began and its last one ended, ns on its clock; zeros without events."""
-        if not self.events.num_rows:
-            return 0, 0
-        return min(self.events["start_ns"].to_pylist()), max(self.events["end_ns"].to_pylist())
+        starts, ends = ([event[name] for event in self.events] for name in ("start_ns", "end_ns"))
+        return min(starts, default=0), max(ends, default=0)
 
 
 def parameters(run: Finished) -> dict[str, str]:
@@ -80,7 +76,7 @@ def figures(run: Finished) -> dict[str, float]:
     seconds, found = document["seconds"], replayed(document)
     values = {
         "measured_s": seconds["measured"],
-        "span_s": span_seconds(rows(run.events), run.instances),
+        "span_s": span_seconds(run.events, run.instances),
         "modelled_s": found and found["seconds"],
         f"bill_{cost['currency'].lower()}": found and found["cost"]["total"],
         "billed_s": document["billed_seconds"],

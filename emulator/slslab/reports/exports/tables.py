@@ -8,8 +8,8 @@ import pyarrow as pa
 
 from slslab.reports.exports.finished import Finished
 from slslab.reports.summaries import replayed
-from slslab.trace.metrics import PHASES, rows, span_seconds
-from slslab.trace.table import COLUMNS
+from slslab.trace.metrics import PHASES, span_seconds
+from slslab.trace.parquet import COLUMNS, to_arrow
 
 Row = Mapping[str, Any]
 TEXT, INTEGER, NUMBER, FLAG = pa.string(), pa.int64(), pa.float64(), pa.bool_()
@@ -203,7 +203,7 @@ def make_tables(runs: Sequence[Finished]) -> dict[str, pa.Table]:
         )
         for name, make in makers.items()
     }
-    made["events"] = pa.concat_tables(run.events.cast(TABLES["events"].schema()) for run in runs)
+    made["events"] = pa.concat_tables(to_arrow(run.events).cast(TABLES["events"].schema()) for run in runs)
     return made
 
 
@@ -213,7 +213,7 @@ def _runs(run: Finished) -> Iterator[Row]:
     yield {
         **document,
         "measured_s": seconds["measured"],
-        "span_s": span_seconds(rows(run.events), run.instances),
+        "span_s": span_seconds(run.events, run.instances),
         "modelled_s": found and found["seconds"],
         "billed_s": document["billed_seconds"],
         "gb_seconds": float(document["gb_seconds"]),
@@ -244,20 +244,15 @@ def _updates(run: Finished) -> list[int]:
     """Return updates of rank 0's model in each epoch by the trace; nothing if their sum is not what the worker
     reported."""
     updates = [0] * len(run.document["loss"])
-    names = ("phase", "worker", "epoch", "failed")
-    for phase, worker, epoch, failed in zip(*(run.events[name].to_pylist() for name in names), strict=True):
-        if phase == "update" and worker == 0 and 0 <= epoch < len(updates) and not failed:
-            updates[epoch] += 1
+    for event in run.events:
+        own = event["phase"] == "update" and event["worker"] == 0 and not event["failed"]
+        if own and 0 <= event["epoch"] < len(updates):
+            updates[event["epoch"]] += 1
     return updates if sum(updates) == run.document["updates"] else []
 
 
 def _invocations(run: Finished) -> Iterator[Row]:
-    names = ("invocation", "worker")
-    owners = {
-        invocation: worker
-        for invocation, worker in zip(*(run.events[name].to_pylist() for name in names), strict=True)
-        if worker >= 0
-    }
+    owners = {event["invocation"]: event["worker"] for event in run.events if event["worker"] >= 0}
     for record in run.invocations:
         yield {**record, "worker": owners.get(record["request_id"], -1)}
 

@@ -35,7 +35,7 @@ def page_of(document: Mapping[str, Any], directory: Path) -> str:
 def read_events(directory: Path) -> metrics.Rows | None:
     """Return the rows of a run's trace; None if it cannot be read, for instance one of another version of slslab."""
     try:
-        return metrics.rows(log.load(directory).events)
+        return log.load(directory).events
     except SlslabError:
         return None
 

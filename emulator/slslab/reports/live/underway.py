@@ -59,7 +59,7 @@ def describe(run: str, plan: Mapping[str, Any], log: Log, book: Book, now: Now) 
     # Of each environment's clock, in their order.
     samples = metrics.grouped((each["environment"], each) for each in log.records if each["record"] == "clock")
     open_ = [_invocation(begun, samples[begun["environment"]], now) for begun in log.invocations.values()]
-    events = metrics.rows(tabulate(log.records))
+    events = tabulate(log.records)
     launched = [*metered(log.records, "instance"), *(_instance(begun, now) for begun in log.instances.values())]
     events += [_host(begun, now) for begun in log.hosts.values()]
     records = [*metered(log.records, "invocation"), *open_]

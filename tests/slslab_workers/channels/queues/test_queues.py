@@ -17,7 +17,7 @@ import pytest
 from tests.slslab_workers.conftest import Client, Connect
 
 from slslab.trace.log import LOG, TraceWriter, compact
-from slslab.trace.metrics import protocol, rows
+from slslab.trace.metrics import protocol
 from slslab_workers.channels.events import Tracer
 from slslab_workers.channels.queues import QUEUE, NoQueue, QueueError, Queues, open_queues, scoped
 from slslab_workers.channels.queues.broker import ConnectionLost, Message
@@ -338,7 +338,7 @@ def test_a_delivery_is_caused_by_its_publish(connect: Connect, run: str, tmp_pat
         for client in (producer, *consumers):
             for event in client.events:
                 writer.write({**event, "record": "event", "function": "f", "environment": str(event["worker"])})
-    events = rows(compact(tmp_path).events)
+    events = compact(tmp_path).events
     first, second = (event["event"] for event in events if event["op"] == "queue.publish")
     causes = [
         (event["worker"], {cause for cause in event["causes"] if events[cause]["op"] == "queue.publish"})

@@ -1,0 +1,45 @@
+"""The Parquet file that keeps a trace's events; docs/trace.md has its columns."""
+
+from pathlib import Path
+from typing import BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from slslab.errors import RunError
+from slslab.trace.metrics import Rows
+from slslab.trace.reading import reading
+from slslab.trace.table import NAMES, SCHEMA, Trace
+from slslab_workers.trace.event import FIELDS
+
+_TYPES = {str: pa.string(), str | None: pa.string(), int: pa.int64(), int | None: pa.int64(), bool: pa.bool_()}
+_OTHER = {
+    "event": pa.int64(),
+    **dict.fromkeys(("worker", "epoch", "step"), pa.int32()),
+    "causes": pa.list_(pa.int64()),
+}
+COLUMNS = pa.schema([(name, _OTHER[name] if name in _OTHER else _TYPES[FIELDS[name]]) for name in NAMES])
+
+
+def read_table(path: Path) -> Trace:
+    """Read a trace; RunError if it is not one, or of another schema."""
+    with reading(path, "a trace"):
+        table = pq.ParquetFile(path).read()
+        metadata = table.schema.metadata or {}
+        if int(metadata.get(b"slslab.schema", b"0")) != SCHEMA:
+            raise RunError(f"{path} is not of trace schema {SCHEMA}.", "use the version of slslab that recorded it.")
+        for column in COLUMNS:
+            if table.schema.field(column.name).type != column.type:
+                raise ValueError(f"its column {column.name} is not of type {column.type}")
+        return Trace(table.to_pylist(), metadata[b"slslab.torn"] == b"1")
+
+
+def write_table(trace: Trace, file: BinaryIO) -> None:
+    """Write a trace; the same trace gives the same bytes."""
+    metadata = {b"slslab.schema": str(SCHEMA).encode(), b"slslab.torn": str(int(trace.torn)).encode()}
+    pq.write_table(to_arrow(trace.events).replace_schema_metadata(metadata), file, compression="zstd")
+
+
+def to_arrow(events: Rows) -> pa.Table:
+    """Return events as a table of COLUMNS."""
+    return pa.Table.from_pylist(events, schema=COLUMNS)
