@@ -51,6 +51,7 @@ class Server:
             ws="none",
             # No proxy is in front of it, and whoever claims to be one is not believed.
             proxy_headers=False,
+            server_header=False,
             lifespan="off",
             timeout_keep_alive=3600,
             timeout_graceful_shutdown=1,

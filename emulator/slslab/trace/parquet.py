@@ -24,7 +24,10 @@ COLUMNS = pa.schema([(name, _OTHER[name] if name in _OTHER else _TYPES[FIELDS[na
 def read_table(path: Path) -> Trace:
     """Read a trace; RunError if it is not one, or of another schema."""
     with reading(path, "a trace"):
-        table = pq.ParquetFile(path).read()
+        try:
+            table = pq.ParquetFile(path).read()
+        except pa.ArrowException as error:  # not all are errors of Python's own, too
+            raise ValueError(str(error)) from error
         metadata = table.schema.metadata or {}
         if int(metadata.get(b"slslab.schema", b"0")) != SCHEMA:
             raise RunError(f"{path} is not of trace schema {SCHEMA}.", "use the version of slslab that recorded it.")

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pyarrow import ArrowException
 from pydantic import ValidationError
 
 from slslab.errors import RunError
@@ -22,6 +21,6 @@ def reading(path: Path, noun: str) -> Iterator[None]:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "its top"
         raise RunError(f"{path} is not {noun}: {first['msg']} at {place}.", hint) from error
-    except (ValueError, TypeError, KeyError, ArithmeticError, RecursionError, ArrowException) as error:
+    except (ValueError, TypeError, KeyError, ArithmeticError, RecursionError) as error:
         reason = " ".join(str(error).split()).rstrip(".")
         raise RunError(f"{path} is not {noun}: {reason}.", hint) from error
