@@ -232,8 +232,11 @@ def main() -> None:
             with console.status(f"{architecture}: recording and predicting"):
                 comparisons += compare(architecture, arguments.quick, directory)
     if arguments.json:
-        rows = [{**vars(comparison), "error": comparison.error} for comparison in comparisons]
-        print(json.dumps({"benchmark": "replay_error", "rows": rows, "errors": summary(comparisons)}, indent=2))
+        rows = [
+            {**vars(comparison), "error": comparison.error, "holds": comparison.holds} for comparison in comparisons
+        ]
+        made = {"benchmark": "replay_error", "date": datetime.now(UTC).date().isoformat()}
+        print(json.dumps({**made, "rows": rows, "errors": summary(comparisons)}, indent=2))
         return
     table = Table("architecture", "held out", "figure", "measured s", "spread", "predicted s", "error", "host")
     for comparison in comparisons:

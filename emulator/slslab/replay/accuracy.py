@@ -1,6 +1,12 @@
-"""How far modelled figures are off: errors on runs that the replay had not seen, as accuracy.toml states them."""
+"""How far modelled figures are off, as accuracy.toml states it.
 
+The replay errs on plans that a host had not run, and a profile on what AWS takes. The two are taken to be independent,
+so that their squares add up.
+"""
+
+from collections.abc import Mapping
 from datetime import date
+from math import hypot
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -25,7 +31,7 @@ class Deviation(_Entry):
 
 
 class Accuracy(_Entry):
-    """The errors of seconds and of billed seconds; when, how and on what they were measured."""
+    """The errors of seconds and of billed seconds; when, how and on what they were measured; and those of profiles."""
 
     schema_version: Annotated[Literal[1], Field(alias="schema")] = 1
     date: date
@@ -33,20 +39,32 @@ class Accuracy(_Entry):
     measured_on: str
     seconds: Deviation
     billed_seconds: Deviation
+    profiles: Mapping[str, Deviation]
 
 
-def stated_error(*, instances: bool) -> dict[str, Any]:
+def stated_error(profile: str, *, instances: bool) -> dict[str, Any]:
     """Return the error that stands beside a run's modelled figures, for its document (`StatedError`).
 
     That of billed seconds is the cost's, too: what else is billed follows from them, or is a count of requests.
-    Instances are billed from launch to end, so that for them it is that of seconds.
+    Instances are billed from launch to end, so that for them it is that of seconds. Of a profile that nothing was
+    compared with, the error is the replay's alone.
     """
     document = read_toml(FILE, "accuracy file", (), RequestError)
     check_schema(document, SCHEMA, FILE, "accuracy file", RequestError)
     accuracy = validate(Accuracy, document, FILE, "accuracy file", RequestError)
     billed = accuracy.seconds if instances else accuracy.billed_seconds
+    platform = accuracy.profiles.get(profile)
+
+    def together(replay: Deviation) -> dict[str, float]:
+        if platform is None:
+            return replay.model_dump()
+        return {
+            "mean": round(hypot(replay.mean, platform.mean), 3),
+            "worst": round(hypot(replay.worst, platform.worst), 3),
+        }
+
     return {
-        "seconds": accuracy.seconds.model_dump(),
-        "billed_seconds": billed.model_dump(),
+        "seconds": together(accuracy.seconds),
+        "billed_seconds": together(billed),
         "date": accuracy.date.isoformat(),
     }

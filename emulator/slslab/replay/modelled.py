@@ -53,7 +53,7 @@ def _model(recording: Recording, book: Book) -> dict[str, Any]:
         "profile": {"name": profile.name, "date": profile.date.isoformat()},
         "seconds": round(played.seconds, 6),
         "billed_seconds": round(played.billed_seconds, 3),
-        "error": stated_error(instances=bool(recording.instances)),
+        "error": stated_error(profile.name, instances=bool(recording.instances)),
         "gb_seconds": format(played.gb_seconds, "f"),
         "cold_starts": played.cold_starts,
         "waiting_share": round(played.waiting_share, 4),

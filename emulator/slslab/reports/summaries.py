@@ -67,7 +67,7 @@ def error_note(*found: Document | None) -> str:
     """Return what the errors of these modelled runs are; empty if none is modelled."""
     stated = {one["error"] is not None for one in found if one is not None}
     notes = {
-        True: "±: mean absolute error on runs that the model had not seen (docs/replay.md).",
+        True: "±: mean absolute error of the replay and of its profile of AWS (docs/replay.md).",
         False: "Without ±: the error was not stated when it was recorded.",
     }
     return " ".join(note for known, note in notes.items() if known in stated)

@@ -179,7 +179,7 @@ class Deviation(TypedDict):
 
 
 class StatedError(TypedDict):
-    """How far modelled figures are off on held-out runs, and when that was measured.
+    """How far modelled figures are off, by the replay's error and the profile's, and when the replay's was measured.
 
     That of billed seconds is the cost's, too.
     """

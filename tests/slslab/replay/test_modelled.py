@@ -92,7 +92,7 @@ def test_a_defect_of_the_replay_costs_no_run_its_results(monkeypatch: pytest.Mon
 
 
 def test_the_error_stands_beside_the_figures() -> None:
-    assert model(recording(COMPUTED), BOOK)["error"] == stated_error(instances=False)
+    assert model(recording(COMPUTED), BOOK)["error"] == stated_error("aws-us-east-1", instances=False)
 
 
 def test_a_run_that_computed_on_a_gpu_is_not_modelled() -> None:

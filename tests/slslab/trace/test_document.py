@@ -19,7 +19,7 @@ OF_SCHEMA_1 = json.loads((TRACES / "mobilenet-idle" / "run.json").read_text())
 def of_schema_2() -> dict[str, Any]:
     """The document of a modelled run, as it is left today."""
     found = check_document(OF_SCHEMA_1)
-    return found | {"lambda": found["lambda"] | {"error": stated_error(instances=False)}}
+    return found | {"lambda": found["lambda"] | {"error": stated_error("aws-us-east-1", instances=False)}}
 
 
 @pytest.mark.parametrize("path", KEPT, ids=lambda path: path.parent.name)

@@ -134,7 +134,7 @@ def test_a_modelled_run_begins_with_what_it_takes_and_costs_on_lambda() -> None:
     text = shown(run.summary(document(**{"lambda": modelled()})))
     first, second, third, *_ = text.splitlines()
     assert first == "On AWS Lambda (us-east-1, modelled): 11.5 s ± 13 %, $0.000403 ± 12 %"
-    assert second.startswith("±: mean absolute error on runs that the model had not seen")
+    assert second.startswith("±: mean absolute error of the replay and of its profile of AWS")
     assert third.startswith("20261121-one: allreduce, lenet on digits")
     # Then the bill, and what this host measured behind it.
     assert text.index("Bill (us-east-1, modelled): $0.0004025 ± 12 %") < text.index("Measured on this host")
@@ -202,7 +202,7 @@ def test_runs_are_compared_on_lambda_first() -> None:
     assert text.splitlines()[:3] == [
         "allreduce (20261121-one) on AWS Lambda (us-east-1, modelled): 11.5 s ± 13 %, $0.000403 ± 12 %",
         "spirt (20261121-two) on AWS Lambda: not modelled. It has no end.",
-        "±: mean absolute error on runs that the model had not seen (docs/replay.md).",
+        "±: mean absolute error of the replay and of its profile of AWS (docs/replay.md).",
     ]
     assert text.index("On AWS, modelled") < text.index("Bill, modelled") < text.index("Measured on this host")
     assert row(text, "time, s") == ["11.500", "–"]

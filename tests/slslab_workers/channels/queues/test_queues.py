@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+import redis
 from tests.slslab_workers.conftest import Client, Connect
 
 from slslab.trace.log import LOG, TraceWriter, compact
@@ -21,6 +22,7 @@ from slslab.trace.metrics import protocol
 from slslab_workers.channels.events import Tracer
 from slslab_workers.channels.queues import QUEUE, NoQueue, QueueError, Queues, open_queues, scoped
 from slslab_workers.channels.queues.broker import ConnectionLost, Message
+from slslab_workers.channels.queues.lists import QUEUES
 
 pytestmark = pytest.mark.server
 
@@ -295,6 +297,30 @@ def test_who_waits_at_a_queue_that_is_deleted_is_told(connect: Connect, queue: s
         connect().queues.delete(queue)
         with pytest.raises(NoQueue):
             waiting.result()
+
+
+@pytest.mark.parametrize("broker", ["lists"], indirect=True)
+def test_who_comes_after_a_queue_was_deleted_leaves_no_keys(
+    connect: Connect, broker: str, run: str, queue: str
+) -> None:
+    """A worker of a run that has failed may come late, and in the middle of a deletion, too."""
+    exchange = scoped(run, "exchange")
+    connect().queues.bind(queue, exchange)
+    with closing(redis.Redis.from_url(broker, protocol=2)) as server:
+        server.srem(QUEUES, queue)  # what a deletion does first
+        late = connect()
+        late.queues.fan_out(exchange, b"late", PHASE)
+        calls: list[Callable[[], Any]] = [
+            lambda: late.queues.publish(queue, b"late", PHASE),
+            lambda: late.queues.consume(queue, 0, PHASE),
+            lambda: late.queues.consume(queue, PATIENCE_S, PHASE),
+        ]
+        for call in calls:
+            with pytest.raises(NoQueue):
+                call()
+        assert {name.decode() for name in server.scan_iter(f"*{queue}*")} == {f"queue:{queue}:bindings"}
+        connect().queues.delete(queue)
+        assert list(server.scan_iter(f"*{queue}*")) == []
 
 
 def test_many_producers_and_consumers_lose_and_double_nothing(connect: Connect, queue: str) -> None:

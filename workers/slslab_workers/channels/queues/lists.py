@@ -6,7 +6,7 @@ queue put back what is held by connections that the server no longer has. Messag
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -45,18 +45,20 @@ class RedisLists:
 
     def publish(self, queue: str, message_id: str, body: bytes) -> None:
         with self._connected() as client:
-            self._require(client, queue)
             client.rpush(_ready(queue), message_id.encode() + body)
+            if self._take_back(client, [queue]):
+                raise NoQueue(f"There is no queue {queue}.")
 
     def fan_out(self, exchange: str, message_id: str, body: bytes) -> None:
         with self._connected() as client:
-            queues = sorted(client.smembers(_exchange(exchange)))
+            queues = sorted(queue.decode() for queue in client.smembers(_exchange(exchange)))
             if not queues:
                 raise NoQueue(f"No queue takes a message to {exchange}.")
             with client.pipeline(transaction=True) as together:
                 for queue in queues:
-                    together.rpush(_ready(queue.decode()), message_id.encode() + body)
+                    together.rpush(_ready(queue), message_id.encode() + body)
                 together.execute()
+            self._take_back(client, queues)
 
     def take(self, queue: str) -> Message | None:
         with self._connected() as client:
@@ -153,10 +155,24 @@ class RedisLists:
         if not client.sismember(QUEUES, queue):
             raise NoQueue(f"There is no queue {queue}.")
 
+    @staticmethod
+    def _take_back(client: Any, queues: Sequence[str]) -> list[str]:
+        """Remove what was just put into queues that are not there, or not any more, and return these."""
+        there = client.smembers(QUEUES)
+        gone = [queue for queue in queues if queue.encode() not in there]
+        if gone:
+            client.delete(*map(_ready, gone))
+        return gone
+
     def _hold(self, client: Any, queue: str) -> None:
         """Record that this connection may hold messages of the queue, before it does."""
         if queue not in self._held:
             client.sadd(_holders(queue), self._id)
+            try:
+                self._require(client, queue)
+            except NoQueue:
+                client.srem(_holders(queue), self._id)
+                raise
             self._held[queue] = []
 
     def _message(self, queue: str, stored: bytes | None) -> Message | None:
