@@ -34,7 +34,7 @@ INVOCATIONS = 100_000
 MEMORY_MB = 3008
 MS = 1_000_000
 # Seconds that the project aims at.
-AIMS = {1000: 5, 4096: 30, INVOCATIONS: 1}
+AIMS = {1000: 2, 4096: 10, INVOCATIONS: 1}
 
 
 def round_costs(name: str) -> StepCosts:
