@@ -69,12 +69,12 @@ def calibrate_cloudwatch(file: Path, run: str, function: str | None, base: str, 
 
 
 def _document(profile: Profile, path: Path, base: str = BASE) -> Document:
-    """Return where the profile was written, and the figures that were measured for it."""
+    """Return where the profile was written, and the figures that were measured for it or fitted."""
     of_base = dict(figures(load_profile(base)))
     measured = [
         {"entry": entry, "value": figure.value, "source": figure.source}
         for entry, figure in figures(profile)
-        if figure.status == "measured" and figure != of_base.get(entry)
+        if figure.status in ("measured", "fitted") and figure != of_base.get(entry)
     ]
     return {"schema": 1, "name": profile.name, "path": str(path), "figures": measured}
 
