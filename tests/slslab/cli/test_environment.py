@@ -137,7 +137,7 @@ def own(command: Sequence[str], directory: Path, variables: Mapping[str, str]) -
 def run(execute: Execute, directory: Path, variables: Mapping[str, str], _theirs: Mapping[str, str]) -> None:
     command = ["slslab", "run", "allreduce", "--workers", "1", "--batches", "1", "--no-evaluation", "--out", "run"]
     done = execute(command, directory, variables)
-    assert done.code == 0, done
+    assert done.code == 0, f"{done.out}\n{done.err}"
     document = json.loads((directory / "run" / "run.json").read_text())
     assert (document["status"], document["updates"]) == ("done", 1), done
     assert list((directory / "run").glob("*.html")), done
@@ -178,7 +178,7 @@ def plugin(
     done = execute(
         ["pytest", "-q", "-p", "no:cacheprovider", f"--rootdir={directory}", "test_it.py"], directory, variables
     )
-    assert done.code == 0, done
+    assert done.code == 0, f"{done.out}\n{done.err}"
 
 
 def user(files: Path, setting: Setting) -> tuple[dict[str, str], dict[str, str]]:
