@@ -184,6 +184,8 @@ def main() -> None:
     ):
         parser.add_argument(name, type=int, default=default, metavar="N", help=f"{what}; {default} unless given")
     options = parser.parse_args()
+    if min(options.warm, options.cold, options.load) < 1:
+        parser.error("--warm, --cold and --load are at least 1. Hint: leave them out for the whole measurement.")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     with Session() as session:
         budget_mb = 3 * (CONNECTIONS + len(STARTED)) * invoke.MEMORY_MB
