@@ -74,11 +74,11 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/installed: $(VENV)/bin/python pyproject.toml constraints.txt
-	$(PIP) --editable .
+	$(PIP) --editable '.[report,train]'
 	touch $@
 
 $(VENV)/installed-dev: $(VENV)/installed
-	$(PIP) --editable '.[dev]'
+	$(PIP) --editable '.[dev,report,train]'
 	touch $@
 
 # The client's major version before ours, apart from it: for the tests of the tensor database.
@@ -87,5 +87,5 @@ $(VENV)/redis7: Makefile | $(VENV)/bin/python
 	touch $@
 
 $(VENV)/installed-mutation: $(VENV)/installed-dev
-	$(PIP) --editable '.[dev,mutation]'
+	$(PIP) --editable '.[dev,mutation,report,train]'
 	touch $@

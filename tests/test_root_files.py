@@ -6,7 +6,7 @@ from pathlib import Path
 
 import yaml
 
-from slslab.version import __version__
+from slslab.installation import __version__
 
 ROOT = Path(__file__).parents[1]
 PAPER = tomllib.loads((ROOT / "papers" / "barrak-2025.toml").read_text(encoding="utf-8"))

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from slslab.version import __version__ as __version__
+from slslab.installation import __version__ as __version__
 
 if TYPE_CHECKING:
     from slslab.lambda_.emulator import Emulator as Emulator

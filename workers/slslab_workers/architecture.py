@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from importlib.metadata import entry_points
+from importlib.util import find_spec
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -228,7 +229,9 @@ class Architecture(Protocol):
 
 
 def architectures() -> dict[str, Architecture]:
-    """Return every registered architecture by name, built in or of another package."""
+    """Return every registered architecture by name, built in or of another package; none where nothing can train."""
+    if find_spec("numpy") is None:
+        return {}
     registered = entry_points(group="slslab.architectures")
     return {entry.name: entry.load() for entry in sorted(registered, key=lambda entry: entry.name)}
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from slslab.accuracy.directory import SCHEMA, CurveDirectory
 from slslab.ec2.devices import choose_devices
 from slslab.errors import HostError, RequestError
+from slslab.installation import __version__
 from slslab.runs.planning import architectures, make_plan, refused_plans
-from slslab.version import __version__
 from slslab_workers.architecture import Progress, read_plan
 from slslab_workers.driver.stopping import Stopping
 from slslab_workers.plan import Plan

@@ -1,6 +1,6 @@
 """Directories of accuracy curves: what was learnt epoch by epoch, how it was made, and where it goes on.
 
-`curve.json` holds everything, `curve.csv` and `curve.parquet` hold its epochs; `checkpoint.bin` is for this host alone.
+`curve.json` holds everything, `curve.csv` its epochs; `checkpoint.bin` is for this host alone.
 """
 
 import csv
@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 from slslab.errors import RequestError, RunError
 from slslab.trace.log import replacing
 
-DOCUMENT, TABLE, COLUMNS, CHECKPOINT = "curve.json", "curve.csv", "curve.parquet", "checkpoint.bin"
+DOCUMENT, TABLE, CHECKPOINT = "curve.json", "curve.csv", "checkpoint.bin"
 SCHEMA = 1
 # Bytes of the length before each part of a checkpoint.
 LENGTH = 8
@@ -62,10 +62,7 @@ class CurveDirectory:
             )
 
     def write(self, document: Mapping[str, Any]) -> None:
-        """Write the curve in its three forms, each completely or not at all."""
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
+        """Write the curve in its two forms, each completely or not at all."""
         rows = document["epochs"]
         with self._replacing(DOCUMENT) as file:
             file.write((json.dumps(document, indent=2) + "\n").encode())
@@ -75,8 +72,6 @@ class CurveDirectory:
         table.writerows(rows)
         with self._replacing(TABLE) as file:
             file.write(text.getvalue().encode())
-        with self._replacing(COLUMNS) as file:
-            pq.write_table(pa.Table.from_pylist(rows), file)
 
     def write_checkpoint(self, header: Mapping[str, Any], bodies: Iterable[bytearray]) -> None:
         """Write what training goes on with, completely or not at all: a JSON header, and a body per worker."""

@@ -1,21 +1,19 @@
 """`slslab export`: runs in the formats of other tools."""
 
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import click
 
 from slslab.cli.terminal import find_up, json_option, print_document
-from slslab.errors import HostError, RequestError
+from slslab.errors import RequestError
+from slslab.installation import require
 from slslab.reports.terminal import export as terminal
 
 SCHEMA = 1
 FORMATS = ("csv", "parquet", "mlflow", "tensorboard")
 FOLDER = Path("exports")
 EXPERIMENT = "slslab"
-# Formats that need an optional package, with the name that it is imported by.
-EXTRAS = {"mlflow": "mlflow", "tensorboard": "tensorboard"}
 
 
 @click.command()
@@ -48,8 +46,8 @@ def export(
         raise RequestError("--tracking-uri and --experiment need --to mlflow.", f"use --out with --to {kind}.")
     if uri is not None and out is not None:
         raise RequestError("--out and --tracking-uri name two places.", "choose one of them.")
-    if kind in EXTRAS and find_spec(EXTRAS[kind]) is None:
-        raise HostError(f"The package {EXTRAS[kind]} is not installed.", f"pip install 'slslab[{kind}]'")
+    if kind in ("mlflow", "tensorboard"):
+        require(kind)
     from slslab.reports.exports.finished import read_finished
 
     finished, folder = read_finished(runs), out or FOLDER / kind

@@ -19,8 +19,8 @@ from slslab.cli.run import run
 from slslab.cli.runs import bill, compare, runs, show
 from slslab.cli.serve import serve
 from slslab.cli.up import down, env, status, up
-from slslab.errors import RequestError, SlslabError
-from slslab.version import __version__
+from slslab.errors import HostError, RequestError, SlslabError
+from slslab.installation import EXTRAS, __version__, lacking
 
 
 class RootGroup(click.Group):
@@ -84,12 +84,18 @@ def execute(arguments: Sequence[str] | None) -> int:
     try:
         code = root.main(args=list(arguments) if arguments is not None else None, standalone_mode=False)
     except SlslabError as error:
-        click.echo(f"Error: {error.message}\nHint: {error.hint}", err=True)
+        _print_error(error)
         return error.exit_code
     except click.ClickException as error:
         command = getattr(error, "ctx", None) or click.Context(root, info_name=root.name)
         click.echo(f"Error: {error.format_message()}\nHint: `{command.command_path} --help` says more.", err=True)
         return error.exit_code
+    except ModuleNotFoundError as error:
+        module = (error.name or "").partition(".")[0]
+        if module not in EXTRAS:
+            raise
+        _print_error(lacking(module))
+        return HostError.exit_code
     except OSError as error:
         # Wherever a path is looked for: no other error of the system is certainly that of the request.
         if error.errno != errno.ENAMETOOLONG:
@@ -99,3 +105,7 @@ def execute(arguments: Sequence[str] | None) -> int:
     except click.Abort as error:
         raise KeyboardInterrupt from error
     return code if isinstance(code, int) else 0
+
+
+def _print_error(error: SlslabError) -> None:
+    click.echo(f"Error: {error.message}\nHint: {error.hint}", err=True)

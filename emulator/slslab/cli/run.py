@@ -9,6 +9,7 @@ import click
 
 from slslab.cli.terminal import Bar, print_document
 from slslab.errors import RequestError
+from slslab.installation import require
 from slslab_workers.architecture import architectures
 from slslab_workers.option import Option
 from slslab_workers.plan import CHOICES, Plan
@@ -24,9 +25,11 @@ class RunGroup(click.Group):
     """`slslab run ARCH`: a command for every registered architecture, with its own options beside the common ones."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        require("torch")
         return list(architectures())
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:  # noqa: ARG002
+        require("torch")
         known = architectures()
         if cmd_name not in known:
             raise RequestError(f"There is no architecture {cmd_name!r}.", f"choose one of {', '.join(known)}.")

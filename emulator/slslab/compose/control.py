@@ -40,11 +40,11 @@ from slslab.aws.arns import REGION
 from slslab.compose.network import HOST, Network
 from slslab.compose.services import ANSWER_S, Service, examine, server_information
 from slslab.errors import HostError
+from slslab.installation import __version__
 from slslab.lambda_.emulator import Emulator
 from slslab.lambda_.packages import NO_ARCHIVE, unpacked
 from slslab.trace.events import clock_domain
 from slslab.trace.records import InstanceRecord, InvocationRecord
-from slslab.version import __version__
 from slslab_workers.architecture import Fleet
 from slslab_workers.channels.endpoints import TENSOR_URLS
 

@@ -21,11 +21,12 @@ from starlette.routing import BaseRoute
 
 from slslab.aws.keys import Keyring, Pair
 from slslab.aws.limits import MB, Limits, lambda_limits
-from slslab.errors import HostError, RequestError
+from slslab.errors import RequestError
 from slslab.host.managed import Managed
 from slslab.host.pressure import Pressure
 from slslab.host.server_process import listening_socket
 from slslab.host.session import Session
+from slslab.installation import require
 from slslab.lambda_.api import LambdaApi
 from slslab.lambda_.environment import EnvironmentHost
 from slslab.lambda_.functions import Functions
@@ -231,13 +232,9 @@ class Emulator(Managed):
             return ProcessSandboxes(self._session, self.limits, isolate=isolate, modules=template)
         if template:
             raise RequestError("Containers cannot be forks of a template.", "leave out --template, or the containers.")
-        try:
-            from slslab.lambda_.container_sandbox import ContainerSandboxes  # its client is needed nowhere else
-        except ImportError as error:
-            raise HostError(
-                "Containers need the engine's client for Python, which is not installed.",
-                "run `pip install 'slslab[docker]'`.",
-            ) from error
+        require("docker")
+        from slslab.lambda_.container_sandbox import ContainerSandboxes  # its client is needed nowhere else
+
         return ContainerSandboxes(self._session, self.limits, image=image)
 
     def _pass_on_record(self, record: InvocationRecord) -> None:

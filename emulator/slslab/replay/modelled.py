@@ -13,6 +13,7 @@ from slslab.replay.profiles.profile import load_profile
 from slslab.replay.programs.recorded import make_program
 from slslab.replay.programs.recording import Recording, check
 from slslab.trace import metrics
+from slslab.trace.document import not_modelled
 
 PROFILE = "aws-us-east-1"
 
@@ -25,15 +26,10 @@ def model(recording: Recording, book: Book) -> dict[str, Any]:
     try:
         return _model(recording, book)
     except (SlslabError, ReplayError) as error:
-        return not_modelled(str(error))
+        return {**not_modelled(str(error))}
     except Exception as error:
         # A run that is done keeps its results even if its model fails for an unknown reason.
-        return not_modelled(f"Its trace could not be replayed ({type(error).__name__}: {error}).")
-
-
-def not_modelled(reason: str) -> dict[str, Any]:
-    """Return the modelled part of the document of a run that cannot be replayed."""
-    return {"status": "not modelled", "reason": reason}
+        return {**not_modelled(f"Its trace could not be replayed ({type(error).__name__}: {error}).")}
 
 
 def _model(recording: Recording, book: Book) -> dict[str, Any]:

@@ -7,8 +7,7 @@ from typing import Any, cast
 
 from slslab.billing.bill import DEFAULT_BOOK, Book, Usage, compute_bill, load_book
 from slslab.errors import RequestError, RunError
-from slslab.replay.modelled import model, not_modelled
-from slslab.replay.programs.recording import Recording, kinds_alone
+from slslab.installation import installed, lacking
 from slslab.reports.services import read_recorded, service_document
 from slslab.trace import metrics
 from slslab.trace.directory import list_runs, resolve
@@ -24,6 +23,7 @@ from slslab.trace.document import (
     NotModelled,
     RunDocument,
     Totals,
+    not_modelled,
 )
 from slslab.trace.log import instances, invocations, load
 from slslab.trace.records import notes, seconds_used
@@ -52,14 +52,13 @@ def make_document(
     events = trace.events
     totals = metrics.totals(events, records, launched)
     held_up = totals.pop("host")
-    recording = Recording(plan, events, records, launched, kinds_alone({"alone": alone}))
     parameters = outcome.parameters if outcome else spec(plan.model).parameters
     return {
         "schema": SCHEMA,
         "run": plan.run,
         "status": "failed" if failure else "done",
         "error": _error(failure, plan, events, records) if failure else None,
-        "lambda": _on_lambda(recording, book, complete=failure is None and not trace.torn),
+        "lambda": _on_lambda(plan, trace, records, launched, alone, book, complete=failure is None),
         "architecture": plan.architecture,
         "model": plan.model,
         "dataset": plan.dataset,
@@ -78,7 +77,7 @@ def make_document(
         "updates": outcome.updates if outcome else None,
         "threads": outcome.threads if outcome else None,
         "details": cast(Details, dict(outcome.details) if outcome else {}),
-        "torch": version("torch"),
+        "torch": version("torch") if outcome else None,
         "loss": list(outcome.loss) if outcome else [],
         "accuracy": list(outcome.accuracy) if outcome else [],
         "host": cast(
@@ -99,13 +98,27 @@ def make_document(
     }
 
 
-def _on_lambda(recording: Recording, book: Book, *, complete: bool) -> Modelled | NotModelled:
+def _on_lambda(
+    plan: Plan,
+    trace: Trace,
+    records: list[dict[str, Any]],
+    launched: list[dict[str, Any]],
+    alone: Alone | NotAlone | None,
+    book: Book,
+    *,
+    complete: bool,
+) -> Modelled | NotModelled:
     """Return what the run takes and costs on Lambda, or why that is not known."""
-    if complete:
-        found = model(recording, book)
-    else:
-        found = not_modelled("The run did not come to its end, and so its trace has none.")
-    return cast(Modelled | NotModelled, found)
+    if not complete or trace.torn:
+        return not_modelled("The run did not come to its end, and so its trace has none.")
+    if not installed("numpy") or not installed("scipy"):
+        missing = lacking("numpy")
+        return not_modelled(f"{missing.message} Install it: {missing.hint}")
+    from slslab.replay.modelled import model
+    from slslab.replay.programs.recording import Recording, kinds_alone
+
+    recording = Recording(plan, trace.events, records, launched, kinds_alone({"alone": alone}))
+    return cast(Modelled, model(recording, book))
 
 
 def make_bill(events: metrics.Rows, records: list[dict[str, Any]], launched: list[dict[str, Any]], book: Book) -> Cost:
@@ -217,10 +230,9 @@ def bill_of(run: str, book: str) -> Mapping[str, Any]:
         return make_bill(recorded.events, recorded.invocations, [], prices)
     document = read_document(str(directory.path))
     trace, records, launched = load(directory.path), invocations(directory.path), instances(directory.path)
-    events = trace.events
-    recording = Recording(read_plan(document["plan"]), events, records, launched, kinds_alone(document))
-    replayed = _on_lambda(recording, prices, complete=document["status"] == "done" and not trace.torn)
-    return bill_document(replayed, make_bill(events, records, launched, prices))
+    plan, done = read_plan(document["plan"]), document["status"] == "done"
+    replayed = _on_lambda(plan, trace, records, launched, document.get("alone"), prices, complete=done)
+    return bill_document(replayed, make_bill(trace.events, records, launched, prices))
 
 
 def bill_document(replayed: Modelled | NotModelled, cost: Cost) -> dict[str, Any]:

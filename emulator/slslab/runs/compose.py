@@ -19,6 +19,7 @@ from slslab.compose.client import OWNER, WORK_S, RemoteEmulator, RemoteRecording
 from slslab.compose.instances import RemoteLauncher
 from slslab.compose.services import server_information
 from slslab.errors import HostError, RequestError
+from slslab.installation import __version__
 from slslab.runs.recorder import Recorder
 from slslab.runs.system import Running, host_meter
 from slslab.runs.watch import Watch
@@ -27,7 +28,6 @@ from slslab.statemachines.execution_history import read_transitions
 from slslab.statemachines.history import Transition, labels, transition_event
 from slslab.trace.events import clock_domain
 from slslab.trace.records import InstanceRecord, InvocationRecord
-from slslab.version import __version__
 from slslab_workers.architecture import Cloud, Requirements
 from slslab_workers.plan import Plan
 

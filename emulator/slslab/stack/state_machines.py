@@ -18,6 +18,7 @@ from slslab.aws.credentials import without_foreign
 from slslab.aws.keys import Keyring
 from slslab.aws.limits import Limits, lambda_limits
 from slslab.host.server_process import ServerProcess, listening_socket
+from slslab.installation import require
 
 OWNER = "states"
 KEYS_VARIABLE = "SLSLAB_KEYS"
@@ -31,14 +32,14 @@ class EmbeddedStateMachines(ServerProcess):
     process's own (the emulator's mark, by which its reaper finds it); `limits` are AWS's unless changed; `on_event`
     receives a trace record for every state transition, on a thread of its own. The process starts on entering and gets
     ready in the background; with `on_demand` it starts with the first request. Either way it ends with this process, in
-    whatever way.
+    whatever way. HostError if its interpreter is not installed.
 
         with EmbeddedStateMachines(emulator.endpoint, emulator.keys, emulator.mark) as states:
             boto3.client("stepfunctions", endpoint_url=states.endpoint)
     """
 
     title = "The embedded Step Functions"
-    hint = "run `pip install 'moto[stepfunctions]'`, or `slslab doctor`."
+    hint = "run `slslab doctor`."
 
     def __init__(
         self,
@@ -50,6 +51,7 @@ class EmbeddedStateMachines(ServerProcess):
         on_event: Callable[[dict[str, Any]], None] | None = None,
         on_demand: bool = False,
     ) -> None:
+        require("moto")
         super().__init__(environment)
         self._lambda_endpoint = lambda_endpoint
         self._keys = keys

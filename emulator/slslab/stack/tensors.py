@@ -3,12 +3,12 @@
 import os
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from importlib.metadata import version
 from typing import Any
 from urllib.parse import quote
 
 from slslab.host.server_process import ServerProcess
-from slslab.tensordb.scripts import version
-from slslab.version import __version__
+from slslab.installation import __version__, installed
 
 START_LIMIT_S = 30.0
 
@@ -46,8 +46,9 @@ class EmbeddedTensorDatabases(ServerProcess):
 
     @property
     def version(self) -> str:
-        """Name and version, with torch's, which runs the scripts."""
-        return f"tensordb {__version__}, torch {version()}"
+        """Name and version, with torch's, which runs the scripts, where it is installed."""
+        scripts = f"torch {version('torch')}" if installed("torch") else "without RedisAI's commands"
+        return f"tensordb {__version__}, {scripts}"
 
     def _start(self, undo: ExitStack) -> bool:  # noqa: ARG002 - it has nothing to undo
         variables, user = dict(os.environ), ""

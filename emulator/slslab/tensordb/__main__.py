@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from slslab.tensordb.scripts import Settings
+from slslab.tensordb.executions import Settings
 from slslab.tensordb.server import Options, Peer
 from slslab.tensordb.trace import reporter
 

@@ -6,13 +6,15 @@ Tensors and scripts are immutable, so that the store is locked only while a key 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import TypeVar
 
 from slslab.tensordb import scripts
 from slslab.tensordb.replies import OK, Blob, CommandError, Reply, Simple
 from slslab.tensordb.scripts import Script
 from slslab.tensordb.session import SYNTAX, Session, command, whole, wrong_arity
-from slslab.tensordb.tensors import Tensor, parse_tensor
+from slslab.tensordb.store import TYPE_NAMES
+from slslab.tensordb.tensors import INVALID_LENGTH, Tensor, parse_header, parse_tensor
 
 NO_TENSOR = "ERR tensor key is empty or in a different shard"
 # What RedisAI has and tensordb has not, and where to turn.
@@ -27,6 +29,8 @@ UNSUPPORTED = {
 }
 NO_SCRIPT = "ERR script key is empty or in a different shard"
 DAG_COMMANDS = (b"AI.TENSORSET", b"AI.TENSORGET", b"AI.SCRIPTEXECUTE")
+
+TYPE_NAMES |= {Tensor: "AI_TENSOR", Script: "AI_SCRIPT"}
 
 V = TypeVar("V", Tensor, Script)
 
@@ -54,7 +58,14 @@ def _script(session: Session, key: bytes) -> Script:
     return _stored(session, key, Script, NO_SCRIPT)
 
 
-@command("ai.tensorset", -4, grows=True, raw=True, unlocked=True)
+def _check_length(arguments: list[Blob], count: int, length: int) -> None:
+    if len(arguments) == count - 1 >= 4:
+        header = parse_header(arguments[1:])
+        if header.format == "BLOB" and header.rest == len(arguments) - 1 and header.bytes != length:
+            raise CommandError(INVALID_LENGTH)
+
+
+@command("ai.tensorset", -4, grows=True, raw=True, unlocked=True, precheck=_check_length)
 def _tensorset(session: Session, args: list[Blob]) -> Reply:
     _store(session, {bytes(args[0]): parse_tensor(args)})
     return OK
@@ -340,7 +351,7 @@ def _info(session: Session, args: list[bytes]) -> Reply:
         "Version",
         "tensordb",
         "Backends",
-        f"torch {scripts.version()}",
+        f"torch {version('torch')}",
         "strict",
         int(settings.strict),
         "INTRA_OP_PARALLELISM",

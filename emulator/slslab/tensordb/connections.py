@@ -6,6 +6,7 @@ import os
 import re
 import time
 
+from slslab.installation import __version__
 from slslab.tensordb import session as table
 from slslab.tensordb.globs import matches
 from slslab.tensordb.replies import NULL_ARRAY, OK, CommandError, Reply, Simple, Verbatim, shown
@@ -13,7 +14,6 @@ from slslab.tensordb.resp import MAX_BULK
 from slslab.tensordb.rows import row
 from slslab.tensordb.session import SYNTAX, Session, command, whole, wrong_arity
 from slslab.tensordb.store import Waiter
-from slslab.version import __version__
 
 # Whose replies are the measure here: tests compare them, where one is installed.
 REDIS_VERSION = "7.0.15"

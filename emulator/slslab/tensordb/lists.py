@@ -3,8 +3,7 @@
 from collections import deque
 from collections.abc import Callable
 from itertools import islice
-
-import numpy as np
+from math import ceil
 
 from slslab.tensordb import longdoubles
 from slslab.tensordb.replies import NULL_ARRAY, OK, CommandError, Reply
@@ -173,12 +172,11 @@ def _timeout(argument: bytes) -> float:
         number = longdoubles.parse(argument)
     except ValueError:
         raise CommandError("ERR timeout is not a float or out of range") from None
-    with np.errstate(over="ignore"):
-        milliseconds = np.ceil(number * 1000)
     # What does not fit into 64 bits becomes negative in Redis.
-    if not 0 <= milliseconds < 1 << 63:
+    milliseconds = None if number is None else longdoubles.rounded(number * 1000)
+    if milliseconds is None or not 0 <= ceil(milliseconds) < 1 << 63:
         raise CommandError("ERR timeout is negative")
-    return float(milliseconds) / 1000
+    return ceil(milliseconds) / 1000
 
 
 def _block(session: Session, keys: list[bytes], timeout_s: float, take: Callable[[bytes], Reply]) -> "Reply | Waiter":

@@ -1,12 +1,11 @@
-"""C's long double, with which Redis computes INCRBYFLOAT and timeouts: read as strtold reads, written as Redis writes.
+"""C's long double, with which Redis computes INCRBYFLOAT and timeouts: x86-64's, of 80 bits.
 
-Its precision is the host's, as Redis's is: 64 bits on x86-64.
+A finite number is a Fraction, which is exact; an infinite one is None.
 """
 
 import re
-from decimal import Decimal, InvalidOperation
-
-import numpy as np
+from decimal import Context, Decimal, InvalidOperation
+from fractions import Fraction
 
 from slslab.tensordb.replies import Blob
 
@@ -14,35 +13,47 @@ LONGEST = 5 * 1024 - 1
 DECIMAL = re.compile(rb"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?", re.IGNORECASE)
 HEXADECIMAL = re.compile(rb"[-+]?0x(?:[0-9a-f]+\.?[0-9a-f]*|\.[0-9a-f]+)(?:p[-+]?\d+)?", re.IGNORECASE)
 INFINITY = re.compile(rb"[-+]?inf(?:inity)?", re.IGNORECASE)
-LIMITS = np.finfo(np.longdouble)
-MOST, LEAST_NORMAL, LEAST = (Decimal(str(number)) for number in (LIMITS.max, LIMITS.tiny, LIMITS.smallest_subnormal))
+# Bits of the significand, and the exponents of the least normal number and of the first that is too large.
+PRECISION, LEAST, MOST = 64, -16382, 16384
+# What is beyond these powers of ten is certainly out of range, and may be too long to be made a Fraction.
+POWERS = range(-10_000, 10_000)
+DECIMALS = 17
+LONG = Context(prec=LONGEST)
 
 
-def parse(word: Blob) -> np.longdouble:
-    """Return the number that a word is; ValueError for what is none, is too large, or is not zero and too small.
-
-    What is nearer to zero than a normal number becomes the least of these, which no reply shows.
-    """
+def parse(word: Blob) -> Fraction | None:
+    """Return the number that a word is; ValueError for what is none, is too large, or is not zero and too small."""
     text = bytes(word[: LONGEST + 1])
     if len(text) > LONGEST:
         raise ValueError("too long")
     if INFINITY.fullmatch(text):
-        return np.longdouble(text.decode())
+        return None
     try:
         if HEXADECIMAL.fullmatch(text):
-            return np.longdouble(float.fromhex(text.decode()))
+            return Fraction(float.fromhex(text.decode()))
         exact = Decimal(text.decode()) if DECIMAL.fullmatch(text) else None
     except (InvalidOperation, OverflowError):
         raise ValueError("out of range") from None
-    # Of what is out of range numpy would only warn.
-    if exact is None or abs(exact) > MOST or 0 < abs(exact) <= LEAST / 2:
+    if exact is None or (exact and exact.adjusted() not in POWERS):
         raise ValueError("no number, or out of range")
-    if 0 < abs(exact) < LEAST_NORMAL:
-        return -LIMITS.tiny if exact < 0 else LIMITS.tiny
-    return np.longdouble(text.decode())
+    number = rounded(Fraction(exact or 0))
+    if number is None or (exact and not number):
+        raise ValueError("out of range")
+    return number
 
 
-def write(number: np.longdouble) -> bytes:
-    """Return a finite number with at most 17 decimals, without zeros at their end."""
-    text = np.format_float_positional(number, precision=17, unique=False, trim="-").encode()
-    return b"0" if text == b"-0" else text
+def rounded(exact: Fraction) -> Fraction | None:
+    """Return the nearest long double, of two that are as near the even one; None if it is too large."""
+    size = abs(exact)
+    # 2 ** exponent <= size, or one more; the check below finds which.
+    exponent = size.numerator.bit_length() - size.denominator.bit_length()
+    exponent -= size < Fraction(2) ** exponent
+    unit = Fraction(2) ** (max(exponent, LEAST) - PRECISION + 1)
+    nearest = round(exact / unit) * unit
+    return None if abs(nearest) >= 2**MOST else nearest
+
+
+def write(number: Fraction) -> bytes:
+    """Return a number with at most 17 decimals, without zeros at their end."""
+    text = f"{Decimal(round(number * 10**DECIMALS)).scaleb(-DECIMALS, LONG):f}"
+    return text.rstrip("0").rstrip(".").encode()

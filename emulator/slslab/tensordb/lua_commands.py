@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from slslab.tensordb import session as table
+from slslab.tensordb.executions import Clock
 from slslab.tensordb.lua_engine import LuaScript, Run
 from slslab.tensordb.replies import OK, CommandError, Reply
-from slslab.tensordb.scripts import Clock
 from slslab.tensordb.session import Session, command, whole, wrong_arity
 from slslab.tensordb.store import Waiter
 

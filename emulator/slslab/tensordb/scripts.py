@@ -6,7 +6,6 @@ must neither write to them nor return them or views of them (with RedisAI they w
 
 import os
 import threading
-import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from slslab.tensordb.executions import Clock, Settings, Usage
 from slslab.tensordb.replies import CommandError
 from slslab.tensordb.tensors import NAMES, Tensor
 
@@ -24,24 +24,6 @@ LIST_OPERATIONS = frozenset(
 )
 NUMPY_NAMES = frozenset(dtype.name for dtype in NAMES)
 NO_SCHEMA = "(no schema)"
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How scripts run: strict or not, and torch's threads for one operation."""
-
-    strict: bool = True
-    threads: int = 1
-
-
-@dataclass(frozen=True)
-class Usage:
-    """What one execution took: CLOCK_MONOTONIC and CPU time in nanoseconds, bytes of its inputs."""
-
-    start_ns: int
-    end_ns: int
-    cpu_ns: int
-    bytes: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,31 +97,6 @@ def run(
     if settings.strict:
         _check_strict(tensors, versions, outputs)
     return [_from_torch(tensor) for tensor in outputs], usage
-
-
-def version() -> str:
-    """Return torch's version, without importing torch."""
-    from importlib.metadata import version
-
-    return version("torch")
-
-
-class Clock:
-    """Wall and CPU time of an execution.
-
-    With one thread for an operation everything happens on the calling thread, whose CPU time is exact. With more,
-    torch's pool works too, which only the process's CPU time includes; that also includes other connections' work
-    meanwhile, and so is an upper bound.
-    """
-
-    def __init__(self, settings: Settings) -> None:
-        self._cpu = time.thread_time_ns if settings.threads == 1 else time.process_time_ns
-        self._cpu_start = self._cpu()
-        self._start = time.monotonic_ns()
-
-    def stop(self, size: int) -> Usage:
-        """Return the times until now; `size` is the bytes of the inputs."""
-        return Usage(self._start, time.monotonic_ns(), self._cpu() - self._cpu_start, size)
 
 
 _importing = threading.Lock()

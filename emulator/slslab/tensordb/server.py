@@ -10,14 +10,19 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 
+from slslab.installation import installed
+
 # Imported because they enter their commands into the table.
-from slslab.tensordb import ai, connections, generic, hashes, lists, lua_commands, strings  # noqa: F401
+from slslab.tensordb import connections, generic, hashes, lists, lua_commands, strings  # noqa: F401
+from slslab.tensordb.executions import Settings, Usage
 from slslab.tensordb.lua_engine import Engine
 from slslab.tensordb.replies import NULL_ARRAY, CommandError, Encoder, Reply
 from slslab.tensordb.resp import ProtocolError, Reader, Request
-from slslab.tensordb.scripts import Settings, Usage
 from slslab.tensordb.session import TABLE, Context, Session, admit, execute, release
 from slslab.tensordb.store import PeerClosed, Store, Waiter
+
+if installed("torch"):
+    from slslab.tensordb import ai  # noqa: F401
 
 BACKLOG = 512
 # Buffers given to the kernel at once, of which it takes 1024 at most.

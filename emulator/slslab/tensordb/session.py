@@ -9,17 +9,17 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from slslab.tensordb.executions import Settings, Usage
 from slslab.tensordb.lua_engine import Engine
 from slslab.tensordb.replies import QUEUED, Blob, CommandError, Reply, shown
 from slslab.tensordb.resp import Request, integer
-from slslab.tensordb.scripts import Settings, Usage
 from slslab.tensordb.store import PeerClosed, Store, Waiter
-from slslab.tensordb.tensors import parse_header
 
 NOT_INTEGER = "ERR value is not an integer or out of range"
 SYNTAX = "ERR syntax error"
 LONGEST_NAME = 64
 MOST_SHOWN = 128
+AI = b"ai."
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,10 @@ class Command:
 
     `handler` takes the session and the arguments. grows: refused when memory is full. raw: takes large arguments as
     memoryview instead of bytes. stranger: allowed before AUTH. unlocked: locks the store itself, and only where it
-    must. immediate: not queued by MULTI. `subcommands` are those of a command that consists of them, as CLIENT does;
-    the name of one is `client|id`, and its arguments are those behind its `words`, which are two.
+    must. immediate: not queued by MULTI. `precheck` refuses a request before its large argument
+    is received: it takes the words before it, the count of all words, and its bytes. `subcommands` are those of a
+    command that consists of them, as CLIENT does; the name of one is `client|id`, and its arguments are those behind
+    its `words`, which are two.
     """
 
     name: str
@@ -81,6 +83,7 @@ class Command:
     stranger: bool = False
     unlocked: bool = False
     immediate: bool = False
+    precheck: Callable[[list[Blob], int, int], None] | None = None
     subcommands: "dict[bytes, Command]" = field(default_factory=dict)
     words: int = 1
 
@@ -89,14 +92,14 @@ TABLE: dict[bytes, Command] = {}
 
 
 def command(
-    name: str, arity: int, *, bound: Mapping[str, Any] | None = None, **properties: bool
+    name: str, arity: int, *, bound: Mapping[str, Any] | None = None, **properties: Any
 ) -> Callable[[Handler], Handler]:
     """Enter a handler into the table under a name; `bound` are its further arguments for this name."""
 
     def enter(handler: Handler) -> Handler:
         container, _, subcommand = name.encode().partition(b"|")
         words = 2 if subcommand else 1
-        entry = Command(name, arity, partial(handler, **(bound or {})), words=words, **properties)  # type: ignore[arg-type]
+        entry = Command(name, arity, partial(handler, **(bound or {})), words=words, **properties)
         if subcommand:
             TABLE.setdefault(container, Command(container.decode(), -2, _never)).subcommands[subcommand] = entry
         else:
@@ -190,10 +193,8 @@ def admit(session: Session, request: Request, count: int, length: int) -> None:
     entry = TABLE.get(bytes(arguments[0]).lower()) if arguments else None
     if entry is None or not entry.grows:
         return
-    if entry.name == "ai.tensorset" and len(arguments) == count - 1 >= 4:
-        header = parse_header(arguments[1:])
-        if header.format == "BLOB" and header.rest == len(arguments) - 1 and header.bytes != length:
-            raise CommandError("ERR data length does not match tensor shape and type")
+    if entry.precheck is not None:
+        entry.precheck(arguments, count, length)
     with session.store as store:
         store.reserve(length)
         request.reserved += length
@@ -235,6 +236,9 @@ def _checked(session: Session, request: Request) -> Command:
 
 
 def _unknown(request: Sequence[Blob]) -> CommandError:
+    name = bytes(request[0][:LONGEST_NAME]).lower()
+    if name.startswith(AI) and not any(known.startswith(AI) for known in TABLE):
+        return CommandError("ERR RedisAI's commands need numpy and torch: pip install 'slslab[train]'")
     args = b""
     for argument in request[1:]:
         if len(args) >= MOST_SHOWN:

@@ -11,27 +11,28 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar, cast
 
 from slslab.tensordb.replies import WRONGTYPE, CommandError, Reply
-from slslab.tensordb.scripts import Script
-from slslab.tensordb.tensors import Tensor
+
+if TYPE_CHECKING:  # they need numpy, and all else here does not
+    from slslab.tensordb.scripts import Script
+    from slslab.tensordb.tensors import Tensor
 
 # About the memory that CPython takes to hold an empty bytes object in a container.
 ENTRY_BYTES = 64
 OUT_OF_MEMORY = "OOM command not allowed when used memory > 'maxmemory'."
 STRING = (bytes, memoryview)
-TYPE_NAMES = {
+# `ai` adds its own.
+TYPE_NAMES: dict[type, str] = {
     bytes: "string",
     memoryview: "string",
     deque: "list",
     dict: "hash",
     set: "set",
-    Tensor: "AI_TENSOR",
-    Script: "AI_SCRIPT",
 }
 
-Value = bytes | memoryview | deque[bytes] | dict[bytes, bytes] | set[bytes] | Tensor | Script
+Value: TypeAlias = "bytes | memoryview | deque[bytes] | dict[bytes, bytes] | set[bytes] | Tensor | Script"
 V = TypeVar("V", deque[bytes], dict[bytes, bytes], set[bytes])
 
 

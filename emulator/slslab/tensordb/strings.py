@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from slslab.tensordb import longdoubles
 from slslab.tensordb.generic import deadline
 from slslab.tensordb.replies import OK, Blob, CommandError, Reply
@@ -164,9 +162,8 @@ def _incrbyfloat(session: Session, args: list[bytes]) -> Reply:
         old_number, increment = longdoubles.parse(b"0" if old is None else old), longdoubles.parse(args[1])
     except ValueError:
         raise CommandError("ERR value is not a valid float") from None
-    with np.errstate(over="ignore", invalid="ignore"):
-        number = old_number + increment
-    if not np.isfinite(number):
+    number = None if old_number is None or increment is None else longdoubles.rounded(old_number + increment)
+    if number is None:
         raise CommandError("ERR increment would produce NaN or Infinity")
     text = longdoubles.write(number)
     _rewrite(session.store, args[0], text)

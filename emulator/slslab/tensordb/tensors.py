@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from slslab.tensordb.memory import allocate, bytes_of
+from slslab.tensordb.memory import allocate
 from slslab.tensordb.replies import LARGE, Blob, CommandError, Reply
 from slslab.tensordb.resp import MAX_BULK, integer
 
@@ -50,7 +50,8 @@ class Tensor:
 
     def blob(self) -> memoryview:
         """Return its elements as they lie in memory."""
-        return bytes_of(self.array)
+        elements: Any = self.array.reshape(-1).view(np.uint8)
+        return memoryview(elements)
 
     def meta(self) -> list[Reply]:
         """Return the reply to `AI.TENSORGET key META`."""

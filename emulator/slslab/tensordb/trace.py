@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
-from slslab.tensordb.scripts import Usage
+from slslab.tensordb.executions import Usage
 from slslab_workers.channels.events import environment_sink
 from slslab_workers.trace.event import Event
 

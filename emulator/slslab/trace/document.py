@@ -240,6 +240,11 @@ class NotModelled(TypedDict):
     reason: str
 
 
+def not_modelled(reason: str) -> NotModelled:
+    """Return the modelled part of the document of a run that cannot be replayed."""
+    return {"status": "not modelled", "reason": reason}
+
+
 # What a reader came for: the run on Lambda.
 OnLambda = TypedDict("OnLambda", {"lambda": Modelled | NotModelled})
 
@@ -391,7 +396,7 @@ class RunDocument(Totals, OnLambda):
     updates: int | None
     threads: int | None
     details: Details
-    torch: str
+    torch: str | None
     loss: list[float]
     accuracy: list[float]
     host: Host
@@ -425,10 +430,7 @@ def check_document(document: Any) -> dict[str, Any]:
 
 def _from_schema_1(document: dict[str, Any]) -> dict[str, Any]:
     """Return a document of schema 1 as of schema 2; what is not of the shape of either stays as it is."""
-    before: NotModelled = {
-        "status": "not modelled",
-        "reason": "It was recorded before runs were modelled; `slslab replay` models it.",
-    }
+    before = not_modelled("It was recorded before runs were modelled; `slslab replay` models it.")
     replayed = document.get("modelled", before)
     if isinstance(replayed, dict) and replayed.get("status") == "modelled":
         replayed = {**replayed, "error": None}

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Self
 
 from slslab.errors import HostError, RunError
+from slslab.installation import installed
 from slslab.trace.appending import append
 from slslab.trace.events import clock_domain
 from slslab.trace.reading import reading
@@ -92,9 +93,7 @@ def compact(directory: Path) -> Trace:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         if (directory / LOG).exists():
-            records, torn = read_log(directory / LOG)
-            with reading(directory / LOG, "a trace"):
-                trace = Trace(tabulate(records), torn)
+            trace, records = _tabulated(directory / LOG)
             with writing(directory / TABLE) as file:
                 write_table(trace, file)
             write_records(directory / INVOCATIONS, metered(records, "invocation"))
@@ -109,18 +108,26 @@ def compact(directory: Path) -> Trace:
 def load(directory: Path) -> Trace:
     """Return the trace of a run that has ended; after a crash, compact its log first. RunError if there is none.
 
-    A service's log stays as it is: the service may still append to it.
+    A log stays as it is where pyarrow is not installed, and that of a service, which may still append to it.
     """
     if (directory / SERVICE).exists():
-        records, torn = read_log(directory / LOG)
-        return Trace(tabulate(records), torn)
-    if (directory / LOG).exists():
+        return _tabulated(directory / LOG)[0]
+    if (directory / LOG).exists() and installed("pyarrow"):
         return compact(directory)
+    if (directory / LOG).exists():
+        return _tabulated(directory / LOG)[0]
     if not (directory / TABLE).exists():
         raise RunError(f"{directory} has no trace.", "the run ended before it began; run the plan again.")
     from slslab.trace.parquet import read_table  # as above
 
     return read_table(directory / TABLE)
+
+
+def _tabulated(path: Path) -> tuple[Trace, list[dict[str, Any]]]:
+    """Return the trace in a log, and the log's records."""
+    records, torn = read_log(path)
+    with reading(path, "a trace"):
+        return Trace(tabulate(records), torn), records
 
 
 def invocations(directory: Path) -> list[dict[str, Any]]:

@@ -1,10 +1,9 @@
 """The events that a trace's log is compacted into: their fields, and what only the whole log tells."""
 
+from bisect import bisect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 from slslab.trace.causes import find_causes
 from slslab.trace.metrics import Rows, grouped
@@ -54,12 +53,22 @@ def _host_delays(events: Sequence[Mapping[str, Any]], samples: Sequence[Mapping[
     """
     sampled = grouped((sample["environment"], (sample["wall_ns"], sample["host_delay_ns"])) for sample in samples)
     members = grouped((e["environment"], number) for number, e in enumerate(events) if e["environment"] in sampled)
-    delays = np.zeros(len(events), np.int64)
+    delays = [0] * len(events)
     for environment, numbers in members.items():
-        walls, totals = np.array(sorted(sampled[environment]), np.int64).T
-        spans = np.array([(events[n]["start_ns"], events[n]["end_ns"]) for n in numbers], np.int64).T
-        # Counted from the first sample, because nanoseconds since the host's boot are not exact as float64; rounded
-        # before the difference, so that delays of adjoining events add up to that of the whole.
-        starts, ends = np.rint(np.interp(spans - walls[0], walls - walls[0], totals)).astype(np.int64)
-        delays[numbers] = np.clip(ends - starts, 0, spans[1] - spans[0])
-    return delays.tolist()
+        walls, totals = zip(*sorted(sampled[environment]), strict=True)
+        for number in numbers:
+            start_ns, end_ns = events[number]["start_ns"], events[number]["end_ns"]
+            # Rounded before the difference, so that delays of adjoining events add up to that of the whole.
+            delay_ns = _interpolated(end_ns, walls, totals) - _interpolated(start_ns, walls, totals)
+            delays[number] = max(0, min(delay_ns, end_ns - start_ns))
+    return delays
+
+
+def _interpolated(wall_ns: int, walls: Sequence[int], totals: Sequence[int]) -> int:
+    """Return the total at a time, between two samples in proportion; in integers, because nanoseconds since the host's
+    boot are not exact as floats."""
+    after = bisect(walls, wall_ns)
+    if after in (0, len(walls)):
+        return totals[max(0, after - 1)]
+    span, before = walls[after] - walls[after - 1], totals[after - 1]
+    return before + ((totals[after] - before) * (wall_ns - walls[after - 1]) + span // 2) // span

@@ -14,6 +14,7 @@ from slslab.errors import HostError
 from slslab.host.cgroups import Cgroup, Hierarchy, detect
 from slslab.host.namespaces import detect as namespaces
 from slslab.host.procfs import peak_resident_bytes, process_tree, reset_peak_resident, take_sample
+from slslab.installation import installed, lacking
 from slslab.lambda_.emulator import memory_budget_mb
 from slslab.lambda_.packages import layer_size
 from slslab.reports.terminal.doctor import MISSING, OK, PARTLY, Finding
@@ -27,6 +28,7 @@ def examine() -> list[Finding]:
         Finding("Python", OK, sys.version.split()[0], needed=True),
         _torch(),
         _gpus(),
+        _reports(),
         _processors(),
         _memory(),
         _limit(hierarchy, "memory", "memory limit", "a resident-set watchdog looks every 10 ms instead"),
@@ -36,6 +38,7 @@ def examine() -> list[Finding]:
         _lambda_clock(),
         _peaks(),
         _object_store(),
+        _state_machines(),
         _queue(),
         _engine(),
         _freezing(hierarchy),
@@ -50,19 +53,33 @@ def _finding(subject: str, fine: bool, found: str, hint: str, *, state: str = PA
     return Finding(subject, OK, found) if fine else Finding(subject, state, otherwise or found, hint)
 
 
+def _lacking(subject: str, module: str) -> Finding:
+    error = lacking(module)
+    return Finding(subject, MISSING, error.message.rstrip("."), error.hint)
+
+
 def _torch() -> Finding:
-    try:
-        return Finding("torch", OK, version("torch"), needed=True)
-    except PackageNotFoundError:
-        return Finding("torch", MISSING, "not installed", "pip install torch", needed=True)
+    if not installed("torch"):
+        return _lacking("training", "torch")
+    number = version("torch")
+    build = "for CPUs" if number.endswith("+cpu") else "with CUDA: it takes about twice the memory of a CPU build"
+    return Finding("training", OK, f"torch {number}, built {build}")
+
+
+def _state_machines() -> Finding:
+    subject = "Step Functions"
+    return Finding(subject, OK, f"moto {version('moto')}") if installed("moto") else _lacking(subject, "moto")
+
+
+def _reports() -> Finding:
+    subject = "replay, pages, Parquet"
+    absent = [module for module in ("numpy", "scipy", "pyarrow", "altair", "jinja2") if not installed(module)]
+    return _lacking(subject, absent[0]) if absent else Finding(subject, OK, f"pyarrow {version('pyarrow')}")
 
 
 def _gpus() -> Finding:
     hint = "`slslab run gpu` computes on the CPU instead, and says so"
-    try:
-        devices = cuda_devices()
-    except ImportError:
-        return Finding("GPUs", MISSING, "torch is not installed", hint)
+    devices = cuda_devices() if installed("torch") else ()
     return Finding("GPUs", OK, ", ".join(devices)) if devices else Finding("GPUs", MISSING, "torch sees none", hint)
 
 
@@ -176,11 +193,11 @@ def _isolation() -> Finding:
 
 def _engine() -> Finding:
     subject = "containers"
-    try:
-        from slslab.host.containers import WORKER_IMAGE
-        from slslab.host.docker_engine import Engine
-    except ImportError:
-        return Finding(subject, MISSING, "the engine's client is not installed", "pip install 'slslab[docker]'")
+    if not installed("docker"):
+        return _lacking(subject, "docker")
+    from slslab.host.containers import WORKER_IMAGE
+    from slslab.host.docker_engine import Engine
+
     try:
         engine = Engine()
     except HostError as error:

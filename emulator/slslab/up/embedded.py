@@ -22,9 +22,9 @@ from urllib.parse import urlsplit
 
 from slslab.errors import HostError, RequestError
 from slslab.host.state import make_state_directory, only_owner, state_directory, unusable
+from slslab.installation import __version__, installed
 from slslab.stack.urls import without_passwords
 from slslab.trace.records import InvocationRecord
-from slslab.version import __version__
 from slslab_workers.channels.endpoints import QUEUE_URL, TENSOR_URLS
 
 STOP_LIMIT_S = 60.0
@@ -98,8 +98,9 @@ def examine_services(running: Mapping[str, Any]) -> list[dict[str, Any]]:
         "queue": QUEUE_URL,
     }
     asked = {part: variables[name].split() for part, name in named.items() if name in variables}
-    states = services.Service("states", "", running["endpoints"]["states"], running["endpoints"]["states"])
-    found = [states, *services.examine(asked, asked)]
+    states = running["endpoints"].get("states")
+    found = [services.Service("states", "", states, states)] if states else []
+    found += services.examine(asked, asked)
     return [
         service.as_document() | {"name": running["stack"][service.part], "inside": address, "host": address}
         for service, address in ((service, without_passwords(service.host)) for service in found)
@@ -170,17 +171,19 @@ def serve(
                 )
                 emulator.add_routes([record.route()])
                 running.enter_context(emulator)
-                states = EmbeddedStateMachines(
-                    emulator.endpoint,
-                    keys,
-                    session.mark,
-                    limits=emulator.limits,
-                    on_event=record.event,
-                    on_demand=True,
-                )
-                running.enter_context(states)
-                emulator.add_variables(states.client_environment())
-                parts = {"lambda": f"slslab {__version__}", "states": states.name, **stack.versions}
+                parts, states_variables = {"lambda": f"slslab {__version__}", **stack.versions}, {}
+                if installed("moto"):
+                    states = EmbeddedStateMachines(
+                        emulator.endpoint,
+                        keys,
+                        session.mark,
+                        limits=emulator.limits,
+                        on_event=record.event,
+                        on_demand=True,
+                    )
+                    running.enter_context(states)
+                    parts["states"], states_variables = states.name, states.client_environment()
+                    emulator.add_variables(states_variables)
                 about = {"stack": parts, "environment": "process", **emulator.host()}
                 directory = record.begin(about, stack.tensor_urls, stack.queue_url or "")
                 running.callback(record.update_at_end)
@@ -203,7 +206,7 @@ def serve(
                 }
                 variables = {
                     **stack.client_environment(),
-                    **states.client_environment(),
+                    **states_variables,
                     "AWS_ENDPOINT_URL_LAMBDA": emulator.endpoint,
                     "AWS_DEFAULT_REGION": REGION,
                     **keys.owner.variables(),

@@ -20,7 +20,7 @@ from tests import commands
 from tests.slslab.replay.recordings import TRACES
 from tests.slslab.trace.test_log import event
 
-from slslab.cli import export as exporting
+from slslab import installation
 from slslab.trace.directory import RunDirectory
 from slslab.trace.log import LOG, TraceWriter
 
@@ -230,7 +230,7 @@ def test_tensorboard_shows_each_run_once(export: Export, tmp_path: Path) -> None
 
 
 def test_without_an_extra_one_sentence_and_the_command(export: Export, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exporting, "find_spec", lambda _name: None)
+    monkeypatch.setattr(installation, "find_spec", lambda _name: None)
     for kind, package in (("mlflow", "mlflow"), ("tensorboard", "tensorboard")):
         refused = export(FUNCTIONS, "--to", kind)
         assert refused.code == 3

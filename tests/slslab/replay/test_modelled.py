@@ -8,9 +8,10 @@ import pytest
 from slslab.billing.bill import load_book
 from slslab.replay import modelled
 from slslab.replay.accuracy import stated_error
-from slslab.replay.modelled import model, not_modelled
+from slslab.replay.modelled import model
 from slslab.replay.profiles.profile import load_profile
 from slslab.replay.programs.recording import Recording
+from slslab.trace.document import not_modelled
 from slslab_workers.plan import Plan
 
 MS = 1_000_000

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from hashlib import sha1
+from importlib.metadata import version
 from typing import Any
 
 import psutil
@@ -17,11 +18,10 @@ import pytest
 from tests.slslab.tensordb.wire import AVERAGE, Wire, error
 
 from slslab.errors import HostError
+from slslab.installation import __version__
 from slslab.stack.tensors import EmbeddedTensorDatabases
-from slslab.tensordb import scripts
 from slslab.tensordb.__main__ import size
 from slslab.trace.log import read_log
-from slslab.version import __version__
 from slslab_workers.channels.scripts import LUA_AVERAGE
 
 pytestmark = pytest.mark.server
@@ -162,7 +162,7 @@ def test_the_embedded_databases_tell_of_every_execution(tmp_path: Any) -> None:
     mark = {"SLSLAB_TEST_MARK": "here"}
     with EmbeddedTensorDatabases(2, password="a b/ü", environment=mark, on_event=events.append) as databases:
         assert len(set(databases.endpoints)) == 2
-        assert databases.version == f"tensordb {__version__}, torch {scripts.version()}"
+        assert databases.version == f"tensordb {__version__}, torch {version('torch')}"
         process = psutil.Process(databases.pid)
         assert process.environ()["SLSLAB_TEST_MARK"] == "here"
         assert not any("a b" in word for word in process.cmdline())

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from tests.slslab.tensordb.wire import AVERAGE, Wire, error
 
+from slslab.tensordb.executions import Settings
 from slslab.tensordb.replies import CommandError
-from slslab.tensordb.scripts import Settings, compile_script
+from slslab.tensordb.scripts import compile_script
 
 pytestmark = pytest.mark.server
 

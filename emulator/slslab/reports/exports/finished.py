@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from slslab.errors import RequestError
+from slslab.installation import __version__
 from slslab.reports.document import read_document
 from slslab.reports.summaries import replayed
 from slslab.trace.directory import PLAN, resolve
 from slslab.trace.log import instances, invocations, load
 from slslab.trace.metrics import Rows, grouped, span_seconds
-from slslab.version import __version__
 
 
 @dataclass(frozen=True)

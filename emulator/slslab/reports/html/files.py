@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from slslab.errors import RequestError, SlslabError
+from slslab.installation import require
 from slslab.reports.html.pages import run_page
 from slslab.trace import log, metrics
 
@@ -18,9 +19,10 @@ def leave_page(
 
     No error is raised: what was trained and measured is valid without a page."""
     try:
+        require("altair")
         write_page(path, run_page(document, events, invocations))
     except SlslabError as error:
-        return {"file": None, "error": error.message}
+        return {"file": None, "error": f"{error.message} Hint: {error.hint}"}
     except Exception as error:
         return {"file": None, "error": f"{type(error).__name__}: {error}"}
     return {"file": path.name, "error": None}

@@ -11,10 +11,10 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
+from slslab.installation import __version__
 from slslab.reports.html.bundle import charting_library
 from slslab.reports.html.parts import Data, Document, Live, Page
 from slslab.trace.metrics import Records, Rows
-from slslab.version import __version__
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -14,10 +14,10 @@ from typing import Any
 
 from slslab.aws.limits import MB, cpu_share
 from slslab.billing.bill import Book
-from slslab.replay.modelled import not_modelled
 from slslab.reports.document import make_bill
 from slslab.reports.live.log import Log, Record
 from slslab.trace import metrics
+from slslab.trace.document import not_modelled
 from slslab.trace.events import own_event
 from slslab.trace.log import metered
 from slslab.trace.records import billed_ms, billed_seconds

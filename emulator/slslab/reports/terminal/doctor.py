@@ -8,6 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from slslab.installation import lacking
 from slslab.reports.terminal.tables import plain_table
 from slslab_workers.channels.endpoints import QUEUE_URL, TENSOR_URLS
 
@@ -80,6 +81,9 @@ def _endpoints(described: Mapping[str, Any]) -> Table:
     }
     names = ("confinement", "isolation", "logs", "record", "pid", "environment")
     facts = {name: str(described[name]) for name in names if name in described}
+    if "states" not in described["endpoints"] and described.get("kind") == "embedded":
+        missing = lacking("moto")
+        facts["Step Functions"] = f"{missing.message} {missing.hint}"
     facts["keys"] = 'eval "$(slslab env)"'
     return plain_table(("slslab is up", ""), (endpoints | facts).items(), words=True)
 

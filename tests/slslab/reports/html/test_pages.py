@@ -309,7 +309,7 @@ def test_a_run_stands_whatever_becomes_of_its_page(tmp_path: Path) -> None:
     assert leave_page(page, document("gpu"), [], []) == {"file": "report.html", "error": None}
     assert page.exists()
     assert leave_page(tmp_path / "none" / "report.html", document("gpu"), [], [])["error"] == (
-        f"{tmp_path}/none/report.html cannot be written: No such file or directory."
+        f"{tmp_path}/none/report.html cannot be written: No such file or directory. Hint: choose another file."
     )
     assert leave_page(page, {}, [], []) == {"file": None, "error": "KeyError: 'run'"}
 

@@ -1,0 +1,41 @@
+"""What is installed: the version, and the extras of the package, as in `pip install 'slslab[train]'`."""
+
+from importlib.util import find_spec
+
+from slslab.errors import HostError
+
+__version__ = "0.1.0"
+# The modules of the extras. What several extras install is named with the smallest of them.
+EXTRAS = {
+    "numpy": "report",
+    "scipy": "report",
+    "altair": "report",
+    "jinja2": "report",
+    "matplotlib": "report",
+    "pyarrow": "report",
+    "vl_convert": "report",
+    "watchfiles": "report",
+    "moto": "stepfunctions",
+    "torch": "train",
+    "PIL": "train",
+    "docker": "docker",
+    "minio": "compose",
+    "mlflow": "mlflow",
+    "tensorboard": "tensorboard",
+}
+
+
+def installed(module: str) -> bool:
+    """Return whether a module is installed, without importing it."""
+    return find_spec(module) is not None
+
+
+def require(module: str) -> None:
+    """Raise HostError if a module of an extra is not installed."""
+    if not installed(module):
+        raise lacking(module)
+
+
+def lacking(module: str) -> HostError:
+    """Return the error for a module of an extra that is not installed."""
+    return HostError(f"The package {module} is not installed.", f"pip install 'slslab[{EXTRAS[module]}]'")
