@@ -58,9 +58,9 @@ def show(run: str, json_: bool) -> None:
 )
 @json_option
 def compare(runs: tuple[str, ...], page: Path | None, json_: bool) -> None:
-    """Set runs side by side: time and bill on Lambda, then time, memory, bytes and accuracy as measured."""
+    """Say which run is fastest, cheapest and most accurate on Lambda, and by how much."""
     from slslab.reports.document import read_document
-    from slslab.reports.terminal import run as tables
+    from slslab.reports.terminal.comparison import comparison
     from slslab.trace.directory import resolve
 
     if len(runs) < 2:
@@ -73,7 +73,7 @@ def compare(runs: tuple[str, ...], page: Path | None, json_: bool) -> None:
         from slslab.reports.html.pages import comparison_page
 
         write_page(page, comparison_page(documents, [read_events(resolve(run).path) for run in runs]))
-    print_document(documents, lambda: tables.comparison(documents), json_)
+    print_document(documents, lambda: comparison(documents, page), json_)
 
 
 @click.command()

@@ -136,7 +136,8 @@ def test_instances_compute_what_functions_do_and_are_billed_by_the_second(
     assert shown.count("computed on CPU: times are no GPU's") == 1
     assert "2 on cpu" in shown
     assert "REPORT" not in shown
-    assert "2 on cpu" in slslab("compare", documents["allreduce"]["run"], document["run"]).out
+    compared = slslab("compare", documents["allreduce"]["run"], document["run"]).out
+    assert "gpu: computed on CPU: times are no GPU's" in compared
 
 
 def test_counts_and_bytes_of_a_run_are_the_closed_form(documents: dict[str, dict[str, Any]]) -> None:
@@ -199,11 +200,10 @@ def test_show_runs_and_compare(documents: dict[str, dict[str, Any]], slslab: Sls
     listed = slslab("runs", "--json").document
     assert {document["run"] for document in documents.values()} <= {document["run"] for document in listed}
     both = slslab("compare", *(document["run"] for document in documents.values())).out
-    headlines = " ".join(both.partition("±:")[0].split())
-    for document in documents.values():
-        assert f"{document['architecture']} ({document['run']}) on AWS Lambda (us-east-1, modelled): " in headlines
-    assert "test accuracy" in both
-    assert "S3 LIST requests" in both
+    assert both.startswith("On AWS (us-east-1, modelled")
+    assert "Fastest: " in both
+    assert "Cheapest: " in both
+    assert {line.split()[0] for line in both.splitlines() if line.startswith("  ")} >= documents.keys()
 
 
 def test_watchdog_re_invokes_and_the_trajectory_is_the_same(slslab: Slslab) -> None:
@@ -327,7 +327,6 @@ def test_a_plan_with_a_queue_and_databases_of_other_hosts_is_run_again(slslab: S
     assert again["parameters_sha256"] == first["parameters_sha256"]
     assert again["plan"] == first["plan"] | {"run": again["run"]}
     assert "Host t4g.medium (assumed)" in slslab("show", again["run"]).out
-    assert "Host t4g.medium (assumed)" in slslab("compare", first["run"], again["run"]).out
     page = (runs / again["run"] / "report.html").read_text()
     assert "a host that is assumed" in page
 

@@ -189,7 +189,7 @@ def test_it_shows_what_ones_own_functions_did(service: Service, tmp_path: Path) 
     assert {**ended, "seconds": None, "status": None} == {**shown, "seconds": None, "status": None}
     check_bill(slslab(service.state, "bill", "up", "--json").document, billed_ms, counts, Decimal(60))
     assert "up" in slslab(service.state, "runs").out
-    assert "functions (up)" in slslab(service.state, "compare", "up", "up").out
+    assert "As this host measured and priced it" in slslab(service.state, "compare", "up", "up").out
 
 
 def check_page(page: str) -> None:

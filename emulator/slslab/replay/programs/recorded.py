@@ -109,25 +109,24 @@ class _Reader:
     def _driver_order(self, called: Sequence[str]) -> dict[str, tuple[int, ...]]:
         """Return what each of the driver's invocations waited for: of those that had ended when it began, the last."""
         spans = {e["invocation"]: e for e in self.events if e["op"] == "invoke" and e["worker"] < 0}
-        ends = sorted((spans[i]["end_ns"], spans[i]["start_ns"], i) for i in self.records if i in spans)
-        gates = dict.fromkeys(called, tuple[int, ...]())
-        for invocation in spans.keys() & gates.keys():
-            before = ends[: bisect_left(ends, (spans[invocation]["start_ns"], 0, ""))]
-            latest = max((start for _, start, _ in before), default=0)
-            gates[invocation] = tuple(self.ended[i] for end, _, i in before if end > latest)
-        return gates
+        ends = sorted((spans[i]["end_ns"], spans[i]["start_ns"], self.ended[i]) for i in self.records if i in spans)
+        return {i: _last_before(ends, spans[i]["start_ns"]) if i in spans else () for i in called}
 
     def _executions(self) -> dict[str, Track]:
         """Return the state machines' executions: transitions, each of which begins its invocation and waits for it."""
         executions = grouped((e["resource"].partition("/")[0], e) for e in self.events if e["op"] == TRANSITION)
         started = {e["resource"]: self._opens(e["event"]) for e in self.events if e["op"] == "execute"}
+        ended = {name: self._gate() for name in executions}
+        begins = {name: min(e["start_ns"] for e in inside) for name, inside in executions.items()}
+        ends = sorted((max(e["end_ns"] for e in executions[name]), begins[name], ended[name]) for name in executions)
         tracks = {}
         for name, transitions in executions.items():
             states = _nested(sorted(transitions, key=lambda e: (e["start_ns"], -e["end_ns"])))
             steps = tuple(step for state, inside in states for step in self._state(state, inside))
-            first = transitions[0]
-            awaits = (started[name],) if name in started else ()
-            tracks[name] = Track(name, "execution", first["worker"], steps, awaits=awaits, epoch=first["epoch"])
+            place = {"worker": transitions[0]["worker"], "epoch": transitions[0]["epoch"], "steps": steps}
+            # The driver starts one once it has seen the end of others, a function when it comes to it.
+            awaits = (started[name],) if name in started else _last_before(ends, begins[name])
+            tracks[name] = Track(name, "execution", awaits=awaits, opens=(ended[name],), **place)
         return tracks
 
     def _state(self, state: Event, inside: Sequence[Event]) -> Iterator[Step]:
@@ -235,6 +234,13 @@ class _Reader:
 def _cpu_ns(events: Iterable[Event]) -> int:
     """Return the CPU time of events, with what their process did before each of them."""
     return sum(event["cpu_ns"] + event["cpu_before_ns"] for event in events)
+
+
+def _last_before(ends: Sequence[tuple[int, int, int]], start_ns: int) -> tuple[int, ...]:
+    """Return the gates of what had ended before a time, the last of them: `ends` are end, start and gate, in order."""
+    before = ends[: bisect_left(ends, (start_ns, 0, 0))]
+    latest = max((start for _, start, _ in before), default=0)
+    return tuple(gate for end, _, gate in before if end > latest)
 
 
 def gather(steps: Sequence[Step]) -> tuple[Step | Gathering, ...]:

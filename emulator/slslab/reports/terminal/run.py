@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
-from functools import partial
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -17,7 +16,6 @@ from slslab.reports.summaries import (
     alone_note,
     amount,
     beside_modelled,
-    bills,
     byte_rows,
     count_rows,
     error_note,
@@ -41,13 +39,13 @@ def summary(document: Document) -> RenderableType:
     details = document.get("details", {})
     found = replayed(document)
     sections: tuple[tuple[Any, Callable[[Any], RenderableType], Any], ...] = (
-        ("lambda" in document, _headlines, [document]),
+        ("lambda" in document, _headline, document),
         (True, _identity, document),
         (document["status"] == "failed", _failure, document),
         (found, _bill, document),
         (found, modelled, document),
         (document.get("alone"), alone, document.get("alone")),
-        (True, _measured, [document]),
+        (True, _measured, document),
         (document.get("functions"), functions, document),
         (document.get("per_worker"), phases, document),
         (document["invocations"], reports, document),
@@ -60,13 +58,6 @@ def summary(document: Document) -> RenderableType:
         (True, host_note, document),
     )
     return Group(*(show(content) for present, show, content in sections if present))
-
-
-def comparison(documents: Sequence[Document]) -> RenderableType:
-    """Return runs side by side, on Lambda first, with their bills line by line."""
-    headlines = [_headlines(documents)] if any("lambda" in document for document in documents) else []
-    on_lambda = [_on_lambda(documents)] if any(map(replayed, documents)) else []
-    return Group(*headlines, *on_lambda, _bills(documents), _measured(documents), *map(host_note, documents))
 
 
 def runs(documents: Sequence[Document]) -> Table:
@@ -280,14 +271,11 @@ def _rank(worker: Document) -> str:
     return "?" if worker["worker"] < 0 else str(worker["worker"])
 
 
-def _headlines(documents: Sequence[Document]) -> Text:
-    """Return a sentence for each run, what it takes and costs on Lambda, and what their errors are."""
-    several = len(documents) > 1
-    text = Text()
-    for document in documents:
-        sentence = headline(document, _title(document) if several else "")
-        text.append(f"{sentence}\n" if sentence else "", "bold" if replayed(document) else "bold yellow")
-    text.append(error_note(*map(replayed, documents)), "dim")
+def _headline(document: Document) -> Text:
+    """Return what the run takes and costs on Lambda, and what the errors of that are."""
+    found = replayed(document)
+    text = Text(f"{headline(document)}\n", "bold" if found else "bold yellow")
+    text.append(error_note(found), "dim")
     text.rstrip()
     return text
 
@@ -320,28 +308,9 @@ def _failure(document: Document) -> Text:
     return text
 
 
-def _on_lambda(documents: Sequence[Document]) -> Table:
-    """Return the modelled figures of runs side by side."""
-    rows: tuple[tuple[str, Callable[[Document], str]], ...] = (
-        ("time, s", lambda found: seconds(found["seconds"])),
-        ("billed s", lambda found: f"{found['billed_seconds']:,.3f}"),
-        ("waiting, of the billed s", lambda found: f"{found['waiting_share']:.0%}"),
-        ("GB-seconds", lambda found: f"{Decimal(found['gb_seconds']):,.3f}"),
-        ("cold starts", lambda found: f"{found['cold_starts']:,}"),
-        ("bill USD", lambda found: money(found["cost"]["total"])),
-    )
-    found = [replayed(document) for document in documents]
-    return plain_table(
-        ("", *map(_title, documents)),
-        ((label, *(MISSING if one is None else value(one) for one in found)) for label, value in rows),
-        title="On AWS, modelled",
-    )
-
-
-def _measured(documents: Sequence[Document]) -> Table:
-    """Return what this host measured of runs, and what its usage would cost."""
-    price = f"{HOST_PRICED}, USD" if any("lambda" in document for document in documents) else "bill USD"
-    headings = map(_title, documents) if len(documents) > 1 else ("measured",)
+def _measured(document: Document) -> Table:
+    """Return what this host measured of a run, and what its usage would cost."""
+    price = f"{HOST_PRICED}, USD" if "lambda" in document else "bill USD"
     rows: tuple[tuple[str, Callable[[Document], str]], ...] = (
         ("time, wall s", lambda d: f"{d['seconds']['measured']:,.1f}"),
         ("billed s", lambda d: f"{d['billed_seconds']:,.3f}"),
@@ -358,27 +327,14 @@ def _measured(documents: Sequence[Document]) -> Table:
         ("training loss", lambda d: f"{d['loss'][-1]:.4f}" if d["loss"] else MISSING),
         ("test accuracy", lambda d: f"{d['accuracy'][-1]:.2%}" if d["accuracy"] else MISSING),
     )
-    if any("architecture" in document for document in documents):
-        rows += tuple((label, partial(_of_run, value)) for label, value in planned)
-    if any(document.get("orchestration_seconds") is not None for document in documents):
-        rows += (("orchestration s", lambda d: seconds(d.get("orchestration_seconds"))),)
+    if "architecture" in document:
+        rows += planned
+    if document.get("orchestration_seconds") is not None:
+        rows += (("orchestration s", lambda d: seconds(d["orchestration_seconds"])),)
     rows += ((price, lambda d: money(d["cost"]["total"])),)
     return plain_table(
-        ("", *headings), ((label, *map(value, documents)) for label, value in rows), title="Measured on this host"
+        ("", "measured"), ((label, value(document)) for label, value in rows), title="Measured on this host"
     )
-
-
-def _of_run(value: Callable[[Document], str], document: Document) -> str:
-    """Return what only a run has, and a service has not."""
-    return value(document) if "architecture" in document else MISSING
-
-
-def _what(document: Document) -> str:
-    return str(document.get("architecture", "functions"))
-
-
-def _title(document: Document) -> str:
-    return f"{_what(document)} ({document['run']})"
 
 
 def _joins(joins: Sequence[Mapping[str, Any]]) -> Table:
@@ -417,22 +373,3 @@ def _scale_in(decisions: Sequence[Mapping[str, Any]]) -> Table:
 def _peak_memory(document: Document) -> str:
     peak, limit = f"{document['peak_memory_mb']:,}", peak_limit_mb(document)
     return peak if limit is None else f"{peak} of {limit:,}"
-
-
-def _bills(documents: Sequence[Document]) -> Table:
-    """Return the bills of runs line by line."""
-    title, costs = bills(documents)
-    items = dict.fromkeys(_item(line) for cost in costs if cost for line in cost["lines"])
-
-    def of_item(cost: Document | None, item: str) -> str:
-        if cost is None:
-            return MISSING
-        amounts = (Decimal(line["amount"]) for line in cost["lines"] if _item(line) == item)
-        return f"{sum(amounts, Decimal(0)):.8f}"
-
-    return plain_table(
-        ("cost by line, USD", *map(_what, documents)),
-        ((item, *(of_item(cost, item) for cost in costs)) for item in items),
-        [("total", *(f"{Decimal(cost['total']):.8f}" if cost else MISSING for cost in costs))],
-        title=title,
-    )

@@ -61,6 +61,22 @@ def test_a_state_machine_begins_its_invocations_and_waits_for_them() -> None:
         assert len(execution.awaits) == 1
 
 
+def test_an_execution_that_the_driver_starts_waits_for_those_that_had_ended() -> None:
+    """With --until-accuracy the driver starts each epoch; no function's `execute` says so."""
+    recording = read_recording(TRACES / "spirt")
+    transitions = [e for e in recording.events if e["op"] == "transition"]
+    apart = [
+        e | {"event": number, "causes": [], **{name: e[name] + e["epoch"] * 10**12 for name in ("start_ns", "end_ns")}}
+        for number, e in enumerate(transitions)
+    ]
+    executions = make_program(replace(recording, events=apart, invocations=())).tracks
+    ends = {
+        epoch: {gate for each in executions if each.epoch == epoch for gate in each.opens} for epoch in range(-1, 6)
+    }
+    assert {len(gates) for epoch, gates in ends.items() if epoch >= 0} == {2}
+    assert all(set(each.awaits) == ends[each.epoch - 1] for each in executions)
+
+
 def test_groups_that_wait_one_after_another_are_gathered() -> None:
     def get(gate: int) -> Step:
         return Step("object.get", "synchronise", awaits=(gate,), polling="list")

@@ -196,22 +196,6 @@ def test_each_workers_modelled_seconds_stand_before_the_measured_ones() -> None:
     assert "61% compute of worker 0. Of the billed time 25% is waiting (modelled)." in text
 
 
-def test_runs_are_compared_on_lambda_first() -> None:
-    other = document(run="20261121-two", architecture="spirt", cost=cost(puts=40))
-    text = shown(run.comparison([document(**{"lambda": modelled()}), other]))
-    assert text.splitlines()[:3] == [
-        "allreduce (20261121-one) on AWS Lambda (us-east-1, modelled): 11.5 s ± 13 %, $0.000403 ± 12 %",
-        "spirt (20261121-two) on AWS Lambda: not modelled. It has no end.",
-        "±: mean absolute error of the replay and of its profile of AWS (docs/replay.md).",
-    ]
-    assert text.index("On AWS, modelled") < text.index("Bill, modelled") < text.index("Measured on this host")
-    assert row(text, "time, s") == ["11.500", "–"]
-    assert row(text, "bill USD") == ["0.000403", "–"]
-    assert row(text, "S3 PUT requests") == ["0.00010000", "–"]
-    assert row(text, "total") == ["0.00040252", "–"]
-    assert row(text, "this host's seconds, priced, USD") == ["0.000363", "0.000503"]
-
-
 def test_the_bill_is_lambdas_and_what_this_host_used_stands_behind_it() -> None:
     found = modelled()
     given = {**found["cost"], "profile": found["profile"], "error": found["error"], "host": cost()}
@@ -333,17 +317,6 @@ def test_runs_of_every_kind_have_a_line() -> None:
     assert row(text, "20261121-two") == [*plan, "50.0%"], "not modelled"
     assert row(text, "begun") == ["interrupted", "allreduce"]
     assert row(text, "bare") == ["interrupted"]
-
-
-def test_runs_side_by_side_have_all_their_bills_items() -> None:
-    other = document(run="20261121-two", architecture="scatterreduce", replicas_equal=False, cost=cost(puts=0))
-    text = shown(run.comparison([document(), other]))
-    assert "allreduce (20261121-one)" in text
-    assert "This host's seconds, priced" in text, "none of them is modelled"
-    assert row(text, "replicas equal") == ["yes", "no"]
-    assert row(text, "S3 PUT requests") == ["0.00006000", "0.00000000"]
-    assert [f"{Decimal(d['cost']['total']):.8f}" for d in (document(), other)] == row(text, "total")
-    assert "20261121-two: 2 cores" in text
 
 
 def test_limits_with_their_sources() -> None:
