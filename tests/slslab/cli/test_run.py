@@ -203,7 +203,7 @@ def test_show_runs_and_compare(documents: dict[str, dict[str, Any]], slslab: Sls
     assert both.startswith("On AWS (us-east-1, modelled")
     assert "Fastest: " in both
     assert "Cheapest: " in both
-    assert {line.split()[0] for line in both.splitlines() if line.startswith("  ")} >= documents.keys()
+    assert {line.split()[0] for line in both.splitlines() if line.strip()} >= documents.keys()
 
 
 def test_watchdog_re_invokes_and_the_trajectory_is_the_same(slslab: Slslab) -> None:
