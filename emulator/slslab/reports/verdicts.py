@@ -4,10 +4,21 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 
 from slslab.reports.formats import significant
-from slslab.reports.summaries import Document, replayed
+from slslab.reports.summaries import Document, plus_minus, region, replayed
 
 # Names and their figure; equal figures share a place.
 Place = tuple[str, float]
+
+
+def basis_of(documents: Sequence[Document]) -> str:
+    """Return on what the verdicts of these runs stand."""
+    found = [one for one in map(replayed, documents) if one is not None]
+    if not found:
+        return "As this host measured and priced it, because no run is modelled on AWS"
+    stated = [one["error"]["seconds"] for one in found if one["error"]]
+    return (
+        f"On AWS ({region(found[0])}, modelled{plus_minus(max(stated, key=lambda each: each['mean'], default=None))})"
+    )
 
 
 def verdicts(documents: Sequence[Document], names: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -39,7 +50,7 @@ def _places(values: Sequence[float | None], names: Sequence[str], shown: Callabl
     """Return the runs from the least value to the greatest; those whose values are shown alike share a place."""
     known = sorted((value, name) for value, name in zip(values, names, strict=True) if value is not None)
     groups = [list(group) for _, group in groupby(known, lambda each: shown(each[0]))]
-    return [(_listed([name for _, name in group]), group[0][0]) for group in groups]
+    return [(listed([name for _, name in group]), group[0][0]) for group in groups]
 
 
 def _least(places: Sequence[Place], unit: str, verb: str, measure: str, error: float) -> str:
@@ -56,7 +67,8 @@ def _least(places: Sequence[Place], unit: str, verb: str, measure: str, error: f
     return answer if after == last else f"{answer}, {last} {significant(most / least, 2)} times"
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
+    """Return names as a sentence has them: A, B and C."""
     return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
 
 

@@ -130,8 +130,9 @@ def lines(
     within = alt.Scale(domain=[max(0, min(y) - 0.02), min(1, max(y) + 0.02)]) if percent else alt.Scale(zero=False)
     chart = (
         open_chart(height=220)
-        .mark_line(point={"size": 34, "filled": True} if points else False, strokeWidth=2)
+        .mark_line(point={"size": 34, "filled": True} if points else False)
         .encode(
+            strokeWidth=alt.StrokeWidth("line:O", scale=_widths(known, keys), legend=None),
             x=alt.X("x:Q", title=title_lines(titles[0]), scale=alt.Scale(nice=False), axis=across),
             y=alt.Y("y:Q", title=titles[1], scale=within, axis=upright),
             color=alt.Color("line:N", scale=colour_scale(keys), legend=None),
@@ -143,6 +144,44 @@ def lines(
         )
     )
     return Chart(identifier, label, specification(chart), {DATA: data}, tuple(keys) if len(keys) > 1 else (), caption)
+
+
+def _widths(rows: Rows, keys: Sequence[Key]) -> alt.Scale:
+    """Return the width of each line; of lines that lie upon each other the first is the broadest, so that all are
+    seen."""
+    points = grouped((str(name), (x, y)) for name, x, y in rows)
+    alike = grouped((tuple(of_line), name) for name, of_line in points.items())
+    names = [key.label for key in keys]
+    behind = {name: len(group) - 1 - place for group in alike.values() for place, name in enumerate(group)}
+    return alt.Scale(domain=names, range=[2 + 3 * behind.get(name, 0) for name in names])
+
+
+def scatter(
+    identifier: str, label: str, rows: Rows, keys: Sequence[Key], titles: tuple[str, str], caption: str
+) -> Chart:
+    """Draw named points: rows of (name, x, y, text), where the text stands beside the point; both axes begin at 0."""
+    data = Data(("line", "x", "y", "text"), rows)
+    base = alt.Chart(alt.NamedData(name=DATA)).encode(
+        x=alt.X("x:Q", title=title_lines(titles[0]), axis=number_axis()),
+        y=alt.Y("y:Q", title=titles[1], axis=alt.Axis(format="$~g", tickCount=5)),
+        tooltip=[
+            alt.Tooltip("line:N", title="of"),
+            alt.Tooltip("x:Q", title=titles[0], format=",.4~r"),
+            alt.Tooltip("y:Q", title=titles[1], format="$,.4~r"),
+            alt.Tooltip("text:N", title="is"),
+        ],
+    )
+    points = base.mark_point(filled=True, size=170, opacity=0.9).encode(
+        color=alt.Color("line:N", scale=colour_scale(keys), legend=None)
+    )
+    # On the side where there is room.
+    most = max(float(row[1] or 0) for row in rows)
+    texts = (
+        base.transform_filter(f"datum.x < {most / 2}").mark_text(align="left", dx=12).encode(text="text:N"),
+        base.transform_filter(f"datum.x >= {most / 2}").mark_text(align="right", dx=-12).encode(text="text:N"),
+    )
+    chart = alt.layer(points, *texts, width="container", height=300)
+    return Chart(identifier, label, specification(chart), {DATA: data}, (), caption)
 
 
 def gantt(identifier: str, label: str, timeline: Timeline, names: Callable[[str], str], caption: str) -> Chart:
@@ -248,9 +287,9 @@ def dots(
     return Chart(identifier, label, specification(chart), {DATA: data}, tuple(keys), caption, name)
 
 
-def differences(identifier: str, label: str, rows: Rows, title: str, name: str = "") -> Chart:
+def differences(identifier: str, label: str, rows: Rows, title: str, name: str, extent: tuple[float, float]) -> Chart:
     """Draw relative differences with their intervals around zero: rows of (bar, difference, low, high), shares of
-    one."""
+    one; `extent` is that of the axis, which charts side by side share."""
     data = Data(("bar", "value", "low", "high"), rows)
     tooltip = [
         alt.Tooltip("bar:N", title="of"),
@@ -260,7 +299,8 @@ def differences(identifier: str, label: str, rows: Rows, title: str, name: str =
     ]
     base = alt.Chart(alt.NamedData(name=DATA)).encode(y=name_axis(), tooltip=tooltip)
     ranges = base.mark_rule(color="var(--c-1)", strokeWidth=3, opacity=0.55).encode(
-        x=alt.X("low:Q", title=title_lines(title), axis=number_axis(format="+~%")), x2="high:Q"
+        x=alt.X("low:Q", title=title_lines(title), scale=alt.Scale(domain=extent), axis=number_axis(format="+~%")),
+        x2="high:Q",
     )
     marks = base.mark_point(filled=True, size=70, color="var(--c-1)", opacity=1).encode(x="value:Q")
     zero = alt.Chart(alt.NamedData(name=DATA)).mark_rule(color="var(--muted)", strokeDash=[4, 3]).encode(x=alt.datum(0))

@@ -9,7 +9,8 @@ from slslab.reports.html import charts, scales
 from slslab.reports.html.intervals import CONFIDENCE, Interval, step_samples, welch, worker_samples
 from slslab.reports.html.parts import Card, Caution, Cell, Document, Figure, Key, Page, Table
 from slslab.reports.html.runs import NAMES
-from slslab.reports.summaries import HOST_PRICED, bills, error_note, headline, peak_limit_mb, replayed
+from slslab.reports.summaries import HOST_PRICED, bills, error_note, peak_limit_mb, replayed
+from slslab.reports.verdicts import basis_of, listed, verdicts
 from slslab.trace.metrics import PHASES, Rows
 from slslab_workers.architecture import chosen_options
 from slslab_workers.plan import Plan
@@ -55,19 +56,20 @@ def describe_comparison(documents: Sequence[Document], traces: Sequence[Rows | N
     names = [f"{_letter(number)} {_name(document)}" for number, document in enumerate(documents)]
     keys = scales.series_keys(names)
     cards = (
+        _picture(documents, keys),
         _figures(documents, names),
-        _bill(documents, names, keys),
-        _differences(documents, traces, names),
-        _phases(documents, names),
         *_learning(documents, keys),
+        _bill(documents, names, keys),
+        _phases(documents, names),
         _memory(documents, names),
+        _differences(documents, traces, names),
         _conditions(documents, names),
     )
     return Page(
-        title=" beside ".join(dict.fromkeys(_name(document) for document in documents)),
+        title=listed(list(dict.fromkeys(_name(document) for document in documents))),
         subtitle="comparison of runs",
-        answers=tuple(headline(document, name) for name, document in zip(names, documents, strict=True)),
-        answers_note=error_note(*map(replayed, documents)),
+        answers=tuple(f"{question}: {answer}." for question, answer in verdicts(documents, names)),
+        answers_note=f"{basis_of(documents)}. {error_note(*map(replayed, documents))}".rstrip(),
         cards=tuple(card for card in cards if card is not None),
         chips=tuple(f"{name}: {document['run']}" for name, document in zip(names, documents, strict=True)),
         warnings=tuple(_warnings(documents, names)),
@@ -77,6 +79,27 @@ def describe_comparison(documents: Sequence[Document], traces: Sequence[Rows | N
 
 def _text(title: str, value: float | None) -> str:
     return formats.share(value) if title == ACCURACY else formats.significant(value)
+
+
+def _picture(documents: Sequence[Document], keys: Sequence[Key]) -> Card | None:
+    """Return cost against time on AWS, with accuracy, of the runs that are modelled."""
+    rows = []
+    for key, document in zip(keys, documents, strict=True):
+        if (found := replayed(document)) is not None:
+            learnt = f", {document['accuracy'][-1]:.1%} right" if document["accuracy"] else ""
+            text = f"{key.label.partition(' ')[2]}{learnt}"
+            rows.append((key.label, float(found["seconds"]), float(found["cost"]["total"]), text))
+    if not rows:
+        return None
+    chart = charts.scatter(
+        "cost-time",
+        "Points: cost and time on AWS of each run",
+        rows,
+        keys,
+        (TIME, BILL),
+        "A run further left is faster, one further down cheaper; beside each stands its accuracy on the test images.",
+    )
+    return Card("card-cost-time", "Cost, time and accuracy on AWS", (chart,), wide=True)
 
 
 def _figures(documents: Sequence[Document], names: Sequence[str]) -> Card:
@@ -92,6 +115,7 @@ def _figures(documents: Sequence[Document], names: Sequence[str]) -> Card:
         (),
         (Table(("", *names), rows),),
         notes=(f"Beneath each number stands its difference from {names[0]}.",),
+        wide=True,
     )
 
 
@@ -114,13 +138,15 @@ def _differences(documents: Sequence[Document], traces: Sequence[Rows | None], n
             if interval.first
         ]
         if rows:
-            title, label = f"difference from {names[0]}, %", f"Intervals: {run} against {names[0]}"
-            drawn.append(charts.differences(f"differences-{number}", label, rows, title, run))
+            drawn.append((number, run, rows))
         if intervals:
             headings = ("mean", names[0], run, "difference", f"{CONFIDENCE:.0%} interval", "samples")
-            tables.append(Table(headings, [_interval(name, interval) for name, interval in intervals.items()]))
+            table_rows = [_interval(name, interval) for name, interval in intervals.items()]
+            tables.append(Table(headings, table_rows, caption=f"{run} beside {names[0]}", folded=True))
     if not tables:
         return None
+    shares = [float(share) for _, _, rows in drawn for _, *row in rows for share in row]
+    title, extent = f"difference from {names[0]}, %", (min([0.0, *shares]), max([0.0, *shares]))
     note = (
         f"Seconds on the Lambda clock and MB; {CONFIDENCE:.0%} intervals of the difference of means (Welch). "
         "Minibatches of one run are not repeated runs: the interval does not contain what differs from run to run."
@@ -128,7 +154,12 @@ def _differences(documents: Sequence[Document], traces: Sequence[Rows | None], n
     return Card(
         "card-differences",
         "Differences and their intervals",
-        tuple(drawn),
+        tuple(
+            charts.differences(
+                f"differences-{number}", f"Intervals: {run} against {names[0]}", rows, title, run, extent
+            )
+            for number, run, rows in drawn
+        ),
         tuple(tables),
         notes=(note,),
         wide=True,
@@ -189,7 +220,7 @@ def _bill(documents: Sequence[Document], names: Sequence[str], keys: Sequence[Ke
         return (title, *(f"{by_run[name]:.8f}" if name in by_run else formats.MISSING for name in names))
 
     table = Table(("line, USD", *names), [row(item, by_run) for item, by_run in amounts.items()], row("total", totals))
-    return Card("card-bill", title, (chart,) if rows else (), (table,))
+    return Card("card-bill", title, (chart,) if rows else (), (table,), wide=True)
 
 
 def _learning(documents: Sequence[Document], keys: Sequence[Key]) -> Iterator[Card]:
@@ -236,7 +267,11 @@ def _conditions(documents: Sequence[Document], names: Sequence[str]) -> Card | N
     differing = [key for key in keys if len({str(plan.get(key)) for plan in plans}) > 1]
     rows = [(key.replace("_", " "), *(str(plan.get(key, "–")) for plan in plans)) for key in differing]
     words = frozenset(range(len(names) + 1))
-    return Card("card-plans", "What else differs", (), (Table(("", *names), rows, words=words),)) if rows else None
+    return (
+        Card("card-plans", "What else differs", (), (Table(("", *names), rows, words=words),), wide=True)
+        if rows
+        else None
+    )
 
 
 def _headline(documents: Sequence[Document]) -> Iterator[Figure]:
@@ -262,7 +297,12 @@ def _headline(documents: Sequence[Document]) -> Iterator[Figure]:
 
 
 def _warnings(documents: Sequence[Document], names: Sequence[str]) -> Iterator[Caution]:
+    short = [name for name, document in zip(names, documents, strict=True) if document["host"]["oversubscribed"]]
+    if short:
+        yield Caution(f"This host was short of processors while {listed(short)} ran: see the page of the run.")
     for name, document in zip(names, documents, strict=True):
+        if replayed(document) is None:
+            yield Caution(f"{name} is not modelled on AWS. {document['lambda']['reason']}")
         if document["status"] != "done":
             yield Caution(f"{name} has {document['status']}.", "bad")
         if document.get("instances"):

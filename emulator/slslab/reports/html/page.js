@@ -33,6 +33,64 @@
     const { view } = await vegaEmbed(place, { ...chart.spec, datasets }, options);
     drawn.get(chart.id)?.view.finalize();
     drawn.set(chart.id, { view, text: JSON.stringify(chart) });
+    offer(place);
+  }
+
+  // Buttons that save a chart with its legend as a picture.
+  function offer(place) {
+    if (place.parentElement.querySelector(".save")) return;
+    const buttons = document.createElement("p");
+    buttons.className = "save";
+    for (const kind of ["PNG", "SVG"]) {
+      const button = document.createElement("button");
+      button.textContent = kind;
+      button.setAttribute("aria-label", `Save this chart as ${kind}`);
+      button.addEventListener("click", () => save(place, kind));
+      buttons.append(button);
+    }
+    place.after(buttons);
+  }
+
+  function save(place, kind) {
+    const svg = place.querySelector("svg").cloneNode(true);
+    const width = Number(svg.getAttribute("width"));
+    let [x, height] = [8, Number(svg.getAttribute("height"))];
+    for (const key of place.parentElement.querySelectorAll(".legend li")) {
+      const wide = 30 + 7 * key.textContent.length;
+      if (x + wide > width) x = 8;
+      if (x === 8) height += 20;
+      const colour = getComputedStyle(key.querySelector("i")).backgroundColor;
+      svg.insertAdjacentHTML("beforeend", `<rect x="${x}" y="${height - 13}" width="11" height="11" fill="${colour}"/>
+        <text x="${x + 16}" y="${height - 3}" font-family='${font}' font-size="12" fill="var(--muted)"></text>`);
+      svg.lastElementChild.textContent = key.textContent;
+      x += wide;
+    }
+    height += 8;
+    svg.setAttribute("height", height);
+    svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+    svg.insertAdjacentHTML("afterbegin", `<rect width="${width}" height="${height}" fill="var(--card)"/>`);
+    const values = getComputedStyle(root);
+    const text = new XMLSerializer().serializeToString(svg)
+      .replace(/var\((--[\w-]+)\)/g, (_, name) => values.getPropertyValue(name).trim());
+    const address = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(text)}`;
+    if (kind === "SVG") {
+      download(address, `${place.id}.svg`);
+      return;
+    }
+    const image = new Image();
+    image.addEventListener("load", () => {
+      const canvas = document.createElement("canvas");
+      [canvas.width, canvas.height] = [2 * width, 2 * height];
+      canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
+      download(canvas.toDataURL("image/png"), `${place.id}.png`);
+    });
+    image.src = address;
+  }
+
+  function download(address, name) {
+    const link = document.createElement("a");
+    [link.href, link.download] = [address, name];
+    link.click();
   }
 
   const charts = (within) => JSON.parse(within.querySelector("#charts").textContent);

@@ -8,9 +8,9 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from slslab.reports import formats
-from slslab.reports.summaries import MISSING, Document, plus_minus, region, replayed
+from slslab.reports.summaries import MISSING, Document, replayed
 from slslab.reports.terminal.tables import plain_table
-from slslab.reports.verdicts import verdicts
+from slslab.reports.verdicts import basis_of, verdicts
 
 HEADINGS = ("run", "AWS s", "bill USD", "waiting", "cold", "this host s", "accuracy")
 
@@ -18,7 +18,7 @@ HEADINGS = ("run", "AWS s", "bill USD", "waiting", "cold", "this host s", "accur
 def comparison(documents: Sequence[Document], page: Path | None) -> RenderableType:
     """Return what `compare` prints: the answers, a table that fits 80 columns, and where the details are."""
     names = short_names(documents)
-    answers = Text(_heading(documents), "bold")
+    answers = Text(f"{basis_of(documents)}:", "bold")
     for question, answer in verdicts(documents, names):
         answers.append(f"\n  {question}: ", "bold").append(answer, "default")
     table = plain_table(HEADINGS, (_row(name, document) for name, document in zip(names, documents, strict=True)))
@@ -33,14 +33,6 @@ def short_names(documents: Sequence[Document]) -> list[str]:
         name if often[name] == 1 else "-".join(str(document["run"]).split("-")[:2])
         for name, document in zip(architectures, documents, strict=True)
     ]
-
-
-def _heading(documents: Sequence[Document]) -> str:
-    found = [one for one in map(replayed, documents) if one is not None]
-    if not found:
-        return "As this host measured and priced it, because no run is modelled on AWS:"
-    error = max((one["error"]["seconds"] for one in found if one["error"]), key=lambda each: each["mean"], default=None)
-    return f"On AWS ({region(found[0])}, modelled{plus_minus(error)}):"
 
 
 def _row(name: str, document: Document) -> tuple[str, ...]:

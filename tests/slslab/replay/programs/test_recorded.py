@@ -66,7 +66,7 @@ def test_an_execution_that_the_driver_starts_waits_for_those_that_had_ended() ->
     recording = read_recording(TRACES / "spirt")
     transitions = [e for e in recording.events if e["op"] == "transition"]
     apart = [
-        e | {"event": number, "causes": [], **{name: e[name] + e["epoch"] * 10**12 for name in ("start_ns", "end_ns")}}
+        {**e, "event": number, "causes": [], **{name: e[name] + e["epoch"] * 10**12 for name in ("start_ns", "end_ns")}}
         for number, e in enumerate(transitions)
     ]
     executions = make_program(replace(recording, events=apart, invocations=())).tracks
