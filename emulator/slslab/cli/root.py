@@ -12,6 +12,7 @@ from slslab.cli.ask import ask
 from slslab.cli.calibrate import calibrate
 from slslab.cli.doctor import doctor, limits
 from slslab.cli.export import export
+from slslab.cli.logs import logs
 from slslab.cli.replay import replay
 from slslab.cli.report import report
 from slslab.cli.reproduce import reproduce
@@ -40,6 +41,7 @@ class RootGroup(click.Group):
         compare,
         bill,
         report,
+        logs,
         serve,
         export,
         replay,

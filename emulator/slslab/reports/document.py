@@ -160,7 +160,7 @@ def _hint(failure: RunFailed, plan: Plan, records: list[dict[str, Any]]) -> str:
         return f"a step and its waits did not fit into {plan.timeout} s: give more --timeout, or more --memory (CPU)."
     if failure.type == "Interrupted":
         return "run it again; `slslab show` has what was measured."
-    return "the logs are in the run's directory, logs/."
+    return "`slslab logs` prints what its functions wrote."
 
 
 def _finished_peak_mb(plan: Plan) -> int | None:

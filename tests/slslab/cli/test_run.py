@@ -174,7 +174,7 @@ def test_phases_are_the_billed_time(documents: dict[str, dict[str, Any]]) -> Non
             assert worker["phases"]["other"] > -0.01
 
 
-def test_run_directory_is_complete(documents: dict[str, dict[str, Any]], runs: Path) -> None:
+def test_run_directory_is_complete(documents: dict[str, dict[str, Any]], runs: Path, slslab: Slslab) -> None:
     document = documents["allreduce"]
     directory = runs / document["run"]
     names = {path.name for path in directory.iterdir()}
@@ -187,6 +187,8 @@ def test_run_directory_is_complete(documents: dict[str, dict[str, Any]], runs: P
     logs = "".join(path.read_text() for path in (directory / "logs").iterdir())
     assert len(reports) == 2
     assert all(report in logs for report in reports)
+    printed = slslab("logs", document["run"]).out
+    assert all(f"  {report.splitlines()[0]}" in printed for report in reports)
 
 
 def test_show_runs_and_compare(documents: dict[str, dict[str, Any]], slslab: Slslab) -> None:

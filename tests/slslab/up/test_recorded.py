@@ -182,8 +182,15 @@ def test_it_shows_what_ones_own_functions_did(service: Service, tmp_path: Path) 
     check_page(views.page(RunDirectory(Path(service.described["record"])), Live("/content", "/events")))
     assert "up" in views.table()
 
+    (log,) = slslab(service.state, "logs", "up", "own", "--json").document["logs"]
+    assert (log["function"], log["environment"]) == ("own", "own-0001")
+    assert log["text"].count("REPORT RequestId: ") == 3
+    assert slslab(service.state, "logs", service.described["record"]).out == log["text"]
     billed_ms = service.billed_ms()
     assert slslab(service.state, "down").code == 0
+    gone = slslab(service.state, "logs", "up")
+    assert (gone.code, gone.out) == (2, "")
+    assert gone.err.startswith("Error: The logs of `slslab up` are removed at its end.\nHint: ")
     ended = service.document()
     assert ended["status"] == "done"
     assert {**ended, "seconds": None, "status": None} == {**shown, "seconds": None, "status": None}
