@@ -17,7 +17,7 @@ from slslab.cli.replay import replay
 from slslab.cli.report import report
 from slslab.cli.reproduce import reproduce
 from slslab.cli.run import run
-from slslab.cli.runs import bill, compare, runs, show
+from slslab.cli.runs import bill, compare, rm, runs, show
 from slslab.cli.serve import serve
 from slslab.cli.up import down, env, status, up
 from slslab.errors import HostError, RequestError, SlslabError
@@ -42,6 +42,7 @@ class RootGroup(click.Group):
         bill,
         report,
         logs,
+        rm,
         serve,
         export,
         replay,

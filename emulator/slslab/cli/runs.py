@@ -1,8 +1,9 @@
-"""`slslab runs | show | compare | bill`: what runs recorded, did and cost."""
+"""`slslab runs | show | compare | bill | rm`: what runs recorded, did and cost, and their removal."""
 
 from pathlib import Path
 
 import click
+from rich.text import Text
 
 from slslab.cli.terminal import find_up, json_option, print_document, run_argument
 from slslab.errors import RequestError, RunError
@@ -93,3 +94,27 @@ def bill(run: str, prices: str, json_: bool) -> None:
 
     document = bill_of(run, prices)
     print_document(document, lambda: tables.both_bills(document), json_)
+
+
+@click.command()
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...", callback=find_up)
+@json_option
+def rm(runs: tuple[str, ...], json_: bool) -> None:
+    """Remove runs with all that is in their directories; none of them if one goes on, or is no run.
+
+    \b
+    slslab rm last~1 20261121-07
+    slslab rm up                     what `slslab up` recorded, after its end
+    """
+    from slslab.reports.formats import size
+    from slslab.trace.directory import resolve
+
+    directories = {directory.path.resolve(): directory for directory in map(resolve, runs)}
+    for directory in directories.values():
+        directory.check_removable()
+    removed = [
+        {"run": directory.id, "path": str(directory.path), "bytes": directory.remove()}
+        for directory in directories.values()
+    ]
+    lines = [f"Removed {entry['run']}: {entry['path']}, {size(entry['bytes'])}." for entry in removed]
+    print_document({"schema": 1, "removed": removed}, lambda: Text("\n".join(lines)), json_)

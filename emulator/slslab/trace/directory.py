@@ -5,6 +5,7 @@ import json
 import os
 import re
 import secrets
+import shutil
 import tomllib
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -101,7 +102,7 @@ class RunDirectory:
         except (OSError, ValueError):
             return None
         # Only now is it certain that the number is still that process's.
-        if self._locked():
+        if self.locked():
             return descriptor
         os.close(descriptor)
         return None
@@ -156,7 +157,7 @@ class RunDirectory:
     def status(self) -> str:
         """Return done, failed, running, or interrupted (its command was killed); an ended service is done."""
         # In this order, a run that ends in between is not taken for an interrupted one.
-        locked, document = self._locked(), self.document()
+        locked, document = self.locked(), self.document()
         if document is not None:
             return str(document["status"])
         if locked:
@@ -171,16 +172,8 @@ class RunDirectory:
         plan = self.plan() if (self.path / PLAN).exists() else {}
         return {"run": self.id, "status": self.status()} | {k: v for k, v in plan.items() if k != "run"}
 
-    def _replace(self, name: str, text: str) -> None:
-        self._check_unfinished()
-        with writing(self.path / name) as file:
-            file.write(text.encode())
-
-    def _check_unfinished(self) -> None:
-        if (self.path / DOCUMENT).exists():
-            raise RunError(f"{self.path} is a finished run, which is never modified.", "make a new run.")
-
-    def _locked(self) -> bool:
+    def locked(self) -> bool:
+        """Return whether the run goes on, or the service that records here."""
         try:
             descriptor = os.open(self.path / LOCK, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -194,6 +187,36 @@ class RunDirectory:
             return False
         finally:
             os.close(descriptor)
+
+    def check_removable(self) -> None:
+        """Raise RequestError if the directory goes on, is a link, or is not certainly a run's alone."""
+        if self.locked():
+            raise RequestError(f"{self.path} still goes on.", "end it first: Ctrl-C, or `slslab down` for `up`.")
+        if self.path.is_symlink():
+            raise RequestError(f"{self.path} is a link to a run.", "name the run itself.")
+        # A plan may lie among other files of its author's. A run that was killed before it had a trace left its lock.
+        if not any((self.path / name).exists() for name in (DOCUMENT, LOG, TABLE, LOCK)):
+            raise RequestError(f"{self.path} has a plan, and nothing that a run left.", "remove it yourself.")
+
+    def remove(self) -> int:
+        """Remove the directory with all that is in it, and nothing that a link in it names; return the bytes of its
+        files. HostError if it cannot be removed."""
+        files = (Path(folder, name) for folder, _, names in os.walk(self.path) for name in names)
+        size = sum(file.lstat().st_size for file in files)
+        try:
+            shutil.rmtree(self.path.resolve())
+        except OSError as error:
+            raise HostError(f"{error.filename} cannot be removed: {error.strerror}.", "see whose it is.") from error
+        return size
+
+    def _replace(self, name: str, text: str) -> None:
+        self._check_unfinished()
+        with writing(self.path / name) as file:
+            file.write(text.encode())
+
+    def _check_unfinished(self) -> None:
+        if (self.path / DOCUMENT).exists():
+            raise RunError(f"{self.path} is a finished run, which is never modified.", "make a new run.")
 
 
 def list_runs(folder: Path | None = None) -> list[RunDirectory]:
