@@ -30,3 +30,8 @@ class HostError(SlslabError):
 
 class StartFailed(Exception):
     """The host could not start the environment; the message says why."""
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number and what it counts, such as 1 run or 1,024 runs."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"

@@ -74,7 +74,8 @@ def root() -> None:
     slslab up                                Lambda and S3 as endpoints for your own functions
     slslab show up                           what they have done since, and what it cost
 
-    A RUN is an id, its unambiguous beginning, a path, `last`, `last~N`, or `up`.
+    A RUN is an id, its unambiguous beginning, a path, `last`, `last~N`, or `up`. Runs that go on are not counted in
+    `last`.
     """
 
 
