@@ -1,6 +1,7 @@
 """`slslab runs | show | compare | bill | rm`: what runs recorded, did and cost, and their removal."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.text import Text
@@ -112,7 +113,7 @@ def rm(runs: tuple[str, ...], json_: bool) -> None:
     directories = {directory.path.resolve(): directory for directory in map(resolve, runs)}
     for directory in directories.values():
         directory.check_removable()
-    removed = [
+    removed: list[dict[str, Any]] = [
         {"run": directory.id, "path": str(directory.path), "bytes": directory.remove()}
         for directory in directories.values()
     ]

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from contextlib import suppress
 from importlib.metadata import version
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from slslab.billing.bill import DEFAULT_BOOK, Book, Usage, compute_bill, load_book
 from slslab.errors import RequestError, RunError
@@ -56,7 +56,7 @@ def make_document(
     return {
         "schema": SCHEMA,
         "run": plan.run,
-        "status": "failed" if failure else "done",
+        "status": _status(failure),
         "error": _error(failure, plan, events, records) if failure else None,
         "lambda": _on_lambda(plan, trace, records, launched, alone, book, complete=failure is None),
         "architecture": plan.architecture,
@@ -96,6 +96,12 @@ def make_document(
         "cost": make_bill(events, records, launched, book),
         "trace_torn": trace.torn,
     }
+
+
+def _status(failure: RunFailed | None) -> Literal["done", "failed", "interrupted"]:
+    if failure is None:
+        return "done"
+    return "interrupted" if failure.type in ("Interrupted", "Killed") else "failed"
 
 
 def _on_lambda(

@@ -169,7 +169,7 @@ def record_all(
             document = run_plan(
                 experiment.architecture, experiment.values(sample), {}, out=place, book=DEFAULT_BOOK, progress=progress
             )
-            if (trouble := document["error"]) is not None and trouble["type"] == "Interrupted":
+            if document["status"] == "interrupted":
                 # The run has handled the interrupt as its own end.
                 raise KeyboardInterrupt
         except KeyboardInterrupt:
@@ -178,6 +178,7 @@ def record_all(
             raise
         why = _ended(place)
         if document["status"] != "done" and why is None:
+            trouble = document["error"]
             assert trouble is not None
             raise RunError(f"The run {place} failed: {trouble['message']}", trouble["hint"])
         outcome = f"failed, {why}" if why else f"{document['seconds']['measured']:.0f} s"

@@ -174,7 +174,8 @@ class RunDirectory:
         return match[0] if (match := re.match(r"\d{8}-\d{6}(?=-)", self.id)) else ""
 
     def status(self) -> str:
-        """Return done, failed, running, or interrupted (its command was killed); an ended service is done."""
+        """Return done, failed, running, or interrupted (by a signal, or its command was killed); an ended service is
+        done."""
         # In this order, a run that ends in between is not taken for an interrupted one.
         locked, document = self.locked(), self.document()
         if document is not None:

@@ -491,7 +491,7 @@ def test_no_ending_leaves_anything_but_the_trace(
     assert not [socket for socket in sockets if socket.exists()]
     shown = slslab("show", str(out), "--json")
     document = shown.document
-    assert document["status"] == "failed"
+    assert document["status"] == "interrupted"
     assert document["error"]["type"] == ("Killed" if number == signal.SIGKILL else "Interrupted")
     assert document["counts"]["object.put"] > 0
     assert (out / "trace.parquet").exists()
@@ -565,5 +565,5 @@ def test_a_full_disk_ends_a_run_with_one_sentence_and_its_trace_is_kept(slslab: 
     assert refused.err.startswith(f"Error: {out}/trace.parquet cannot be written: No space left on device.\n")
     subprocess.run(["mount", "-o", "remount,size=1m", small_disk], check=True)
     document = slslab("show", str(out), "--json").document
-    assert (document["status"], document["error"]["type"]) == ("failed", "Killed")
+    assert (document["status"], document["error"]["type"]) == ("interrupted", "Killed")
     assert document["counts"]["object.put"] > 0

@@ -242,5 +242,5 @@ def test_a_killed_service_keeps_its_record(state: dict[str, str]) -> None:
             running.functions.invoke(FunctionName="own")["Payload"].read()
         process.send_signal(signal.SIGKILL)
     shown = slslab(state, "show", "up", "--json").document
-    assert (shown["status"], shown["error"]["type"], shown["invocations"]) == ("failed", "Killed", 1)
+    assert (shown["status"], shown["error"]["type"], shown["invocations"]) == ("interrupted", "Killed", 1)
     assert "`slslab up` was killed" in slslab(state, "show", "up").out

@@ -264,7 +264,7 @@ def _headline(documents: Sequence[Document]) -> Iterator[Figure]:
 def _warnings(documents: Sequence[Document], names: Sequence[str]) -> Iterator[Caution]:
     for name, document in zip(names, documents, strict=True):
         if document["status"] != "done":
-            yield Caution(f"{name} has {document['status']}.", "bad")
+            yield Caution(f"{name} {'has' if document['status'] == 'failed' else 'was'} {document['status']}.", "bad")
         if document.get("instances"):
             yield Caution(f"{name} ran on instances: its times are wall time, {', '.join(document['cost']['notes'])}.")
 

@@ -43,7 +43,7 @@ def summary(document: Document) -> RenderableType:
     sections: tuple[tuple[Any, Callable[[Any], RenderableType], Any], ...] = (
         ("lambda" in document, _headlines, [document]),
         (True, _identity, document),
-        (document["status"] == "failed", _failure, document),
+        (document["error"], _failure, document),
         (found, _bill, document),
         (found, modelled, document),
         (document.get("alone"), alone, document.get("alone")),
@@ -295,7 +295,7 @@ def _headlines(documents: Sequence[Document]) -> Text:
 def _identity(document: Document) -> Text:
     if "architecture" not in document:
         line = f"{document['run']}: functions since {document['started_at']} — {document['status']}"
-        return Text(line, style="bold red" if document["status"] == "failed" else "bold")
+        return Text(line, style="bold red" if document["error"] else "bold")
     launched = document.get("instances")
     machines = f"on {launched[0]['type']}" if launched else f"at {document['memory_mb']:,} MB"
     what = f"{document['model']} on {document['dataset']}"

@@ -281,7 +281,8 @@ def test_a_failed_run_says_where_why_and_what_to_do() -> None:
     assert "Runtime.OutOfMemory: killed (worker 1, step 7)\n" in text
     assert "Hint: use --memory\n" in text
     unplaced = {"type": "Interrupted", "message": "by the user", "hint": None, "worker": None, "step": None}
-    text = shown(run.summary(document(status="failed", error=unplaced)))
+    text = shown(run.summary(document(status="interrupted", error=unplaced)))
+    assert "1,769 MB — interrupted" in text
     assert "Interrupted: by the user\n" in text
     assert "worker 1" not in text
     assert "Hint" not in text
