@@ -5,6 +5,7 @@ from contextlib import suppress
 from importlib.metadata import version
 from typing import Any, Literal, cast
 
+from slslab.aws.limits import lambda_limits
 from slslab.billing.bill import DEFAULT_BOOK, Book, Usage, compute_bill, load_book
 from slslab.errors import RequestError, RunError
 from slslab.installation import installed, lacking
@@ -32,6 +33,8 @@ from slslab_workers.architecture import Outcome, RunFailed, read_plan
 from slslab_workers.plan import Plan
 from slslab_workers.training.models import spec
 
+# Memory sizes are suggested in these steps, MB.
+STEP_MB = 64
 METRICS = ("loss", "accuracy", "counts", "bytes", "overheads", "phases", "per_worker")
 
 
@@ -157,16 +160,26 @@ def _hint(failure: RunFailed, plan: Plan, records: list[dict[str, Any]]) -> str:
         if limits and plan.memory_mb not in limits:
             which = f"which --memory does not set: see `slslab run {plan.architecture} --help`."
             return f"killed at its limit of {max(limits):,} MB, {which}"
-        peak = _finished_peak_mb(plan)
-        killed = f"killed at its limit of {plan.memory_mb:,} MB; "
-        if peak is None:
-            return killed + "measure it with --memory 10240."
-        return killed + f"the last run of this plan that finished peaked at {peak:,} MB."
+        return _larger(plan.memory_mb, _finished_peak_mb(plan))
     if failure.type == "Sandbox.Timedout":
         return f"a step and its waits did not fit into {plan.timeout} s: give more --timeout, or more --memory (CPU)."
     if failure.type == "Interrupted":
         return "run it again; `slslab show` has what was measured."
     return "`slslab logs` prints what its functions wrote."
+
+
+def _larger(memory_mb: int, peak_mb: int | None) -> str:
+    """Return the hint for functions that were killed at a memory size: the next to try, and the known peak, if any."""
+    killed = f"killed at its limit of {memory_mb:,} MB; "
+    largest = lambda_limits().memory_mb.maximum
+    if memory_mb >= largest:
+        return killed + "Lambda has no larger memory size: give a smaller --batch-size."
+    doubled = f"try --memory {min(2 * memory_mb, largest)}."
+    if peak_mb is None:
+        return killed + doubled
+    fits = min((peak_mb // STEP_MB + 1) * STEP_MB, largest)
+    peaked = f"the last run of this plan that finished peaked at {peak_mb:,} MB: "
+    return killed + peaked + (f"try --memory {fits}." if fits > memory_mb else doubled)
 
 
 def _finished_peak_mb(plan: Plan) -> int | None:

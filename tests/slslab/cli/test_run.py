@@ -267,7 +267,7 @@ def test_out_of_memory_ends_the_run_with_a_hint(slslab: Slslab) -> None:
     assert document["status"] == "failed"
     assert document["error"]["type"] == "Runtime.OutOfMemory"
     assert document["error"]["message"].endswith("Runtime exited with error: signal: killed")
-    assert document["error"]["hint"] == "killed at its limit of 512 MB; measure it with --memory 10240."
+    assert document["error"]["hint"] == "killed at its limit of 512 MB; try --memory 1024."
     assert document["error"]["worker"] == 0
     assert document["cost"]["lines"], "what ran is priced"
     reason = "The run did not come to its end, and so its trace has none."
@@ -277,8 +277,9 @@ def test_out_of_memory_ends_the_run_with_a_hint(slslab: Slslab) -> None:
     assert slslab("show", document["run"]).out.startswith(f"On AWS Lambda: not modelled. {reason}")
     measured = slslab(*plan, imported=True).document
     again = slslab(*plan, "--memory", "512").printed
-    peak = f"{measured['peak_memory_mb']:,} MB"
-    assert again["error"]["hint"].endswith(f"the last run of this plan that finished peaked at {peak}.")
+    peak = measured["peak_memory_mb"]
+    tried = f"the last run of this plan that finished peaked at {peak:,} MB: try --memory {peak // 64 * 64 + 64}."
+    assert again["error"]["hint"].endswith(tried)
 
 
 @pytest.mark.cifar10
@@ -295,9 +296,10 @@ def test_the_real_job(slslab: Slslab, real_images: Path) -> None:
     assert killed.code == 1
     error = killed.printed["error"]
     assert error["type"] == "Runtime.OutOfMemory"
-    peak = f"{document['peak_memory_mb']:,}"
+    peak = document["peak_memory_mb"]
     assert error["hint"] == (
-        f"killed at its limit of 1,769 MB; the last run of this plan that finished peaked at {peak} MB."
+        f"killed at its limit of 1,769 MB; the last run of this plan that finished peaked at {peak:,} MB: "
+        f"try --memory {peak // 64 * 64 + 64}."
     )
 
 
