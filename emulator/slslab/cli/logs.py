@@ -43,7 +43,7 @@ def logs(run: str, function: str | None, json_: bool) -> None:
             {"function": _function(name), "environment": name, "text": path.read_text(errors="replace")}
             for name, path in chosen.items()
         ]
-        print_document({"schema": 1, "run": directory.id, "logs": entries}, str, as_json=True)
+        print_document({"run": directory.id, "logs": entries}, str, as_json=True)
         return
     for name, path in chosen.items():
         prefix = f"{name}  " if len(chosen) > 1 else ""

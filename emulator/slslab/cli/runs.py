@@ -25,7 +25,7 @@ def runs(json_: bool) -> None:
         except RunError as error:
             summaries.append({"run": run.id, "status": "unreadable", "error": {"message": error.message}})
             troubles.append(f"Error: {error.message}\nHint: {error.hint}")
-    print_document(summaries, lambda: tables.runs(summaries), json_)
+    print_document({"runs": summaries}, lambda: tables.runs(summaries), json_)
     if troubles:
         click.echo("\n".join(troubles), err=True)
         raise click.exceptions.Exit(RunError.exit_code)
@@ -75,7 +75,7 @@ def compare(runs: tuple[str, ...], page: Path | None, json_: bool) -> None:
         from slslab.reports.html.pages import comparison_page
 
         write_page(page, comparison_page(documents, [read_events(resolve(run).path) for run in runs]))
-    print_document(documents, lambda: tables.comparison(documents), json_)
+    print_document({"runs": documents}, lambda: tables.comparison(documents), json_)
 
 
 @click.command()
@@ -118,4 +118,4 @@ def rm(runs: tuple[str, ...], json_: bool) -> None:
         for directory in directories.values()
     ]
     lines = [f"Removed {entry['run']}: {entry['path']}, {size(entry['bytes'])}." for entry in removed]
-    print_document({"schema": 1, "removed": removed}, lambda: Text("\n".join(lines)), json_)
+    print_document({"removed": removed}, lambda: Text("\n".join(lines)), json_)

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import click
@@ -97,11 +97,11 @@ class Bar:
         self._progress.console.print(line, highlight=False, soft_wrap=True)
 
 
-def print_document(document: Any, renderable: Callable[[], RenderableType], as_json: bool) -> None:
-    """Print a document as JSON, or the tables that are made of it."""
+def print_document(document: Mapping[str, object], renderable: Callable[[], RenderableType], as_json: bool) -> None:
+    """Print a document as JSON, or the tables that are made of it. Its schema is 1 unless it has one of its own."""
     if as_json:
         # At once: the reader may be waiting for a service that goes on.
-        print(json.dumps(document, indent=2), flush=True)
+        print(json.dumps({"schema": 1, **document}, indent=2), flush=True)
     else:
         # Piped into a file, tables keep their width instead of the terminal's guess of 80 columns. Sentences are left
         # to the terminal to wrap: an address or path in them stays one.

@@ -260,5 +260,11 @@ def bill_document(replayed: Modelled | NotModelled, cost: Cost) -> dict[str, Any
     `host` is what the usage of the host that ran it would cost, by the same prices.
     """
     if replayed["status"] == "modelled":
-        return {**replayed["cost"], "profile": replayed["profile"], "error": replayed["error"], "host": cost}
-    return {**replayed, "host": cost}
+        return {
+            "schema": 1,
+            **replayed["cost"],
+            "profile": replayed["profile"],
+            "error": replayed["error"],
+            "host": cost,
+        }
+    return {"schema": 1, **replayed, "host": cost}

@@ -198,7 +198,7 @@ def test_show_runs_and_compare(documents: dict[str, dict[str, Any]], slslab: Sls
     assert shown.startswith("On AWS Lambda (us-east-1, modelled): ")
     for heading in ("Phases", "Messages and bytes", "Learning", "Bill", "host delay"):
         assert heading in shown
-    listed = slslab("runs", "--json").document
+    listed = slslab("runs", "--json").document["runs"]
     assert {document["run"] for document in documents.values()} <= {document["run"] for document in listed}
     both = slslab("compare", *(document["run"] for document in documents.values())).out
     headlines = " ".join(both.partition("±:")[0].split())
@@ -273,7 +273,7 @@ def test_out_of_memory_ends_the_run_with_a_hint(slslab: Slslab) -> None:
     reason = "The run did not come to its end, and so its trace has none."
     assert document["lambda"] == {"status": "not modelled", "reason": reason}
     bill = slslab("bill", document["run"], "--json").document
-    assert bill == {**document["lambda"], "host": document["cost"]}
+    assert bill == {"schema": 1, **document["lambda"], "host": document["cost"]}
     assert slslab("show", document["run"]).out.startswith(f"On AWS Lambda: not modelled. {reason}")
     measured = slslab(*plan, imported=True).document
     again = slslab(*plan, "--memory", "512").printed
@@ -408,7 +408,7 @@ def test_bad_requests_get_one_sentence_and_a_hint(
 
 
 def test_doctor(slslab: Slslab) -> None:
-    found = {finding["subject"]: finding for finding in slslab("doctor", "--json").document}
+    found = {finding["subject"]: finding for finding in slslab("doctor", "--json").document["findings"]}
     assert found["torch"]["state"] == "ok"
     assert "kept from each other, your files and your keys" in found["isolation"]["hint"]
 

@@ -61,7 +61,7 @@ class Service:
     def __init__(self, state: dict[str, str], clients: ExitStack) -> None:
         self.state = state
         self.described: dict[str, Any] = slslab(state, "status", "--json").document
-        self.variables: dict[str, str] = slslab(state, "env", "--json").document
+        self.variables: dict[str, str] = slslab(state, "env", "--json").document["variables"]
         pair = Pair.of(self.variables)
         assert pair is not None
         endpoints = self.described["endpoints"]
@@ -155,7 +155,7 @@ def test_it_shows_what_ones_own_functions_did(service: Service, tmp_path: Path) 
     assert shown["orchestration_seconds"] >= 0
     # No one has used a database.
     check_bill(shown["cost"], service.billed_ms(), counts, None)
-    assert slslab(service.state, "bill", "up", "--json").document == shown["cost"]
+    assert slslab(service.state, "bill", "up", "--json").document == {"schema": 1, **shown["cost"]}
 
     # What was done since is shown, too.
     with redis.Redis.from_url(service.variables[TENSORS]) as database:
