@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from slslab.billing.bill import DEFAULT_BOOK
-from slslab.errors import RequestError, RunError
+from slslab.errors import RequestError, RunError, counted
 from slslab.replay.measured import Measured, read_measured
 from slslab.reproductions import find_committed
 from slslab.runs.alone import ENVIRONMENTS
@@ -159,7 +159,7 @@ def record_all(
     estimate_s = estimate_seconds(missing, sample)
     if missing:
         kept = f", {len(rows) - len(missing)} of {len(rows)} exist" if len(missing) < len(rows) else ""
-        tell(f"{len(missing)} runs to make{kept}; about {max(1, round(estimate_s / 60))} min on this host.")
+        tell(f"{counted(len(missing), 'run')} to make{kept}; about {max(1, round(estimate_s / 60))} min on this host.")
     began = time.monotonic()
     for number, experiment in enumerate(missing, 1):
         place = directory / experiment.name

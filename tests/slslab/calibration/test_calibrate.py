@@ -9,6 +9,7 @@ import pytest
 from tests import commands
 
 from slslab.calibration import calibrate, host
+from slslab.errors import counted
 from slslab.replay.profiles.profile import load_profile
 from slslab.trace import log as trace
 
@@ -63,7 +64,10 @@ def test_a_profile_is_fitted_to_report_lines(slslab: Slslab, run: Path, tmp_path
     assert profile.compute.speed.source.startswith("REPORT lines of reports.json, ")
     # As a table, and never over what is there.
     table = slslab("calibrate", "--cloudwatch", str(log), "--run", str(run))
-    assert f"{len(records)} REPORT lines, 0 of them of failed invocations; 1 more could not be read." in table.out
+    assert (
+        f"{counted(len(records), 'REPORT line')}, 0 of them of failed invocations; 1 more could not be read."
+        in table.out
+    )
     assert table.out.rstrip().endswith("The profile aws-us-east-1-calibrated is in aws-calibrated.toml.")
     again = slslab("calibrate", "--cloudwatch", str(log), "--run", str(run))
     assert again == (2, "", "Error: aws-calibrated.toml exists already.\nHint: choose another --out, or remove it.\n")

@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from slslab.errors import counted
 from slslab.reports.summaries import (
     HOST_PRICED,
     MISSING,
@@ -254,7 +255,9 @@ def host_note(document: Document) -> Text:
         return Text(f"{document['run']}: host delay {host['delay_seconds']:,.2f} s; its host was not recorded.")
     share = "CPU share enforced" if host["cpu_share_enforced"] else "CPU share NOT enforced on this host"
     share = "which do not confine instances" if launched else share
-    note = Text(f"{document['run']}: {host['cores']} cores, {share}, host delay {host['delay_seconds']:,.2f} s")
+    note = Text(
+        f"{document['run']}: {counted(host['cores'], 'core')}, {share}, host delay {host['delay_seconds']:,.2f} s"
+    )
     note.append(", oversubscribed." if host["oversubscribed"] else ".")
     if marked := host.get("uncertain_invocations"):
         note.append(
@@ -299,14 +302,14 @@ def _identity(document: Document) -> Text:
     launched = document.get("instances")
     machines = f"on {launched[0]['type']}" if launched else f"at {document['memory_mb']:,} MB"
     what = f"{document['model']} on {document['dataset']}"
-    steps = f"{document['batches']} batches of {document['batch_size']}"
+    steps = f"{counted(document['batches'], 'batch', 'batches')} of {document['batch_size']}"
     if document["status"] == "done" and document["replicas_equal"] is None:
         # Nothing is trained.
-        what, steps = f"{document['parameters']:,} parameters", f"{document['batches']} rounds"
+        what, steps = counted(document["parameters"], "parameter"), counted(document["batches"], "round")
         machines = f"at {peak_limit_mb(document):,} MB"
     line = (
-        f"{document['run']}: {document['architecture']}, {what}, {document['workers']} workers × {steps} × "
-        f"{document['epochs']} epochs {machines} — {document['status']}"
+        f"{document['run']}: {document['architecture']}, {what}, {counted(document['workers'], 'worker')} × {steps} × "
+        f"{counted(document['epochs'], 'epoch')} {machines} — {document['status']}"
     )
     return Text(line, style="bold" if document["status"] == "done" else "bold red")
 

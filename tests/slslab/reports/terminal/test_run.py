@@ -295,6 +295,16 @@ def test_a_run_that_trains_nothing_names_the_size_of_its_vectors() -> None:
     assert "peak memory MB 1,300 of 2,000" in text
 
 
+def test_one_of_a_thing_is_told_in_the_singular() -> None:
+    host = {"cores": 1, "cpu_share_enforced": True, "delay_seconds": 0.04, "oversubscribed": False}
+    one = document(workers=1, batches=1, batch_size=1, epochs=1, host=host)
+    text = shown(run.summary(one))
+    assert "1 worker × 1 batch of 1 × 1 epoch at 1,769 MB — done" in text
+    assert "20261121-one: 1 core, CPU share" in text
+    untrained = shown(run.summary({**one, "replicas_equal": None, "parameters": 1, "peak_memory_limit_mb": 2000}))
+    assert "1 parameter, 1 worker × 1 round × 1 epoch at" in untrained
+
+
 def test_a_run_that_was_killed_at_once_has_no_empty_tables() -> None:
     error = {"type": "Killed", "message": "killed", "hint": "run it again", "worker": None, "step": None}
     nothing = document(per_worker=[], invocations=0, counts={}, accuracy=[], loss=[], replicas_equal=None)
