@@ -6,7 +6,7 @@ from typing import Any
 import click
 from rich.text import Text
 
-from slslab.cli.terminal import find_up, json_option, print_document, run_argument
+from slslab.cli.terminal import complete_run, find_up, json_option, print_document, run_argument
 from slslab.errors import RequestError, RunError
 from slslab_workers.plan import Plan
 
@@ -50,7 +50,7 @@ def show(run: str, json_: bool) -> None:
 
 
 @click.command()
-@click.argument("runs", nargs=-1, required=True, metavar="RUN RUN...", callback=find_up)
+@click.argument("runs", nargs=-1, required=True, metavar="RUN RUN...", callback=find_up, shell_complete=complete_run)
 @click.option(
     "--html",
     "page",
@@ -98,7 +98,7 @@ def bill(run: str, prices: str, json_: bool) -> None:
 
 
 @click.command()
-@click.argument("runs", nargs=-1, required=True, metavar="RUN...", callback=find_up)
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...", callback=find_up, shell_complete=complete_run)
 @json_option
 def rm(runs: tuple[str, ...], json_: bool) -> None:
     """Remove runs with all that is in their directories; none of them if one goes on, or is no run.

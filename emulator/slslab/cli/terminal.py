@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import click
+from click.shell_completion import CompletionItem
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
@@ -45,7 +46,16 @@ def find_up(_context: click.Context, _parameter: click.Parameter, value: Any) ->
     return str(root() / "up")
 
 
-run_argument = click.argument("run", default="last", callback=find_up)
+def complete_run(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the names of runs that begin so, for a shell's completion; a path's completion is the shell's own."""
+    from slslab.trace.directory import list_runs
+
+    names = ("last", "up", *(run.id for run in list_runs()))
+    found = [CompletionItem(name) for name in dict.fromkeys(names) if name.startswith(incomplete)]
+    return found or [CompletionItem(incomplete, type="file")]
+
+
+run_argument = click.argument("run", default="last", callback=find_up, shell_complete=complete_run)
 
 
 class Bar:
