@@ -86,7 +86,12 @@ def runs(documents: Sequence[Document]) -> Table:
                 f"{document['accuracy'][-1]:.1%}" if document.get("accuracy") else "",
             )
         )
-    return plain_table(("run", "status", *named, "AWS s", "bill USD", "accuracy"), rows)
+    return plain_table(
+        ("run", "status", *named, "AWS s", "bill USD", "accuracy"),
+        rows,
+        # The run's id has the architecture and the model.
+        dispensable=("dataset", "model", "architecture", "epochs", "workers", "accuracy", "AWS s"),
+    )
 
 
 def functions(document: Document) -> Table:
@@ -113,6 +118,7 @@ def functions(document: Document) -> Table:
         (row(figures["function"], f"{figures['memory_mb']:,}", figures) for figures in shown),
         [row("all", "", total)],
         title="Functions",
+        dispensable=("min ms", "peak MB", "memory MB", "max ms"),
     )
 
 
@@ -133,6 +139,7 @@ def phases(document: Document) -> Table:
         (row(_rank(worker), worker) for worker in document["per_worker"]),
         [row("all", document)],
         title="Phases",
+        dispensable=("invocations", "peak MB", "other s", "update s", "init s"),
     )
 
 
@@ -151,6 +158,7 @@ def modelled(document: Document) -> RenderableType:
         rows,
         totals,
         title=f"Modelled on {profile['name']} of {profile['date']}, and measured here",
+        dispensable=(),
     )
     waiting = f"Of the billed time {found['waiting_share']:.0%} is waiting (modelled)."
     return Group(table, Text(f"{found['critical_path']} {waiting}"))
@@ -239,6 +247,7 @@ def bill(cost: Document, title: str = "Bill") -> Table:
             ),
         ],
         title=title,
+        dispensable=(f"price {cost['currency']}",),
     )
     table.caption, table.caption_justify = "\n".join(cost.get("notes", ())), "left"
     return table
@@ -414,7 +423,7 @@ def _scale_in(decisions: Sequence[Mapping[str, Any]]) -> Table:
         if decision["r"] is not None:
             figures = [f"{decision[name]:.4g}" for name in ("r", "loss_base", "loss_now")]
         rows.append((str(decision["step"]), str(decision["workers"]), removed, *figures))
-    return plain_table(headings, rows, title="Scale-in")
+    return plain_table(headings, rows, title="Scale-in", dispensable=())
 
 
 def _peak_memory(document: Document) -> str:
