@@ -22,7 +22,7 @@ def admit(plan: Plan, architecture: Architecture, budget_mb: int) -> None:
             fits = bisect_right(range(1, plan.workers), budget_mb, key=lambda n: _largest_mb(plan, architecture, n))
             raise HostError(
                 f"{phase.name} needs {counted(phase.environments, 'environment')} at once: "
-                f"{phase.environments} × "
+                f"{phase.environments:,} × "
                 f"{plan.memory_mb:,} MB{beside} = {needed_mb:,} MB, and this host has {budget_mb:,} MB for functions.",
                 f"--workers {fits} fits, or a smaller --memory." if fits else "choose a smaller --memory.",
             )

@@ -363,7 +363,7 @@ def test_a_run_that_its_host_cannot_begin_leaves_nothing(
         (("run", "spirt", "--workers", "4000"), 3, "1 environment at once: 1 × 1,024 MB + 1,076,000 MB of smaller"),
         (("run", "spirt", "--join", "0:1"), 2, "--epochs 2, or more"),
         (("run", "spirt", "--epochs", "3", "--join", "4:1"), 2, "There is no peer 4, so it cannot join"),
-        (("run", "allreduce", "--workers", "4000"), 3, "4000 environments at once: 4000 × 1,024 MB = 4,096,000 MB"),
+        (("run", "allreduce", "--workers", "4000"), 3, "4,000 environments at once: 4,000 × 1,024 MB = 4,096,000 MB"),
         (("run", "allreduce", "--batches", "50"), 2, "= 12,800 images an epoch, and the training set holds 1,433"),
         (("run", "nothing"), 2, "There is no architecture 'nothing'"),
         (("run", "spirt", "--combine", "sum"), 2, "No such option"),
@@ -409,7 +409,7 @@ def test_bad_requests_get_one_sentence_and_a_hint(
 
 def test_doctor(slslab: Slslab) -> None:
     found = {finding["subject"]: finding for finding in slslab("doctor", "--json").document["findings"]}
-    assert found["torch"]["state"] == "ok"
+    assert found["training"]["state"] == "ok"
     assert "kept from each other, your files and your keys" in found["isolation"]["hint"]
 
 
