@@ -30,3 +30,8 @@ class HostError(SlslabError):
 
 class StartFailed(Exception):
     """The host could not start the environment; the message says why."""
+
+
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """Return a number and what it counts, such as 1 run or 1,024 runs; `plural` where that is not the noun and an s."""
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"

@@ -521,7 +521,7 @@ def test_uploaded_gradients_need_no_data_and_leave_their_mean(topology: str, run
     assert document["bytes"] == {"in": expected.bytes_in, "out": expected.bytes_out}
     assert document["invocations"] == 2 * sum(map(len, levels(topology, 5, 4)))
     shown = slslab("show", document["run"], variables={"SLSLAB_RUNS": str(runs)}).out
-    size = "gradssharding, 100,003 parameters, 5 workers × 2 rounds × 1 epochs at 1,024 MB — done"
+    size = "gradssharding, 100,003 parameters, 5 workers × 2 rounds × 1 epoch at 1,024 MB — done"
     assert size in " ".join(shown.split())
     figures = {line.strip().partition("  ")[0]: line.split()[-1] for line in shown.splitlines() if line.strip()}
     assert figures["peak memory MB"] == "1,024"

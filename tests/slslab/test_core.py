@@ -146,7 +146,7 @@ def test_endpoints_their_record_and_their_bill(core: Path, tmp_path: Path) -> No
     try:
         assert up.returncode == 0, up.stderr
         assert "The package moto is not installed. pip install 'slslab[stepfunctions]'" in up.stdout
-        environment = json.loads(run(core, tmp_path, "-m", "slslab", "env", "--json").stdout)
+        environment = json.loads(run(core, tmp_path, "-m", "slslab", "env", "--json").stdout)["variables"]
         used = run(core, tmp_path, "-c", USE, **environment)
         *values, refused = json.loads(used.stdout or "[0]")
         assert values == ["2", "object", 5_000_000, 0.1], used.stderr
@@ -214,7 +214,7 @@ def test_a_command_names_the_extra_that_it_needs(
 
 def test_doctor_says_what_is_not_installed_and_that_the_host_will_do(core: Path, tmp_path: Path) -> None:
     done = run(core, tmp_path, "-m", "slslab", "doctor", "--json")
-    found = {finding["subject"]: finding for finding in json.loads(done.stdout)}
+    found = {finding["subject"]: finding for finding in json.loads(done.stdout)["findings"]}
     assert done.returncode == 0
     assert found["training"]["hint"] == "pip install 'slslab[train]'"
     assert found["Step Functions"]["hint"] == "pip install 'slslab[stepfunctions]'"

@@ -11,7 +11,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from slslab.errors import RequestError
+from slslab.errors import RequestError, counted
 from slslab.replay.kernel.kernel import play
 from slslab.replay.kernel.program import Program
 from slslab.replay.kernel.timeline import Call
@@ -175,12 +175,16 @@ def fit_reports(
     real = statistics.median(line.duration_ms for line in done), statistics.median(colds) if colds else None
     before = _medians(program, function, base)
     speed = _find_speed(program, function, base, real[0])
-    profile = with_speed(base, Figure(value=speed, status="measured", source=f"{source}: median of {len(done)} lines"))
+    profile = with_speed(
+        base, Figure(value=speed, status="measured", source=f"{source}: median of {counted(len(done), 'line')}")
+    )
     after = _medians(program, function, profile)
     if real[1] is not None and after[1] is not None:
         earlier = profile.functions.init_wait_ms
         wait = max(0.0, real[1] - after[1] + (earlier.value if earlier else 0.0))
-        figure = Figure(value=round(wait, 2), status="measured", source=f"{source}: median of {len(colds)} cold starts")
+        figure = Figure(
+            value=round(wait, 2), status="measured", source=f"{source}: median of {counted(len(colds), 'cold start')}"
+        )
         profile = profile.model_copy(
             update={"functions": profile.functions.model_copy(update={"init_wait_ms": figure})}
         )

@@ -10,6 +10,7 @@ from click.core import ParameterSource
 from slslab.cli.options import plot_option
 from slslab.cli.run import RunGroup
 from slslab.cli.terminal import Bar, json_option, print_document
+from slslab.errors import counted
 from slslab.reports.terminal.accuracy import curve
 from slslab_workers.architecture import architectures
 
@@ -100,7 +101,7 @@ def _accuracy(
         draw_curve(document, plot)
     if document["status"] == "interrupted":
         kept = len(document["epochs"])
-        state = f"{kept} epoch{'s' * (kept != 1)} kept, --resume continues" if kept else "no epoch was completed"
+        state = f"{counted(kept, 'epoch')} kept, --resume continues" if kept else "no epoch was completed"
         click.echo(f"Interrupted: {state}.", err=True)
         raise click.Abort
 

@@ -12,7 +12,7 @@ from slslab.cli.ask_crossings import gpu, patterns
 from slslab.cli.options import Amount, memory_option, platform_options, plot_option, with_options
 from slslab.cli.replay_setup import ReplaySetup, draw, modelled, read_memory, read_setup, replayable, with_progress
 from slslab.cli.terminal import print_document, run_argument
-from slslab.errors import RequestError
+from slslab.errors import RequestError, counted
 from slslab.reports.terminal import replay
 
 if TYPE_CHECKING:
@@ -203,7 +203,9 @@ def timeline(run: str, perfetto: Path | None, plot: Path | None, json_: bool, **
     )
     where = {perfetto: " (open it at https://ui.perfetto.dev)", plot: ""}
     files = " and ".join(f"{file}{note}" for file, note in where.items() if file is not None)
-    print_document(document, lambda: Text(f"{len(played.steps):,} steps in ≈{result.seconds:,.2f} s: {files}"), json_)
+    print_document(
+        document, lambda: Text(f"{counted(len(played.steps), 'step')} in ≈{result.seconds:,.2f} s: {files}"), json_
+    )
 
 
 def _played(run: str, options: dict[str, Any]) -> "tuple[ReplaySetup, Timeline, Outcome]":

@@ -9,7 +9,7 @@ import click
 
 from slslab.cli.options import platform_options, plot_option, read_numbers
 from slslab.cli.replay_setup import ReplaySetup, modelled, read_setup, replayable, with_progress
-from slslab.cli.terminal import print_document, run_argument
+from slslab.cli.terminal import complete_run, print_document, run_argument
 from slslab.errors import RequestError
 from slslab.reports.terminal import replay
 
@@ -25,7 +25,7 @@ EPOCHS = 3
 
 @click.command()
 @run_argument
-@click.argument("other", required=False, metavar="[RUN]")
+@click.argument("other", required=False, metavar="[RUN]", shell_complete=complete_run)
 @click.option("--workers", default="2,4,8,16,32", show_default=True, metavar="LIST", help="Numbers of workers.")
 @plot_option
 @platform_options
@@ -72,7 +72,7 @@ def patterns(run: str, other: str | None, workers: str, plot: Path | None, json_
 
 @click.command()
 @run_argument
-@click.argument("gpu_run", required=False)
+@click.argument("gpu_run", required=False, shell_complete=complete_run)
 @click.option("--workers", metavar="LIST", help="Numbers of workers (by default the run's).")
 @click.option("--epochs", default="1,2,5,10,20,50,100", show_default=True, metavar="LIST", help="Numbers of epochs.")
 @plot_option

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import click
 
-from slslab.cli.terminal import Bar, json_option, print_document
+from slslab.cli.terminal import Bar, complete_run, json_option, print_document
 from slslab.errors import RequestError
 from slslab.reports.terminal.calibration import calibration
 
 
 @click.command()
-@click.argument("runs", nargs=-1, metavar="[RUN]...")
+@click.argument("runs", nargs=-1, metavar="[RUN]...", shell_complete=complete_run)
 @click.option("--epochs", type=click.IntRange(1), help="Fit to this many first epochs of the runs (by default half).")
 @click.option(
     "--cloudwatch",

@@ -15,7 +15,8 @@ def doctor(json_: bool) -> None:
     from slslab.up.doctor import examine
 
     findings = examine()
-    print_document([asdict(finding) for finding in findings], lambda: doctor_module.findings(findings), json_)
+    document = {"findings": [asdict(finding) for finding in findings]}
+    print_document(document, lambda: doctor_module.findings(findings), json_)
     if any(finding.needed and finding.state == doctor_module.MISSING for finding in findings):
         raise click.exceptions.Exit(3)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from slslab.cli.terminal import find_up, json_option, print_document
+from slslab.cli.terminal import complete_run, find_up, json_option, print_document
 from slslab.errors import RequestError
 from slslab.installation import require
 from slslab.reports.terminal import export as terminal
@@ -17,7 +17,7 @@ EXPERIMENT = "slslab"
 
 
 @click.command()
-@click.argument("runs", nargs=-1, required=True, metavar="RUN...", callback=find_up)
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...", callback=find_up, shell_complete=complete_run)
 @click.option("--to", "kind", type=click.Choice(FORMATS), required=True, help="The format.")
 @click.option(
     "--out",

@@ -9,7 +9,7 @@ import click
 
 from slslab.cli.options import Amount, memory_option, platform_options, plot_option, read_numbers
 from slslab.cli.replay_setup import ReplaySetup, draw, priced, read_memory, read_setup, replayable, with_progress
-from slslab.cli.terminal import print_document
+from slslab.cli.terminal import complete_run, print_document
 from slslab.reports.terminal import replay as replays
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("runs", nargs=-1, metavar="[RUN]...")
+@click.argument("runs", nargs=-1, metavar="[RUN]...", shell_complete=complete_run)
 @memory_option
 @click.option("--workers", metavar="LIST", help="Numbers of workers, up to 4096: 4,8,16,4096.")
 @click.option("--timeout", type=Amount(0, 900, min_open=True), help="Time-out of a function, s.")

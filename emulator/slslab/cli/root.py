@@ -12,11 +12,12 @@ from slslab.cli.ask import ask
 from slslab.cli.calibrate import calibrate
 from slslab.cli.doctor import doctor, limits
 from slslab.cli.export import export
+from slslab.cli.logs import logs
 from slslab.cli.replay import replay
 from slslab.cli.report import report
 from slslab.cli.reproduce import reproduce
 from slslab.cli.run import run
-from slslab.cli.runs import bill, compare, runs, show
+from slslab.cli.runs import bill, compare, rm, runs, show
 from slslab.cli.serve import serve
 from slslab.cli.up import down, env, status, up
 from slslab.errors import HostError, RequestError, SlslabError
@@ -40,6 +41,8 @@ class RootGroup(click.Group):
         compare,
         bill,
         report,
+        logs,
+        rm,
         serve,
         export,
         replay,
@@ -71,7 +74,8 @@ def root() -> None:
     slslab up                                Lambda and S3 as endpoints for your own functions
     slslab show up                           what they have done since, and what it cost
 
-    A RUN is an id, its unambiguous beginning, a path, `last`, `last~N`, or `up`.
+    A RUN is an id, its unambiguous beginning, a path, `last`, `last~N`, or `up`. Runs that go on are not counted in
+    `last`.
     """
 
 

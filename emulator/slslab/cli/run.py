@@ -201,7 +201,7 @@ def _run(start: "Callable[[Bar], EndedDocument]", json_: bool) -> None:
     if trouble := document["report"]["error"]:
         click.echo(f"The run's page could not be written. {trouble}\nHint: `slslab report` tries again.", err=True)
     if document["error"] is not None:
-        if document["error"]["type"] == "Interrupted":
+        if document["status"] == "interrupted":
             raise click.Abort
         raise click.exceptions.Exit(1)
 

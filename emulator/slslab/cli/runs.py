@@ -1,10 +1,12 @@
-"""`slslab runs | show | compare | bill`: what runs recorded, did and cost."""
+"""`slslab runs | show | compare | bill | rm`: what runs recorded, did and cost, and their removal."""
 
 from pathlib import Path
+from typing import Any
 
 import click
+from rich.text import Text
 
-from slslab.cli.terminal import find_up, json_option, print_document, run_argument
+from slslab.cli.terminal import complete_run, find_up, json_option, print_document, run_argument
 from slslab.errors import RequestError, RunError
 from slslab_workers.plan import Plan
 
@@ -23,7 +25,7 @@ def runs(json_: bool) -> None:
         except RunError as error:
             summaries.append({"run": run.id, "status": "unreadable", "error": {"message": error.message}})
             troubles.append(f"Error: {error.message}\nHint: {error.hint}")
-    print_document(summaries, lambda: tables.runs(summaries), json_)
+    print_document({"runs": summaries}, lambda: tables.runs(summaries), json_)
     if troubles:
         click.echo("\n".join(troubles), err=True)
         raise click.exceptions.Exit(RunError.exit_code)
@@ -48,7 +50,7 @@ def show(run: str, json_: bool) -> None:
 
 
 @click.command()
-@click.argument("runs", nargs=-1, required=True, metavar="RUN RUN...", callback=find_up)
+@click.argument("runs", nargs=-1, required=True, metavar="RUN RUN...", callback=find_up, shell_complete=complete_run)
 @click.option(
     "--html",
     "page",
@@ -73,7 +75,7 @@ def compare(runs: tuple[str, ...], page: Path | None, json_: bool) -> None:
         from slslab.reports.html.pages import comparison_page
 
         write_page(page, comparison_page(documents, [read_events(resolve(run).path) for run in runs]))
-    print_document(documents, lambda: comparison(documents, page), json_)
+    print_document({"runs": documents}, lambda: comparison(documents, page), json_)
 
 
 @click.command()
@@ -93,3 +95,27 @@ def bill(run: str, prices: str, json_: bool) -> None:
 
     document = bill_of(run, prices)
     print_document(document, lambda: tables.both_bills(document), json_)
+
+
+@click.command()
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...", callback=find_up, shell_complete=complete_run)
+@json_option
+def rm(runs: tuple[str, ...], json_: bool) -> None:
+    """Remove runs with all that is in their directories; none of them if one goes on, or is no run.
+
+    \b
+    slslab rm last~1 20261121-07
+    slslab rm up                     what `slslab up` recorded, after its end
+    """
+    from slslab.reports.formats import size
+    from slslab.trace.directory import resolve
+
+    directories = {directory.path.resolve(): directory for directory in map(resolve, runs)}
+    for directory in directories.values():
+        directory.check_removable()
+    removed: list[dict[str, Any]] = [
+        {"run": directory.id, "path": str(directory.path), "bytes": directory.remove()}
+        for directory in directories.values()
+    ]
+    lines = [f"Removed {entry['run']}: {entry['path']}, {size(entry['bytes'])}." for entry in removed]
+    print_document({"removed": removed}, lambda: Text("\n".join(lines)), json_)

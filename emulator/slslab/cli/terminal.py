@@ -2,10 +2,11 @@
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import click
+from click.shell_completion import CompletionItem
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
@@ -45,7 +46,16 @@ def find_up(_context: click.Context, _parameter: click.Parameter, value: Any) ->
     return str(root() / "up")
 
 
-run_argument = click.argument("run", default="last", callback=find_up)
+def complete_run(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the names of runs that begin so, for a shell's completion; a path's completion is the shell's own."""
+    from slslab.trace.directory import list_runs
+
+    names = ("last", "up", *(run.id for run in list_runs()))
+    found = [CompletionItem(name) for name in dict.fromkeys(names) if name.startswith(incomplete)]
+    return found or [CompletionItem(incomplete, type="file")]
+
+
+run_argument = click.argument("run", default="last", callback=find_up, shell_complete=complete_run)
 
 
 class Bar:
@@ -97,11 +107,11 @@ class Bar:
         self._progress.console.print(line, highlight=False, soft_wrap=True)
 
 
-def print_document(document: Any, renderable: Callable[[], RenderableType], as_json: bool) -> None:
-    """Print a document as JSON, or the tables that are made of it."""
+def print_document(document: Mapping[str, object], renderable: Callable[[], RenderableType], as_json: bool) -> None:
+    """Print a document as JSON, or the tables that are made of it. Its schema is 1 unless it has one of its own."""
     if as_json:
         # At once: the reader may be waiting for a service that goes on.
-        print(json.dumps(document, indent=2), flush=True)
+        print(json.dumps({"schema": 1, **document}, indent=2), flush=True)
     else:
         # Piped into a file, tables keep their width instead of the terminal's guess of 80 columns. Sentences are left
         # to the terminal to wrap: an address or path in them stays one.

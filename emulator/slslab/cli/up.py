@@ -1,6 +1,5 @@
 """`slslab up | down | status`: a stack as endpoints for your own functions."""
 
-import json
 import shlex
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -233,7 +232,7 @@ def status(stack: str | None, json_: bool) -> None:
         _print({"up": True, **described}, json_)
         return
     if json_:
-        print(json.dumps({"up": False, "endpoints": {}}))
+        _print({"up": False, "endpoints": {}}, json_)
     else:
         click.echo("slslab is not up. Start it with `slslab up --detach`.", err=True)
     raise click.exceptions.Exit(1)
@@ -261,7 +260,7 @@ def env(stack: str | None, json_: bool) -> None:
         click.echo("slslab is not up. Start it with `slslab up --detach`.", err=True)
         raise click.exceptions.Exit(1)
     if json_:
-        print(json.dumps(variables))
+        print_document({"variables": variables}, str, as_json=True)
     else:
         print("unset AWS_PROFILE AWS_SESSION_TOKEN")
         for name, value in variables.items():

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from contextlib import suppress
 from importlib.metadata import version
-from typing import Any, cast
+from typing import Any, Literal, cast
 
+from slslab.aws.limits import lambda_limits
 from slslab.billing.bill import DEFAULT_BOOK, Book, Usage, compute_bill, load_book
 from slslab.errors import RequestError, RunError
 from slslab.installation import installed, lacking
@@ -32,6 +33,8 @@ from slslab_workers.architecture import Outcome, RunFailed, read_plan
 from slslab_workers.plan import Plan
 from slslab_workers.training.models import spec
 
+# Memory sizes are suggested in these steps, MB.
+STEP_MB = 64
 METRICS = ("loss", "accuracy", "counts", "bytes", "overheads", "phases", "per_worker")
 
 
@@ -56,7 +59,7 @@ def make_document(
     return {
         "schema": SCHEMA,
         "run": plan.run,
-        "status": "failed" if failure else "done",
+        "status": _status(failure),
         "error": _error(failure, plan, events, records) if failure else None,
         "lambda": _on_lambda(plan, trace, records, launched, alone, book, complete=failure is None),
         "architecture": plan.architecture,
@@ -96,6 +99,12 @@ def make_document(
         "cost": make_bill(events, records, launched, book),
         "trace_torn": trace.torn,
     }
+
+
+def _status(failure: RunFailed | None) -> Literal["done", "failed", "interrupted"]:
+    if failure is None:
+        return "done"
+    return "interrupted" if failure.type in ("Interrupted", "Killed") else "failed"
 
 
 def _on_lambda(
@@ -151,16 +160,26 @@ def _hint(failure: RunFailed, plan: Plan, records: list[dict[str, Any]]) -> str:
         if limits and plan.memory_mb not in limits:
             which = f"which --memory does not set: see `slslab run {plan.architecture} --help`."
             return f"killed at its limit of {max(limits):,} MB, {which}"
-        peak = _finished_peak_mb(plan)
-        killed = f"killed at its limit of {plan.memory_mb:,} MB; "
-        if peak is None:
-            return killed + "measure it with --memory 10240."
-        return killed + f"the last run of this plan that finished peaked at {peak:,} MB."
+        return _larger(plan.memory_mb, _finished_peak_mb(plan))
     if failure.type == "Sandbox.Timedout":
         return f"a step and its waits did not fit into {plan.timeout} s: give more --timeout, or more --memory (CPU)."
     if failure.type == "Interrupted":
         return "run it again; `slslab show` has what was measured."
-    return "the logs are in the run's directory, logs/."
+    return "`slslab logs` prints what its functions wrote."
+
+
+def _larger(memory_mb: int, peak_mb: int | None) -> str:
+    """Return the hint for functions that were killed at a memory size: the next to try, and the known peak, if any."""
+    killed = f"killed at its limit of {memory_mb:,} MB; "
+    largest = lambda_limits().memory_mb.maximum
+    if memory_mb >= largest:
+        return killed + "Lambda has no larger memory size: give a smaller --batch-size."
+    doubled = f"try --memory {min(2 * memory_mb, largest)}."
+    if peak_mb is None:
+        return killed + doubled
+    fits = min((peak_mb // STEP_MB + 1) * STEP_MB, largest)
+    peaked = f"the last run of this plan that finished peaked at {peak_mb:,} MB: "
+    return killed + peaked + (f"try --memory {fits}." if fits > memory_mb else doubled)
 
 
 def _finished_peak_mb(plan: Plan) -> int | None:
@@ -241,5 +260,11 @@ def bill_document(replayed: Modelled | NotModelled, cost: Cost) -> dict[str, Any
     `host` is what the usage of the host that ran it would cost, by the same prices.
     """
     if replayed["status"] == "modelled":
-        return {**replayed["cost"], "profile": replayed["profile"], "error": replayed["error"], "host": cost}
-    return {**replayed, "host": cost}
+        return {
+            "schema": 1,
+            **replayed["cost"],
+            "profile": replayed["profile"],
+            "error": replayed["error"],
+            "host": cost,
+        }
+    return {"schema": 1, **replayed, "host": cost}

@@ -62,7 +62,7 @@ def service_document(run: str, recorded: Recorded, cost: Mapping[str, Any]) -> d
     document: dict[str, Any] = {
         "schema": SCHEMA,
         "run": run,
-        "status": "failed" if recorded.status == "interrupted" else recorded.status,
+        "status": recorded.status,
         "error": None,
         "started_at": about["started_at"],
         "host": {

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
+from slslab.errors import counted
 from slslab.reports.formats import significant
 
 Document = Mapping[str, Any]
@@ -138,8 +139,8 @@ def alone_note(alone: Document) -> str:
     """Return what a reader must know of CPU seconds that were measured alone."""
     if alone["status"] != "measured":
         return f"CPU seconds were not measured alone, so replay takes the run's own. {alone['reason']}"
-    count = sum(kind["count"] for kind in alone["kinds"])
-    note = f"CPU seconds of replay are of {count:,} steps measured alone, in {alone['seconds']:,.1f} s before the run."
+    steps = counted(sum(kind["count"] for kind in alone["kinds"]), "step")
+    note = f"CPU seconds of replay are of {steps} measured alone, in {alone['seconds']:,.1f} s before the run."
     if not alone["quiet"]:
         note += f" NOT QUIET: others loaded the host; quiet ones would be up to {alone['probe_ratio']:,.2f} times less."
     return note

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field
 
 from slslab.accuracy.directory import DOCUMENT, SCHEMA
-from slslab.errors import RequestError, RunError
+from slslab.errors import RequestError, RunError, counted
 from slslab.reproductions import find_committed
 from slslab.reproductions.documents import read_entries
 from slslab.reproductions.experiments import BATCH_SIZE, BATCHES, WORKERS, Experiment
@@ -129,7 +129,7 @@ class Curve:
             "patience": "the validation loss was not beaten for 10 epochs",
             "loss": "the loss was at or below the end threshold",
         }
-        epochs = f"{self.last.epoch} epoch{'s' * (self.last.epoch != 1)}"
+        epochs = counted(self.last.epoch, "epoch")
         return f"{epochs}, {reasons.get(self.ended or '', 'where it was interrupted')}"
 
     def as_document(self, architecture: str) -> dict[str, Any]:

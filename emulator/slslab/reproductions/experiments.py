@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from slslab.billing.bill import DEFAULT_BOOK
-from slslab.errors import RequestError, RunError
+from slslab.errors import RequestError, RunError, counted
 from slslab.replay.measured import Measured, read_measured
 from slslab.reproductions import find_committed
 from slslab.runs.alone import ENVIRONMENTS
@@ -159,7 +159,7 @@ def record_all(
     estimate_s = estimate_seconds(missing, sample)
     if missing:
         kept = f", {len(rows) - len(missing)} of {len(rows)} exist" if len(missing) < len(rows) else ""
-        tell(f"{len(missing)} runs to make{kept}; about {max(1, round(estimate_s / 60))} min on this host.")
+        tell(f"{counted(len(missing), 'run')} to make{kept}; about {max(1, round(estimate_s / 60))} min on this host.")
     began = time.monotonic()
     for number, experiment in enumerate(missing, 1):
         place = directory / experiment.name
@@ -169,7 +169,7 @@ def record_all(
             document = run_plan(
                 experiment.architecture, experiment.values(sample), {}, out=place, book=DEFAULT_BOOK, progress=progress
             )
-            if (trouble := document["error"]) is not None and trouble["type"] == "Interrupted":
+            if document["status"] == "interrupted":
                 # The run has handled the interrupt as its own end.
                 raise KeyboardInterrupt
         except KeyboardInterrupt:
@@ -178,6 +178,7 @@ def record_all(
             raise
         why = _ended(place)
         if document["status"] != "done" and why is None:
+            trouble = document["error"]
             assert trouble is not None
             raise RunError(f"The run {place} failed: {trouble['message']}", trouble["hint"])
         outcome = f"failed, {why}" if why else f"{document['seconds']['measured']:.0f} s"

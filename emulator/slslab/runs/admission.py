@@ -3,7 +3,7 @@
 from bisect import bisect_right
 from dataclasses import replace
 
-from slslab.errors import HostError
+from slslab.errors import HostError, counted
 from slslab_workers.architecture import Architecture, ResidentPhase
 from slslab_workers.plan import Plan
 
@@ -21,8 +21,8 @@ def admit(plan: Plan, architecture: Architecture, budget_mb: int) -> None:
             beside = f" + {phase.beside_mb:,} MB of smaller functions and databases" if phase.beside_mb else ""
             fits = bisect_right(range(1, plan.workers), budget_mb, key=lambda n: _largest_mb(plan, architecture, n))
             raise HostError(
-                f"{phase.name} needs {phase.environments} environment{'s' * (phase.environments != 1)} at once: "
-                f"{phase.environments} × "
+                f"{phase.name} needs {counted(phase.environments, 'environment')} at once: "
+                f"{phase.environments:,} × "
                 f"{plan.memory_mb:,} MB{beside} = {needed_mb:,} MB, and this host has {budget_mb:,} MB for functions.",
                 f"--workers {fits} fits, or a smaller --memory." if fits else "choose a smaller --memory.",
             )

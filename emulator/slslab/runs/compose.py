@@ -18,7 +18,7 @@ from slslab.aws.keys import Pair
 from slslab.compose.client import OWNER, WORK_S, RemoteEmulator, RemoteRecording, emulator_url
 from slslab.compose.instances import RemoteLauncher
 from slslab.compose.services import server_information
-from slslab.errors import HostError, RequestError
+from slslab.errors import HostError, RequestError, counted
 from slslab.installation import __version__
 from slslab.runs.recorder import Recorder
 from slslab.runs.system import Running, host_meter
@@ -266,7 +266,7 @@ def _check_replicas(needed: int, there: int) -> None:
     """Raise HostError if there are fewer tensor databases than the plan needs."""
     if there < needed:
         raise HostError(
-            f"The plan needs {needed} tensor databases, and the stack has {there}: {needed - there} are missing.",
+            f"The plan needs {counted(needed, 'tensor database')}, and the stack has {there}.",
             f"docker compose up -d --scale tensors={needed}",
         )
 

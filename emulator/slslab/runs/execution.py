@@ -84,7 +84,7 @@ def execute(
     book: Book,
     system: System,
 ) -> EndedDocument:
-    """Run the plan to its end and return the run's document (status `done` or `failed`)."""
+    """Run the plan to its end and return the run's document (status `done`, `failed` or `interrupted`)."""
     lock = directory.lock()
     began = False
     try:

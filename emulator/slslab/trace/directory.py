@@ -5,6 +5,7 @@ import json
 import os
 import re
 import secrets
+import shutil
 import tomllib
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,7 +14,7 @@ from typing import Any
 
 import tomli_w
 
-from slslab.errors import HostError, RequestError, RunError
+from slslab.errors import HostError, RequestError, RunError, counted
 from slslab.trace.document import check_document
 from slslab.trace.log import INVOCATIONS, LOG, SERVICE, TABLE, write_records, writing
 from slslab.trace.reading import reading
@@ -23,6 +24,8 @@ from slslab_workers.plan import PlanError
 DOCUMENT = "run.json"
 PLAN = "plan.toml"
 LOCK = ".lock"
+# When a run began, as its id begins.
+BEGAN = "%Y%m%d-%H%M%S"
 
 
 def root() -> Path:
@@ -32,7 +35,7 @@ def root() -> Path:
 
 def new_id(architecture: str, model: str) -> str:
     """Return a sortable, readable, unique id such as 20261121-071530-scatterreduce-mobilenet-3f2a."""
-    now = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    now = datetime.now(UTC).strftime(BEGAN)
     name = re.sub(r"[^a-z0-9]+", "-", f"{architecture}-{model}".lower())[:32].strip("-")
     return f"{now}-{name}-{secrets.token_hex(2)}"
 
@@ -66,8 +69,8 @@ class RunDirectory:
     def id(self) -> str:
         """Return the run's id, as its plan says; the directory's name if there is no plan that can be read."""
         try:
-            return str(self.plan()["run"])
-        except RunError:
+            return str(tomllib.loads((self.path / PLAN).read_text())["run"])
+        except (OSError, ValueError, KeyError, RecursionError):
             return self.path.name
 
     @property
@@ -101,7 +104,7 @@ class RunDirectory:
         except (OSError, ValueError):
             return None
         # Only now is it certain that the number is still that process's.
-        if self._locked():
+        if self.locked():
             return descriptor
         os.close(descriptor)
         return None
@@ -153,10 +156,28 @@ class RunDirectory:
         with reading(path, "a run's document"):
             return check_document(json.loads(path.read_text()))
 
+    def ended(self) -> bool:
+        """Return whether it does not go on; a run that has its document has come to its end."""
+        return not self.locked() or (self.path / DOCUMENT).exists()
+
+    def began(self) -> str:
+        """Return when it began, UTC, as a run's id tells it; "" if that is not known.
+
+        Times of files are not the run's: copying changes them.
+        """
+        try:
+            service = self.service()
+            if service is not None:
+                return datetime.fromisoformat(service["started_at"]).strftime(BEGAN)
+        except (RunError, KeyError, ValueError, TypeError):
+            return ""
+        return match[0] if (match := re.match(r"\d{8}-\d{6}(?=-)", self.id)) else ""
+
     def status(self) -> str:
-        """Return done, failed, running, or interrupted (its command was killed); an ended service is done."""
+        """Return done, failed, running, or interrupted (by a signal, or its command was killed); an ended service is
+        done."""
         # In this order, a run that ends in between is not taken for an interrupted one.
-        locked, document = self._locked(), self.document()
+        locked, document = self.locked(), self.document()
         if document is not None:
             return str(document["status"])
         if locked:
@@ -171,16 +192,8 @@ class RunDirectory:
         plan = self.plan() if (self.path / PLAN).exists() else {}
         return {"run": self.id, "status": self.status()} | {k: v for k, v in plan.items() if k != "run"}
 
-    def _replace(self, name: str, text: str) -> None:
-        self._check_unfinished()
-        with writing(self.path / name) as file:
-            file.write(text.encode())
-
-    def _check_unfinished(self) -> None:
-        if (self.path / DOCUMENT).exists():
-            raise RunError(f"{self.path} is a finished run, which is never modified.", "make a new run.")
-
-    def _locked(self) -> bool:
+    def locked(self) -> bool:
+        """Return whether the run goes on, or the service that records here."""
         try:
             descriptor = os.open(self.path / LOCK, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -195,24 +208,59 @@ class RunDirectory:
         finally:
             os.close(descriptor)
 
+    def check_removable(self) -> None:
+        """Raise RequestError if the directory goes on, is a link, or is not certainly a run's alone."""
+        if self.locked():
+            raise RequestError(f"{self.path} still goes on.", "end it first: Ctrl-C, or `slslab down` for `up`.")
+        if self.path.is_symlink():
+            raise RequestError(f"{self.path} is a link to a run.", "name the run itself.")
+        # A plan may lie among other files of its author's. A run that was killed before it had a trace left its lock.
+        if not any((self.path / name).exists() for name in (DOCUMENT, LOG, TABLE, LOCK)):
+            raise RequestError(f"{self.path} has a plan, and nothing that a run left.", "remove it yourself.")
+
+    def remove(self) -> int:
+        """Remove the directory with all that is in it, and nothing that a link in it names; return the bytes of its
+        files. HostError if it cannot be removed."""
+        files = (Path(folder, name) for folder, _, names in os.walk(self.path) for name in names)
+        size = sum(file.lstat().st_size for file in files)
+        try:
+            shutil.rmtree(self.path.resolve())
+        except OSError as error:
+            raise HostError(f"{error.filename} cannot be removed: {error.strerror}.", "see whose it is.") from error
+        return size
+
+    def _replace(self, name: str, text: str) -> None:
+        self._check_unfinished()
+        with writing(self.path / name) as file:
+            file.write(text.encode())
+
+    def _check_unfinished(self) -> None:
+        if (self.path / DOCUMENT).exists():
+            raise RunError(f"{self.path} is a finished run, which is never modified.", "make a new run.")
+
 
 def list_runs(folder: Path | None = None) -> list[RunDirectory]:
-    """Return all runs in a folder, or where runs live, newest first."""
+    """Return all runs in a folder, or where runs live, newest first, by when they began."""
     folder = folder or root()
     if not folder.is_dir():
         return []
-    return [RunDirectory(path) for path in sorted(filter(_is_run, folder.iterdir()), key=_begun, reverse=True)]
+    found = map(RunDirectory, filter(_is_run, folder.iterdir()))
+    return sorted(found, key=lambda run: (run.began(), run.path.name), reverse=True)
 
 
 def resolve(run: str) -> RunDirectory:
-    """Return the run by id, unambiguous beginning, path, `last` or `last~N`; RequestError if none or several match."""
+    """Return the run by id, unambiguous beginning, path, `last` or `last~N`; RequestError if none or several match.
+
+    `last` is the one that began last of those that have ended.
+    """
     known = list_runs()
     if match := re.fullmatch(r"last(?:~(\d+))?", run):
         # What `slslab up` records is asked for by its own name.
-        known = [directory for directory in known if not (directory.path / SERVICE).exists()]
+        known = [directory for directory in known if not (directory.path / SERVICE).exists() and directory.ended()]
         back = int(match[1] or 0)
         if back >= len(known):
-            raise RequestError(f"There are {len(known)} runs in {root()}, and {run} is not one of them.", "slslab runs")
+            ended = counted(len(known), "run")
+            raise RequestError(f"There is no {run} in {root()}, where {ended} ended.", "list them with `slslab runs`.")
         return known[back]
     if _is_run(Path(run)):
         return RunDirectory(Path(run))
@@ -228,8 +276,3 @@ def resolve(run: str) -> RunDirectory:
 
 def _is_run(path: Path) -> bool:
     return path.is_dir() and any((path / name).exists() for name in (PLAN, DOCUMENT, LOG, TABLE))
-
-
-def _begun(path: Path) -> tuple[float, str]:
-    plan = path / PLAN
-    return (plan.stat().st_mtime if plan.exists() else path.stat().st_mtime, path.name)

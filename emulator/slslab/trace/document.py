@@ -370,13 +370,13 @@ class RunDocument(Totals, OnLambda):
     """Everything that is known of a run that does not go on any more.
 
     `plan` is the plan's own document; what only a driver or a running system can tell is None for a run whose command
-    was killed. `lambda` has a `status`, and either a `reason` or figures; all others are those of this host, and `cost`
-    is what its usage would cost.
+    was killed. Runs before 0.2 that were interrupted say failed. `lambda` has a `status`, and either a `reason` or
+    figures; all others are those of this host, and `cost` is what its usage would cost.
     """
 
     schema: Literal[2]
     run: str
-    status: Literal["done", "failed"]
+    status: Literal["done", "failed", "interrupted"]
     error: Failure | None
     architecture: str
     model: str

@@ -10,7 +10,7 @@ import psutil
 
 from slslab.aws.limits import MB, VCPU_MB, lambda_limits
 from slslab.ec2.devices import cuda_devices
-from slslab.errors import HostError
+from slslab.errors import HostError, counted
 from slslab.host.cgroups import Cgroup, Hierarchy, detect
 from slslab.host.namespaces import detect as namespaces
 from slslab.host.procfs import peak_resident_bytes, process_tree, reset_peak_resident, take_sample
@@ -86,7 +86,9 @@ def _gpus() -> Finding:
 def _processors() -> Finding:
     cores = len(os.sched_getaffinity(0))
     load = os.getloadavg()[0]
-    summary = f"{cores} cores, load {load:.1f}: {cores * VCPU_MB:,} MB of functions compute without host delay"
+    summary = (
+        f"{counted(cores, 'core')}, load {load:.1f}: {cores * VCPU_MB:,} MB of functions compute without host delay"
+    )
     return _finding(
         "processors",
         load <= cores / 2,

@@ -77,7 +77,7 @@ class StackCommands:
         assert self.process.stdout.readline(), errors.read_text()
         self.seconds = time.monotonic() - began
         self.described = self.slslab("status", "--json").document
-        self.environment = self.slslab("env", "--json").document
+        self.environment = self.slslab("env", "--json").document["variables"]
 
     def interrupt(self) -> None:
         """Press Ctrl-C, and wait for the end."""

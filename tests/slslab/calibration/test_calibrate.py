@@ -9,6 +9,7 @@ import pytest
 from tests import commands
 
 from slslab.calibration import calibrate, host
+from slslab.errors import counted
 from slslab.replay.profiles.profile import load_profile
 from slslab.trace import log as trace
 
@@ -63,7 +64,10 @@ def test_a_profile_is_fitted_to_report_lines(slslab: Slslab, run: Path, tmp_path
     assert profile.compute.speed.source.startswith("REPORT lines of reports.json, ")
     # As a table, and never over what is there.
     table = slslab("calibrate", "--cloudwatch", str(log), "--run", str(run))
-    assert f"{len(records)} REPORT lines, 0 of them of failed invocations; 1 more could not be read." in table.out
+    assert (
+        f"{counted(len(records), 'REPORT line')}, 0 of them of failed invocations; 1 more could not be read."
+        in table.out
+    )
     assert table.out.rstrip().endswith("The profile aws-us-east-1-calibrated is in aws-calibrated.toml.")
     again = slslab("calibrate", "--cloudwatch", str(log), "--run", str(run))
     assert again == (2, "", "Error: aws-calibrated.toml exists already.\nHint: choose another --out, or remove it.\n")
@@ -87,7 +91,7 @@ def test_a_profile_is_fitted_to_a_run(slslab: Slslab, run: Path, tmp_path: Path)
         (("--cloudwatch", "log", "--run", "last", "last"), "--cloudwatch needs one recorded run."),
         (("--run", "last"), "--run and --function belong to --cloudwatch."),
         (("--cloudwatch", "nowhere", "--run", "last"), "nowhere cannot be read: No such file or directory."),
-        (("last",), "There are 0 runs in runs, and last is not one of them."),
+        (("last",), "There is no last in runs, where 0 runs ended."),
     ],
 )
 def test_what_cannot_be_is_refused_in_a_sentence(slslab: Slslab, arguments: tuple[str, ...], message: str) -> None:

@@ -180,7 +180,7 @@ def test_speed_and_init_are_those_with_which_the_run_takes_what_the_lines_say() 
     assert (speed.status, speed.source, wait.source) == (
         "measured",
         "log: median of 3 lines",
-        "log: median of 1 cold starts",
+        "log: median of 1 cold start",
     )
     # All else is the base's, and the modelled init is billed.
     assert profile.compute.vcpu_mb == platform().compute.vcpu_mb

@@ -174,7 +174,7 @@ def refused(path: Path, *command: object) -> None:
 
 def listed(damaged: Path, told: bool) -> None:
     done = slslab("runs", "--json")
-    by_path = {one["status"] for one in done.printed}
+    by_path = {one["status"] for one in done.printed["runs"]}
     assert "done" in by_path, "the sound run"
     assert done.code == (1 if told else 0)
     assert ("unreadable" in by_path) is told

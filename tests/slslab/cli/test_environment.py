@@ -149,7 +149,7 @@ def up(execute: Execute, directory: Path, variables: Mapping[str, str], _theirs:
     try:
         status = execute(["slslab", "status", "--json"], directory, variables).document
         assert all(service["healthy"] for service in status["services"]), status
-        printed = execute(["slslab", "env", "--json"], directory, variables).document
+        printed = execute(["slslab", "env", "--json"], directory, variables).document["variables"]
         pair = Pair(printed["AWS_ACCESS_KEY_ID"], printed["AWS_SECRET_ACCESS_KEY"])
         with (
             closing(aws_client("s3", printed["AWS_ENDPOINT_URL_S3"], pair)) as s3,
@@ -246,7 +246,7 @@ def test_a_service_with_all_at_once(files: Path) -> None:
     variables, theirs = user(files, ALL)
     assert own(["slslab", "up", "--detach", "--port", "0", "--s3-port", "0"], files / "work", variables).code == 0
     try:
-        printed = own(["slslab", "env", "--json"], files / "work", variables).document
+        printed = own(["slslab", "env", "--json"], files / "work", variables).document["variables"]
         # The user's own client does as it always does: told to take the variables of the service, it finds them.
         asking = {name: value for name, value in variables.items() if name not in theirs}
         asking |= {"AWS_CONFIG_FILE": os.devnull, "AWS_SHARED_CREDENTIALS_FILE": os.devnull, **printed}

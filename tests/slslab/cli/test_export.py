@@ -153,7 +153,15 @@ def test_a_killed_run_is_exported_as_far_as_it_came(export: Export, tmp_path: Pa
     assert export("killed", "--to", "csv", "--out", "tables").code == 0
     assert [row["op"] for row in read_csv(tmp_path / "tables" / "events.csv")] == ["compute"]
     assert read_csv(tmp_path / "tables" / "epochs.csv") == []
-    assert read_csv(tmp_path / "tables" / "runs.csv")[0]["status"] == "failed"
+    assert read_csv(tmp_path / "tables" / "runs.csv")[0]["status"] == "interrupted"
+    assert export("killed", "--to", "mlflow", "--out", "store").code == 0
+
+    from mlflow.tracking import MlflowClient
+
+    client = MlflowClient(tracking_uri=(tmp_path / "store").as_uri())
+    found = client.get_experiment_by_name("slslab")
+    assert found is not None
+    assert [run.info.status for run in client.search_runs([found.experiment_id])] == ["KILLED"]
 
 
 def test_mlflow_has_each_run_once(export: Export, tmp_path: Path) -> None:

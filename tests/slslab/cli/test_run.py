@@ -175,7 +175,7 @@ def test_phases_are_the_billed_time(documents: dict[str, dict[str, Any]]) -> Non
             assert worker["phases"]["other"] > -0.01
 
 
-def test_run_directory_is_complete(documents: dict[str, dict[str, Any]], runs: Path) -> None:
+def test_run_directory_is_complete(documents: dict[str, dict[str, Any]], runs: Path, slslab: Slslab) -> None:
     document = documents["allreduce"]
     directory = runs / document["run"]
     names = {path.name for path in directory.iterdir()}
@@ -188,6 +188,8 @@ def test_run_directory_is_complete(documents: dict[str, dict[str, Any]], runs: P
     logs = "".join(path.read_text() for path in (directory / "logs").iterdir())
     assert len(reports) == 2
     assert all(report in logs for report in reports)
+    printed = slslab("logs", document["run"]).out
+    assert all(f"  {report.splitlines()[0]}" in printed for report in reports)
 
 
 def test_show_runs_and_compare(documents: dict[str, dict[str, Any]], slslab: Slslab) -> None:
@@ -197,7 +199,7 @@ def test_show_runs_and_compare(documents: dict[str, dict[str, Any]], slslab: Sls
     assert shown.startswith("On AWS Lambda (us-east-1, modelled): ")
     for heading in ("Phases", "Messages and bytes", "Learning", "Bill", "host delay"):
         assert heading in shown
-    listed = slslab("runs", "--json").document
+    listed = slslab("runs", "--json").document["runs"]
     assert {document["run"] for document in documents.values()} <= {document["run"] for document in listed}
     both = slslab("compare", *(document["run"] for document in documents.values())).out
     assert both.startswith("On AWS (us-east-1, modelled")
@@ -265,18 +267,19 @@ def test_out_of_memory_ends_the_run_with_a_hint(slslab: Slslab) -> None:
     assert document["status"] == "failed"
     assert document["error"]["type"] == "Runtime.OutOfMemory"
     assert document["error"]["message"].endswith("Runtime exited with error: signal: killed")
-    assert document["error"]["hint"] == "killed at its limit of 512 MB; measure it with --memory 10240."
+    assert document["error"]["hint"] == "killed at its limit of 512 MB; try --memory 1024."
     assert document["error"]["worker"] == 0
     assert document["cost"]["lines"], "what ran is priced"
     reason = "The run did not come to its end, and so its trace has none."
     assert document["lambda"] == {"status": "not modelled", "reason": reason}
     bill = slslab("bill", document["run"], "--json").document
-    assert bill == {**document["lambda"], "host": document["cost"]}
+    assert bill == {"schema": 1, **document["lambda"], "host": document["cost"]}
     assert slslab("show", document["run"]).out.startswith(f"On AWS Lambda: not modelled. {reason}")
     measured = slslab(*plan, imported=True).document
     again = slslab(*plan, "--memory", "512").printed
-    peak = f"{measured['peak_memory_mb']:,} MB"
-    assert again["error"]["hint"].endswith(f"the last run of this plan that finished peaked at {peak}.")
+    peak = measured["peak_memory_mb"]
+    tried = f"the last run of this plan that finished peaked at {peak:,} MB: try --memory {peak // 64 * 64 + 64}."
+    assert again["error"]["hint"].endswith(tried)
 
 
 @pytest.mark.cifar10
@@ -293,9 +296,10 @@ def test_the_real_job(slslab: Slslab, real_images: Path) -> None:
     assert killed.code == 1
     error = killed.printed["error"]
     assert error["type"] == "Runtime.OutOfMemory"
-    peak = f"{document['peak_memory_mb']:,}"
+    peak = document["peak_memory_mb"]
     assert error["hint"] == (
-        f"killed at its limit of 1,769 MB; the last run of this plan that finished peaked at {peak} MB."
+        f"killed at its limit of 1,769 MB; the last run of this plan that finished peaked at {peak:,} MB: "
+        f"try --memory {peak // 64 * 64 + 64}."
     )
 
 
@@ -358,7 +362,7 @@ def test_a_run_that_its_host_cannot_begin_leaves_nothing(
         (("run", "spirt", "--workers", "4000"), 3, "1 environment at once: 1 × 1,024 MB + 1,076,000 MB of smaller"),
         (("run", "spirt", "--join", "0:1"), 2, "--epochs 2, or more"),
         (("run", "spirt", "--epochs", "3", "--join", "4:1"), 2, "There is no peer 4, so it cannot join"),
-        (("run", "allreduce", "--workers", "4000"), 3, "4000 environments at once: 4000 × 1,024 MB = 4,096,000 MB"),
+        (("run", "allreduce", "--workers", "4000"), 3, "4,000 environments at once: 4,000 × 1,024 MB = 4,096,000 MB"),
         (("run", "allreduce", "--batches", "50"), 2, "= 12,800 images an epoch, and the training set holds 1,433"),
         (("run", "nothing"), 2, "There is no architecture 'nothing'"),
         (("run", "spirt", "--combine", "sum"), 2, "No such option"),
@@ -403,8 +407,8 @@ def test_bad_requests_get_one_sentence_and_a_hint(
 
 
 def test_doctor(slslab: Slslab) -> None:
-    found = {finding["subject"]: finding for finding in slslab("doctor", "--json").document}
-    assert found["torch"]["state"] == "ok"
+    found = {finding["subject"]: finding for finding in slslab("doctor", "--json").document["findings"]}
+    assert found["training"]["state"] == "ok"
     assert "kept from each other, your files and your keys" in found["isolation"]["hint"]
 
 
@@ -488,7 +492,7 @@ def test_no_ending_leaves_anything_but_the_trace(
     assert not [socket for socket in sockets if socket.exists()]
     shown = slslab("show", str(out), "--json")
     document = shown.document
-    assert document["status"] == "failed"
+    assert document["status"] == "interrupted"
     assert document["error"]["type"] == ("Killed" if number == signal.SIGKILL else "Interrupted")
     assert document["counts"]["object.put"] > 0
     assert (out / "trace.parquet").exists()
@@ -562,5 +566,5 @@ def test_a_full_disk_ends_a_run_with_one_sentence_and_its_trace_is_kept(slslab: 
     assert refused.err.startswith(f"Error: {out}/trace.parquet cannot be written: No space left on device.\n")
     subprocess.run(["mount", "-o", "remount,size=1m", small_disk], check=True)
     document = slslab("show", str(out), "--json").document
-    assert (document["status"], document["error"]["type"]) == ("failed", "Killed")
+    assert (document["status"], document["error"]["type"]) == ("interrupted", "Killed")
     assert document["counts"]["object.put"] > 0

@@ -71,7 +71,7 @@ def test_what_is_printed_keeps_its_brackets(tmp_path: Path, capsys: pytest.Captu
     from slslab.cli.terminal import Bar, print_document
 
     finding = Finding("containers", "missing", ":smile: [/]", "pip install 'slslab[docker]'")
-    print_document([], lambda: findings([finding]), as_json=False)
+    print_document({}, lambda: findings([finding]), as_json=False)
     Bar().say("[bold]x[/] :smile:")
     written = capsys.readouterr()
     assert "pip install 'slslab[docker]'" in written.out

@@ -326,7 +326,7 @@ def test_an_emulator_that_ends_is_told(composed: Composed, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("arguments", "code", "message", "hint"),
     [
-        (("spirt", "--workers", "3", *COMPOSE), 3, "needs 3 tensor databases, and the stack has 2: 1 are missing",
+        (("spirt", "--workers", "3", *COMPOSE), 3, "needs 3 tensor databases, and the stack has 2.",
          "docker compose up -d --scale tensors=3"),
         (("gpu", *COMPOSE), 3, "runs no containers, and so launches no instances", "--stack embedded"),
         (("allreduce", "--stack", "compose"), 2, "runs functions as process, and the plan wants docker",

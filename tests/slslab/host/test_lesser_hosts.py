@@ -82,7 +82,8 @@ def on(host: str) -> Command:
 def test_doctor_tells_what_is_missing_and_what_follows(host: str, on: Command) -> None:
     done = on("-m", "slslab", "doctor", "--json")
     assert done.returncode == 0, "nothing of it is needed for a run"
-    found: dict[str, dict[str, Any]] = {finding["subject"]: finding for finding in json.loads(done.stdout)}
+    findings = json.loads(done.stdout)["findings"]
+    found: dict[str, dict[str, Any]] = {finding["subject"]: finding for finding in findings}
     for subject in ("memory limit", "CPU share (memory/1769)", "1,024 processes", "freezing between invocations"):
         assert (found[subject]["state"], bool(found[subject]["hint"])) == ("missing", True), subject
     assert "a resident-set watchdog looks every 10 ms instead" in found["memory limit"]["hint"]

@@ -111,13 +111,13 @@ def test_a_run_of_schema_1_and_one_whose_queue_was_settled_are_there(tmp_path: P
         assert experiments._is_there(tmp_path, experiment, sample)
 
 
-@pytest.mark.parametrize("status", ["failed", "interrupted"])
+@pytest.mark.parametrize("status", ["failed", "interrupted", "killed"])
 def test_what_has_not_come_to_its_end_is_made_again(
     made: list[str], record: Callable[..., list[str]], tmp_path: Path, status: str
 ) -> None:
     place = tmp_path / ALLREDUCE.name
-    write(place, ALLREDUCE.values(Sample(4, "synthetic")), status)
-    if status == "interrupted":
+    write(place, ALLREDUCE.values(Sample(4, "synthetic")), "done" if status == "killed" else status)
+    if status == "killed":
         (place / DOCUMENT).unlink()
     record(ALLREDUCE)
     assert made == ["mobilenet-allreduce"]
@@ -137,6 +137,16 @@ def test_a_run_that_fails_is_named(
     monkeypatch.setattr(experiments, "run_plan", lambda *_, **__: failed)
     with pytest.raises(RunError, match="mobilenet-allreduce failed: Killed"):
         record(ALLREDUCE)
+    assert made == []
+
+
+def test_an_interrupted_run_interrupts_the_others(
+    made: list[str], record: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = {"type": "Interrupted", "message": "The run was interrupted.", "hint": "run it again"}
+    monkeypatch.setattr(experiments, "run_plan", lambda *_, **__: {"status": "interrupted", "error": error})
+    with pytest.raises(KeyboardInterrupt):
+        record(ALLREDUCE, RELEASED)
     assert made == []
 
 

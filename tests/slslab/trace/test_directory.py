@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -164,22 +165,54 @@ def test_of_several_commands_that_want_the_same_directory_one_gets_it(root: Path
             assert sum(pool.map(create, [number] * 8)) == 1
 
 
+A, B, C = "20260101-120000-a", "20260102-120000-b", "20260103-120000-c"
+
+
 def test_resolve(root: Path) -> None:
     assert list_runs() == []
-    for number, name in enumerate(("20260101-a", "20260102-b", "20260103-c")):
-        directory = make(root, name)
-        plan = directory.path / "plan.toml"
-        plan.touch()
-        os.utime(plan, (number, number))
-    assert [run.id for run in list_runs()] == ["20260103-c", "20260102-b", "20260101-a"]
-    assert resolve("20260102-b").id == "20260102-b"
-    assert resolve("20260102").id == "20260102-b"
-    assert resolve("last").id == "20260103-c"
-    assert resolve("last~2").id == "20260101-a"
-    assert resolve(str(root / "20260101-a")).id == "20260101-a"
-    for wrong, says in (("2026", "may mean 3 runs"), ("nothing", "There is no run"), ("last~3", "not one of them")):
+    for name in (A, B, C):
+        make(root, name)
+    assert [run.id for run in list_runs()] == [C, B, A]
+    assert resolve(B).id == B
+    assert resolve("20260102").id == B
+    assert resolve("last").id == C
+    assert resolve("last~2").id == A
+    assert resolve(str(root / A)).id == A
+    for wrong, says in (("2026", "may mean 3 runs"), ("nothing", "There is no run"), ("last~3", "where 3 runs ended")):
         with pytest.raises(RequestError, match=says):
             resolve(wrong)
+
+
+def test_times_of_files_and_names_of_directories_are_not_those_of_runs(root: Path) -> None:
+    make(root, C)
+    for name in (A, B):
+        make(root, name)
+    shutil.copytree(root / A, root / "zzz")
+    assert [run.path.name for run in list_runs()] == [C, B, "zzz", A]
+    (root / B).rename(root / "20270101-120000-renamed")
+    assert [run.id for run in list_runs()] == [C, B, A, A]
+    assert resolve("last").id == C
+    # What `slslab up` records has its own time, and what has none comes last.
+    for name, text in (("up", '{"started_at": "2026-01-02T11:59:59.999+00:00"}'), ("up-2", "[1]"), ("up-3", "{}")):
+        (root / name).mkdir()
+        (root / name / "trace.jsonl").touch()
+        (root / name / "service.json").write_text(text)
+    make(root, "undated")
+    assert [run.id for run in list_runs()] == [C, B, "up", A, A, "up-3", "up-2", "undated"]
+
+
+def test_the_last_run_is_one_that_has_ended(root: Path) -> None:
+    make(root, A)
+    make(root, B, None)
+    going = make(root, C, None)
+    lock = going.lock()
+    assert [run.id for run in list_runs()] == [C, B, A]
+    assert resolve("last").id == B, "its command was killed"
+    assert resolve("last~1").id == A
+    with pytest.raises(RequestError, match="where 2 runs ended"):
+        resolve("last~2")
+    going.unlock(lock)
+    assert resolve("last").id == C
 
 
 def test_documents_are_written_at_once_or_not_at_all(root: Path) -> None:

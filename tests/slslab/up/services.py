@@ -177,7 +177,7 @@ def in_use(folder: Path) -> Iterator[Service]:
         variables=state,
     ).document
     try:
-        variables = commands.slslab("env", "--json", variables=state).document
+        variables = commands.slslab("env", "--json", variables=state).document["variables"]
         with serving(folder / "runs") as live:
             service = Service(set(), [], described, variables, live, folder)
             service.fill()

@@ -57,7 +57,7 @@ def service(state: dict[str, str]) -> Iterator[dict[str, Any]]:
     """A service in the background, ended after the test."""
     started = slslab(state, "up", "--detach", "--port", "0", "--s3-port", "0", "--credentials", "test:te/st", "--json")
     described: dict[str, Any] = started.document
-    yield {**described, **slslab(state, "env", "--json").document}
+    yield {**described, **slslab(state, "env", "--json").document["variables"]}
     assert slslab(state, "down").code == 0
     os.waitpid(described["pid"], 0)
 
@@ -81,7 +81,7 @@ def test_env_is_for_a_shell(service: dict[str, Any], state: dict[str, str]) -> N
     hostile = {"AWS_PROFILE": "nobody", "AWS_SESSION_TOKEN": "foreign", "PRINTED": printed}
     done = subprocess.run(["bash", "-c", asked], env=state | hostile, capture_output=True, text=True, check=True)
     variables = dict(entry.split("=", 1) for entry in done.stdout.split("\0") if entry)
-    assert variables.items() >= slslab(state, "env", "--json").document.items()
+    assert variables.items() >= slslab(state, "env", "--json").document["variables"].items()
     assert not {"AWS_PROFILE", "AWS_SESSION_TOKEN"} & variables.keys()
     assert variables["AWS_ENDPOINT_URL_LAMBDA"] == service["endpoints"]["lambda"]
 
@@ -111,7 +111,7 @@ def test_credentials_that_are_none_are_refused(state: dict[str, str]) -> None:
 
 def test_up_status_down(state: dict[str, str]) -> None:
     assert slslab(state, "status").code == 1
-    assert json.loads(slslab(state, "status", "--json").out) == {"up": False, "endpoints": {}}
+    assert json.loads(slslab(state, "status", "--json").out) == {"schema": 1, "up": False, "endpoints": {}}
     started = slslab(
         state, "up", "--detach", "--port", "0", "--s3-port", "0", "--limit", "account_concurrency=7",
         "--tensor-databases", "2", "--json",
@@ -121,7 +121,7 @@ def test_up_status_down(state: dict[str, str]) -> None:
         described = json.loads(slslab(state, "status", "--json").out)
         services = {one["part"]: one for one in described.pop("services")}
         assert described == {"up": True} | json.loads(started.out)
-        variables = slslab(state, "env", "--json").document
+        variables = slslab(state, "env", "--json").document["variables"]
         secrets = {variables["AWS_SECRET_ACCESS_KEY"], urlsplit(variables["SLSLAB_QUEUE_URL"]).password}
         assert not any(secret in started.out for secret in secrets)
         assert {part: one["name"] for part, one in services.items()} == described["stack"]
@@ -243,7 +243,7 @@ def test_in_the_foreground_it_ends_with_its_signal_and_leaves_nothing(
     while slslab(state, "status").code:
         assert process.poll() is None, process.communicate()
     described = json.loads(slslab(state, "status", "--json").out)
-    lambda_client = client(described | slslab(state, "env", "--json").document, "lambda")
+    lambda_client = client(described | slslab(state, "env", "--json").document["variables"], "lambda")
     create_function(lambda_client, "f", HANDLER)
     lambda_client.invoke(FunctionName="f", Payload=b'{"name": "you"}')["Payload"].read()
     lambda_client.close()
@@ -292,7 +292,7 @@ def test_a_service_in_the_background_has_the_code_directories_of_its_start(
     options = ("--detach", "--port", "0", "--s3-port", "0", "--code", "named", "--json")
     described = commands.slslab("up", *options, variables=state, directory=tmp_path).document
     try:
-        lambda_client = client(described | slslab(state, "env", "--json").document, "lambda")
+        lambda_client = client(described | slslab(state, "env", "--json").document["variables"], "lambda")
         create_function(lambda_client, "f", tmp_path / "named" / "code")
         answer = lambda_client.invoke(FunctionName="f", Payload=b'{"name": "you"}')
         assert json.loads(answer["Payload"].read()) == {"hello": "you"}

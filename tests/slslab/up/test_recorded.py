@@ -61,7 +61,7 @@ class Service:
     def __init__(self, state: dict[str, str], clients: ExitStack) -> None:
         self.state = state
         self.described: dict[str, Any] = slslab(state, "status", "--json").document
-        self.variables: dict[str, str] = slslab(state, "env", "--json").document
+        self.variables: dict[str, str] = slslab(state, "env", "--json").document["variables"]
         pair = Pair.of(self.variables)
         assert pair is not None
         endpoints = self.described["endpoints"]
@@ -155,7 +155,7 @@ def test_it_shows_what_ones_own_functions_did(service: Service, tmp_path: Path) 
     assert shown["orchestration_seconds"] >= 0
     # No one has used a database.
     check_bill(shown["cost"], service.billed_ms(), counts, None)
-    assert slslab(service.state, "bill", "up", "--json").document == shown["cost"]
+    assert slslab(service.state, "bill", "up", "--json").document == {"schema": 1, **shown["cost"]}
 
     # What was done since is shown, too.
     with redis.Redis.from_url(service.variables[TENSORS]) as database:
@@ -182,8 +182,15 @@ def test_it_shows_what_ones_own_functions_did(service: Service, tmp_path: Path) 
     check_page(views.page(RunDirectory(Path(service.described["record"])), Live("/content", "/events")))
     assert "up" in views.table()
 
+    (log,) = slslab(service.state, "logs", "up", "own", "--json").document["logs"]
+    assert (log["function"], log["environment"]) == ("own", "own-0001")
+    assert log["text"].count("REPORT RequestId: ") == 3
+    assert slslab(service.state, "logs", service.described["record"]).out == log["text"]
     billed_ms = service.billed_ms()
     assert slslab(service.state, "down").code == 0
+    gone = slslab(service.state, "logs", "up")
+    assert (gone.code, gone.out) == (2, "")
+    assert gone.err.startswith("Error: The logs of `slslab up` are removed at its end.\nHint: ")
     ended = service.document()
     assert ended["status"] == "done"
     assert {**ended, "seconds": None, "status": None} == {**shown, "seconds": None, "status": None}
@@ -235,5 +242,5 @@ def test_a_killed_service_keeps_its_record(state: dict[str, str]) -> None:
             running.functions.invoke(FunctionName="own")["Payload"].read()
         process.send_signal(signal.SIGKILL)
     shown = slslab(state, "show", "up", "--json").document
-    assert (shown["status"], shown["error"]["type"], shown["invocations"]) == ("failed", "Killed", 1)
+    assert (shown["status"], shown["error"]["type"], shown["invocations"]) == ("interrupted", "Killed", 1)
     assert "`slslab up` was killed" in slslab(state, "show", "up").out

@@ -43,7 +43,7 @@ def read_recording(directory: Path) -> Recording:
         raise RunError(f"{run.id} is what `slslab up` recorded, which has no plan.", "replay a run: slslab runs")
     document = run.document()
     if document is None or document["status"] != "done":
-        status = "was interrupted" if document is None else "failed"
+        status = "failed" if document is not None and document["status"] == "failed" else "was interrupted"
         raise RunError(f"{run.id} {status}, so its trace has no end.", "replay a run that is done.")
     stored = log.load(directory)
     if stored.torn:

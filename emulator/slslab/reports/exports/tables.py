@@ -59,7 +59,7 @@ TABLES: Mapping[str, Table] = {
         "one row per run",
         (
             RUN,
-            ("status", TEXT, "", "done or failed"),
+            ("status", TEXT, "", "done, failed or interrupted"),
             ("architecture", TEXT, "", "communication pattern"),
             ("model", TEXT, "", ""),
             ("dataset", TEXT, "", ""),

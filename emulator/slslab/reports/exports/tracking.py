@@ -19,6 +19,8 @@ TAG = "slslab.run"
 ARTIFACTS = ("run.json", "plan.toml", "bill.json", "report.html")
 # What a server accepts in one request (MLflow REST API, "Log Batch").
 METRICS, OTHERS = 1000, 100
+# MLflow's words for how a run ended.
+STATUSES = {"done": "FINISHED", "failed": "FAILED", "interrupted": "KILLED"}
 
 
 def write_tracking(runs: Sequence[Finished], uri: str, experiment: str) -> list[dict[str, Any]]:
@@ -87,7 +89,7 @@ def _write(client: "MlflowClient", experiment: str, run: Finished) -> str:
     for name in ARTIFACTS:
         if (path := run.path / name).exists():
             client.log_artifact(id_, str(path))
-    client.set_terminated(id_, "FINISHED" if run.document["status"] == "done" else "FAILED", ended)
+    client.set_terminated(id_, STATUSES[run.document["status"]], ended)
     return id_
 
 

@@ -304,7 +304,7 @@ def _warnings(documents: Sequence[Document], names: Sequence[str]) -> Iterator[C
         if replayed(document) is None:
             yield Caution(f"{name} is not modelled on AWS. {document['lambda']['reason']}")
         if document["status"] != "done":
-            yield Caution(f"{name} has {document['status']}.", "bad")
+            yield Caution(f"{name} {'has' if document['status'] == 'failed' else 'was'} {document['status']}.", "bad")
         if document.get("instances"):
             yield Caution(f"{name} ran on instances: its times are wall time, {', '.join(document['cost']['notes'])}.")
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from slslab.aws.limits import MB, cpu_share
 from slslab.billing.bill import Book
+from slslab.errors import counted
 from slslab.reports.document import make_bill
 from slslab.reports.live.log import Log, Record
 from slslab.trace import metrics
@@ -187,9 +188,9 @@ def _host(begun: Record, now: Now) -> Record:
 def _so_far(log: Log) -> str:
     """Return what a reader must know of the costs of a running run."""
     begun = (("invocation", log.invocations), ("instance", log.instances), ("host", log.hosts))
-    several = [f"{len(records)} {name}{'s' * (len(records) != 1)}" for name, records in begun if records]
-    counted = f": what is running ({', '.join(several)}) counts as if it ended now" if several else ""
-    return f"the price of this host's seconds is the one so far{counted}"
+    several = [counted(len(records), name) for name, records in begun if records]
+    running = f": what is running ({', '.join(several)}) counts as if it ended now" if several else ""
+    return f"the price of this host's seconds is the one so far{running}"
 
 
 def _seconds_since(instant_ns: int, now: Now) -> float:

@@ -6,6 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from slslab.errors import counted
 from slslab.reports.grids import distinct_lines
 from slslab.reports.summaries import MISSING, Document
 from slslab.reports.terminal.tables import plain_table
@@ -26,8 +27,8 @@ def curve(document: Document) -> RenderableType:
     plan, rows, best = document["plan"], document["epochs"], document["best"]
     head = (
         f"{document['architecture']}{' as released' if plan['as_released'] else ''}: {plan['model']} on "
-        f"{plan['dataset']}, {plan['workers']} workers × {plan['batches']} batches × {plan['batch_size']} images an "
-        f"epoch, seed {plan['seed']}, on {document['device']['name']}"
+        f"{plan['dataset']}, {counted(plan['workers'], 'worker')} × {counted(plan['batches'], 'batch', 'batches')} × "
+        f"{counted(plan['batch_size'], 'image')} an epoch, seed {plan['seed']}, on {document['device']['name']}"
     )
     columns: list[tuple[str, Any]] = [
         ("epoch", lambda row: str(row["epoch"])),

@@ -7,6 +7,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from slslab.errors import counted
 from slslab.reports.summaries import Document
 from slslab.reports.terminal.tables import plain_table
 
@@ -50,9 +51,9 @@ def _milliseconds(value: float | None) -> str:
 def _lines(document: Document) -> str:
     lines = document["lines"]
     return (
-        f"{lines['read']} REPORT lines, {lines['failed']} of them of failed invocations; {lines['unread']} more could "
-        f"not be read. Fitted to {lines['fitted']}, {lines['cold']} of them cold starts; {lines['billed_as_here']} are "
-        f"billed as the emulator bills. Memory used: {document['max_memory_mb']:,.0f} MB."
+        f"{counted(lines['read'], 'REPORT line')}, {lines['failed']} of them of failed invocations; "
+        f"{lines['unread']} more could not be read. Fitted to {lines['fitted']}, {lines['cold']} of them cold starts; "
+        f"{lines['billed_as_here']} are billed as the emulator bills. Memory used: {document['max_memory_mb']:,.0f} MB."
     )
 
 

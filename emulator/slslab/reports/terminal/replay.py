@@ -11,6 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from slslab.errors import counted
 from slslab.reports.summaries import MISSING, Document, alone_note
 from slslab.reports.terminal.tables import Cells, plain_table
 from slslab.trace.metrics import grouped
@@ -139,8 +140,8 @@ def gpu(document: Document) -> RenderableType:
     for crossing in document["crossings"]:
         for figure, word in (("seconds", "faster"), ("cost", "cheaper")):
             epochs = crossing[figure]
-            where = "never changes" if epochs is None else f"changes at {epochs:,} epochs"
-            answers.append(f"{crossing['workers']} workers: which is {word} {where}.")
+            where = "never changes" if epochs is None else f"changes at {counted(epochs, 'epoch')}"
+            answers.append(f"{counted(crossing['workers'], 'worker')}: which is {word} {where}.")
     return Group(table, Text("\n".join(answers), "bold"), _footnote(document))
 
 

@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from slslab.errors import counted
 from slslab.reports.summaries import (
     HOST_PRICED,
     MISSING,
@@ -41,7 +42,7 @@ def summary(document: Document) -> RenderableType:
     sections: tuple[tuple[Any, Callable[[Any], RenderableType], Any], ...] = (
         ("lambda" in document, _headline, document),
         (True, _identity, document),
-        (document["status"] == "failed", _failure, document),
+        (document["error"], _failure, document),
         (found, _bill, document),
         (found, modelled, document),
         (document.get("alone"), alone, document.get("alone")),
@@ -76,7 +77,12 @@ def runs(documents: Sequence[Document]) -> Table:
                 f"{document['accuracy'][-1]:.1%}" if document.get("accuracy") else "",
             )
         )
-    return plain_table(("run", "status", *named, "AWS s", "bill USD", "accuracy"), rows)
+    return plain_table(
+        ("run", "status", *named, "AWS s", "bill USD", "accuracy"),
+        rows,
+        # The run's id has the architecture and the model.
+        dispensable=("dataset", "model", "architecture", "epochs", "workers", "accuracy", "AWS s"),
+    )
 
 
 def functions(document: Document) -> Table:
@@ -103,6 +109,7 @@ def functions(document: Document) -> Table:
         (row(figures["function"], f"{figures['memory_mb']:,}", figures) for figures in shown),
         [row("all", "", total)],
         title="Functions",
+        dispensable=("min ms", "peak MB", "memory MB", "max ms"),
     )
 
 
@@ -123,6 +130,7 @@ def phases(document: Document) -> Table:
         (row(_rank(worker), worker) for worker in document["per_worker"]),
         [row("all", document)],
         title="Phases",
+        dispensable=("invocations", "peak MB", "other s", "update s", "init s"),
     )
 
 
@@ -141,6 +149,7 @@ def modelled(document: Document) -> RenderableType:
         rows,
         totals,
         title=f"Modelled on {profile['name']} of {profile['date']}, and measured here",
+        dispensable=(),
     )
     waiting = f"Of the billed time {found['waiting_share']:.0%} is waiting (modelled)."
     return Group(table, Text(f"{found['critical_path']} {waiting}"))
@@ -229,6 +238,7 @@ def bill(cost: Document, title: str = "Bill") -> Table:
             ),
         ],
         title=title,
+        dispensable=(f"price {cost['currency']}",),
     )
     table.caption, table.caption_justify = "\n".join(cost.get("notes", ())), "left"
     return table
@@ -245,7 +255,9 @@ def host_note(document: Document) -> Text:
         return Text(f"{document['run']}: host delay {host['delay_seconds']:,.2f} s; its host was not recorded.")
     share = "CPU share enforced" if host["cpu_share_enforced"] else "CPU share NOT enforced on this host"
     share = "which do not confine instances" if launched else share
-    note = Text(f"{document['run']}: {host['cores']} cores, {share}, host delay {host['delay_seconds']:,.2f} s")
+    note = Text(
+        f"{document['run']}: {counted(host['cores'], 'core')}, {share}, host delay {host['delay_seconds']:,.2f} s"
+    )
     note.append(", oversubscribed." if host["oversubscribed"] else ".")
     if marked := host.get("uncertain_invocations"):
         note.append(
@@ -283,18 +295,18 @@ def _headline(document: Document) -> Text:
 def _identity(document: Document) -> Text:
     if "architecture" not in document:
         line = f"{document['run']}: functions since {document['started_at']} — {document['status']}"
-        return Text(line, style="bold red" if document["status"] == "failed" else "bold")
+        return Text(line, style="bold red" if document["error"] else "bold")
     launched = document.get("instances")
     machines = f"on {launched[0]['type']}" if launched else f"at {document['memory_mb']:,} MB"
     what = f"{document['model']} on {document['dataset']}"
-    steps = f"{document['batches']} batches of {document['batch_size']}"
+    steps = f"{counted(document['batches'], 'batch', 'batches')} of {document['batch_size']}"
     if document["status"] == "done" and document["replicas_equal"] is None:
         # Nothing is trained.
-        what, steps = f"{document['parameters']:,} parameters", f"{document['batches']} rounds"
+        what, steps = counted(document["parameters"], "parameter"), counted(document["batches"], "round")
         machines = f"at {peak_limit_mb(document):,} MB"
     line = (
-        f"{document['run']}: {document['architecture']}, {what}, {document['workers']} workers × {steps} × "
-        f"{document['epochs']} epochs {machines} — {document['status']}"
+        f"{document['run']}: {document['architecture']}, {what}, {counted(document['workers'], 'worker')} × {steps} × "
+        f"{counted(document['epochs'], 'epoch')} {machines} — {document['status']}"
     )
     return Text(line, style="bold" if document["status"] == "done" else "bold red")
 
@@ -367,7 +379,7 @@ def _scale_in(decisions: Sequence[Mapping[str, Any]]) -> Table:
         if decision["r"] is not None:
             figures = [f"{decision[name]:.4g}" for name in ("r", "loss_base", "loss_now")]
         rows.append((str(decision["step"]), str(decision["workers"]), removed, *figures))
-    return plain_table(headings, rows, title="Scale-in")
+    return plain_table(headings, rows, title="Scale-in", dispensable=())
 
 
 def _peak_memory(document: Document) -> str:

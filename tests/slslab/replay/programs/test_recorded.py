@@ -4,6 +4,7 @@ import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -136,13 +137,18 @@ def unfinished(directory: Path) -> None:
     (directory / "run.json").unlink()
 
 
-def failed(directory: Path) -> None:
+def say(status: str, directory: Path) -> None:
     document = json.loads((directory / "run.json").read_text())
-    (directory / "run.json").write_text(json.dumps({**document, "status": "failed"}))
+    (directory / "run.json").write_text(json.dumps({**document, "status": status}))
 
 
 @pytest.mark.parametrize(
-    ("spoil", "message"), [(unfinished, "was interrupted, so its trace has no end"), (failed, "failed, so its trace")]
+    ("spoil", "message"),
+    [
+        (unfinished, "was interrupted, so its trace has no end"),
+        (partial(say, "failed"), "failed, so its trace"),
+        (partial(say, "interrupted"), "was interrupted, so its trace"),
+    ],
 )
 def test_a_run_that_is_not_done_is_refused(tmp_path: Path, spoil: Callable[[Path], None], message: str) -> None:
     shutil.copytree(TRACES / "gpu", tmp_path / "run")

@@ -328,5 +328,5 @@ def test_compare_writes_a_page(recorded: Path) -> None:
         root, ["compare", str(recorded), str(TRACES / "scatterreduce"), "--html", str(page), "--json"]
     )
     assert done.exit_code == 0, done.output
-    assert len(json.loads(done.stdout)) == 2
+    assert len(json.loads(done.stdout)["runs"]) == 2
     assert Parts(page.read_text()).headings[0] == "AllReduce and ScatterReduce"

@@ -83,7 +83,7 @@ def serving(folder: Path, port: int = 0) -> Iterator[Server]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
-            lines = [process.stdout.readline() for _ in range(3)]
+            lines = [process.stdout.readline() for _ in range(4)]
             yield Server(process, json.loads("".join(lines))["url"], folder)
         finally:
             process.kill()

@@ -1,7 +1,9 @@
 """Tables as a terminal shows them, made from documents of made-up runs."""
 
+import re
 from collections.abc import Mapping
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,8 +11,12 @@ from rich.console import Console, RenderableType
 
 from slslab.aws.limits import bases, lambda_limits
 from slslab.billing.bill import Usage, compute_bill, load_book
+from slslab.reports.document import read_document
+from slslab.reports.summaries import replayed
 from slslab.reports.terminal import doctor, run
 from slslab.reports.terminal.doctor import MISSING, OK, PARTLY, Finding
+from slslab.reports.terminal.tables import plain_table
+from slslab.trace.directory import list_runs
 
 RECORD = {
     "request_id": "a", "memory_mb": 1769, "billed_ms": 10_500, "architecture": "x86_64", "ephemeral_mb": 512,
@@ -265,7 +271,8 @@ def test_a_failed_run_says_where_why_and_what_to_do() -> None:
     assert "Runtime.OutOfMemory: killed (worker 1, step 7)\n" in text
     assert "Hint: use --memory\n" in text
     unplaced = {"type": "Interrupted", "message": "by the user", "hint": None, "worker": None, "step": None}
-    text = shown(run.summary(document(status="failed", error=unplaced)))
+    text = shown(run.summary(document(status="interrupted", error=unplaced)))
+    assert "1,769 MB — interrupted" in text
     assert "Interrupted: by the user\n" in text
     assert "worker 1" not in text
     assert "Hint" not in text
@@ -276,6 +283,16 @@ def test_a_run_that_trains_nothing_names_the_size_of_its_vectors() -> None:
     text = " ".join(shown(run.summary(untrained)).split())
     assert "allreduce, 4,000,000 parameters, 2 workers × 5 rounds × 2 epochs at 2,000 MB — done" in text
     assert "peak memory MB 1,300 of 2,000" in text
+
+
+def test_one_of_a_thing_is_told_in_the_singular() -> None:
+    host = {"cores": 1, "cpu_share_enforced": True, "delay_seconds": 0.04, "oversubscribed": False}
+    one = document(workers=1, batches=1, batch_size=1, epochs=1, host=host)
+    text = shown(run.summary(one))
+    assert "1 worker × 1 batch of 1 × 1 epoch at 1,769 MB — done" in text
+    assert "20261121-one: 1 core, CPU share" in text
+    untrained = shown(run.summary({**one, "replicas_equal": None, "parameters": 1, "peak_memory_limit_mb": 2000}))
+    assert "1 parameter, 1 worker × 1 round × 1 epoch at" in untrained
 
 
 def test_a_run_that_was_killed_at_once_has_no_empty_tables() -> None:
@@ -369,3 +386,52 @@ def test_findings_carry_the_colour_of_their_state(state: str, colour: str) -> No
         console.print(doctor.findings([Finding("memory", state, "8 GB", "buy more")]))
     assert f"\x1b[{colour}m{state}" in capture.get()
     assert "buy more" in capture.get()
+
+
+RECORDED = Path(__file__).parents[4] / "results" / "table2"
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in RECORDED.iterdir() if path.is_dir()))
+def test_nothing_of_a_run_is_cut_at_80_columns(name: str) -> None:
+    recorded = read_document(str(RECORDED / name))
+    narrow, wide = (shown(run.summary(recorded), width) for width in (80, 400))
+    assert "…" not in narrow
+    assert max(map(len, narrow.splitlines())) <= 80
+    # Every figure is there, but for prices of a unit.
+    found = replayed(recorded)
+    assert found is not None
+    absent = set(re.findall(r"[\d,]+\.\d+", wide)) - set(re.findall(r"[\d,]+\.\d+", narrow))
+    assert absent <= {line["price"] for line in found["cost"]["lines"]}
+    assert bool(absent) == ("Not shown at this width: price USD." in narrow)
+
+
+def test_runs_are_told_by_their_ids_bills_and_statuses_at_80_columns() -> None:
+    documents = [directory.summary() for directory in list_runs(RECORDED)]
+    interrupted = {"run": "20261122-000000-gradssharding-torchvision-0123", "status": "interrupted"}
+    narrow = shown(run.runs([*documents, interrupted]), 80)
+    assert "…" not in narrow
+    assert max(map(len, narrow.splitlines())) <= 80
+    for document in documents:
+        assert row(narrow, document["run"])[-1] == f"{Decimal(document['lambda']['cost']['total']):.6f}"
+    assert row(narrow, interrupted["run"]) == ["interrupted"]
+    assert "Not shown at this width: dataset, model, architecture, epochs, workers," in narrow
+    assert "Not shown" not in shown(run.runs(documents), 200)
+
+
+def test_a_table_that_does_not_fit_is_turned_then_has_fewer_columns_and_last_breaks_words() -> None:
+    table = plain_table(("name", "first", "second"), [("a", "1111", "22")], title="T", dispensable=("second",))
+    assert [line.split() for line in shown(table, 25).splitlines() if line.strip()][1] == ["name", "first", "second"]
+    turned = shown(table, 19)
+    assert [row(turned, name) for name in ("name", "first", "second")] == [["a"], ["1111"], ["22"]]
+    rows = [(f"n{number}", "1111", "22") for number in range(9)]
+    many = plain_table(("name", "first", "second"), rows, [("all", "9999", "")], dispensable=("second",))
+    many.caption = "A note."
+    fewer = shown(many, 20)
+    assert row(fewer, "name") == ["first"]
+    assert row(fewer, "all") == ["9999"]
+    assert [" ".join(line.split()) for line in fewer.splitlines()[-4:]] == [
+        "A note.", "Not shown at", "this width:", "second.",
+    ]  # fmt: skip
+    broken = shown(many, 10)
+    assert "…" not in broken
+    assert broken.count("1") == 9 * 4 + 1, "of n1, too"

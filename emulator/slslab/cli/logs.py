@@ -1,0 +1,71 @@
+"""`slslab logs RUN [FUNCTION]`: what functions wrote."""
+
+import re
+from pathlib import Path
+
+import click
+
+from slslab.cli.terminal import json_option, run_argument
+from slslab.errors import RequestError
+from slslab.trace.directory import RunDirectory
+
+# An environment is named after its function, with a number.
+NUMBER = re.compile(r"-\d{4,}$")
+
+
+@click.command()
+@run_argument
+@click.argument("function", required=False)
+@json_option
+def logs(run: str, function: str | None, json_: bool) -> None:
+    """Print what the functions of a run wrote, with Lambda's lines of each invocation (START, END, REPORT).
+
+    FUNCTION is a function, one of its environments, or an instance; by default all. If there are several environments,
+    each line begins with its environment's name.
+
+    \b
+    slslab logs last                 also while the run goes on, by its id
+    slslab logs up hello             those of your own functions, until `slslab down`
+    """
+    from slslab.cli.terminal import print_document
+    from slslab.trace.directory import resolve
+
+    directory = resolve(run)
+    paths = {path.stem: path for path in sorted(_folder(directory).glob("*.log"))}
+    if not paths:
+        raise RequestError(f"{directory.id} has no logs.", "they begin with its first function, and lie in its logs/.")
+    chosen = {name: path for name, path in paths.items() if function in (None, name, _function(name))}
+    if not chosen:
+        names = ", ".join(dict.fromkeys(map(_function, paths)))
+        raise RequestError(f"Nothing of {directory.id} is called {function!r}.", f"there are logs of {names}.")
+    if json_:
+        entries = [
+            {"function": _function(name), "environment": name, "text": path.read_text(errors="replace")}
+            for name, path in chosen.items()
+        ]
+        print_document({"run": directory.id, "logs": entries}, str, as_json=True)
+        return
+    for name, path in chosen.items():
+        prefix = f"{name}  " if len(chosen) > 1 else ""
+        with path.open(errors="replace") as lines:
+            for line in lines:
+                print(f"{prefix}{line}", end="" if line.endswith("\n") else "\n")
+
+
+def _function(environment: str) -> str:
+    return NUMBER.sub("", environment)
+
+
+def _folder(directory: RunDirectory) -> Path:
+    """Return where the logs are; RequestError if they are those of a service that has ended."""
+    if directory.service() is None:
+        return directory.logs
+    from slslab.up import embedded
+
+    running = embedded.status()
+    if running is None or Path(running["record"]).resolve() != directory.path.resolve():
+        raise RequestError(
+            "The logs of `slslab up` are removed at its end.",
+            "read them while it runs; `slslab show up` has what was recorded.",
+        )
+    return Path(running["logs"])
