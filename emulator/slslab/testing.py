@@ -10,15 +10,22 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib import invalidate_caches
+from importlib.machinery import PathFinder
 from io import BytesIO
+from itertools import chain, count
 from pathlib import Path
+from sysconfig import get_path
 from textwrap import dedent
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from slslab.errors import RequestError
 
 if TYPE_CHECKING:  # pytest imports this module at every start, even if no test uses it
     from slslab.billing.bill import Bill
@@ -28,6 +35,7 @@ if TYPE_CHECKING:  # pytest imports this module at every start, even if no test 
     from slslab.trace.records import InvocationRecord
 
 ROLE = "arn:aws:iam::000000000000:role/test"
+DEFAULTS = {"Runtime": "python3.11", "Handler": "app.handler", "Role": ROLE, "MemorySize": 1769, "Timeout": 10}
 
 
 @dataclass(frozen=True)
@@ -39,6 +47,19 @@ class Answer:
     payload: Any
     log: str
     request_id: str
+
+
+class FunctionFailed(AssertionError):
+    """An invocation failed; `answer` is its result. The message has the function's error, its traceback and its log."""
+
+    def __init__(self, function: str, answer: Answer) -> None:
+        failure = answer.payload if isinstance(answer.payload, dict) else {"errorMessage": answer.payload}
+        stack = failure.get("stackTrace") or []
+        text = f"{function}: {failure.get('errorType', answer.error)}: {failure.get('errorMessage', '')}"
+        if stack:
+            text += "\nTraceback of the function:\n" + "".join(map(str, stack)).rstrip()
+        super().__init__(f"{text}\nThe end of its log:\n{answer.log.rstrip()}")
+        self.answer = answer
 
 
 @pytest.fixture(scope="session")
@@ -113,20 +134,28 @@ def states_client(emulator: Emulator, state_machines: EmbeddedStateMachines) -> 
 
 
 @pytest.fixture
-def deploy(emulator: Emulator, lambda_client: Any) -> Callable[..., str]:
-    """Return a function that creates a Lambda function and returns its name.
+def deploy(request: pytest.FixtureRequest, emulator: Emulator, lambda_client: Any) -> Callable[..., str]:
+    """Return a function that creates a Lambda function and returns its name: its directory's, or else the test's.
 
     The code is the directory of a handler, used in place, or the text of a module, packaged as `app.py`; further
-    arguments are CreateFunction's (`MemorySize`, `Timeout`, `Handler`, by default `app.handler`, …).
+    arguments are CreateFunction's (`MemorySize`, `Timeout`, `Handler`, by default `app.handler`, …). RequestError for a
+    directory that is not there, or without the handler's module.
     """
-    created: list[str] = []
+    created: set[str] = set()
+
+    def unused(text: str) -> str:
+        name = re.sub(r"[^A-Za-z0-9_-]+", "-", text)[:56].strip("-") or "function"
+        return next(each for each in chain([name], (f"{name}-{n}" for n in count(2))) if each not in created)
 
     def create(code: Path | str, **settings: Any) -> str:
+        __tracebackhide__ = True
         if isinstance(code, Path):
+            _require_handler(code, str(settings.get("Handler", DEFAULTS["Handler"])))
             emulator.packages.allow(code)
-        name = str(settings.pop("FunctionName", f"function-{len(created)}"))
+        of = code.resolve().name if isinstance(code, Path) else request.node.name
+        name = str(settings.pop("FunctionName", "") or unused(of))
         create_function(lambda_client, name, code, **settings)
-        created.append(name)
+        created.add(name)
         return name
 
     return create
@@ -134,17 +163,24 @@ def deploy(emulator: Emulator, lambda_client: Any) -> Callable[..., str]:
 
 @pytest.fixture
 def invoke(lambda_client: Any) -> Callable[..., Answer]:
-    """Return a function that invokes a Lambda function synchronously with a JSON event; it returns an `Answer`."""
+    """Return a function that invokes a Lambda function synchronously with a JSON event; it returns an `Answer`.
 
-    def call(name: str, event: Any = None, **settings: Any) -> Answer:
-        answer = lambda_client.invoke(FunctionName=name, LogType="Tail", Payload=json.dumps(event), **settings)
-        return Answer(
-            answer["StatusCode"],
-            answer.get("FunctionError"),
-            json.loads(answer["Payload"].read() or b"null"),
-            base64.b64decode(answer["LogResult"]).decode(errors="replace"),
-            answer["ResponseMetadata"]["RequestId"],
+    FunctionFailed if the function failed, unless `check` is false. Further arguments are Invoke's (`Qualifier` …).
+    """
+
+    def call(name: str, event: Any = None, *, check: bool = True, **settings: Any) -> Answer:
+        __tracebackhide__ = True
+        response = lambda_client.invoke(FunctionName=name, LogType="Tail", Payload=json.dumps(event), **settings)
+        answer = Answer(
+            response["StatusCode"],
+            response.get("FunctionError"),
+            json.loads(response["Payload"].read() or b"null"),
+            base64.b64decode(response["LogResult"]).decode(errors="replace"),
+            response["ResponseMetadata"]["RequestId"],
         )
+        if check and answer.error is not None:
+            raise FunctionFailed(name, answer)
+        return answer
 
     return call
 
@@ -191,8 +227,7 @@ def create_function(client: Any, name: str, code: Path | str, **settings: Any) -
         package: dict[str, Any] = {"S3Bucket": "hot-reload", "S3Key": str(code.resolve())}
     else:
         package = {"ZipFile": packaged(code)}
-    defaults = {"Runtime": "python3.11", "Handler": "app.handler", "Role": ROLE, "MemorySize": 1769, "Timeout": 10}
-    client.create_function(FunctionName=name, Code=package, **defaults | settings)
+    client.create_function(FunctionName=name, Code=package, **DEFAULTS | settings)
 
 
 def packaged(source: str) -> bytes:
@@ -201,3 +236,23 @@ def packaged(source: str) -> bytes:
     with zipfile.ZipFile(buffer, "w") as archive:
         archive.writestr("app.py", dedent(source))
     return buffer.getvalue()
+
+
+def _require_handler(code: Path, handler: str) -> None:
+    """Raise RequestError unless `code` is a directory, and it or an installed package has the handler's module."""
+    __tracebackhide__ = True
+    if not code.is_dir():
+        what = "is no directory" if code.exists() else "is not there"
+        raise RequestError(f"{code.absolute()} {what}.", "give deploy the directory that holds the handler's module.")
+    invalidate_caches()  # a test may have written it just now
+    places = [str(code), get_path("purelib"), get_path("platlib")]
+    parts = handler.replace("/", ".").split(".")[:-1]
+    for part in parts:
+        spec = PathFinder.find_spec(part, places)
+        if spec is None:
+            wanted = code.absolute().joinpath(*parts).with_suffix(".py")
+            raise RequestError(
+                f"There is no module for the Handler {handler}: {wanted} is not there.",
+                "Handler is the module's file without .py, a dot, and the name of the function.",
+            )
+        places = list(spec.submodule_search_locations or ())

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from slslab.testing import create_function
+from slslab.errors import RequestError
+from slslab.testing import FunctionFailed, create_function
 from slslab.trace.records import InvocationRecord
 
 pytestmark = pytest.mark.server
@@ -56,8 +57,10 @@ def test_a_directory_is_used_in_place_and_only_what_was_deployed(
 ) -> None:
     (tmp_path / "code").mkdir()
     (tmp_path / "link").symlink_to("code")
+    module = tmp_path / "code" / "app.py"
+    module.write_text("def handler(event, context):\n    return 'as deployed'\n")
     name = deploy(tmp_path / "link")
-    (tmp_path / "code" / "app.py").write_text("def handler(event, context):\n    return 'in place'\n")
+    module.write_text("def handler(event, context):\n    return 'in place'\n")
     assert invoke(name).payload == "in place"
     with pytest.raises(ClientError, match=f"'{tmp_path}' is not below a directory that hot reload may use"):
         create_function(lambda_client, "beside", tmp_path)
@@ -93,3 +96,69 @@ def test_a_function_finds_the_object_store_and_only_its_own_records_count(
     assert record.function == name
     due = bill()
     assert due.total == sum(line.amount for line in due.lines) > 0
+
+
+@pytest.mark.parametrize(
+    ("place", "handler", "refusal"),
+    [
+        ("none", "app.handler", "{}/none is not there."),
+        ("app.py", "app.handler", "{}/app.py is no directory."),
+        (".", "other.handler", "There is no module for the Handler other.handler: {}/other.py is not there."),
+        (
+            ".",
+            "inner/other.handler",
+            "There is no module for the Handler inner/other.handler: {}/inner/other.py is not",
+        ),
+    ],
+)
+def test_code_that_is_not_there_is_refused(
+    place: str, handler: str, refusal: str, lambda_client: Any, deploy: Callable[..., str], tmp_path: Path
+) -> None:
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "app.py").touch()
+    with pytest.raises(RequestError, match=re.escape(refusal.format(tmp_path))) as refused:
+        deploy(tmp_path / place, Handler=handler)
+    assert refused.value.__notes__[0].startswith("Hint: ")
+    assert lambda_client.list_functions()["Functions"] == []
+
+
+def test_a_handler_may_be_in_a_package_in_one_without_init_or_installed(
+    deploy: Callable[..., str], invoke: Callable[..., Any], tmp_path: Path
+) -> None:
+    source = "def handler(event, context):\n    return __name__\n"
+    for package in ("package", "namespace"):
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "app.py").write_text(source)
+    (tmp_path / "package" / "__init__.py").touch()
+    for handler in ("package.app.handler", "namespace/app.handler"):
+        assert invoke(deploy(tmp_path, Handler=handler)).payload == handler.removesuffix(".handler").replace("/", ".")
+    deploy(tmp_path, Handler="awslambdaric.bootstrap.run")
+
+
+def test_a_failed_invocation_fails_the_test_with_what_the_function_said(tmp_path: Path) -> None:
+    """Its error, its traceback and its log, and no line of the plugin's own."""
+    written(tmp_path)
+    handler = tmp_path / "handler.py"
+    handler.write_text(handler.read_text().replace("    return", "    print('so far')\n    return"))
+    test = tmp_path / "test_handler.py"
+    test.write_text(test.read_text().replace("[1, 2, 3]", "[1, None]"))
+    done = run(tmp_path, "-m", "pytest", "-p", "no:cacheprovider")
+    said = [line.removeprefix("E").strip() for line in done.stdout.splitlines() if line.startswith("E ")]
+    failure = "TypeError: unsupported operand type(s) for +: 'int' and 'NoneType'"
+    assert said[0] == f"slslab.testing.FunctionFailed: {tmp_path.name}: {failure}", done.stdout + done.stderr
+    assert said[1] == "Traceback of the function:"
+    assert 'File "/var/task/handler.py", line 3, in handler' in said
+    log = said[said.index("The end of its log:") :]
+    assert "so far" in log
+    assert log[-1].startswith("REPORT RequestId: ")
+    assert "slslab/testing.py" not in done.stdout
+
+
+def test_an_invocation_that_may_fail_returns_its_error(deploy: Callable[..., str], invoke: Callable[..., Any]) -> None:
+    name = deploy("import time\n\ndef handler(event, context):\n    time.sleep(event)\n", Timeout=1)
+    answer = invoke(name, 2, check=False)
+    assert (answer.error, answer.payload["errorType"]) == ("Unhandled", "Sandbox.Timedout")
+    with pytest.raises(FunctionFailed, match=rf"^{name}: Sandbox.Timedout: RequestId: .* timed out after") as failed:
+        invoke(name, 2)
+    assert "Traceback" not in str(failed.value)
+    assert failed.value.answer.payload["errorType"] == "Sandbox.Timedout"
