@@ -13,7 +13,10 @@ import json
 import re
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cache
 from importlib import invalidate_caches
 from importlib.machinery import PathFinder
 from io import BytesIO
@@ -25,16 +28,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from slslab.errors import RequestError
+from slslab.errors import RequestError, SlslabError
+from slslab.installation import require
 
 if TYPE_CHECKING:  # pytest imports this module at every start, even if no test uses it
+    from slslab.aws.keys import Keyring
     from slslab.billing.bill import Bill
+    from slslab.host.session import Session
     from slslab.lambda_.emulator import Emulator
     from slslab.stack.object_store import EmbeddedObjectStore
     from slslab.stack.state_machines import EmbeddedStateMachines
     from slslab.trace.records import InvocationRecord
 
 ROLE = "arn:aws:iam::000000000000:role/test"
+OPTION, REPORT = "--slslab-report", "slslab_report"
 DEFAULTS = {"Runtime": "python3.11", "Handler": "app.handler", "Role": ROLE, "MemorySize": 1769, "Timeout": 10}
 
 
@@ -68,23 +75,150 @@ def emulator_settings() -> dict[str, Any]:
     return {}
 
 
+class CostReport:
+    """What `--slslab-report` adds to a session: each invocation's record, by the test in which it ended, and the files.
+
+    With pytest-xdist every worker has the records of its own tests, and hands them over at its end.
+    """
+
+    def __init__(self, config: pytest.Config, paths: Sequence[Path]) -> None:
+        self._paths = paths
+        self._output: dict[str, Any] | None = getattr(config, "workeroutput", None)
+        self._test = ""
+        self._invoked: list[tuple[str, dict[str, Any]]] = []
+        self._workers: set[str] = set()
+        self._answer = ""
+        # Files of an earlier session would be taken for this one's, and whether they can be written shows now.
+        self._write("The session has not come to its end, or was killed.")
+
+    def record(self, record: InvocationRecord) -> None:
+        """Take the record of an invocation that has just ended."""
+        self._invoked.append((self._test, record.as_document()))
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        """Count what ends from now on as this test's."""
+        self._test = nodeid
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        """Expect the records of a worker."""
+        self._workers.add(node.gateway.id)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Take the records of a worker; one that crashed has none."""
+        handed_over = getattr(node, "workeroutput", {}).get(REPORT)
+        if handed_over is not None:
+            self._invoked += json.loads(handed_over)
+            self._workers.discard(node.gateway.id)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self) -> None:
+        """Write the files, or hand the records over."""
+        if self._output is not None:
+            self._output[REPORT] = json.dumps(self._invoked)
+            return
+        lost = f"The records of {len(self._workers)} of pytest-xdist's workers, which crashed, are missing."
+        try:
+            self._write(*([lost] if self._workers else []))
+        except SlslabError as error:
+            pytest.exit(f"{error.message} Hint: {error.hint}", returncode=pytest.ExitCode.INTERNAL_ERROR)
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Say what it cost, and where the figures are."""
+        terminalreporter.write_line(f"{self._answer} See {', '.join(map(str, self._paths))}.")
+
+    def _write(self, *warnings: str) -> None:
+        if self._output is not None:
+            return
+        from slslab.reports.html.files import write_page
+        from slslab.reports.html.pages import session_page
+        from slslab.reports.sessions import session_document
+
+        document = session_document(self._invoked, warnings)
+        self._answer = document["answer"]
+        for path in self._paths:
+            html = path.suffix == ".html"
+            write_page(path, session_page(document) if html else json.dumps(document, indent=1) + "\n")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that writes costs."""
+    parser.getgroup("slslab").addoption(
+        OPTION,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="what the session's functions did and cost, as a page (FILE.html) or for programs (FILE.json); repeatable",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse, before any test, a report that cannot be written."""
+    paths = [config.invocation_params.dir / path for path in config.getoption(OPTION)]
+    try:
+        for path in paths:
+            if path.suffix not in (".html", ".json"):
+                raise RequestError(f"{OPTION} {path.name} is no page and no JSON.", "give FILE.html or FILE.json.")
+            if path.suffix == ".html":
+                require("jinja2")
+        if paths:
+            config.pluginmanager.register(CostReport(config, paths), REPORT)
+    except SlslabError as error:
+        raise pytest.UsageError(f"{error.message} Hint: {error.hint}") from error
+
+
+@dataclass(frozen=True)
+class _Shared:
+    """What the emulator and the S3 server have in common; `object_store` is the start of the latter."""
+
+    session: Session
+    keys: Keyring
+    object_store: Callable[[], Future[EmbeddedObjectStore]]
+
+
 @pytest.fixture(scope="session")
-def emulator(emulator_settings: dict[str, Any]) -> Iterator[Emulator]:
+def _shared(request: pytest.FixtureRequest, emulator_settings: dict[str, Any]) -> Iterator[_Shared]:
+    """Start the S3 server, if a test will use it: it takes two seconds, in which the emulator and earlier tests run."""
+    from slslab.aws.keys import Keyring
+    from slslab.host.session import Session
+    from slslab.stack.object_store import EmbeddedObjectStore
+
+    # At its end, the store is left after the wait for its start, whenever that pushed it.
+    with ExitStack() as parts:
+        session = emulator_settings.get("session") or parts.enter_context(Session())
+        keys = emulator_settings.get("keys") or Keyring.of(emulator_settings.get("variables") or {})
+        starter = parts.enter_context(ThreadPoolExecutor(1))
+
+        @cache
+        def object_store() -> Future[EmbeddedObjectStore]:
+            store = EmbeddedObjectStore(session.home / "s3", keys, session.mark)
+            return starter.submit(parts.enter_context, store)
+
+        if any("object_store" in getattr(item, "fixturenames", ()) for item in request.session.items):
+            object_store()
+        yield _Shared(session, keys, object_store)
+
+
+@pytest.fixture(scope="session")
+def emulator(request: pytest.FixtureRequest, _shared: _Shared, emulator_settings: dict[str, Any]) -> Iterator[Emulator]:
     """Run one emulator for the whole test session."""
     from slslab.lambda_.emulator import Emulator
 
-    with Emulator(**emulator_settings) as running:
+    report: CostReport | None = request.config.pluginmanager.get_plugin(REPORT)
+    with (
+        Emulator(**emulator_settings | {"session": _shared.session, "keys": _shared.keys}) as running,
+        running.listening(on_record=report and report.record),
+    ):
         yield running
 
 
 @pytest.fixture(scope="session")
-def object_store(emulator: Emulator) -> Iterator[EmbeddedObjectStore]:
+def object_store(_shared: _Shared, emulator: Emulator) -> EmbeddedObjectStore:
     """Run one S3 server for the whole test session; functions find it through AWS_ENDPOINT_URL_S3."""
-    from slslab.stack.object_store import EmbeddedObjectStore
-
-    with EmbeddedObjectStore(emulator.home / "s3", emulator.keys, emulator.mark) as store:
-        emulator.add_variables({"AWS_ENDPOINT_URL_S3": store.endpoint})
-        yield store
+    store = _shared.object_store().result()
+    emulator.add_variables({"AWS_ENDPOINT_URL_S3": store.endpoint})
+    return store
 
 
 @pytest.fixture(scope="session")

@@ -1,9 +1,11 @@
 """The pytest plugin, used as a stranger would: docs/testing.md is run as it stands."""
 
+import json
 import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -162,3 +164,86 @@ def test_an_invocation_that_may_fail_returns_its_error(deploy: Callable[..., str
         invoke(name, 2)
     assert "Traceback" not in str(failed.value)
     assert failed.value.answer.payload["errorType"] == "Sandbox.Timedout"
+
+
+SESSION = """
+import pytest
+
+@pytest.mark.parametrize("size", [256, 512])
+def test_shared(deploy, invoke, size):
+    name = deploy("def handler(event, context): return 1 / event", MemorySize=size, FunctionName="shared")
+    for event in (1, 2, 0):
+        invoke(name, event, check=False)
+
+def test_own(deploy, invoke):
+    invoke(deploy("def handler(event, context): return len(bytes(range(256)) * (1 << 20))"))
+
+def test_none(deploy):
+    deploy("")
+"""
+
+
+@pytest.mark.parametrize("processes", [0, 2])
+def test_a_session_leaves_what_its_tests_and_functions_cost(tmp_path: Path, processes: int) -> None:
+    """Also of several processes (pytest-xdist)."""
+    (tmp_path / "test_session.py").write_text(SESSION)
+    files = [f"--slslab-report={name}" for name in ("costs.html", "costs.json")]
+    done = run(tmp_path, "-m", "pytest", "-p", "no:cacheprovider", f"-n{processes}", *files)
+    assert done.returncode == 0, done.stdout + done.stderr
+    document = json.loads((tmp_path / "costs.json").read_text())
+    assert (document["schema"], document["invocations"], document["warnings"]) == (1, 7, [])
+    tests = {row["test"].partition("::")[2]: row for row in document["tests"]}
+    assert {name: (row["invocations"], row["cold_starts"]) for name, row in tests.items()} == {
+        "test_shared[256]": (3, 1),
+        "test_shared[512]": (3, 1),
+        "test_own": (1, 1),
+    }
+    assert tests["test_own"]["peak_memory_mb"] > 256 > tests["test_shared[256]"]["peak_memory_mb"]
+    rows = [(row["function"], row["memory_mb"], row["invocations"], row["errors"]) for row in document["functions"]]
+    assert rows == [("shared", 256, 3, 1), ("shared", 512, 3, 1), ("test_own", 1769, 1, 0)]
+    total = Decimal(document["cost"]["total"])
+    assert total == sum(Decimal(row["cost"]) for row in document["tests"])
+    assert total == sum(Decimal(row["cost"]) for row in document["functions"]) > 0
+    answer = document["answer"]
+    assert answer.startswith("3 tests invoked 2 functions 7 times, billed ")
+    assert (
+        f"; the most expensive test is {max(document['tests'], key=lambda row: Decimal(row['cost']))['test']}" in answer
+    )
+    assert answer in done.stdout
+    page = (tmp_path / "costs.html").read_text()
+    assert f'<p class="answer">{answer}</p>' in page
+    for row in (*document["tests"], *document["functions"]):
+        assert f'<th scope="row">{row.get("test") or row["function"]}</th>' in page
+        assert f"{row['peak_memory_mb']} MB" in page
+
+
+def test_a_session_of_which_processes_crash_says_so(tmp_path: Path) -> None:
+    (tmp_path / "test_session.py").write_text(SESSION + "\n\ndef test_crash():\n    import os\n    os._exit(1)\n")
+    run(tmp_path, "-m", "pytest", "-p", "no:cacheprovider", "-n1", "--max-worker-restart=0", "--slslab-report=c.json")
+    document = json.loads((tmp_path / "c.json").read_text())
+    assert document["warnings"] == ["The records of 1 of pytest-xdist's workers, which crashed, are missing."]
+
+
+def test_a_session_that_is_killed_leaves_no_report_of_another(tmp_path: Path) -> None:
+    (tmp_path / "test_session.py").write_text("def test_crash():\n    import os\n    os._exit(1)\n")
+    (tmp_path / "c.json").write_text("another")
+    assert run(tmp_path, "-m", "pytest", "-p", "no:cacheprovider", "--slslab-report=c.json").returncode == 1
+    document = json.loads((tmp_path / "c.json").read_text())
+    assert document["answer"] == "No test invoked a function."
+    assert document["warnings"] == ["The session has not come to its end, or was killed."]
+
+
+@pytest.mark.parametrize(
+    ("name", "refusal"),
+    [
+        ("none/c.json", "none/c.json cannot be written: No such file or directory. Hint: choose another file.\n"),
+        ("c.txt", "--slslab-report c.txt is no page and no JSON. Hint: give FILE.html or FILE.json.\n"),
+    ],
+)
+def test_a_report_that_cannot_be_written_is_refused_before_any_test(tmp_path: Path, name: str, refusal: str) -> None:
+    (tmp_path / "test_session.py").write_text("def test_ran():\n    open('ran', 'w').close()\n")
+    done = run(tmp_path, "-m", "pytest", "-p", "no:cacheprovider", "--slslab-report", name)
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert done.stderr.strip().endswith(refusal.strip())
+    assert done.stderr.startswith("ERROR: ")
+    assert not (tmp_path / "ran").exists()

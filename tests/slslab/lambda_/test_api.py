@@ -61,13 +61,13 @@ def test_create_get_list_update_delete(lambda_client: Any, deploy: Deploy) -> No
     assert updated["RevisionId"] != configuration["RevisionId"]
     by_arn = lambda_client.get_function_configuration(FunctionName=configuration["FunctionArn"])
     assert by_arn["MemorySize"] == 640
-    deploy(ECHO)
+    deploy(ECHO, FunctionName="function-1")
     lambda_client.delete_function(FunctionName="function-1")
     assert error_of(lambda: lambda_client.get_function(FunctionName="function-1"))[:2] == (
         404,
         "ResourceNotFoundException",
     )
-    deploy(Path(__file__).parent, FunctionName="function-1")
+    deploy(Path(__file__).parent, FunctionName="function-1", Handler="registry.handler")
 
 
 def test_listing_pages_through_all_functions(lambda_client: Any, deploy: Deploy) -> None:
