@@ -208,7 +208,7 @@ def emulator(request: pytest.FixtureRequest, _shared: _Shared, emulator_settings
     report: CostReport | None = request.config.pluginmanager.get_plugin(REPORT)
     with (
         Emulator(**emulator_settings | {"session": _shared.session, "keys": _shared.keys}) as running,
-        running.listening(on_record=report and report.record),
+        running.listening(on_record=report.record if report else None),
     ):
         yield running
 

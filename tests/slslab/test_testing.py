@@ -1,6 +1,7 @@
 """The pytest plugin, used as a stranger would: docs/testing.md is run as it stands."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from botocore.exceptions import ClientError
 
 from slslab.errors import RequestError
@@ -19,13 +21,19 @@ from slslab.trace.records import InvocationRecord
 pytestmark = pytest.mark.server
 
 DOCS = Path(__file__).parents[2] / "docs" / "testing.md"
-OUTCOME = r"(\d+) (passed|failed|error)"
+PIPELINES: dict[str, Callable[[Any], list[str]]] = {
+    ".github/workflows/functions.yml": lambda of: [
+        step["run"] for step in of["jobs"]["functions"]["steps"] if "run" in step
+    ],
+    ".gitlab-ci.yml": lambda of: list(of["functions"]["script"]),
+}
 
 
 def written(directory: Path) -> dict[str, str]:
     """The code blocks of the page that begin with a file's name, as files."""
-    blocks = re.findall(r"```python\n# (\S+\.py)\n(.*?)```", DOCS.read_text(), re.DOTALL)
+    blocks = re.findall(r"```(?:python|yaml)\n# (\S+)\n(.*?)```", DOCS.read_text(), re.DOTALL)
     for name, text in blocks:
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
         (directory / name).write_text(text)
     return dict(blocks)
 
@@ -37,11 +45,34 @@ def run(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_page_of_the_documentation_runs(tmp_path: Path) -> None:
-    assert written(tmp_path).keys() == {"handler.py", "test_handler.py", "service.py"}
+    assert written(tmp_path).keys() == {*PIPELINES, "handler.py", "test_handler.py", "service.py", "dearest.py"}
     tests = run(tmp_path, "-m", "pytest", "-p", "no:cacheprovider")
     assert "1 passed" in tests.stdout, tests.stdout + tests.stderr
     service = run(tmp_path, "service.py")
     assert service.stdout.strip() == "10", service.stderr
+
+
+@pytest.mark.parametrize("file", PIPELINES)
+def test_the_documented_pipelines_pass_and_fail_by_cost(tmp_path: Path, file: str) -> None:
+    install, *commands = PIPELINES[file](yaml.safe_load(written(tmp_path)[file]))
+    assert install == "pip install pytest 'slslab[report]'"
+    *others, gate = commands
+    assert [command.split()[0] for command in commands] == ["slslab", "pytest", "python"]
+    variables = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+
+    def shell(command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["bash", "-c", command], cwd=tmp_path, env=variables, capture_output=True, text=True, check=False
+        )
+
+    for command in (*others, gate):
+        done = shell(command)
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "costs.html").stat().st_size > 10_000
+    assert "test_handler.py::test_it_adds" in run(tmp_path, "dearest.py").stdout
+    assert "0.01" in gate
+    done = shell(gate.replace("0.01", "0.0000001"))
+    assert (done.returncode, done.stderr[:15]) == (1, "The tests cost ")
 
 
 def test_a_costly_test_fails_with_the_lines_of_its_bill(tmp_path: Path) -> None:
