@@ -182,7 +182,6 @@ def _shared(request: pytest.FixtureRequest, emulator_settings: dict[str, Any]) -
     """Start the S3 server, if a test will use it: it takes two seconds, in which the emulator and earlier tests run."""
     from slslab.aws.keys import Keyring
     from slslab.host.session import Session
-    from slslab.stack.object_store import EmbeddedObjectStore
 
     # At its end, the store is left after the wait for its start, whenever that pushed it.
     with ExitStack() as parts:
@@ -192,6 +191,8 @@ def _shared(request: pytest.FixtureRequest, emulator_settings: dict[str, Any]) -
 
         @cache
         def object_store() -> Future[EmbeddedObjectStore]:
+            from slslab.stack.object_store import EmbeddedObjectStore
+
             store = EmbeddedObjectStore(session.home / "s3", keys, session.mark)
             return starter.submit(parts.enter_context, store)
 

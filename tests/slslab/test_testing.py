@@ -278,3 +278,31 @@ def test_a_report_that_cannot_be_written_is_refused_before_any_test(tmp_path: Pa
     assert done.stderr.strip().endswith(refusal.strip())
     assert done.stderr.startswith("ERROR: ")
     assert not (tmp_path / "ran").exists()
+
+
+ENDS_EARLY = """
+def test_fails(emulator):
+    print(emulator.home)
+    raise SystemExit
+
+def test_uses_s3(s3_client):
+    pass
+"""
+
+
+def test_a_session_that_ends_while_its_s3_server_starts_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "test_session.py").write_text(ENDS_EARLY)
+    done = run(tmp_path, "-m", "pytest", "-x", "-p", "no:cacheprovider")
+    assert "1 failed in" in done.stdout, done.stdout + done.stderr
+    found = re.search(r"^/\S*slslab-\S+$", done.stdout, re.MULTILINE)
+    assert found is not None, done.stdout
+    assert not Path(found[0]).exists()
+
+
+def test_an_s3_server_that_no_test_names_starts_when_it_is_asked_for(tmp_path: Path) -> None:
+    source = (
+        "def test_asks(request):\n    assert request.getfixturevalue('s3_client').list_buckets()['Buckets'] == []\n"
+    )
+    (tmp_path / "test_session.py").write_text(source)
+    done = run(tmp_path, "-m", "pytest", "-p", "no:cacheprovider")
+    assert "1 passed in" in done.stdout, done.stdout + done.stderr
