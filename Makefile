@@ -65,6 +65,7 @@ bench: $(VENV)/installed-dev
 	$(BIN)/python benchmarks/overhead.py
 	$(BIN)/python benchmarks/in_database.py --model mobilenet --repeat 3
 	$(BIN)/python benchmarks/environments.py --quick
+	$(BIN)/python benchmarks/plugin.py --quick
 	$(BIN)/python benchmarks/replay.py --quick
 
 # Everything of the compose stack, with no image registry; only what has changed is built again.

@@ -8,6 +8,7 @@ class SlslabError(Exception):
 
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(message)
+        self.add_note(f"Hint: {hint}")  # in a traceback, for instance of a test
         self.message = message
         self.hint = hint
 

@@ -10,24 +10,39 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cache
+from importlib import invalidate_caches
+from importlib.machinery import PathFinder
 from io import BytesIO
+from itertools import chain, count
 from pathlib import Path
+from sysconfig import get_path
 from textwrap import dedent
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from slslab.errors import RequestError, SlslabError
+from slslab.installation import require
+
 if TYPE_CHECKING:  # pytest imports this module at every start, even if no test uses it
+    from slslab.aws.keys import Keyring
     from slslab.billing.bill import Bill
+    from slslab.host.session import Session
     from slslab.lambda_.emulator import Emulator
     from slslab.stack.object_store import EmbeddedObjectStore
     from slslab.stack.state_machines import EmbeddedStateMachines
     from slslab.trace.records import InvocationRecord
 
 ROLE = "arn:aws:iam::000000000000:role/test"
+OPTION, REPORT = "--slslab-report", "slslab_report"
+DEFAULTS = {"Runtime": "python3.11", "Handler": "app.handler", "Role": ROLE, "MemorySize": 1769, "Timeout": 10}
 
 
 @dataclass(frozen=True)
@@ -41,29 +56,170 @@ class Answer:
     request_id: str
 
 
+class FunctionFailed(AssertionError):
+    """An invocation failed; `answer` is its result. The message has the function's error, its traceback and its log."""
+
+    def __init__(self, function: str, answer: Answer) -> None:
+        failure = answer.payload if isinstance(answer.payload, dict) else {"errorMessage": answer.payload}
+        stack = failure.get("stackTrace") or []
+        text = f"{function}: {failure.get('errorType', answer.error)}: {failure.get('errorMessage', '')}"
+        if stack:
+            text += "\nTraceback of the function:\n" + "".join(map(str, stack)).rstrip()
+        super().__init__(f"{text}\nThe end of its log:\n{answer.log.rstrip()}")
+        self.answer = answer
+
+
 @pytest.fixture(scope="session")
 def emulator_settings() -> dict[str, Any]:
     """Return arguments of `slslab.Emulator`; override this fixture to change them."""
     return {}
 
 
+class CostReport:
+    """What `--slslab-report` adds to a session: each invocation's record, by the test in which it ended, and the files.
+
+    With pytest-xdist every worker has the records of its own tests, and hands them over at its end.
+    """
+
+    def __init__(self, config: pytest.Config, paths: Sequence[Path]) -> None:
+        self._paths = paths
+        self._output: dict[str, Any] | None = getattr(config, "workeroutput", None)
+        self._test = ""
+        self._invoked: list[tuple[str, dict[str, Any]]] = []
+        self._workers: set[str] = set()
+        self._answer = ""
+        # Files of an earlier session would be taken for this one's, and whether they can be written shows now.
+        self._write("The session has not come to its end, or was killed.")
+
+    def record(self, record: InvocationRecord) -> None:
+        """Take the record of an invocation that has just ended."""
+        self._invoked.append((self._test, record.as_document()))
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        """Count what ends from now on as this test's."""
+        self._test = nodeid
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        """Expect the records of a worker."""
+        self._workers.add(node.gateway.id)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Take the records of a worker; one that crashed has none."""
+        handed_over = getattr(node, "workeroutput", {}).get(REPORT)
+        if handed_over is not None:
+            self._invoked += json.loads(handed_over)
+            self._workers.discard(node.gateway.id)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self) -> None:
+        """Write the files, or hand the records over."""
+        if self._output is not None:
+            self._output[REPORT] = json.dumps(self._invoked)
+            return
+        lost = f"The records of {len(self._workers)} of pytest-xdist's workers, which crashed, are missing."
+        try:
+            self._write(*([lost] if self._workers else []))
+        except SlslabError as error:
+            pytest.exit(f"{error.message} Hint: {error.hint}", returncode=pytest.ExitCode.INTERNAL_ERROR)
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Say what it cost, and where the figures are."""
+        terminalreporter.write_line(f"{self._answer} See {', '.join(map(str, self._paths))}.")
+
+    def _write(self, *warnings: str) -> None:
+        if self._output is not None:
+            return
+        from slslab.reports.html.files import write_page
+        from slslab.reports.html.pages import session_page
+        from slslab.reports.sessions import session_document
+
+        document = session_document(self._invoked, warnings)
+        self._answer = document["answer"]
+        for path in self._paths:
+            html = path.suffix == ".html"
+            write_page(path, session_page(document) if html else json.dumps(document, indent=1) + "\n")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that writes costs."""
+    parser.getgroup("slslab").addoption(
+        OPTION,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="what the session's functions did and cost, as a page (FILE.html) or for programs (FILE.json); repeatable",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse, before any test, a report that cannot be written."""
+    paths = [config.invocation_params.dir / path for path in config.getoption(OPTION)]
+    try:
+        for path in paths:
+            if path.suffix not in (".html", ".json"):
+                raise RequestError(f"{OPTION} {path.name} is no page and no JSON.", "give FILE.html or FILE.json.")
+            if path.suffix == ".html":
+                require("jinja2")
+        if paths:
+            config.pluginmanager.register(CostReport(config, paths), REPORT)
+    except SlslabError as error:
+        raise pytest.UsageError(f"{error.message} Hint: {error.hint}") from error
+
+
+@dataclass(frozen=True)
+class _Shared:
+    """What the emulator and the S3 server have in common; `object_store` is the start of the latter."""
+
+    session: Session
+    keys: Keyring
+    object_store: Callable[[], Future[EmbeddedObjectStore]]
+
+
 @pytest.fixture(scope="session")
-def emulator(emulator_settings: dict[str, Any]) -> Iterator[Emulator]:
+def _shared(request: pytest.FixtureRequest, emulator_settings: dict[str, Any]) -> Iterator[_Shared]:
+    """Start the S3 server, if a test will use it: it takes two seconds, in which the emulator and earlier tests run."""
+    from slslab.aws.keys import Keyring
+    from slslab.host.session import Session
+
+    # At its end, the store is left after the wait for its start, whenever that pushed it.
+    with ExitStack() as parts:
+        session = emulator_settings.get("session") or parts.enter_context(Session())
+        keys = emulator_settings.get("keys") or Keyring.of(emulator_settings.get("variables") or {})
+        starter = parts.enter_context(ThreadPoolExecutor(1))
+
+        @cache
+        def object_store() -> Future[EmbeddedObjectStore]:
+            from slslab.stack.object_store import EmbeddedObjectStore
+
+            store = EmbeddedObjectStore(session.home / "s3", keys, session.mark)
+            return starter.submit(parts.enter_context, store)
+
+        if any("object_store" in getattr(item, "fixturenames", ()) for item in request.session.items):
+            object_store()
+        yield _Shared(session, keys, object_store)
+
+
+@pytest.fixture(scope="session")
+def emulator(request: pytest.FixtureRequest, _shared: _Shared, emulator_settings: dict[str, Any]) -> Iterator[Emulator]:
     """Run one emulator for the whole test session."""
     from slslab.lambda_.emulator import Emulator
 
-    with Emulator(**emulator_settings) as running:
+    report: CostReport | None = request.config.pluginmanager.get_plugin(REPORT)
+    with (
+        Emulator(**emulator_settings | {"session": _shared.session, "keys": _shared.keys}) as running,
+        running.listening(on_record=report.record if report else None),
+    ):
         yield running
 
 
 @pytest.fixture(scope="session")
-def object_store(emulator: Emulator) -> Iterator[EmbeddedObjectStore]:
+def object_store(_shared: _Shared, emulator: Emulator) -> EmbeddedObjectStore:
     """Run one S3 server for the whole test session; functions find it through AWS_ENDPOINT_URL_S3."""
-    from slslab.stack.object_store import EmbeddedObjectStore
-
-    with EmbeddedObjectStore(emulator.home / "s3", emulator.keys, emulator.mark) as store:
-        emulator.add_variables({"AWS_ENDPOINT_URL_S3": store.endpoint})
-        yield store
+    store = _shared.object_store().result()
+    emulator.add_variables({"AWS_ENDPOINT_URL_S3": store.endpoint})
+    return store
 
 
 @pytest.fixture(scope="session")
@@ -113,20 +269,28 @@ def states_client(emulator: Emulator, state_machines: EmbeddedStateMachines) -> 
 
 
 @pytest.fixture
-def deploy(emulator: Emulator, lambda_client: Any) -> Callable[..., str]:
-    """Return a function that creates a Lambda function and returns its name.
+def deploy(request: pytest.FixtureRequest, emulator: Emulator, lambda_client: Any) -> Callable[..., str]:
+    """Return a function that creates a Lambda function and returns its name: its directory's, or else the test's.
 
     The code is the directory of a handler, used in place, or the text of a module, packaged as `app.py`; further
-    arguments are CreateFunction's (`MemorySize`, `Timeout`, `Handler`, by default `app.handler`, …).
+    arguments are CreateFunction's (`MemorySize`, `Timeout`, `Handler`, by default `app.handler`, …). RequestError for a
+    directory that is not there, or without the handler's module.
     """
-    created: list[str] = []
+    created: set[str] = set()
+
+    def unused(text: str) -> str:
+        name = re.sub(r"[^A-Za-z0-9_-]+", "-", text)[:56].strip("-") or "function"
+        return next(each for each in chain([name], (f"{name}-{n}" for n in count(2))) if each not in created)
 
     def create(code: Path | str, **settings: Any) -> str:
+        __tracebackhide__ = True
         if isinstance(code, Path):
+            _require_handler(code, str(settings.get("Handler", DEFAULTS["Handler"])))
             emulator.packages.allow(code)
-        name = str(settings.pop("FunctionName", f"function-{len(created)}"))
+        of = code.resolve().name if isinstance(code, Path) else request.node.name
+        name = str(settings.pop("FunctionName", "") or unused(of))
         create_function(lambda_client, name, code, **settings)
-        created.append(name)
+        created.add(name)
         return name
 
     return create
@@ -134,17 +298,24 @@ def deploy(emulator: Emulator, lambda_client: Any) -> Callable[..., str]:
 
 @pytest.fixture
 def invoke(lambda_client: Any) -> Callable[..., Answer]:
-    """Return a function that invokes a Lambda function synchronously with a JSON event; it returns an `Answer`."""
+    """Return a function that invokes a Lambda function synchronously with a JSON event; it returns an `Answer`.
 
-    def call(name: str, event: Any = None, **settings: Any) -> Answer:
-        answer = lambda_client.invoke(FunctionName=name, LogType="Tail", Payload=json.dumps(event), **settings)
-        return Answer(
-            answer["StatusCode"],
-            answer.get("FunctionError"),
-            json.loads(answer["Payload"].read() or b"null"),
-            base64.b64decode(answer["LogResult"]).decode(errors="replace"),
-            answer["ResponseMetadata"]["RequestId"],
+    FunctionFailed if the function failed, unless `check` is false. Further arguments are Invoke's (`Qualifier` …).
+    """
+
+    def call(name: str, event: Any = None, *, check: bool = True, **settings: Any) -> Answer:
+        __tracebackhide__ = True
+        response = lambda_client.invoke(FunctionName=name, LogType="Tail", Payload=json.dumps(event), **settings)
+        answer = Answer(
+            response["StatusCode"],
+            response.get("FunctionError"),
+            json.loads(response["Payload"].read() or b"null"),
+            base64.b64decode(response["LogResult"]).decode(errors="replace"),
+            response["ResponseMetadata"]["RequestId"],
         )
+        if check and answer.error is not None:
+            raise FunctionFailed(name, answer)
+        return answer
 
     return call
 
@@ -191,8 +362,7 @@ def create_function(client: Any, name: str, code: Path | str, **settings: Any) -
         package: dict[str, Any] = {"S3Bucket": "hot-reload", "S3Key": str(code.resolve())}
     else:
         package = {"ZipFile": packaged(code)}
-    defaults = {"Runtime": "python3.11", "Handler": "app.handler", "Role": ROLE, "MemorySize": 1769, "Timeout": 10}
-    client.create_function(FunctionName=name, Code=package, **defaults | settings)
+    client.create_function(FunctionName=name, Code=package, **DEFAULTS | settings)
 
 
 def packaged(source: str) -> bytes:
@@ -201,3 +371,23 @@ def packaged(source: str) -> bytes:
     with zipfile.ZipFile(buffer, "w") as archive:
         archive.writestr("app.py", dedent(source))
     return buffer.getvalue()
+
+
+def _require_handler(code: Path, handler: str) -> None:
+    """Raise RequestError unless `code` is a directory, and it or an installed package has the handler's module."""
+    __tracebackhide__ = True
+    if not code.is_dir():
+        what = "is no directory" if code.exists() else "is not there"
+        raise RequestError(f"{code.absolute()} {what}.", "give deploy the directory that holds the handler's module.")
+    invalidate_caches()  # a test may have written it just now
+    places = [str(code), get_path("purelib"), get_path("platlib")]
+    parts = handler.replace("/", ".").split(".")[:-1]
+    for part in parts:
+        spec = PathFinder.find_spec(part, places)
+        if spec is None:
+            wanted = code.absolute().joinpath(*parts).with_suffix(".py")
+            raise RequestError(
+                f"There is no module for the Handler {handler}: {wanted} is not there.",
+                "Handler is the module's file without .py, a dot, and the name of the function.",
+            )
+        places = list(spec.submodule_search_locations or ())

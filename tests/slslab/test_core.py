@@ -141,6 +141,16 @@ def test_the_documented_test_passes(core: Path, tmp_path: Path) -> None:
     assert run(core, tmp_path, "service.py").stdout.strip() == "10"
 
 
+def test_costs_of_a_session_need_the_extra_for_their_page_alone(core: Path, tmp_path: Path) -> None:
+    written(tmp_path)
+    done = run(core, tmp_path, "-m", "pytest", "-p", "no:cacheprovider", "--slslab-report=costs.json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads((tmp_path / "costs.json").read_text())["invocations"] == 1
+    done = run(core, tmp_path, "-m", "pytest", "-p", "no:cacheprovider", "--slslab-report=costs.html")
+    sentence = "ERROR: The package jinja2 is not installed. Hint: pip install 'slslab[report]'\n"
+    assert (done.returncode, done.stdout, done.stderr.strip()) == (4, "", sentence.strip())
+
+
 def test_endpoints_their_record_and_their_bill(core: Path, tmp_path: Path) -> None:
     up = run(core, tmp_path, "-m", "slslab", "up", "--detach", "--port", "0", "--s3-port", "0")
     try:

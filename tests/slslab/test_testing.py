@@ -1,28 +1,39 @@
 """The pytest plugin, used as a stranger would: docs/testing.md is run as it stands."""
 
+import json
+import os
 import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from botocore.exceptions import ClientError
 
-from slslab.testing import create_function
+from slslab.errors import RequestError
+from slslab.testing import FunctionFailed, create_function
 from slslab.trace.records import InvocationRecord
 
 pytestmark = pytest.mark.server
 
 DOCS = Path(__file__).parents[2] / "docs" / "testing.md"
-OUTCOME = r"(\d+) (passed|failed|error)"
+PIPELINES: dict[str, Callable[[Any], list[str]]] = {
+    ".github/workflows/functions.yml": lambda of: [
+        step["run"] for step in of["jobs"]["functions"]["steps"] if "run" in step
+    ],
+    ".gitlab-ci.yml": lambda of: list(of["functions"]["script"]),
+}
 
 
 def written(directory: Path) -> dict[str, str]:
     """The code blocks of the page that begin with a file's name, as files."""
-    blocks = re.findall(r"```python\n# (\S+\.py)\n(.*?)```", DOCS.read_text(), re.DOTALL)
+    blocks = re.findall(r"```(?:python|yaml)\n# (\S+)\n(.*?)```", DOCS.read_text(), re.DOTALL)
     for name, text in blocks:
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
         (directory / name).write_text(text)
     return dict(blocks)
 
@@ -34,11 +45,34 @@ def run(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_page_of_the_documentation_runs(tmp_path: Path) -> None:
-    assert written(tmp_path).keys() == {"handler.py", "test_handler.py", "service.py"}
+    assert written(tmp_path).keys() == {*PIPELINES, "handler.py", "test_handler.py", "service.py", "dearest.py"}
     tests = run(tmp_path, "-m", "pytest", "-p", "no:cacheprovider")
     assert "1 passed" in tests.stdout, tests.stdout + tests.stderr
     service = run(tmp_path, "service.py")
     assert service.stdout.strip() == "10", service.stderr
+
+
+@pytest.mark.parametrize("file", PIPELINES)
+def test_the_documented_pipelines_pass_and_fail_by_cost(tmp_path: Path, file: str) -> None:
+    install, *commands = PIPELINES[file](yaml.safe_load(written(tmp_path)[file]))
+    assert install == "pip install pytest 'slslab[report]'"
+    *others, gate = commands
+    assert [command.split()[0] for command in commands] == ["slslab", "pytest", "python"]
+    variables = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+
+    def shell(command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["bash", "-c", command], cwd=tmp_path, env=variables, capture_output=True, text=True, check=False
+        )
+
+    for command in (*others, gate):
+        done = shell(command)
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "costs.html").stat().st_size > 10_000
+    assert "test_handler.py::test_it_adds" in run(tmp_path, "dearest.py").stdout
+    assert "0.01" in gate
+    done = shell(gate.replace("0.01", "0.0000001"))
+    assert (done.returncode, done.stderr[:15]) == (1, "The tests cost ")
 
 
 def test_a_costly_test_fails_with_the_lines_of_its_bill(tmp_path: Path) -> None:
@@ -56,8 +90,10 @@ def test_a_directory_is_used_in_place_and_only_what_was_deployed(
 ) -> None:
     (tmp_path / "code").mkdir()
     (tmp_path / "link").symlink_to("code")
+    module = tmp_path / "code" / "app.py"
+    module.write_text("def handler(event, context):\n    return 'as deployed'\n")
     name = deploy(tmp_path / "link")
-    (tmp_path / "code" / "app.py").write_text("def handler(event, context):\n    return 'in place'\n")
+    module.write_text("def handler(event, context):\n    return 'in place'\n")
     assert invoke(name).payload == "in place"
     with pytest.raises(ClientError, match=f"'{tmp_path}' is not below a directory that hot reload may use"):
         create_function(lambda_client, "beside", tmp_path)
@@ -93,3 +129,180 @@ def test_a_function_finds_the_object_store_and_only_its_own_records_count(
     assert record.function == name
     due = bill()
     assert due.total == sum(line.amount for line in due.lines) > 0
+
+
+@pytest.mark.parametrize(
+    ("place", "handler", "refusal"),
+    [
+        ("none", "app.handler", "{}/none is not there."),
+        ("app.py", "app.handler", "{}/app.py is no directory."),
+        (".", "other.handler", "There is no module for the Handler other.handler: {}/other.py is not there."),
+        (
+            ".",
+            "inner/other.handler",
+            "There is no module for the Handler inner/other.handler: {}/inner/other.py is not",
+        ),
+    ],
+)
+def test_code_that_is_not_there_is_refused(
+    place: str, handler: str, refusal: str, lambda_client: Any, deploy: Callable[..., str], tmp_path: Path
+) -> None:
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "app.py").touch()
+    with pytest.raises(RequestError, match=re.escape(refusal.format(tmp_path))) as refused:
+        deploy(tmp_path / place, Handler=handler)
+    assert refused.value.__notes__[0].startswith("Hint: ")
+    assert lambda_client.list_functions()["Functions"] == []
+
+
+def test_a_handler_may_be_in_a_package_in_one_without_init_or_installed(
+    deploy: Callable[..., str], invoke: Callable[..., Any], tmp_path: Path
+) -> None:
+    source = "def handler(event, context):\n    return __name__\n"
+    for package in ("package", "namespace"):
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "app.py").write_text(source)
+    (tmp_path / "package" / "__init__.py").touch()
+    for handler in ("package.app.handler", "namespace/app.handler"):
+        assert invoke(deploy(tmp_path, Handler=handler)).payload == handler.removesuffix(".handler").replace("/", ".")
+    deploy(tmp_path, Handler="awslambdaric.bootstrap.run")
+
+
+def test_a_failed_invocation_fails_the_test_with_what_the_function_said(tmp_path: Path) -> None:
+    """Its error, its traceback and its log, and no line of the plugin's own."""
+    written(tmp_path)
+    handler = tmp_path / "handler.py"
+    handler.write_text(handler.read_text().replace("    return", "    print('so far')\n    return"))
+    test = tmp_path / "test_handler.py"
+    test.write_text(test.read_text().replace("[1, 2, 3]", "[1, None]"))
+    done = run(tmp_path, "-m", "pytest", "-p", "no:cacheprovider")
+    said = [line.removeprefix("E").strip() for line in done.stdout.splitlines() if line.startswith("E ")]
+    failure = "TypeError: unsupported operand type(s) for +: 'int' and 'NoneType'"
+    assert said[0] == f"slslab.testing.FunctionFailed: {tmp_path.name}: {failure}", done.stdout + done.stderr
+    assert said[1] == "Traceback of the function:"
+    assert 'File "/var/task/handler.py", line 3, in handler' in said
+    log = said[said.index("The end of its log:") :]
+    assert "so far" in log
+    assert log[-1].startswith("REPORT RequestId: ")
+    assert "slslab/testing.py" not in done.stdout
+
+
+def test_an_invocation_that_may_fail_returns_its_error(deploy: Callable[..., str], invoke: Callable[..., Any]) -> None:
+    name = deploy("import time\n\ndef handler(event, context):\n    time.sleep(event)\n", Timeout=1)
+    answer = invoke(name, 2, check=False)
+    assert (answer.error, answer.payload["errorType"]) == ("Unhandled", "Sandbox.Timedout")
+    with pytest.raises(FunctionFailed, match=rf"^{name}: Sandbox.Timedout: RequestId: .* timed out after") as failed:
+        invoke(name, 2)
+    assert "Traceback" not in str(failed.value)
+    assert failed.value.answer.payload["errorType"] == "Sandbox.Timedout"
+
+
+SESSION = """
+import pytest
+
+@pytest.mark.parametrize("size", [256, 512])
+def test_shared(deploy, invoke, size):
+    name = deploy("def handler(event, context): return 1 / event", MemorySize=size, FunctionName="shared")
+    for event in (1, 2, 0):
+        invoke(name, event, check=False)
+
+def test_own(deploy, invoke):
+    invoke(deploy("def handler(event, context): return len(bytes(range(256)) * (1 << 20))"))
+
+def test_none(deploy):
+    deploy("")
+"""
+
+
+@pytest.mark.parametrize("processes", [0, 2])
+def test_a_session_leaves_what_its_tests_and_functions_cost(tmp_path: Path, processes: int) -> None:
+    """Also of several processes (pytest-xdist)."""
+    (tmp_path / "test_session.py").write_text(SESSION)
+    files = [f"--slslab-report={name}" for name in ("costs.html", "costs.json")]
+    done = run(tmp_path, "-m", "pytest", "-p", "no:cacheprovider", f"-n{processes}", *files)
+    assert done.returncode == 0, done.stdout + done.stderr
+    document = json.loads((tmp_path / "costs.json").read_text())
+    assert (document["schema"], document["invocations"], document["warnings"]) == (1, 7, [])
+    tests = {row["test"].partition("::")[2]: row for row in document["tests"]}
+    assert {name: (row["invocations"], row["cold_starts"]) for name, row in tests.items()} == {
+        "test_shared[256]": (3, 1),
+        "test_shared[512]": (3, 1),
+        "test_own": (1, 1),
+    }
+    assert tests["test_own"]["peak_memory_mb"] > 256 > tests["test_shared[256]"]["peak_memory_mb"]
+    rows = [(row["function"], row["memory_mb"], row["invocations"], row["errors"]) for row in document["functions"]]
+    assert rows == [("shared", 256, 3, 1), ("shared", 512, 3, 1), ("test_own", 1769, 1, 0)]
+    total = Decimal(document["cost"]["total"])
+    assert total == sum(Decimal(row["cost"]) for row in document["tests"])
+    assert total == sum(Decimal(row["cost"]) for row in document["functions"]) > 0
+    answer = document["answer"]
+    assert answer.startswith("3 tests invoked 2 functions 7 times, billed ")
+    assert (
+        f"; the most expensive test is {max(document['tests'], key=lambda row: Decimal(row['cost']))['test']}" in answer
+    )
+    assert answer in done.stdout
+    page = (tmp_path / "costs.html").read_text()
+    assert f'<p class="answer">{answer}</p>' in page
+    for row in (*document["tests"], *document["functions"]):
+        assert f'<th scope="row">{row.get("test") or row["function"]}</th>' in page
+        assert f"{row['peak_memory_mb']} MB" in page
+
+
+def test_a_session_of_which_processes_crash_says_so(tmp_path: Path) -> None:
+    (tmp_path / "test_session.py").write_text(SESSION + "\n\ndef test_crash():\n    import os\n    os._exit(1)\n")
+    run(tmp_path, "-m", "pytest", "-p", "no:cacheprovider", "-n1", "--max-worker-restart=0", "--slslab-report=c.json")
+    document = json.loads((tmp_path / "c.json").read_text())
+    assert document["warnings"] == ["The records of 1 of pytest-xdist's workers, which crashed, are missing."]
+
+
+def test_a_session_that_is_killed_leaves_no_report_of_another(tmp_path: Path) -> None:
+    (tmp_path / "test_session.py").write_text("def test_crash():\n    import os\n    os._exit(1)\n")
+    (tmp_path / "c.json").write_text("another")
+    assert run(tmp_path, "-m", "pytest", "-p", "no:cacheprovider", "--slslab-report=c.json").returncode == 1
+    document = json.loads((tmp_path / "c.json").read_text())
+    assert document["answer"] == "No test invoked a function."
+    assert document["warnings"] == ["The session has not come to its end, or was killed."]
+
+
+@pytest.mark.parametrize(
+    ("name", "refusal"),
+    [
+        ("none/c.json", "none/c.json cannot be written: No such file or directory. Hint: choose another file.\n"),
+        ("c.txt", "--slslab-report c.txt is no page and no JSON. Hint: give FILE.html or FILE.json.\n"),
+    ],
+)
+def test_a_report_that_cannot_be_written_is_refused_before_any_test(tmp_path: Path, name: str, refusal: str) -> None:
+    (tmp_path / "test_session.py").write_text("def test_ran():\n    open('ran', 'w').close()\n")
+    done = run(tmp_path, "-m", "pytest", "-p", "no:cacheprovider", "--slslab-report", name)
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert done.stderr.strip().endswith(refusal.strip())
+    assert done.stderr.startswith("ERROR: ")
+    assert not (tmp_path / "ran").exists()
+
+
+ENDS_EARLY = """
+def test_fails(emulator):
+    print(emulator.home)
+    raise SystemExit
+
+def test_uses_s3(s3_client):
+    pass
+"""
+
+
+def test_a_session_that_ends_while_its_s3_server_starts_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "test_session.py").write_text(ENDS_EARLY)
+    done = run(tmp_path, "-m", "pytest", "-x", "-p", "no:cacheprovider")
+    assert "1 failed in" in done.stdout, done.stdout + done.stderr
+    found = re.search(r"^/\S*slslab-\S+$", done.stdout, re.MULTILINE)
+    assert found is not None, done.stdout
+    assert not Path(found[0]).exists()
+
+
+def test_an_s3_server_that_no_test_names_starts_when_it_is_asked_for(tmp_path: Path) -> None:
+    source = (
+        "def test_asks(request):\n    assert request.getfixturevalue('s3_client').list_buckets()['Buckets'] == []\n"
+    )
+    (tmp_path / "test_session.py").write_text(source)
+    done = run(tmp_path, "-m", "pytest", "-p", "no:cacheprovider")
+    assert "1 passed in" in done.stdout, done.stdout + done.stderr

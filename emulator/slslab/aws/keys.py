@@ -119,6 +119,12 @@ class Keyring:
         self._sessions: dict[str, tuple[Pair, Principal]] = {}
 
     @classmethod
+    def of(cls, variables: Mapping[str, str]) -> Self:
+        """Return the keys of a start with these environment variables: a pair in them is the owner's and everyone's."""
+        given = Pair.of(variables)
+        return cls(given, temporary=given is None)
+
+    @classmethod
     def from_text(cls, text: str) -> Self:
         """Return the keyring that another process wrote by `text`."""
         stored = json.loads(text)

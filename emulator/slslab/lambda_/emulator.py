@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import psutil
 from starlette.routing import BaseRoute
 
-from slslab.aws.keys import Keyring, Pair
+from slslab.aws.keys import Keyring
 from slslab.aws.limits import MB, Limits, lambda_limits
 from slslab.errors import RequestError
 from slslab.host.managed import Managed
@@ -105,8 +105,7 @@ class Emulator(Managed):
         self._owns_session = session is None
         self.id, self.mark = self._session.id, self._session.mark
         self._variables = dict(variables or {})
-        given = Pair.of(self._variables)
-        self.keys = keys or Keyring(given, temporary=given is None)
+        self.keys = keys or Keyring.of(self._variables)
         self._logs = logs
         self.budget_mb = budget_mb if budget_mb is not None else memory_budget_mb()
         self._sandboxes = self._make_sandboxes(environment, image, isolate, tuple(template))

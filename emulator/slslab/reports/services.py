@@ -108,21 +108,23 @@ def _counts(events: metrics.Rows) -> dict[str, int]:
 
 
 def _functions(records: metrics.Records) -> list[dict[str, Any]]:
-    """Return for each function how often it was invoked, how that ended, and what it took; memory size is the last."""
-    return [
-        {
-            "function": function,
-            "memory_mb": own[-1]["memory_mb"],
-            "invocations": len(own),
-            "cold_starts": sum(record["cold_start"] for record in own),
-            "errors": sum(record["status"] != "success" or record["error_type"] is not None for record in own),
-            "billed_seconds": sum(record["billed_ms"] for record in own) / 1000,
-            "gb_seconds": format(metrics.gb_seconds(own), "f"),
-            "peak_memory_mb": max(record["max_memory_mb"] for record in own),
-            "reports": metrics.report_summary(own),
-        }
-        for function, own in sorted(metrics.grouped((record["function"], record) for record in records).items())
-    ]
+    by_name = metrics.grouped((record["function"], record) for record in records)
+    return [function_row(own) for _, own in sorted(by_name.items())]
+
+
+def function_row(own: metrics.Records) -> dict[str, Any]:
+    """Return how often a function was invoked, how that ended, and what it took; memory size is that of the last."""
+    return {
+        "function": own[-1]["function"],
+        "memory_mb": own[-1]["memory_mb"],
+        "invocations": len(own),
+        "cold_starts": sum(record["cold_start"] for record in own),
+        "errors": sum(record["status"] != "success" or record["error_type"] is not None for record in own),
+        "billed_seconds": sum(record["billed_ms"] for record in own) / 1000,
+        "gb_seconds": format(metrics.gb_seconds(own), "f"),
+        "peak_memory_mb": max(record["max_memory_mb"] for record in own),
+        "reports": metrics.report_summary(own),
+    }
 
 
 def _host(begun: Mapping[str, Any], end_ns: int) -> dict[str, Any]:

@@ -85,7 +85,7 @@ def test_a_thousand_invocations(
     events = [draw(dice, base_mb) for _ in range(INVOCATIONS)]
 
     def run(event: tuple[str, float]) -> tuple[str, float, str | None, str]:
-        answer = invoke(short if event[0] == "sleep" else name, event)
+        answer = invoke(short if event[0] == "sleep" else name, event, check=False)
         return *event, answer.payload["errorType"] if answer.error else None, answer.request_id
 
     with ThreadPoolExecutor(12) as pool:

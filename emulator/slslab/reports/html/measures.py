@@ -248,29 +248,6 @@ def memory_card(document: Document, events: Rows | None, invocations: Records) -
     return Card("card-memory", "Memory against the limit", (chart,))
 
 
-def functions_card(document: Document) -> Card | None:
-    """Return what each function of a service did."""
-    functions = document.get("functions")
-    if not functions:
-        return None
-    rows = [
-        (
-            each["function"],
-            formats.megabytes(each["memory_mb"]),
-            formats.integer(each["invocations"]),
-            formats.integer(each["cold_starts"]),
-            formats.integer(each["errors"]),
-            *(f"{each['reports']['duration_ms'][key]:,.2f}" for key in ("min", "median", "max")),
-            f"{each['billed_seconds']:,.3f}",
-            formats.megabytes(each["peak_memory_mb"]),
-        )
-        for each in functions
-    ]
-    durations = ("min ms", "median ms", "max ms")
-    columns = ("function", "memory size", "invocations", "cold", "errors", *durations, "billed s", "peak memory")
-    return Card("card-functions", "Functions", (), (Table(columns, rows),), wide=True)
-
-
 def invocations_card(document: Document) -> Card | None:
     """Return a summary of the REPORT lines."""
     reports = document.get("reports")

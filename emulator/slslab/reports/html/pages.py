@@ -1,4 +1,4 @@
-"""Pages as text: of a run, of a comparison of runs, and of a reproduction.
+"""Pages as text: of a run, of a comparison of runs, of a reproduction, and of a session of tests.
 
 They are pure functions of documents, so the same page can be written to a file at a run's end and served during it.
 """
@@ -57,8 +57,17 @@ def reproduction_page(document: Document) -> str:
     return _write(describe_reproduction(document))
 
 
+def session_page(document: Document) -> str:
+    """Return the page of a session of tests: what `pytest --slslab-report FILE.json` writes."""
+    from slslab.reports.html.functions import describe_session
+
+    return _write(describe_session(document))
+
+
 def _write(page: Page, live: Live | None = None) -> str:
-    style, script, library = page_file("page.css"), page_file("page.js"), charting_library()
+    style, script = page_file("page.css"), page_file("page.js")
+    # A page that changes may get charts later.
+    library = charting_library() if live is not None or any(card.charts for card in page.cards) else ""
     policy = {
         "default-src": "'none'",
         "style-src": inline_hash(style),

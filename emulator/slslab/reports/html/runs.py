@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from slslab.reports import formats
+from slslab.reports.html.functions import functions_card
 from slslab.reports.html.measures import (
     bill_card,
-    functions_card,
     invocations_card,
     learning_card,
     memory_card,

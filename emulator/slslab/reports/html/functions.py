@@ -1,0 +1,63 @@
+"""The card of functions, and the page of a session of tests: tables without charts, which need no charting library."""
+
+from slslab.reports import formats
+from slslab.reports.html.parts import Card, Caution, Cell, Document, Page, Table
+
+
+def functions_card(document: Document) -> Card | None:
+    """Return what each function of a service or of a session of tests did; of the latter what it cost, too."""
+    functions = document.get("functions")
+    if not functions:
+        return None
+    priced = "cost" in functions[0]
+    rows = [
+        (
+            each["function"],
+            formats.megabytes(each["memory_mb"]),
+            formats.integer(each["invocations"]),
+            formats.integer(each["cold_starts"]),
+            formats.integer(each["errors"]),
+            *(f"{each['reports']['duration_ms'][key]:,.2f}" for key in ("min", "median", "max")),
+            f"{each['billed_seconds']:,.3f}",
+            Cell(formats.megabytes(each["peak_memory_mb"]), f"{each['peak_memory_mb'] / each['memory_mb']:.0%} of it"),
+            *((formats.money(each["cost"]),) if priced else ()),
+        )
+        for each in functions
+    ]
+    durations = ("min ms", "median ms", "max ms")
+    columns = ("function", "memory size", "invocations", "cold", "errors", *durations, "billed s", "peak memory")
+    table = Table((*columns, "USD") if priced else columns, rows)
+    return Card("card-functions", "Functions", (), (table,), wide=True)
+
+
+def describe_session(document: Document) -> Page:
+    """Return the page of a session of tests (`session_document`)."""
+    cards = (_tests_card(document), functions_card(document))
+    book = document["cost"]["book"]
+    return Page(
+        title="Functions under test",
+        subtitle="a session of pytest",
+        answers=(document["answer"],),
+        answers_note=f"Lambda alone, by prices of {book['name']}, {book['date']}; durations are measured on this host.",
+        cards=tuple(card for card in cards if card is not None),
+        warnings=tuple(Caution(warning) for warning in document["warnings"]),
+    )
+
+
+def _tests_card(document: Document) -> Card | None:
+    if not document["tests"]:
+        return None
+    rows = [(row["test"], *_figures(row), formats.money(row["cost"])) for row in document["tests"]]
+    columns = ("test", "invocations", "cold", "billed s", "peak memory", "USD")
+    total = ("total", *_figures(document), formats.money(document["cost"]["total"]))
+    note = "The peak is that of the invocation that used most. What a test left running counts where it ended."
+    return Card("card-tests", "Tests", (), (Table(columns, rows, total),), notes=(note,), wide=True)
+
+
+def _figures(row: Document) -> tuple[str, ...]:
+    return (
+        formats.integer(row["invocations"]),
+        formats.integer(row["cold_starts"]),
+        f"{row['billed_seconds']:,.3f}",
+        formats.megabytes(row.get("peak_memory_mb")),
+    )
