@@ -12,11 +12,6 @@ def integer(value: int | None) -> str:
     return MISSING if value is None else f"{value:,}"
 
 
-def counted(number: int, noun: str) -> str:
-    """Return a number of things, such as `2 tests`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
 def significant(value: float | None, digits: int = 4) -> str:
     """Return a number with at least so many significant digits, all integral digits, and never an exponent."""
     if value is None:

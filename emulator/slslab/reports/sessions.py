@@ -5,7 +5,8 @@ from decimal import Decimal
 from typing import Any
 
 from slslab.billing.bill import DEFAULT_BOOK, Book, Usage, compute_bill, load_book
-from slslab.reports.formats import counted, significant
+from slslab.errors import counted
+from slslab.reports.formats import significant
 from slslab.reports.services import function_row
 from slslab.reports.summaries import amount
 from slslab.trace.metrics import Records, grouped
