@@ -60,7 +60,7 @@ def test_one_that_exits_is_an_error_at_once_and_tried_again_only_for_a_port(
 ) -> None:
     server = Server(f"print('x' * 1000, {words!r}); raise SystemExit(1)", tmp_path)
     begun = time.monotonic()
-    with pytest.raises(HostError, match=rf"^The server did not start: x+ {words}\.$") as raised:
+    with pytest.raises(HostError, match=rf"^The server did not start: x+ {words}\.\n") as raised:
         server.__enter__()
     assert time.monotonic() - begun < 20
     assert len(raised.value.message) < 600
