@@ -120,7 +120,8 @@
         stale.push(chart);
       }
     }
-    for (const details of fresh.querySelectorAll("details")) details.open = open.has(details.id);
+    // What opens by itself is bad news.
+    for (const details of fresh.querySelectorAll("details")) details.open ||= open.has(details.id);
     content.replaceChildren(...fresh.body.childNodes);
     await Promise.all(stale.map(draw));
   }
