@@ -184,6 +184,6 @@ def _course(setup: ReplaySetup, second: ReplaySetup | None, name: str, workers: 
     variant = setup.variant if is_of_run else replace(setup.variant, arch=None)
     program = _program(setup, second, name, workers, EPOCHS)
     timeline = play(program, vary_profile(setup.run, variant, setup.platform.profile))
-    result = outcome(timeline, setup.variant.arch or setup.run.arch)
+    result = outcome(timeline, setup.variant.arch or setup.run.recording.arch)
     driver = setup.run.driver_requests(workers, EPOCHS)
     return course(timeline, result, result.usage(setup.run.hosts(workers) if is_of_run else (), driver))

@@ -50,7 +50,8 @@ class ReplaySetup:
             "architecture": self.run.plan.architecture,
             "workers": self.run.plan.workers,
             "memory_mb": self.run.plan.memory_mb,
-            "peak_memory_mb": self.run.peak_memory_mb,
+            "peak_memory_mb": self.run.recording.peak_memory_mb,
+            "torch": self.run.document["torch"],
             "oversubscribed": self.run.document["host"]["oversubscribed"],
             "alone": self.run.document.get("alone"),
             "profile": {"name": profile.name, "date": profile.date.isoformat()},
@@ -128,10 +129,11 @@ def read_memory(measured: "Measured", text: str | None, usual: Sequence[int] = (
     if text is not None or usual:
         _check_functions(measured, memory=True)
     sizes = tuple(map(check_memory, read_numbers("--memory", text, 1, 1_000_000))) or tuple(usual)
-    if sizes and max(sizes) < measured.peak_memory_mb:
+    peak_mb = measured.recording.peak_memory_mb
+    if sizes and max(sizes) < peak_mb:
         raise RequestError(
-            f"The run's functions used {measured.peak_memory_mb} MB at their peak, more than {max(sizes)} MB.",
-            f"choose a --memory of at least {measured.peak_memory_mb} MB.",
+            f"The run's functions used {peak_mb} MB at their peak, more than {max(sizes)} MB.",
+            f"choose a --memory of at least {peak_mb} MB.",
         )
     return sizes
 

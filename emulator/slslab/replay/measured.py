@@ -36,18 +36,6 @@ class Measured:
         """The run's plan."""
         return self.recording.plan
 
-    @property
-    def arch(self) -> str:
-        """The processor architecture of its functions, x86_64 or arm64."""
-        records = self.recording.invocations
-        return str(records[0]["architecture"]) if records else "x86_64"
-
-    @cached_property
-    def peak_memory_mb(self) -> int:
-        """The most memory that a training function used, those of the plan's size; 0 for a run on instances."""
-        records = self.recording.invocations
-        return max((r["max_memory_mb"] for r in records if r["memory_mb"] == self.plan.memory_mb), default=0)
-
     @cached_property
     def costs(self) -> StepCosts:
         """The costs of its steps, of which programs of other sizes are made; RequestError if they cannot be."""

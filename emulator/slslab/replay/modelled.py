@@ -1,21 +1,27 @@
 """The part of a run's document about the same run on Lambda: its trace played on the profile of AWS, and priced."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from math import log
 from typing import Any
 
-from slslab.billing.bill import Book, compute_bill
+from slslab.billing.bill import Bill, Book, compute_bill
 from slslab.errors import RunError, SlslabError
 from slslab.replay.accuracy import stated_error
 from slslab.replay.kernel.kernel import ReplayError, play
-from slslab.replay.outcome import WorkerFigures, outcome
+from slslab.replay.kernel.timeline import Timeline
+from slslab.replay.outcome import Outcome, WorkerFigures, outcome
 from slslab.replay.path import critical_path
 from slslab.replay.profiles.profile import load_profile
 from slslab.replay.programs.recorded import make_program
 from slslab.replay.programs.recording import Recording, check
+from slslab.replay.questions import SIZES
+from slslab.replay.whatif import with_memory
 from slslab.trace import metrics
 from slslab.trace.document import not_modelled
 
 PROFILE = "aws-us-east-1"
+# Steps that are played for other memory sizes, which bounds what a large run waits for them: about 3 s.
+STEPS = 400_000
 
 
 def model(recording: Recording, book: Book) -> dict[str, Any]:
@@ -32,18 +38,20 @@ def model(recording: Recording, book: Book) -> dict[str, Any]:
         return {**not_modelled(f"Its trace could not be replayed ({type(error).__name__}: {error}).")}
 
 
-def _model(recording: Recording, book: Book) -> dict[str, Any]:
+def play_on_aws(recording: Recording) -> Timeline:
+    """Return the run as it is played on the profile of AWS; RunError or ReplayError if it cannot be."""
     check(recording)
     if gpus := sorted({instance["device"] for instance in recording.instances} - {"cpu"}):
         raise RunError(
             f"It computed on {gpus[0]}; a GPU's times are modelled from steps that a processor computed.",
             "run it with --device cpu.",
         )
-    profile = load_profile(PROFILE)
-    timeline = play(make_program(recording), profile)
-    records = recording.invocations
-    played = outcome(timeline, str(records[0]["architecture"]) if records else "x86_64")
-    hosts = [kind for kind, _ in metrics.hosts(recording.events)]
+    return play(make_program(recording), load_profile(PROFILE))
+
+
+def _model(recording: Recording, book: Book) -> dict[str, Any]:
+    timeline = play_on_aws(recording)
+    profile, played = timeline.profile, outcome(timeline, recording.arch)
     return {
         "status": "modelled",
         "profile": {"name": profile.name, "date": profile.date.isoformat()},
@@ -55,8 +63,32 @@ def _model(recording: Recording, book: Book) -> dict[str, Any]:
         "waiting_share": round(played.waiting_share, 4),
         "critical_path": critical_path(timeline).describe(),
         "per_worker": [_worker(worker) for worker in played.workers],
-        "cost": compute_bill(played.usage(hosts, metrics.driver_requests(recording.events)), book).as_document(),
+        "cost": _bill(recording, played, book).as_document(),
+        "memory_sizes": list(_memory_sizes(recording, timeline, book)),
     }
+
+
+def _bill(recording: Recording, played: Outcome, book: Book) -> Bill:
+    hosts = [kind for kind, _ in metrics.hosts(recording.events)]
+    return compute_bill(played.usage(hosts, metrics.driver_requests(recording.events)), book)
+
+
+def _memory_sizes(recording: Recording, timeline: Timeline, book: Book) -> Iterator[Mapping[str, Any]]:
+    """Yield what the run takes and costs with each memory size of its training functions, its own among them.
+
+    Sizes below their measured peak, and those with which an invocation exceeds the time-out, are left out. A large run
+    is played with the sizes nearest to its own only.
+    """
+    plan, program = recording.plan, timeline.program
+    if not recording.invocations:
+        return
+    others = [size for size in SIZES if size >= recording.peak_memory_mb and size != plan.memory_mb]
+    others.sort(key=lambda size: abs(log(size / plan.memory_mb)))
+    for size in sorted((plan.memory_mb, *others[: STEPS // max(1, len(timeline.steps))])):
+        played = outcome(play(with_memory(program, plan.memory_mb, size), timeline.profile), recording.arch)
+        if not played.over_timeout(plan.timeout):
+            cost = _bill(recording, played, book).as_document()["total"]
+            yield {"memory_mb": size, "seconds": round(played.seconds, 6), "cost": cost}
 
 
 def _worker(figures: WorkerFigures) -> Mapping[str, Any]:

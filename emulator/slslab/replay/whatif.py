@@ -172,7 +172,7 @@ def vary_profile(run: Measured, variant: Variant, profile: Profile) -> Profile:
         profile = with_network(profile, variant.network)
     if variant.concurrency is not None:
         profile = with_concurrency(profile, variant.concurrency)
-    return with_arch(profile, run.arch, variant.arch or run.arch)
+    return with_arch(profile, run.recording.arch, variant.arch or run.recording.arch)
 
 
 def simulate(run: Measured, variant: Variant, profile: Profile) -> tuple[Timeline, Outcome]:
@@ -192,7 +192,7 @@ def simulate(run: Measured, variant: Variant, profile: Profile) -> tuple[Timelin
             f"It never ends: with a concurrency of {allowed:,}, workers wait for others that may not start.",
             f"give a --concurrency of more, up to {invocations} (AWS raises an account's quota on request).",
         ) from error
-    return timeline, outcome(timeline, variant.arch or run.arch)
+    return timeline, outcome(timeline, variant.arch or run.recording.arch)
 
 
 def modelled_usage(run: Measured, timeline: Timeline, played: Outcome) -> Usage:
@@ -204,8 +204,9 @@ def modelled_usage(run: Measured, timeline: Timeline, played: Outcome) -> Usage:
 def evaluate(run: Measured, variant: Variant, platform: Platform) -> Row:
     """Return the row of a variant; `Variant()` is the run as recorded, on the platform."""
     label = variant.label or f"as recorded, {Variant(workers=run.plan.workers).label}"
-    if run.peak_memory_mb and variant.memory_mb is not None and variant.memory_mb < run.peak_memory_mb:
-        peak = f"Refused: the run's functions used {run.peak_memory_mb} MB at their peak."
+    peak_mb = run.recording.peak_memory_mb
+    if variant.memory_mb is not None and variant.memory_mb < peak_mb:
+        peak = f"Refused: the run's functions used {peak_mb} MB at their peak."
         return Row(label, {}, trouble=peak, variant=variant)
     try:
         timeline, played = simulate(run, variant, platform.profile)

@@ -11,6 +11,8 @@ Document = Mapping[str, Any]
 MISSING = "–"
 # The bill is Lambda's; what the usage of the host that ran it would cost is named so.
 HOST_PRICED = "this host's seconds, priced"
+# A saving below this share is not spoken of.
+NOTEWORTHY = 0.02
 # As a REPORT line names its figures, and as the document does.
 REPORTED = (
     ("Duration, ms", "duration_ms"),
@@ -43,6 +45,43 @@ def headline(document: Document, name: str = "") -> str:
     else:
         sentence = f"{where} ({region(found)}, modelled): {', '.join(modelled_figures(found))}"
     return f"{sentence} [oversubscribed]" if document.get("host", {}).get("oversubscribed") else sentence
+
+
+def advice(document: Document) -> str:
+    """Return how much of the billed time is waiting, and which memory size would be cheaper; empty if not modelled."""
+    found = replayed(document)
+    if found is None:
+        return ""
+    sentence = f"{_percent(found['waiting_share'])} of the billed time is waiting"
+    own = own_size(document)
+    best = min(found.get("memory_sizes", ()), key=lambda size: float(size["cost"]), default=None)
+    if own is None or best is None:
+        return f"{sentence}."
+    cheaper = 1 - float(best["cost"]) / float(own["cost"])
+    if cheaper < NOTEWORTHY:
+        return f"{sentence}; no other memory size would be {_percent(NOTEWORTHY)} cheaper."
+    slower = best["seconds"] / own["seconds"] - 1
+    speed = f"{_percent(abs(slower))} {'slower' if slower >= 0 else 'faster'}"
+    return f"{sentence}; {best['memory_mb']:,} MB would be {_percent(cheaper)} cheaper and {speed}."
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def own_size(document: Document) -> Document | None:
+    """Return the run's own memory size among those that were played; None if there is none, as of instances."""
+    sizes = (replayed(document) or {}).get("memory_sizes", ())
+    return next((size for size in sizes if size["memory_mb"] == document["memory_mb"]), None)
+
+
+def peak_note(peak_mb: int, torch: str | None) -> str:
+    """Return the measured peak memory, and on which build of PyTorch it depends, as the end of a sentence."""
+    measured = f"the peak of {peak_mb:,} MB that was measured here"
+    if torch is None:
+        return measured
+    other = "a CUDA build takes about twice as much" if torch.endswith("+cpu") else "a CPU build takes about half"
+    return f"{measured} with torch {torch} ({other})"
 
 
 def region(found: Document) -> str:

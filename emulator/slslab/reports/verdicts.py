@@ -1,11 +1,14 @@
-"""Which of several runs is fastest, cheapest and most accurate, and by how much."""
+"""The sentences that a reader came for: which of several runs is best, and how far a reproduction agrees."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
+from statistics import median
 
 from slslab.reports.formats import significant
 from slslab.reports.summaries import Document, plus_minus, region, replayed
 
+# Verdicts of a recomputation that gives what was printed.
+FOLLOWS = frozenset({"agrees", "rounding"})
 # Names and their figure; equal figures share a place.
 Place = tuple[str, float]
 
@@ -44,6 +47,26 @@ def verdicts(documents: Sequence[Document], names: Sequence[str]) -> Iterator[tu
     accuracies = [document["accuracy"][-1] if document.get("accuracy") else None for document in documents]
     if places := _places(accuracies, names, lambda value: f"{value:.1%}"):
         yield "Most accurate", "; ".join(f"{name}, {value:.1%}" for name, value in reversed(places))
+
+
+def agreement(document: Document) -> Iterator[str]:
+    """Yield how far a reproduction agrees with what was published, in its numbers, its rankings and its arithmetic."""
+    cells = [cell for row in document["rows"] for cell in row["cells"].values()]
+    if compared := [cell for cell in cells if cell.get("verdict")]:
+        within = sorted({cell["tolerance"] for cell in compared if "tolerance" in cell})
+        limits = f" within {' or '.join(f'{100 * each:.0f} %' for each in within)}" if within else ""
+        agree = sum(cell["verdict"] == "agrees" for cell in compared)
+        sentence = f"{agree} of {len(compared)} published numbers agree with ours{limits}"
+        if differences := [abs(cell["difference"]) for cell in compared if cell.get("difference") is not None]:
+            sentence += f"; the median difference is {100 * median(differences):.0f} %"
+        yield f"{sentence}."
+    for ranking in document.get("rankings", ()):
+        if ranking["verdict"]:
+            yield f"Ranking of {ranking['title']}: {ranking['verdict']}."
+    ways = [{way["verdict"] for way in cell.get("recomputed") or ()} & {*FOLLOWS, "differs"} for cell in cells]
+    if total := sum(map(bool, ways)):
+        follow = sum(not each.isdisjoint(FOLLOWS) for each in ways)
+        yield f"{follow} of {total} printed numbers follow from the paper's own inputs."
 
 
 def _places(values: Sequence[float | None], names: Sequence[str], shown: Callable[[float], str]) -> list[Place]:

@@ -214,10 +214,19 @@ class ModelledWorker(TypedDict):
     parts: Parts
 
 
+class MemorySize(TypedDict):
+    """What the run would take and cost with this memory size of its training functions, modelled."""
+
+    memory_mb: int
+    seconds: float
+    cost: Decimals
+
+
 class Modelled(TypedDict):
     """What the run takes and costs on Lambda: its trace replayed (`slslab.replay.modelled`).
 
-    `error` is None in documents of schema 1.
+    `error` is None in documents of schema 1. `memory_sizes` are those that the functions fit into, the run's own among
+    them. Documents before 0.2 do not have them.
     """
 
     status: Literal["modelled"]
@@ -231,6 +240,7 @@ class Modelled(TypedDict):
     critical_path: str
     per_worker: list[ModelledWorker]
     cost: Cost
+    memory_sizes: NotRequired[list[MemorySize]]
 
 
 class NotModelled(TypedDict):

@@ -16,23 +16,27 @@ import pytest
 from tests.slslab.replay.recordings import TRACES
 from tests.slslab.reports.html.reproduced import reproduction
 
+from slslab.billing.bill import load_book
+from slslab.replay.modelled import model
+from slslab.replay.programs.recording import read_recording
 from slslab.reports.html.files import page_of, read_events
 from slslab.reports.html.pages import comparison_page, reproduction_page, run_page
 from slslab.trace.directory import RunDirectory
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install playwright")
+axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="pip install axe-playwright-python")
 CHROMIUM = shutil.which("chromium")
 WIDTHS = (400, 1600)
 SCHEMES = ("light", "dark")
 UNIT = re.compile(r",\s(s|MB|USD|%|min|nats)$")
 # Of what is counted or named, and has no unit.
-UNITLESS = {"epoch", "place", "to worker", "from worker"}
+UNITLESS = {"epoch", "place", "to worker", "from worker", "ours ÷ published"}
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium: tests/machines/browser/install installs it")
 
 # What each chart shows: how many marks have an extent, its axes' titles, labels of one axis that overlap, and texts
 # that are not all within.
-CHARTS = """() => [...document.querySelectorAll(".chart")].map((chart) => {
+CHARTS = """() => [...document.querySelectorAll(".chart")].filter((one) => one.clientWidth).map((chart) => {
   const marks = [...chart.querySelectorAll(".role-mark path, .role-mark line, .role-mark text")];
   const overlaps = [];
   for (const axis of chart.querySelectorAll(".role-axis-label")) {
@@ -116,12 +120,17 @@ def document(name: str) -> dict[str, Any]:
     return found
 
 
+def modelled(name: str) -> dict[str, Any]:
+    """The document of a recording as a run of today leaves it: its model has other memory sizes."""
+    return document(name) | {"lambda": model(read_recording(TRACES / name), load_book("aws-us-east-1"))}
+
+
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A page of each kind, as files."""
     names = ("allreduce", "scatterreduce")
     texts = {
-        "run": page_of(document("mobilenet-busy"), TRACES / "mobilenet-busy"),
+        "run": page_of(modelled("mobilenet-busy"), TRACES / "mobilenet-busy"),
         "spirt": page_of(document("spirt"), TRACES / "spirt"),
         "compare": comparison_page([document(name) for name in names], [read_events(TRACES / name) for name in names]),
         "reproduction": reproduction_page(reproduction()),
@@ -142,6 +151,17 @@ def artefacts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def check_charts(charts: list[dict[str, Any]]) -> None:
+    """Each has marks and titles with units, and fills its place, in which all texts fit."""
+    for chart in charts:
+        assert chart["marks"] > 0, chart
+        assert chart["titles"], chart
+        assert all(UNIT.search(title) or title in UNITLESS for title in chart["titles"]), chart
+        assert chart["overlaps"] == [], chart
+        assert chart["cut"] == [], chart
+        assert chart["width"] == pytest.approx(chart["room"], abs=6), "charts fill what they are given"
+
+
 @pytest.mark.parametrize("name", ["run", "spirt", "compare", "reproduction"])
 def test_a_page_fits_and_draws_at_both_widths_in_both_colour_schemes(
     name: str, browser: Any, pages: dict[str, Path], artefacts: Path
@@ -157,16 +177,31 @@ def test_a_page_fits_and_draws_at_both_widths_in_both_colour_schemes(
         assert all(light != dark for light, dark in zip(*(found[scheme] for scheme in SCHEMES), strict=True))
         charts = visit.page.evaluate(CHARTS)
         assert len(charts) >= 5
-        for chart in charts:
-            assert chart["marks"] > 0, chart
-            assert chart["titles"], chart
-            assert all(UNIT.search(title) or title in UNITLESS for title in chart["titles"]), chart
-            assert chart["overlaps"] == [], chart
-            assert chart["cut"] == [], chart
-            assert chart["width"] == pytest.approx(chart["room"], abs=6), "charts fill what they are given"
+        check_charts(charts)
+        for button in visit.page.query_selector_all(".switch button"):
+            button.click()
+            visit.resize(width)
+            assert button.get_attribute("aria-pressed") == "true"
+            shown = [chart for chart in visit.page.evaluate(CHARTS) if chart["id"].startswith("timeline")]
+            assert [chart["id"] for chart in shown] == [button.get_attribute("data-shows")]
+            check_charts(shown)
         assert visit.overflow() <= 0
     assert visit.troubles == []
     assert visit.requests == [pages[name].as_uri()]
+    visit.page.close()
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("name", ["run", "spirt", "compare", "reproduction"])
+def test_axe_finds_no_serious_fault(name: str, scheme: str, browser: Any, pages: dict[str, Path]) -> None:
+    visit = Visit.begin(browser, pages[name], WIDTHS[1], scheme)
+    found = axe.Axe().run(visit.page).response["violations"]
+    serious = [
+        (one["id"], one["impact"], one["help"], [node["html"] for node in one["nodes"][:3]])
+        for one in found
+        if one["impact"] in ("serious", "critical")
+    ]
+    assert serious == []
     visit.page.close()
 
 

@@ -1,5 +1,6 @@
 """The modelled part of a run's document, of a recording by hand on the profile of AWS."""
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from slslab.replay.accuracy import stated_error
 from slslab.replay.modelled import model
 from slslab.replay.profiles.profile import load_profile
 from slslab.replay.programs.recording import Recording
+from slslab.replay.questions import SIZES
 from slslab.trace.document import not_modelled
 from slslab_workers.plan import Plan
 
@@ -32,7 +34,8 @@ def event(number: int, op: str, worker: int, start_ms: int, end_ms: int, **more:
 def recording(events: Sequence[dict[str, Any]]) -> Recording:
     record = {
         "request_id": "request-0", "function": "train", "memory_mb": 1769, "ephemeral_mb": 512, "environment": "one",
-        "cold_start": True, "cpu_ms": 500.0, "architecture": "arm64", "invocation_type": "RequestResponse",
+        "cold_start": True, "cpu_ms": 500.0, "max_memory_mb": 700, "architecture": "arm64",
+        "invocation_type": "RequestResponse",
     }  # fmt: skip
     return Recording(PLAN, events, [record], [])
 
@@ -70,6 +73,24 @@ def test_seconds_bill_and_critical_path_of_a_run_on_lambda() -> None:
     assert quantities["S3 PUT requests"] == "8", "the driver's are in the bill"
     assert quantities["Lambda duration, arm64"] == found["gb_seconds"]
     assert float(quantities["Host t4g.medium"]) == 60, "a host runs as long as the modelled run, and a minute at least"
+
+
+def test_other_memory_sizes_are_those_that_the_functions_fit_into(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = model(recording(COMPUTED), BOOK)
+    sizes = found["memory_sizes"]
+    assert [size["memory_mb"] for size in sizes] == [size for size in SIZES if size >= 700]
+    own = next(size for size in sizes if size["memory_mb"] == PLAN.memory_mb)
+    assert (own["seconds"], own["cost"]) == (found["seconds"], found["cost"]["total"])
+    # Half a vCPU takes twice as long to compute; what is waited for stays.
+    smaller = next(size for size in sizes if size["memory_mb"] == 1024)
+    assert smaller["seconds"] > own["seconds"]
+    # 600 ms of a vCPU take 0.6 × 1769 ÷ 1024 = 1.04 s at 1,024 MB.
+    longer = [*COMPUTED[:2], event(2, "compute", 0, 1_000, 1_700, cpu_ns=600 * MS, phase="compute")]
+    hurried = dataclasses.replace(recording(longer), plan=dataclasses.replace(PLAN, timeout=1))
+    assert min(size["memory_mb"] for size in model(hurried, BOOK)["memory_sizes"]) == 1536
+    monkeypatch.setattr(modelled, "STEPS", 2 * 2)
+    nearest = [size["memory_mb"] for size in model(recording(COMPUTED), BOOK)["memory_sizes"]]
+    assert nearest == [1536, PLAN.memory_mb, 2048], "a large run is played with few"
 
 
 def test_what_cannot_be_replayed_says_why() -> None:

@@ -65,7 +65,7 @@ def test_the_run_as_measured(run: Measured) -> None:
         "waiting_share": "measured", "invocations": "measured", "cold_starts": "measured", "over_timeout": "measured",
     }  # fmt: skip
     assert row.late == (("train", 1, 0.41),)
-    assert run.peak_memory_mb == PEAK_MB
+    assert run.recording.peak_memory_mb == PEAK_MB
 
 
 def test_the_run_as_recorded_on_another_platform(run: Measured) -> None:

@@ -35,6 +35,16 @@ class Recording:
     instances: Sequence[Mapping[str, Any]]
     alone: Sequence[AloneKind] | None = None
 
+    @property
+    def arch(self) -> str:
+        """The processor architecture of its functions, x86_64 or arm64."""
+        return str(self.invocations[0]["architecture"]) if self.invocations else "x86_64"
+
+    @property
+    def peak_memory_mb(self) -> int:
+        """The most memory that a training function used, those of the plan's size; 0 for a run on instances."""
+        return max((r["max_memory_mb"] for r in self.invocations if r["memory_mb"] == self.plan.memory_mb), default=0)
+
 
 def read_recording(directory: Path) -> Recording:
     """Read a run directory; RunError, naming the record, if the trace is incomplete or contradicts itself."""

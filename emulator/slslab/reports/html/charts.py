@@ -175,19 +175,18 @@ def scatter(
         color=alt.Color("line:N", scale=colour_scale(keys), legend=None)
     )
     # On the side where there is room.
-    most = max(float(row[1] or 0) for row in rows)
-    texts = (
-        base.transform_filter(f"datum.x < {most / 2}").mark_text(align="left", dx=12).encode(text="text:N"),
-        base.transform_filter(f"datum.x >= {most / 2}").mark_text(align="right", dx=-12).encode(text="text:N"),
-    )
-    chart = alt.layer(points, *texts, width="container", height=300)
+    left = f"datum.x < {max(float(row[1] or 0) for row in rows) / 2}"
+    texts = base.mark_text(align=alt.ExprRef(f"{left} ? 'left' : 'right'"), dx=alt.ExprRef(f"{left} ? 12 : -12"))
+    chart = alt.layer(points, texts.encode(text="text:N"), width="container", height=300)
     return Chart(identifier, label, specification(chart), {DATA: data}, (), caption)
 
 
-def gantt(identifier: str, label: str, timeline: Timeline, names: Callable[[str], str], caption: str) -> Chart:
+def gantt(
+    identifier: str, label: str, timeline: Timeline, names: Callable[[str], str], title: str, caption: str, name: str
+) -> Chart:
     """Draw a timeline in seconds from its beginning; dragging moves it, and turning the wheel with Shift magnifies it.
 
-    `names` makes the functions' names short."""
+    `names` makes the functions' names short; `name` is the heading."""
     columns = ("bar", "start", "end", "phase", "function", "events")
     rows = [
         (
@@ -206,7 +205,7 @@ def gantt(identifier: str, label: str, timeline: Timeline, names: Callable[[str]
         open_chart(height=len(timeline.rows) * step(len(timeline.rows), 34, 10))
         .mark_bar(clip=True)
         .encode(
-            x=alt.X("start:Q", title="wall time, s", scale=alt.Scale(domain=[0, span], nice=False), axis=number_axis()),
+            x=alt.X("start:Q", title=title, scale=alt.Scale(domain=[0, span], nice=False), axis=number_axis()),
             x2="end:Q",
             y=name_axis(sort=list(timeline.rows)),
             color=alt.Color("phase:N", scale=colour_scale(PHASE_KEYS), legend=None),
@@ -221,7 +220,7 @@ def gantt(identifier: str, label: str, timeline: Timeline, names: Callable[[str]
         )
         .add_params(zoom)
     )
-    return Chart(identifier, label, specification(chart), {DATA: Data(columns, rows)}, PHASE_KEYS, caption)
+    return Chart(identifier, label, specification(chart), {DATA: Data(columns, rows)}, PHASE_KEYS, caption, name)
 
 
 def heat_map(identifier: str, label: str, communication: Communication, texts: Mapping[tuple[str, str], str]) -> Chart:
@@ -285,6 +284,36 @@ def dots(
     layers = (ranges, marks) if any(row[3] is not None for row in rows) else (marks,)
     chart = alt.layer(*layers, width="container", height=height)
     return Chart(identifier, label, specification(chart), {DATA: data}, tuple(keys), caption, name)
+
+
+def ratios(identifier: str, label: str, rows: Rows, keys: Sequence[Key], title: str, caption: str) -> Chart:
+    """Draw ratios around one on a logarithmic axis: rows of (bar, series, ratio, tolerance, name); a bar shows which
+    ratios are within 1 ± tolerance."""
+    data = Data(("bar", "part", "value", "tolerance", "name"), rows)
+    names = list(dict.fromkeys(str(row[0]) for row in rows))
+    base = alt.Chart(alt.NamedData(name=DATA)).encode(y=name_axis(sort=names))
+    values = [float(row[2] or 1) for row in rows]
+    domain = [min(0.5, *values) / 1.1, max(2, *values) * 1.1]
+    scale, axis = alt.Scale(type="log", nice=False, domain=domain), number_axis(format="~g")
+    within = (
+        base.transform_aggregate(tolerance="max(tolerance)", groupby=["bar"])
+        .transform_calculate(low="1 - datum.tolerance", high="1 + datum.tolerance")
+        .mark_bar(color="var(--line)", height=22)
+        .encode(x=alt.X("low:Q", title=title_lines(title), scale=scale, axis=axis), x2="high:Q")
+    )
+    points = base.mark_point(filled=True, size=80, opacity=0.8).encode(
+        x=alt.X("value:Q", scale=scale),
+        color=alt.Color("part:N", scale=colour_scale(keys), legend=None),
+        tooltip=[
+            alt.Tooltip("name:N", title="row"),
+            alt.Tooltip("bar:N", title="number"),
+            alt.Tooltip("value:Q", title=title, format=",.3~g"),
+            alt.Tooltip("part:N", title="verdict"),
+        ],
+    )
+    one = alt.Chart(alt.NamedData(name=DATA)).mark_rule(color="var(--muted)", strokeDash=[4, 3])
+    chart = alt.layer(within, one.encode(x=alt.datum(1)), points, width="container", height=len(names) * 34)
+    return Chart(identifier, label, specification(chart), {DATA: data}, tuple(keys), caption)
 
 
 def differences(identifier: str, label: str, rows: Rows, title: str, name: str, extent: tuple[float, float]) -> Chart:

@@ -7,6 +7,8 @@ from typing import Any
 from slslab.errors import RequestError, SlslabError
 from slslab.installation import require
 from slslab.reports.html.pages import run_page
+from slslab.reports.html.parts import Played
+from slslab.reports.summaries import replayed
 from slslab.trace import log, metrics
 
 PAGE = "report.html"
@@ -20,7 +22,8 @@ def leave_page(
     No error is raised: what was trained and measured is valid without a page."""
     try:
         require("altair")
-        write_page(path, run_page(document, events, invocations))
+        played = modelled_trace(document, events, invocations)
+        write_page(path, run_page(document, events, invocations, played))
     except SlslabError as error:
         return {"file": None, "error": f"{error.message} Hint: {error.hint}"}
     except Exception as error:
@@ -31,7 +34,31 @@ def leave_page(
 def page_of(document: Mapping[str, Any], directory: Path) -> str:
     """Return the page of a finished run in this directory. A trace that cannot be read is left out, and the page says
     so."""
-    return run_page(document, read_events(directory), log.invocations(directory))
+    return run_page(document, *read_parts(document, directory))
+
+
+def read_parts(
+    document: Mapping[str, Any], directory: Path
+) -> tuple[metrics.Rows | None, metrics.Records, Played | None]:
+    """Return what the page of a finished run is made of beside its document: events, invocations, and it on Lambda."""
+    events, invocations = read_events(directory), log.invocations(directory)
+    return events, invocations, modelled_trace(document, events, invocations)
+
+
+def modelled_trace(
+    document: Mapping[str, Any], events: metrics.Rows | None, invocations: metrics.Records
+) -> Played | None:
+    """Return what each worker does when on Lambda; None of a run whose document is without a model."""
+    if events is None or replayed(document) is None:
+        return None
+    from slslab.replay.as_trace import as_trace
+    from slslab.replay.modelled import play_on_aws
+    from slslab.replay.programs.recording import Recording, kinds_alone
+    from slslab_workers.architecture import read_plan
+
+    launched = document.get("instances") or ()
+    recording = Recording(read_plan(document["plan"]), events, invocations, launched, kinds_alone(document))
+    return as_trace(play_on_aws(recording))
 
 
 def read_events(directory: Path) -> metrics.Rows | None:

@@ -10,6 +10,8 @@ from slslab.reports.summaries import (
     HOST_PRICED,
     MISSING,
     beside_modelled,
+    own_size,
+    peak_note,
     quantity,
     region,
     replayed,
@@ -103,6 +105,26 @@ def phases_card(document: Document) -> Card | None:
         folded=True,
     )
     return Card("card-phases", "Phases per worker", (chart,), (table,))
+
+
+def sizes_card(document: Document) -> Card | None:
+    """Return what the run would cost and take with other memory sizes, beside its own."""
+    own = own_size(document)
+    if own is None:
+        return None
+    keys = (Key("this run", "modelled"), Key("other memory sizes", "8"))
+    rows = [
+        (keys[size is not own].label, size["seconds"], float(size["cost"]), formats.megabytes(size["memory_mb"]))
+        for size in document["lambda"]["memory_sizes"]
+    ]
+    caption = (
+        "Each point is this run, replayed with another memory size of its training functions: further left is faster, "
+        "further down cheaper. Left out are sizes with which they exceed their time-out, and sizes below "
+        f"{peak_note(document['peak_memory_mb'], document['torch'])}."
+    )
+    label = "Points: cost and time on AWS with each memory size"
+    chart = charts.scatter("sizes", label, rows, keys, ("time on AWS, s", "bill, USD"), caption)
+    return Card("card-sizes", "Cost and time on AWS by memory size", (chart,), wide=True)
 
 
 def modelled_card(document: Document) -> Card | None:

@@ -31,9 +31,29 @@
     const place = document.getElementById(chart.id);
     const datasets = Object.fromEntries(Object.entries(chart.data).map(([name, data]) => [name, rows(data)]));
     const { view } = await vegaEmbed(place, { ...chart.spec, datasets }, options);
+    // What is drawn has one label, that of its place.
+    place.querySelector("svg").setAttribute("aria-hidden", "true");
     drawn.get(chart.id)?.view.finalize();
     drawn.set(chart.id, { view, text: JSON.stringify(chart) });
     offer(place);
+  }
+
+  // Charts that show one thing in several ways: buttons choose which of them is seen, at first the first.
+  function offerChoice() {
+    for (const choice of document.querySelectorAll(".switch")) {
+      const buttons = [...choice.querySelectorAll("button")];
+      const choose = (chosen) => {
+        for (const button of buttons) {
+          button.setAttribute("aria-pressed", button === chosen);
+          document.getElementById(button.dataset.shows).closest("figure").hidden = button !== chosen;
+        }
+        // A chart that was hidden has the width of nothing.
+        dispatchEvent(new Event("resize"));
+      };
+      for (const button of buttons) button.addEventListener("click", () => choose(button));
+      choice.hidden = false;
+      choose(buttons[0]);
+    }
   }
 
   // Buttons that save a chart with its legend as a picture.
@@ -97,6 +117,7 @@
 
   async function drawAll(found) {
     await Promise.all(found.map(draw));
+    offerChoice();
     root.dataset.drawn = found.length;
   }
 
@@ -124,6 +145,7 @@
     for (const details of fresh.querySelectorAll("details")) details.open ||= open.has(details.id);
     content.replaceChildren(...fresh.body.childNodes);
     await Promise.all(stale.map(draw));
+    offerChoice();
   }
 
   // The server reports when the run has changed; of changes while one is being shown, the last is shown next.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from slslab.installation import __version__
 from slslab.reports.html.bundle import charting_library
-from slslab.reports.html.parts import Data, Document, Live, Page
+from slslab.reports.html.parts import Data, Document, Live, Page, Played
 from slslab.trace.metrics import Records, Rows
 
 if TYPE_CHECKING:
@@ -21,24 +21,32 @@ if TYPE_CHECKING:
 
 
 def run_page(
-    document: Document, events: Rows | None = None, invocations: Records = (), live: Live | None = None
+    document: Document,
+    events: Rows | None = None,
+    invocations: Records = (),
+    modelled: Played | None = None,
+    *,
+    live: Live | None = None,
 ) -> str:
     """Return the page of a run.
 
     `document` is the run's document; any part but `run` and `status` may be missing, as during a run.
     `events` are the rows of its trace (metrics.rows), None if there is no trace to be read; `invocations` the metered
-    records. With `live`, the page fetches `run_content` from the same host whenever that reports a change.
+    records; `modelled` has both of the run on Lambda. With `live`, the page fetches `run_content` from the same host
+    whenever that reports a change.
     """
     from slslab.reports.html.runs import describe_run
 
-    return _write(describe_run(document, events, invocations), live)
+    return _write(describe_run(document, events, invocations, modelled), live)
 
 
-def run_content(document: Document, events: Rows | None = None, invocations: Records = ()) -> str:
+def run_content(
+    document: Document, events: Rows | None = None, invocations: Records = (), modelled: Played | None = None
+) -> str:
     """Return what of a run's page changes during the run: its main part and the data of its charts, as HTML."""
     from slslab.reports.html.runs import describe_run
 
-    return _content(describe_run(document, events, invocations))
+    return _content(describe_run(document, events, invocations, modelled))
 
 
 def comparison_page(documents: Sequence[Document], traces: Sequence[Rows | None]) -> str:

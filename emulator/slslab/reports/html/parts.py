@@ -4,7 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from slslab.trace.metrics import Records, Rows
+
 Document = Mapping[str, Any]
+# Events and invocations of a run as it is modelled.
+Played = tuple[Rows, Records]
 
 
 @dataclass(frozen=True)
@@ -90,6 +94,8 @@ class Card:
     notes: tuple[str, ...] = ()
     verdict: Cell | None = None
     wide: bool = False
+    # Its charts show one thing in several ways; buttons with their names choose which is seen.
+    switched: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,18 +1,20 @@
 """What the page of a reproduction shows: published, recomputed, measured and modelled, side by side."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from slslab.reports import formats
 from slslab.reports.grids import thresholds
 from slslab.reports.html import charts, scales
-from slslab.reports.html.parts import Card, Cell, Chart, Document, Figure, Key, Page, Table
+from slslab.reports.html.parts import Card, Cell, Chart, Document, Key, Page, Table
+from slslab.reports.verdicts import agreement
 from slslab.trace.metrics import grouped
 
 WAYS = ("published", "recomputed", "measured", "modelled")
 CANNOT = "cannot"
 MOODS = {"agrees": "good", "as published": "good", "rounding": "good", "differs": "warn", CANNOT: "muted"}
+AGREEMENT_KEYS = (Key("agrees", "exact"), Key("differs", "limit"))
 # So many kinds of bill lines are drawn, and the rest as one.
 LINES, REST = 7, "all other lines"
 
@@ -21,6 +23,7 @@ def describe_reproduction(document: Document) -> Page:
     """Return the page of a reproduction's document, without what the document does not have."""
     paper, table = document["paper"], document["table"]
     cards = [
+        *filter(None, [_agreement(document)]),
         *_rankings(document),
         *_bars(document),
         *_curves(document),
@@ -36,26 +39,27 @@ def describe_reproduction(document: Document) -> Page:
         subtitle=f"reproduction of {table['source']}, {paper['title']} ({paper['published']})",
         cards=tuple(cards),
         chips=(document["reproduces"], f"fidelity: {document['fidelity']}"),
-        figures=tuple(_figures(document)),
+        answers=tuple(agreement(document)),
     )
 
 
-def _figures(document: Document) -> Iterator[Figure]:
-    cells = [cell for row in document["rows"] for cell in row["cells"].values()]
-    recomputed = Counter(way["verdict"] for cell in cells for way in cell.get("recomputed") or () if way["verdict"])
-    if total := sum(recomputed.values()) - recomputed[CANNOT]:
-        value = f"{recomputed['agrees'] + recomputed['rounding']} of {total}"
-        yield Figure("numbers that follow from the paper's inputs", value, "recomputed", _others(recomputed))
-    compared = Counter(cell["verdict"] for cell in cells if cell.get("verdict"))
-    if total := sum(compared.values()):
-        yield Figure("numbers that agree with ours", f"{compared['agrees']} of {total}", "modelled", _others(compared))
-    if rankings := document.get("rankings", ()):
-        same = sum(ranking["verdict"] == "as published" for ranking in rankings)
-        yield Figure("rankings as published", f"{same} of {len(rankings)}", "modelled")
-
-
-def _others(verdicts: Counter[str]) -> str:
-    return ", ".join(f"{number} {verdict}" for verdict, number in verdicts.items() if verdict != "agrees")
+def _agreement(document: Document) -> Card | None:
+    """Return how many times the published numbers ours are, all in one picture."""
+    rows = [
+        (column["title"], cell["verdict"], 1 + cell["difference"], cell.get("tolerance", 0.0), name)
+        for column in document["columns"]
+        for row in document["rows"]
+        if (cell := row["cells"].get(column["name"])) and cell.get("verdict") and (cell.get("difference") or -1) > -1
+        for name in [_joined(row["name"], row.get("group"), row.get("variant"))]
+    ]
+    if not rows:
+        return None
+    label = "Points: ours divided by the published number, per column of the table"
+    caption = (
+        "Each point is a published number: at 1 ours equals it, at 2 ours is twice as much. In the grey bar they agree."
+    )
+    chart = charts.ratios("agreement", label, rows, AGREEMENT_KEYS, "ours ÷ published", caption)
+    return Card("card-agreement", "Agreement at a glance", (chart,), wide=True)
 
 
 def _joined(*parts: str | None, by: str = ", ") -> str:
@@ -86,6 +90,7 @@ def _column(document: Document, column: Document) -> Card | None:
             for row, cell in rows
         ],
         words=frozenset({0, len(WAYS) + 2}),
+        folded=True,
     )
     notes, dots = tuple(_unexplained(rows)), tuple(chart for chart in drawn if chart)
     return Card(f"card-{name}", title, dots, (table,), notes=notes, wide=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from slslab.errors import counted
 from slslab.reports import formats
 from slslab.reports.html.functions import functions_card
 from slslab.reports.html.measures import (
@@ -12,11 +13,12 @@ from slslab.reports.html.measures import (
     modelled_card,
     phases_card,
     present_card,
+    sizes_card,
 )
-from slslab.reports.html.parts import Card, Caution, Document, Figure, Page
+from slslab.reports.html.parts import Card, Caution, Document, Figure, Page, Played
 from slslab.reports.html.published import published_card
 from slslab.reports.html.traces import communication_card, timeline_card, traffic_card
-from slslab.reports.summaries import HOST_PRICED, error_note, headline, peak_limit_mb, plus_minus, replayed
+from slslab.reports.summaries import HOST_PRICED, advice, error_note, headline, peak_limit_mb, plus_minus, replayed
 from slslab.trace.metrics import OVERSUBSCRIBED, Records, Rows
 from slslab_workers.architecture import chosen_options
 
@@ -28,13 +30,14 @@ NAMES = {
 }  # fmt: skip
 
 
-def describe_run(document: Document, events: Rows | None, invocations: Records) -> Page:
-    """Return the page of a run, without what the document does not have yet."""
+def describe_run(document: Document, events: Rows | None, invocations: Records, modelled: Played | None = None) -> Page:
+    """Return the page of a run, without what the document does not have yet; `modelled` is its trace on Lambda."""
     cards = (
         present_card(document),
+        sizes_card(document),
+        timeline_card(document, events, invocations, modelled),
         modelled_card(document),
         bill_card(document),
-        timeline_card(document, events, invocations),
         phases_card(document),
         learning_card(document),
         memory_card(document, events, invocations),
@@ -48,7 +51,7 @@ def describe_run(document: Document, events: Rows | None, invocations: Records) 
     )
     return Page(
         title=title_of(document),
-        answers=tuple(filter(None, [headline(document)])),
+        answers=tuple(filter(None, [headline(document), advice(document)])),
         answers_note=error_note(replayed(document)),
         subtitle=f"since {document['started_at']}" if "functions" in document else f"run {document['run']}",
         cards=tuple(card for card in cards if card is not None),
@@ -105,9 +108,10 @@ def _warnings(document: Document, events: Rows | None) -> Iterator[Caution]:
         )
     if waits := [event for event in events or () if event["op"] == "host.wait"]:
         waited_s = sum(event["end_ns"] - event["start_ns"] for event in waits) / 1e9
+        times = counted(len(waits), "time")
         yield Caution(
-            f"Invocations waited for this host's memory ({len(waits)} times, {formats.seconds(waited_s)} in all): no "
-            "duration of theirs has that, but those of functions that waited for their answers do."
+            f"Invocations waited for this host's memory ({times}, {formats.seconds(waited_s)} in all): no duration of "
+            "theirs has that, but those of functions that waited for their answers do."
         )
     if host.get("cpu_share_enforced") is False:
         yield Caution("This host could not enforce Lambda's CPU share.")
@@ -148,8 +152,7 @@ def _figures(document: Document) -> Iterator[Figure]:
         limit = "" if limit_mb is None else f"of {formats.megabytes(limit_mb)}"
         yield measured("peak memory", formats.megabytes(document["peak_memory_mb"]), limit)
     if accuracy := [value for value in document.get("accuracy", ()) if value is not None]:
-        epochs = len(document["accuracy"])
-        note = f"after {epochs} epoch{'s' * (epochs != 1)}"
+        note = f"after {counted(len(document['accuracy']), 'epoch')}"
         yield measured("test accuracy", formats.share(accuracy[-1]), note)
     if loss := document.get("loss"):
         yield measured("training loss", formats.significant(loss[-1]))

@@ -4,27 +4,35 @@ from slslab.reports import formats
 from slslab.reports.html import charts, scales
 from slslab.reports.html.communication import Communication, build_communication
 from slslab.reports.html.measures import short_name
-from slslab.reports.html.parts import Card, Cell, Document, Table
-from slslab.reports.html.timeline import build_timeline
+from slslab.reports.html.parts import Card, Cell, Chart, Document, Played, Table
+from slslab.reports.html.timeline import Timeline, build_timeline
 from slslab.reports.summaries import byte_rows, count_rows
 from slslab.trace.metrics import Records, Rows, grouped
 
 
-def timeline_card(document: Document, events: Rows | None, invocations: Records) -> Card | None:
-    """Return what each worker did when."""
-    timeline = build_timeline(events or (), invocations, document.get("instances") or ())
+def timeline_card(
+    document: Document, events: Rows | None, invocations: Records, modelled: Played | None
+) -> Card | None:
+    """Return what each worker did when, on Lambda and on this host."""
+    there = modelled and build_timeline(*modelled)
+    here = build_timeline(events or (), invocations, document.get("instances") or ())
+    drawn = (
+        _timeline("timeline-modelled", "On AWS, modelled", "time on AWS, s", document, there),
+        _timeline("timeline", "On this host, measured", "wall time on this host, s", document, here),
+    )
+    shown = tuple(chart for chart in drawn if chart is not None)
+    return Card("card-timeline", "Timeline", shown, wide=True, switched=len(shown) > 1) if shown else None
+
+
+def _timeline(identifier: str, name: str, times: str, document: Document, timeline: Timeline | None) -> Chart | None:
     if timeline is None:
         return None
     hidden = f" {timeline.left_out:,} more rows are not drawn." if timeline.left_out else ""
     caption = f"{timeline.thinned}{hidden} Drag to move, Shift and wheel to magnify, double click to reset.".strip()
-    chart = charts.gantt(
-        "timeline",
-        "Timeline: phases of each worker over wall time in seconds",
-        timeline,
-        lambda name: short_name(name, str(document["run"])),
-        caption,
+    label = f"Timeline: phases of each worker, {times}"
+    return charts.gantt(
+        identifier, label, timeline, lambda name: short_name(name, str(document["run"])), times, caption, name
     )
-    return Card("card-timeline", "Timeline", (chart,), wide=True)
 
 
 def communication_card(document: Document, events: Rows | None) -> Card | None:

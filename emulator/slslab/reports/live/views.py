@@ -13,7 +13,7 @@ from slslab.billing.bill import Book
 from slslab.errors import SlslabError
 from slslab.reports import formats
 from slslab.reports.document import read_document
-from slslab.reports.html.files import page_of, read_events
+from slslab.reports.html.files import page_of, read_events, read_parts
 from slslab.reports.html.pages import inline_hash, page_file, run_content, run_page, templates
 from slslab.reports.html.parts import Live
 from slslab.reports.live.log import Log
@@ -69,7 +69,7 @@ class Views:
     def page(self, run: RunDirectory, live: Live) -> str:
         """Return the page of a run; of a running one, a page that follows it."""
         if (underway := self._underway(run)) is not None:
-            return run_page(underway.document, underway.events, underway.invocations, live)
+            return run_page(underway.document, underway.events, underway.invocations, live=live)
         return page_of(read_document(str(run.path)), run.path)
 
     def content(self, run: RunDirectory) -> str:
@@ -77,7 +77,7 @@ class Views:
         if (underway := self._underway(run)) is not None:
             return run_content(underway.document, underway.events, underway.invocations)
         document = read_document(str(run.path))
-        return run_content(document, read_events(run.path), invocations(run.path))
+        return run_content(document, *read_parts(document, run.path))
 
     def trouble(self, message: str, hint: str) -> str:
         """Return a page of one sentence, which needs no other file."""

@@ -6,12 +6,17 @@ from rich.text import Text
 
 from slslab.reports.grids import Document, Grid, grids, notes, reasons
 from slslab.reports.terminal.tables import plain_table
+from slslab.reports.verdicts import agreement
 
 
 def reproduction(document: Document) -> RenderableType:
     """Return a reproduced table or figure of a paper, made from its document."""
     title = f"{document['table']['title']} ({document['table']['source']} of {document['paper']['published']})"
-    parts: list[RenderableType] = [Text(title, "bold"), *map(_table, grids(document))]
+    parts: list[RenderableType] = [
+        Text(title, "bold"),
+        *(Text(sentence, "bold") for sentence in agreement(document)),
+        *map(_table, grids(document)),
+    ]
     if differing := reasons(document):
         parts.append(Text("Why they differ:\n" + "\n".join(differing)))
     return Group(*parts, Text("\n".join(notes(document)), "dim"))

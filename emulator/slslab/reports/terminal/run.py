@@ -14,6 +14,7 @@ from slslab.reports.summaries import (
     HOST_PRICED,
     MISSING,
     Document,
+    advice,
     alone_note,
     amount,
     beside_modelled,
@@ -287,6 +288,7 @@ def _headline(document: Document) -> Text:
     """Return what the run takes and costs on Lambda, and what the errors of that are."""
     found = replayed(document)
     text = Text(f"{headline(document)}\n", "bold" if found else "bold yellow")
+    text.append(f"{advice(document)}\n" if found else "", "bold")
     text.append(error_note(found), "dim")
     text.rstrip()
     return text

@@ -15,13 +15,17 @@ from click.testing import CliRunner
 from tests.slslab.replay.recordings import TRACES
 from tests.slslab.reports.html.reproduced import reproduction
 
+from slslab.billing.bill import load_book
 from slslab.cli.root import root
 from slslab.replay.accuracy import stated_error
+from slslab.replay.modelled import model
+from slslab.replay.programs.recording import read_recording
 from slslab.reports.html import charts, scales
 from slslab.reports.html.files import leave_page, page_of, read_events
 from slslab.reports.html.pages import comparison_page, reproduction_page, run_content, run_page
 from slslab.reports.html.parts import Live
 from slslab.reports.html.runs import NAMES
+from slslab.reports.summaries import advice
 from slslab.trace.directory import RunDirectory
 
 
@@ -81,7 +85,7 @@ def test_a_run_has_all_its_parts() -> None:
     ):  # fmt: skip
         assert heading in parts.headings
     assert [chart["id"] for chart in parts.charts] == [
-        "bill", "timeline", "phases", "loss", "accuracy", "memory", "communication", "traffic",
+        "timeline", "bill", "phases", "loss", "accuracy", "memory", "communication", "traffic",
     ]  # fmt: skip
     drawn = {attrs["id"]: attrs for tag, attrs in parts.tags if attrs.get("class") == "chart"}
     assert list(drawn) == [chart["id"] for chart in parts.charts]
@@ -163,7 +167,7 @@ def of_schema_2(name: str, *, oversubscribed: bool = False) -> dict[str, Any]:
 def test_a_page_begins_with_what_the_run_takes_and_costs_on_lambda() -> None:
     text = run_page(of_schema_2("mobilenet-idle"))
     parts = Parts(text)
-    assert len(parts.answers) == 1
+    assert len(parts.answers) == 2
     assert re.fullmatch(r"On AWS Lambda \(us-east-1, modelled\): 17\.0 s ± \d+ %, \$0\.0\d+ ± \d+ %", parts.answers[0])
     assert "±: mean absolute error of the replay and of its profile of AWS" in text
     # Then the key figures, the modelled ones first, and the bill before what this host used.
@@ -174,6 +178,30 @@ def test_a_page_begins_with_what_the_run_takes_and_costs_on_lambda() -> None:
     [bill] = [chart for chart in parts.charts if chart["id"] == "bill"]
     assert {row[1] for row in bill["data"]["data"]["rows"]} == {"modelled"}, "one bill"
     assert "<summary>This host&#39;s seconds, priced</summary>" in text
+
+
+def test_a_page_tells_which_memory_size_is_cheaper_and_shows_both_timelines() -> None:
+    recording = read_recording(TRACES / "mobilenet-idle")
+    found = document("mobilenet-idle") | {"lambda": model(recording, load_book("aws-us-east-1"))}
+    parts = Parts(page_of(found, TRACES / "mobilenet-idle"))
+    own = found["memory_mb"]
+    best = min(found["lambda"]["memory_sizes"], key=lambda size: float(size["cost"]))
+    assert best["memory_mb"] < own, "or the sentence would be another"
+    assert re.fullmatch(
+        rf"\d+ % of the billed time is waiting; {best['memory_mb']:,} MB would be \d+ % cheaper and \d+ % slower\.",
+        parts.answers[1],
+    )
+    sizes, modelled, measured = parts.charts[:3]
+    assert (sizes["id"], modelled["id"], measured["id"]) == ("sizes", "timeline-modelled", "timeline")
+    points = sizes["data"]["data"]["rows"]
+    assert [row[3] for row in points if row[0] == "this run"] == [f"{own:,} MB"]
+    longest = max(row[2] for row in modelled["data"]["data"]["rows"])
+    assert longest == pytest.approx(found["lambda"]["seconds"], abs=1e-5)
+    shown = [attrs["data-shows"] for tag, attrs in parts.tags if tag == "button"]
+    assert shown == ["timeline-modelled", "timeline"]
+    found["lambda"]["memory_sizes"] = [size for size in found["lambda"]["memory_sizes"] if size["memory_mb"] >= own]
+    assert advice(found).endswith("; no other memory size would be 2 % cheaper.")
+    assert "MB" not in advice(document("mobilenet-idle")), "a document that has no sizes"
 
 
 def test_a_run_of_schema_1_states_no_error() -> None:
@@ -243,7 +271,7 @@ def test_a_reproduction_has_its_cells_rankings_bills_and_curves() -> None:
     text = reproduction_page(reproduction())
     parts = Parts(text)
     assert [chart["id"] for chart in parts.charts] == [
-        "ranking-0", "bars-0", "curve-0", "bills-0", "column-function_seconds-0", "column-total_cost-0",
+        "agreement", "ranking-0", "bars-0", "curve-0", "bills-0", "column-function_seconds-0", "column-total_cost-0",
     ]  # fmt: skip
     for words in (
         "15.44",
@@ -253,7 +281,11 @@ def test_a_reproduction_has_its_cells_rankings_bills_and_curves() -> None:
         "Lambda init (not in the paper)",
     ):
         assert words in text
-    assert "2 of 4" in text, "of four numbers that can be recomputed two follow, though rounded"
+    assert parts.answers == [
+        "4 of 4 published numbers agree with ours; the median difference is 12 %.",
+        "Ranking of cost per epoch, MobileNet: differs.",
+        "2 of 4 printed numbers follow from the paper's own inputs.",
+    ]
     [ranking] = [chart for chart in parts.charts if chart["id"] == "ranking-0"]
     assert ranking["data"]["data"]["rows"][-2:] == [
         ["SPIRT", "modelled, canonical", 1, 0.066, 2], ["AllReduce", "modelled, canonical", 2, 0.0427, 2],

@@ -138,8 +138,9 @@ def modelled(**more: Any) -> dict[str, Any]:
 
 def test_a_modelled_run_begins_with_what_it_takes_and_costs_on_lambda() -> None:
     text = shown(run.summary(document(**{"lambda": modelled()})))
-    first, second, third, *_ = text.splitlines()
+    first, waiting, second, third, *_ = text.splitlines()
     assert first == "On AWS Lambda (us-east-1, modelled): 11.5 s ± 13 %, $0.000403 ± 12 %"
+    assert waiting == "25 % of the billed time is waiting."
     assert second.startswith("±: mean absolute error of the replay and of its profile of AWS")
     assert third.startswith("20261121-one: allreduce, lenet on digits")
     # Then the bill, and what this host measured behind it.
@@ -170,11 +171,12 @@ def test_a_run_that_was_not_modelled_says_why_in_the_place_of_its_figures() -> N
 
 def test_a_model_whose_error_was_not_stated_has_no_plus_or_minus() -> None:
     text = shown(run.summary(document(**{"lambda": modelled(error=None)})))
-    assert text.splitlines()[:2] == [
+    assert text.splitlines()[:3] == [
         "On AWS Lambda (us-east-1, modelled): 11.5 s, $0.000403",
+        "25 % of the billed time is waiting.",
         "Without ±: the error was not stated when it was recorded.",
     ]
-    assert "±" not in "".join(text.splitlines()[2:])
+    assert "±" not in "".join(text.splitlines()[3:])
 
 
 def test_instances_run_on_aws_and_not_on_lambda() -> None:
