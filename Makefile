@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Much of the tests is waiting: whole files of them in several processes, in the order that tests/durations.json gives.
 PYTEST := -m pytest -n 4 --dist loadfile --no-loadscope-reorder --durations 40
 
-.PHONY: demo check test compose-test coverage mutation lint format bench images clean
+.PHONY: demo check test compose-test coverage mutation site lint format bench images clean
 
 demo: $(VENV)/installed
 	@set -e; $(foreach each,$(ARCHITECTURES),echo "slslab run $(each)"; \
@@ -49,6 +49,10 @@ coverage: $(VENV)/installed-dev $(VENV)/redis7
 mutation: $(VENV)/installed-mutation
 	$(BIN)/python tests/mutation.py
 
+# The documentation as pages: open site/index.html.
+site: $(VENV)/installed-dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -73,7 +77,7 @@ images: $(VENV)/bin/python
 	$(BIN)/python images/build
 
 clean:
-	rm -rf $(VENV) .coverage .mutation .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) site .coverage .mutation .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

@@ -1,19 +1,21 @@
 """Builds the pages of the documentation that are made of data: `python docs/build.py`, after the data has changed.
 
 `--check` writes nothing, and fails if a page is not what would be built; names of pages choose these alone. A page is a
-function without arguments that returns its Markdown, and a line in PAGES."""
+function without arguments that returns its text, and a line in PAGES."""
 
 import argparse
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-from slslab.reproductions.pages import discrepancies, replay_accuracy, results
+from slslab.reproductions.pages import discrepancies, replay_accuracy, results, sequences
 
 PAGES: dict[str, Callable[[], str]] = {
     "what-the-paper-did-not-say.md": discrepancies.build,
     "results.md": results.build,
     "accuracy-of-replay.md": replay_accuracy.build,
+    **{f"sequences/{name}.svg": partial(sequences.draw_sequence, name) for name in sequences.ARCHITECTURES},
 }
 
 
@@ -36,6 +38,7 @@ def main() -> int:
         if arguments.check:
             print(f"{path} is not what would be built. Hint: python docs/build.py", file=sys.stderr)
         else:
+            path.parent.mkdir(exist_ok=True)
             path.write_text(text, encoding="utf-8")
             print(f"{path} is written.")
     return 1 if arguments.check and stale else 0

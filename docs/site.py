@@ -1,0 +1,97 @@
+"""What the site has beside the pages of this folder (`mkdocs.yml`): files of the repository's root, and the reference.
+
+The folder's own README is the site's `overview.md`. The reference is generated: of the commands by mkdocs-click, of the
+document of a run from its schema.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+from pydantic import TypeAdapter
+
+from slslab.trace.document import EndedDocument
+
+ROOT = Path(__file__).parent.parent
+# Of files beside this folder, their names in the site.
+BESIDE = {"README.md": "README.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+COMMANDS = """# Commands
+
+::: mkdocs-click
+    :module: slslab.cli.root
+    :command: root
+    :prog_name: slslab
+    :depth: 1
+    :style: table
+"""
+
+
+def on_files(files: Files, *, config: MkDocsConfig) -> Files:
+    """Add the pages that are not in this folder."""
+    overview = files.get_file_from_path("README.md")
+    assert overview is not None
+    files.remove(overview)
+    schema = TypeAdapter(EndedDocument).json_schema()
+    texts = {
+        "overview.md": (ROOT / "docs" / "README.md").read_text(encoding="utf-8"),
+        "commands.md": COMMANDS,
+        "document.md": describe_schema(schema),
+        "document.schema.json": json.dumps(schema, indent=2),
+        **{there: (ROOT / here).read_text(encoding="utf-8") for here, there in BESIDE.items()},
+    }
+    for name, text in texts.items():
+        files.append(File.generated(config, name, content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001
+    """Return the page with links as they are in the site."""
+    if page.file.src_uri in BESIDE.values():
+        markdown = markdown.replace("](docs/README.md", "](overview.md").replace("](docs/", "](")
+        for here, there in BESIDE.items():
+            markdown = markdown.replace(f"]({here}", f"]({there}")
+    for here, there in BESIDE.items():
+        markdown = markdown.replace(f"](../{here}", f"]({there}")
+    # What is in the repository alone is named, not linked.
+    return re.sub(r"\[([^\]]+)\]\((?:\.\./)?(?:emulator|examples|workers|LICENSE|CITATION)[^)]*\)", r"\1", markdown)
+
+
+def describe_schema(schema: Mapping[str, Any]) -> str:
+    """Return the schema of a run's document as a page: a table for each object."""
+    parts = [
+        "# The document of a run",
+        "`slslab run --json` and `slslab show --json` print it, and a run leaves it as `run.json`. Objects are named "
+        "as in `slslab.trace.document`; [its JSON Schema](document.schema.json) is for validators.",
+    ]
+    for name, found in {"EndedDocument": schema, **schema["$defs"]}.items():
+        if "properties" not in found:
+            continue
+        parts += [f"## {name}", found.get("description", "").partition("\n\nParameters")[0]]
+        required = set(found.get("required", ()))
+        rows = [
+            f"| `{key}` | {_type(value)} | {'yes' if key in required else 'no'} |"
+            for key, value in found["properties"].items()
+        ]
+        parts.append("\n".join(["| key | type | always there |", "|---|---|---|", *rows]))
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _type(value: Mapping[str, Any]) -> str:
+    """Return a type in words, objects with links."""
+    if "$ref" in value:
+        name = value["$ref"].rpartition("/")[2]
+        return f"[{name}](#{name.lower()})"
+    if options := value.get("anyOf") or value.get("oneOf"):
+        return " or ".join(_type(option) for option in options)
+    if "const" in value or "enum" in value:
+        return " or ".join(f"`{each}`" for each in value.get("enum", [value.get("const")]))
+    if value.get("type") == "array":
+        return f"list of {_type(value['items'])}" if "items" in value else "list"
+    if value.get("type") == "object" and isinstance(value.get("additionalProperties"), Mapping):
+        return f"object of {_type(value['additionalProperties'])}"
+    return str(value.get("type", "anything"))

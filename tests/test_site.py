@@ -1,0 +1,93 @@
+"""The documentation as a site: it builds strictly, has every command, and asks no other host for anything."""
+
+import json
+import os
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import click
+import pytest
+
+from slslab.cli.root import root
+
+ROOT = Path(__file__).parent.parent
+
+
+class Asked(HTMLParser):
+    """What a browser fetches for a page by itself: scripts, styles, pictures."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.addresses: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = dict(attrs)
+        if tag in ("script", "img", "iframe"):
+            self.addresses.append(found.get("src") or "")
+        elif tag == "link" and found.get("rel") not in ("canonical", "next", "prev"):
+            self.addresses.append(found.get("href") or "")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(folder)]
+    # Strict: a link to a page or heading that is not there, or a page that is not in the contents, is an error.
+    built = subprocess.run(
+        command,
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert built.returncode == 0, built.stderr
+    return folder
+
+
+def test_every_page_is_there_and_asks_no_other_host(site: Path) -> None:
+    pages = {path.stem for path in site.glob("*.html")}
+    assert {path.stem for path in (ROOT / "docs").glob("*.md")} - {"README"} < pages
+    assert {"index", "overview", "contributing", "changelog", "commands", "document"} < pages
+    for page in site.glob("*.html"):
+        asked = Asked(page.read_text(encoding="utf-8")).addresses
+        assert asked
+        assert not [address for address in asked if address.startswith(("http:", "https:", "//"))], page.name
+
+
+def test_the_reference_has_every_command(site: Path) -> None:
+    text = (site / "commands.html").read_text(encoding="utf-8")
+
+    def names(group: click.Group, before: str = "") -> list[str]:
+        found = []
+        for name, command in group.commands.items():
+            found.append(f"{before}{name}")
+            if isinstance(command, click.Group):
+                found += names(command, f"{before}{name} ")
+        return found
+
+    commands = [name for name in names(root) if not _hidden(name)]
+    assert len(commands) > 25
+    for name in commands:
+        assert f">{name.rpartition(' ')[2]}<" in text, name
+
+
+def _hidden(name: str) -> bool:
+    command: click.Command = root
+    for word in name.split():
+        assert isinstance(command, click.Group)
+        command = command.commands[word]
+    return command.hidden
+
+
+def test_the_reference_has_the_schema_of_a_run(site: Path) -> None:
+    schema = json.loads((site / "document.schema.json").read_text(encoding="utf-8"))
+    text = (site / "document.html").read_text(encoding="utf-8")
+    for name in ("Modelled", "MemorySize", "Cost"):
+        assert f'id="{name.lower()}"' in text
+        assert all(key in text for key in schema["$defs"][name]["properties"])
+    assert 'href="#memorysize"' in text
