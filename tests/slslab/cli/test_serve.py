@@ -24,7 +24,7 @@ from slslab.reports.live.app import Pages
 from slslab.reports.live.changes import Changes
 from slslab.reports.live.server import HOST, listening, prepare
 from slslab.reports.live.views import Views
-from slslab.trace.directory import DOCUMENT
+from slslab.trace.directory import DOCUMENT, RunDirectory
 
 pytestmark = pytest.mark.server
 
@@ -123,6 +123,28 @@ time.sleep(600)
     assert "The command was killed before the run ended" in page
     assert ">killed</a>" in server.get("/").text
     shutil.rmtree(path)
+
+
+@pytest.mark.usefixtures("growing")
+def test_runs_are_compared_from_the_list(server: Server) -> None:
+    names = ("allreduce", "scatterreduce")
+    for name in names:
+        shutil.copytree(TRACES / name, server.folder / name)
+    ids = [RunDirectory(server.folder / name).id for name in names]
+    listed = server.get("/")
+    assert '<form action="/compare">' in listed.text
+    assert "form-action 'self'" in listed.headers["content-security-policy"]
+    offered = [each for each in (*ids, PLAN.run) if f'name="run" value="{each}"' in listed.text]
+    assert offered == ids, "one that goes on cannot be compared"
+    page = server.get(f"/compare?run={ids[0]}&run={ids[1]}")
+    assert page.status == 200
+    assert "<h1>AllReduce and ScatterReduce</h1>" in page.text
+    for wrong in ("", f"?run={ids[0]}", f"?run={ids[0]}&run={PLAN.run}", f"?run={ids[0]}&run=nothing"):
+        answer = server.get(f"/compare{wrong}")
+        assert answer.status == 400
+        assert "<h1>A comparison needs two runs or more that have ended.</h1>" in answer.text
+    for name in names:
+        shutil.rmtree(server.folder / name)
 
 
 def test_what_there_is_not_gets_one_sentence(server: Server) -> None:

@@ -51,7 +51,7 @@ def describe_run(document: Document, events: Rows | None, invocations: Records, 
     )
     return Page(
         title=title_of(document),
-        answers=tuple(filter(None, [headline(document), advice(document)])),
+        answers=tuple(filter(None, [document.get("progress"), headline(document), advice(document)])),
         answers_note=error_note(replayed(document)),
         subtitle=f"since {document['started_at']}" if "functions" in document else f"run {document['run']}",
         cards=tuple(card for card in cards if card is not None),

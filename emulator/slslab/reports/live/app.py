@@ -14,7 +14,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from slslab.aws.gate import Gate
-from slslab.errors import SlslabError
+from slslab.errors import RequestError, SlslabError
 from slslab.reports.html.parts import Live
 from slslab.reports.live.changes import Changes
 from slslab.reports.live.lock import HEADERS, Lock
@@ -24,8 +24,9 @@ from slslab.trace.directory import RunDirectory
 # Some figures of a running run change with time; writing also detects a browser that has gone away.
 PULSE_S = 15.0
 RETRY_MS = 2000
-NO_OTHERS = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-OWN_FILES = f"{NO_OTHERS}; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:"
+NO_SOURCES = "default-src 'none'; base-uri 'none'; frame-ancestors 'none'"
+NO_OTHERS = f"{NO_SOURCES}; form-action 'none'"
+OWN_FILES = f"{NO_SOURCES}; form-action 'self'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:"
 # A run's page and a refusal have a policy of their own with hashes; browsers accept frame-ancestors in a header only.
 OWN_POLICY = "frame-ancestors 'none'"
 LOCKED = "Open the address that slslab serve printed; it has a token."
@@ -46,6 +47,7 @@ class Pages:
             Route("/", self._runs),
             Route("/list", self._list),
             Route("/events", self._events),
+            Route("/compare", self._compare),
             Route("/runs/{id}", self._run),
             Route("/runs/{id}/content", self._content),
             Route("/runs/{id}/events", self._run_events),
@@ -62,6 +64,9 @@ class Pages:
 
     async def _events(self, _: Request) -> Response:
         return _stream(self._changes_of("", lambda: ""))
+
+    async def _compare(self, request: Request) -> Response:
+        return await self._html(lambda: self._views.comparison(request.query_params.getlist("run")), OWN_POLICY)
 
     async def _run(self, request: Request) -> Response:
         run = await self._find(request)
@@ -100,6 +105,8 @@ class Pages:
         """Return a page, made in a thread; one sentence if it cannot be made."""
         try:
             text = await run_in_threadpool(make)
+        except RequestError as error:
+            return self._refused(400, error.message, error.hint)
         except SlslabError as error:
             return self._refused(500, error.message, error.hint)
         except FileNotFoundError:

@@ -15,7 +15,9 @@
         const answer = await fetch("/list", { cache: "no-store" });
         if (answer.ok) {
           const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+          const ticked = new Set([...place.querySelectorAll("input:checked")].map((one) => one.value));
           place.replaceChildren(...fresh.body.childNodes);
+          for (const one of place.querySelectorAll("input")) one.checked = ticked.has(one.value);
         }
       } catch {
         // The server has exited, or cannot be reached at the moment: what is shown stays.

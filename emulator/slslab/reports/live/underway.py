@@ -15,6 +15,7 @@ from typing import Any
 from slslab.aws.limits import MB, cpu_share
 from slslab.billing.bill import Book
 from slslab.errors import counted
+from slslab.reports import formats
 from slslab.reports.document import make_bill
 from slslab.reports.live.log import Log, Record
 from slslab.trace import metrics
@@ -25,6 +26,8 @@ from slslab.trace.records import billed_ms, billed_seconds
 from slslab.trace.table import tabulate
 
 NAMES = ("architecture", "model", "dataset", "workers", "batch_size", "batches", "epochs", "memory_mb", "seed")
+# From this share of a run on its pace is known.
+PACE = 0.02
 # What the emulator reports of the host at a run's end.
 UNREPORTED = {"cores": None, "cpu_share_enforced": None, "own_cpu_seconds": None}
 
@@ -54,6 +57,7 @@ def describe(run: str, plan: Mapping[str, Any], log: Log, book: Book, now: Now) 
         "lambda": not_modelled("The run goes on; it is modelled at its end."),
         **{name: plan[name] for name in NAMES if name in plan},
         "plan": dict(plan),
+        "progress": progress(plan, log.records, now),
     }
     if not log.records:
         return Underway(document, [], [])
@@ -115,6 +119,32 @@ def present(log: Log, samples: Mapping[str, Sequence[Record]], now: Now) -> dict
             for worker, event in sorted(latest.items())
         ],
     }
+
+
+def progress(plan: Mapping[str, Any], records: Iterable[Record], now: Now) -> str:
+    """Return how far a run is, and how long it still takes at the pace of its minibatches so far."""
+    latest: dict[int, int] = {}
+    began_ns = now.monotonic_ns
+    epochs, batches, workers = (int(plan.get(name) or 1) for name in ("epochs", "batches", "workers"))
+    begun = 0
+    for record in records:
+        begun += record["record"] == "begin" and record["of"] != "host"
+        if record["record"] == "event" and 0 <= record["worker"] < workers and record["step"] >= 0:
+            began_ns = min(began_ns, record["start_ns"])
+            place = record["epoch"] * batches + record["step"]
+            latest[record["worker"]] = max(place, latest.get(record["worker"], 0))
+    if not latest:
+        what = "invocation" if plan.get("architecture") != "gpu" else "instance"
+        started = f"; {counted(begun, what)} begun" if begun else ""
+        return f"Getting ready: data is uploaded, and environments start cold{started}."
+    # Workers of whom nothing is known yet are at the beginning.
+    share = min(1.0, sum(latest.values()) / (workers * epochs * batches))
+    most = "at most " if plan.get("until_accuracy") or plan.get("early_stopping") else ""
+    sentence = f"Epoch {min(epochs, max(latest.values()) // batches + 1)} of {most}{epochs}, {100 * share:.0f} % done"
+    if share < PACE:
+        return f"{sentence}."
+    left = (now.monotonic_ns - began_ns) / 1e9 * (1 - share) / share
+    return f"{sentence}; {most}{formats.seconds(left)} left at this pace."
 
 
 def losses(records: Iterable[Record]) -> list[float]:

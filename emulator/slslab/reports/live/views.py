@@ -10,11 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from slslab.billing.bill import Book
-from slslab.errors import SlslabError
+from slslab.errors import RequestError, SlslabError
 from slslab.reports import formats
 from slslab.reports.document import read_document
 from slslab.reports.html.files import page_of, read_events, read_parts
-from slslab.reports.html.pages import inline_hash, page_file, run_content, run_page, templates
+from slslab.reports.html.pages import (
+    comparison_page,
+    inline_hash,
+    page_file,
+    run_content,
+    run_page,
+    templates,
+)
 from slslab.reports.html.parts import Live
 from slslab.reports.live.log import Log
 from slslab.reports.live.underway import Now, Underway, describe
@@ -40,6 +47,7 @@ class Row:
     measured: str = ""
     cost: str = ""
     trouble: str = ""
+    comparable: bool = False
 
 
 class Views:
@@ -78,6 +86,16 @@ class Views:
             return run_content(underway.document, underway.events, underway.invocations)
         document = read_document(str(run.path))
         return run_content(document, *read_parts(document, run.path))
+
+    def comparison(self, ids: Sequence[str]) -> str:
+        """Return the page of runs side by side; RequestError if these are not two runs or more that have ended."""
+        found = [run for run in map(self.find, ids) if run is not None and run.status() != RUNNING]
+        if len(found) < max(2, len(ids)):
+            raise RequestError("A comparison needs two runs or more that have ended.", "tick them in the list of runs.")
+        documents = [read_document(str(run.path)) for run in found]
+        if any("architecture" not in document for document in documents):
+            raise RequestError("What `slslab up` recorded has no page beside runs.", "tick runs only.")
+        return comparison_page(documents, [read_events(run.path) for run in found])
 
     def trouble(self, message: str, hint: str) -> str:
         """Return a page of one sentence, which needs no other file."""
@@ -119,6 +137,7 @@ class Views:
             _money(found["cost"]) if found else "",
             formats.seconds(spent["measured"]) if spent else "",
             _money(cost) if cost else "",
+            comparable=underway is None and "architecture" in document,
         )
 
 

@@ -13,7 +13,7 @@ from slslab.billing.bill import load_book
 from slslab.errors import RunError
 from slslab.reports.html.pages import run_content
 from slslab.reports.live.log import Log
-from slslab.reports.live.underway import Now, Underway, describe, losses
+from slslab.reports.live.underway import Now, Underway, describe, losses, progress
 from slslab.trace.log import LOG, TraceWriter
 from slslab.trace.records import launch_record
 
@@ -114,12 +114,34 @@ def test_instances_and_hosts_are_billed_until_now(tmp_path: Path) -> None:
     assert quantities == {"Host g4dn.xlarge": "60", "Host m5.large": "151"}
 
 
+def test_how_far_a_run_is_and_how_long_it_takes() -> None:
+    plan = {"architecture": "allreduce", "workers": 2, "epochs": 4, "batches": 5}
+    ready = "Getting ready: data is uploaded, and environments start cold"
+    assert progress(plan, [], AT) == f"{ready}."
+    begun = [begin(0, 500, 10.0), begin(1, 500, 10.0)]
+    assert progress(plan, begun, AT) == f"{ready}; 2 invocations begun."
+    # Of 2 × 20 minibatches worker 0 has done 8 since second 1, and worker 1 none: after 3 s a fifth is done.
+    first = did(0, "compute", 1000, 1100, epoch=0, step=0)
+    done = [
+        *begun,
+        first,
+        did(0, "compute", 3000, 3100, epoch=1, step=3),
+        did(1, "compute", 1000, 1200, epoch=0, step=0),
+    ]
+    assert progress(plan, done, AT) == "Epoch 2 of 4, 20 % done; 12.00 s left at this pace."
+    until = plan | {"until_accuracy": 0.8}
+    assert progress(until, done, AT) == "Epoch 2 of at most 4, 20 % done; at most 12.00 s left at this pace."
+    assert progress(plan, [*begun, first], AT) == "Epoch 1 of 4, 0 % done."
+
+
 def test_before_the_trace_there_is_the_plan(tmp_path: Path) -> None:
     log = Log(tmp_path / LOG)
     assert not log.read()
     document = underway(log).document
     assert (document["status"], document["architecture"], document["workers"]) == ("running", "allreduce", 2)
     assert "cost" not in document
+    assert document["progress"].startswith("Getting ready: ")
+    assert '<p class="answer">Getting ready: ' in run_content(document)
 
 
 def test_a_line_counts_when_it_is_whole(tmp_path: Path) -> None:
