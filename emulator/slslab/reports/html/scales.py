@@ -12,6 +12,8 @@ from slslab.trace.metrics import PHASES
 PHASE_KEYS = tuple(Key(phase, phase) for phase in PHASES)
 DATA = "data"
 SERIES = 8
+# An architecture has one colour on all pages.
+OWN_COLOURS = {"AllReduce": "1", "ScatterReduce": "2", "MLLess": "3", "SPIRT": "4", "GPU": "5", "GradsSharding": "6"}
 
 
 def short_line(item: str) -> str:
@@ -20,8 +22,11 @@ def short_line(item: str) -> str:
 
 
 def series_keys(names: Sequence[str]) -> tuple[Key, ...]:
-    """Return a colour for each name; from the eighth on they share one."""
-    return tuple(Key(name, str(min(number, SERIES))) for number, name in enumerate(names, 1))
+    """Return a colour for each name, from the eighth on the same; if each is of another architecture, that one's."""
+    own = [next((colour for part, colour in OWN_COLOURS.items() if part in name), "") for name in names]
+    numbered = [str(min(number, SERIES)) for number in range(1, len(names) + 1)]
+    colours = own if all(own) and len(set(own)) == len(own) else numbered
+    return tuple(map(Key, names, colours))
 
 
 def basis_keys(*names: str) -> tuple[Key, ...]:

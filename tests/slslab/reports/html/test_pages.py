@@ -267,6 +267,16 @@ def test_lines_that_lie_upon_each_other_are_all_seen() -> None:
     assert chart.spec["encoding"]["strokeWidth"]["scale"] == {"domain": ["A", "B", "C", "D"], "range": [8, 2, 5, 2]}
 
 
+def test_an_architecture_has_one_colour_on_all_pages() -> None:
+    def colours(*names: str) -> list[str]:
+        return [key.colour for key in scales.series_keys(names)]
+
+    assert colours("A AllReduce", "B SPIRT") == ["1", "4"]
+    assert colours("GPU", "SPIRT", "ScatterReduce", "AllReduce", "MLLess") == ["5", "4", "2", "1", "3"]
+    assert colours("A AllReduce", "B AllReduce") == ["1", "2"], "two runs of one are told apart"
+    assert colours("to stores", "from stores") == ["1", "2"]
+
+
 def test_a_reproduction_has_its_cells_rankings_bills_and_curves() -> None:
     text = reproduction_page(reproduction())
     parts = Parts(text)
