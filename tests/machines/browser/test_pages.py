@@ -9,18 +9,23 @@ import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.slslab.replay.recordings import TRACES
 from tests.slslab.reports.html.reproduced import reproduction
+from tests.slslab.reports.live.growing import PLAN, half, metered
 
 from slslab.billing.bill import load_book
 from slslab.replay.modelled import model
 from slslab.replay.programs.recording import read_recording
 from slslab.reports.html.files import page_of, read_events
-from slslab.reports.html.pages import comparison_page, reproduction_page, run_page
+from slslab.reports.html.pages import comparison_page, reproduction_page, run_page, session_page
+from slslab.reports.live.log import Log
+from slslab.reports.live.underway import Now, describe
+from slslab.reports.sessions import session_document
 from slslab.trace.directory import RunDirectory
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install playwright")
@@ -125,6 +130,16 @@ def modelled(name: str) -> dict[str, Any]:
     return document(name) | {"lambda": model(read_recording(TRACES / name), load_book("aws-us-east-1"))}
 
 
+def _running() -> str:
+    """The page of a run that goes on, as it is at one moment."""
+    log = Log(Path())
+    header = {"record": "header", "run": PLAN.run, "clock": "c", "started": "2026-11-21T00:00:00+00:00"}
+    log.records += [header, *half()]
+    at = Now(datetime(2026, 11, 21, 0, 1, tzinfo=UTC), 4_000_000_000)
+    found = describe(PLAN.run, PLAN.to_document(), log, load_book("aws-us-east-1"), at)
+    return run_page(found.document, found.events, found.invocations)
+
+
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A page of each kind, as files."""
@@ -134,6 +149,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "spirt": page_of(document("spirt"), TRACES / "spirt"),
         "compare": comparison_page([document(name) for name in names], [read_events(TRACES / name) for name in names]),
         "reproduction": reproduction_page(reproduction()),
+        "session": session_page(session_document([("tests/test_app.py::test_one", metered(0, 1000, 2000.0, 40.0))])),
+        "running": _running(),
     }
     folder = tmp_path_factory.mktemp("pages")
     for name, text in texts.items():
@@ -192,9 +209,10 @@ def test_a_page_fits_and_draws_at_both_widths_in_both_colour_schemes(
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("name", ["run", "spirt", "compare", "reproduction"])
+@pytest.mark.parametrize("name", ["run", "spirt", "compare", "reproduction", "session", "running"])
 def test_axe_finds_no_serious_fault(name: str, scheme: str, browser: Any, pages: dict[str, Path]) -> None:
     visit = Visit.begin(browser, pages[name], WIDTHS[1], scheme)
+    assert pages[name].stat().st_size < 1_500_000
     found = axe.Axe().run(visit.page).response["violations"]
     serious = [
         (one["id"], one["impact"], one["help"], [node["html"] for node in one["nodes"][:3]])
