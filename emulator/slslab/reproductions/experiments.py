@@ -3,7 +3,7 @@
 import itertools
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -90,11 +90,13 @@ class Sample:
 
 @dataclass(frozen=True)
 class Runs:
-    """Runs that are `done`, why others `failed` at a limit of Lambda, and further recordings of those that are done."""
+    """Runs that are `done`, why others `failed` at a limit of Lambda, and further sets of recordings of those that are
+    done: each by one host, which need not be the same. `lacking` has the rows of sets that are not whole, by name."""
 
     done: Mapping[Experiment, Measured]
     failed: Mapping[Experiment, str]
-    again: Mapping[Experiment, tuple[Measured, ...]] = field(default_factory=dict)
+    again: Sequence[Mapping[Experiment, Measured]] = ()
+    lacking: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 def experiments(models: Iterable[str]) -> tuple[Experiment, ...]:
@@ -116,7 +118,8 @@ def committed() -> Path:
 
 def read_all(directory: Path, rows: Iterable[Experiment]) -> Runs:
     """Return the recorded runs in a directory, without those that it does not have; and, of those that are done,
-    further recordings beside it: in DIRECTORY-2, DIRECTORY-3 and so on. RunError if none is done."""
+    further sets of recordings beside it: DIRECTORY-2, DIRECTORY-3 and so on, if they are whole. RunError if none is
+    done."""
     known = architectures()
     done: dict[Experiment, Measured] = {}
     failed: dict[Experiment, str] = {}
@@ -128,18 +131,16 @@ def read_all(directory: Path, rows: Iterable[Experiment]) -> Runs:
             done[experiment] = read_measured(place, known)
     if not done:
         raise RunError(f"{directory} has no recordings of Table 2.", "record them with --fidelity sampled.")
-    again = {experiment: tuple(_further(directory, experiment)) for experiment in done}
-    return Runs(done, failed, {experiment: runs for experiment, runs in again.items() if runs})
-
-
-def _further(directory: Path, experiment: Experiment) -> Iterator[Measured]:
-    for number in itertools.count(2):
-        beside = directory.with_name(f"{directory.name}-{number}")
-        if not beside.is_dir():
-            return
-        place = beside / experiment.name
-        if place.is_dir() and _ended(place) is None:
-            yield read_measured(place, architectures())
+    again: list[Mapping[Experiment, Measured]] = []
+    lacking: dict[str, Sequence[str]] = {}
+    beside = (directory.with_name(f"{directory.name}-{number}") for number in itertools.count(2))
+    for one in itertools.takewhile(Path.is_dir, beside):
+        places = {experiment: one / experiment.name for experiment in done}
+        if absent := [place.name for place in places.values() if not place.is_dir() or _ended(place) is not None]:
+            lacking[one.name] = absent
+        else:
+            again.append({experiment: read_measured(place, known) for experiment, place in places.items()})
+    return Runs(done, failed, again, lacking)
 
 
 def record_all(

@@ -4,6 +4,7 @@ Measured are recorded runs of some of the 24 minibatches; modelled is what their
 memory sizes and one speed of its processors for all rows; costs are Table 2's own arithmetic on modelled seconds."""
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from decimal import Decimal
@@ -28,6 +29,7 @@ from slslab.reproductions.experiments import BATCHES, GPU, Experiment, Runs, exp
 from slslab.reproductions.minibatches import Estimate, cpu_calls, estimate, measured_calls, peak_memory_mb, played_calls
 from slslab.reproductions.rankings import Standing, rank_rows
 from slslab.reproductions.replayed_rows import MEMORY, TIME, Calibration, Played, differences, fit_speed
+from slslab.trace.metrics import grouped
 from slslab_workers.plan import PlanError
 
 TABLE = "table2"
@@ -57,11 +59,18 @@ def build(
     `report` receives the progress."""
     table = paper.table(TABLE)
     played = [Played(experiment, measured, row_of(paper, experiment)) for experiment, measured in runs.done.items()]
-    further = {
-        run.experiment: [replace(run, measured=one) for one in runs.again.get(run.experiment, ())] for run in played
-    }
-    calibration = fit_speed([*played, *itertools.chain(*further.values())], profile)
+    calibration = fit_speed(played, profile)
     platform = calibration.apply(profile)
+    # Every set has the speed of its own host.
+    sets = [
+        [replace(run, measured=one[run.experiment]) for run in played if run.experiment in one] for one in runs.again
+    ]
+    speeds = [fit_speed(of_set, profile) for of_set in sets]
+    further = grouped(
+        (run.experiment, (run, speed.apply(profile)))
+        for of_set, speed in zip(sets, speeds, strict=True)
+        for run in of_set
+    )
     again = recompute(paper, TABLE)
     results: dict[Experiment, tuple[ReproducedRow, tuple[tuple[BillLine, ...], str]]] = {}
     for number, run in enumerate(played, 1):
@@ -80,7 +89,7 @@ def build(
     return {
         **head(TABLE, fidelity, paper, table),
         "profile": {"name": profile.name, "date": profile.date.isoformat(), "description": profile.description},
-        "calibration": calibration.as_document(),
+        "calibration": {**calibration.as_document(), "further": [speed.as_document() for speed in speeds]},
         "columns": [dict(zip(("name", "title", "unit", "digits"), column, strict=True)) for column in COLUMNS],
         "rows": [row.as_document() for row in rows],
         "rankings": list(rank_costs(paper, TABLE, COST, rows, [lines for lines, _ in bills])),
@@ -95,7 +104,7 @@ def build(
             for row, (lines, reason) in zip(rows, bills, strict=True)
         ],
         "curves": [],
-        "notes": [*_notes(played, calibration, profile), *_notes_of_further(runs)],
+        "notes": [*_notes(played, calibration, profile), *_notes_of_further(runs, speeds)],
     }
 
 
@@ -208,14 +217,14 @@ def _row(paper: Paper, run: Played, platform: Profile, again: Sequence[Recompute
 
 
 def _with_further(
-    paper: Paper, reproduced: ReproducedRow, run: Played, further: Sequence[Played], platform: Profile
+    paper: Paper, reproduced: ReproducedRow, run: Played, further: Sequence[tuple[Played, Profile]], platform: Profile
 ) -> ReproducedRow:
     """Return the row as the mean of all its recordings, with what each of them gives; intervals hold the next one."""
     if not further:
         return reproduced
-    every = (run, *further)
-    here = [estimate(measured_calls(one.measured.recording), BATCHES) for one in every]
-    there = [one.seconds(platform) for one in every]
+    every = ((run, platform), *further)
+    here = [estimate(measured_calls(one.measured.recording), BATCHES) for one, _ in every]
+    there = [one.seconds(of_set) for one, of_set in every]
     measured, modelled = _together(here), _together(there)
     cells = dict(reproduced.cells)
     for name, value in _epoch(measured).items():
@@ -224,7 +233,7 @@ def _with_further(
         cells[name] = replace(cells[name], modelled=value)
     more = {
         **reproduced.more,
-        "recordings": [one.measured.plan.run for one in every],
+        "recordings": [one.measured.plan.run for one, _ in every],
         "measured_recordings": [one.value for one in here],
         "modelled_recordings": [one.value for one in there],
     }
@@ -346,15 +355,19 @@ def _bill(run: Played, platform: Profile, book: Book) -> tuple[tuple[BillLine, .
         return (), error.message
 
 
-def _notes_of_further(runs: Runs) -> Iterator[str]:
-    """Yield what intervals and rankings of rows with several recordings are."""
+def _notes_of_further(runs: Runs, speeds: Sequence[Calibration]) -> Iterator[str]:
+    """Yield what intervals and rankings of rows with several recordings are, and which sets of them are not used."""
     if runs.again:
-        numbers = sorted({1 + len(further) for further in runs.again.values()})
+        numbers = Counter(experiment for one in runs.again for experiment in one)
+        several = " or ".join(map(str, sorted({1 + number for number in numbers.values()})))
         yield (
-            f"{len(runs.again)} of {len(runs.done)} rows have {' or '.join(map(str, numbers))} recordings: their "
-            "figures are means, and their intervals hold those of each recording and, by 80 %, the value of the next "
-            "one. Rankings come with the probability that the means of two rows are in this order (Welch's t)."
+            f"{len(numbers)} of {len(runs.done)} rows have {several} recordings: their figures are means, and their "
+            "intervals hold those of each recording and, by 80 %, the value of the next one. Rankings come with the "
+            "probability that the means of two rows are in this order (Welch's t). Each further set has a speed of its "
+            f"own host's, fitted in the same way: {', '.join(f'{one.speed:.3g}' for one in speeds)}."
         )
+    for name, rows in runs.lacking.items():
+        yield f"The recordings in {name} are not used until they are whole; {', '.join(rows)} are lacking."
 
 
 def _notes(played: Sequence[Played], calibration: Calibration, profile: Profile) -> list[str]:

@@ -1,6 +1,7 @@
 """Which runs Table 2 is made of; those that are there are kept, others are made, and none is overwritten."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -175,6 +176,17 @@ def test_what_a_limit_of_lambda_ends_is_told_and_the_others_are_made(
     assert (set(again.done), again.failed) == ({RELEASED}, {ALLREDUCE: why})
     with pytest.raises(RunError, match="no recordings"):
         read_all(tmp_path, [ALLREDUCE])
+
+
+def test_a_further_set_counts_when_it_is_whole(record: Callable[..., list[str]], tmp_path: Path) -> None:
+    record(ALLREDUCE, RELEASED)
+    beside = tmp_path.with_name(f"{tmp_path.name}-2")
+    shutil.copytree(tmp_path / ALLREDUCE.name, beside / ALLREDUCE.name)
+    found = read_all(tmp_path, [ALLREDUCE, RELEASED])
+    assert (found.again, found.lacking) == ([], {beside.name: [RELEASED.name]})
+    shutil.copytree(tmp_path / RELEASED.name, beside / RELEASED.name)
+    found = read_all(tmp_path, [ALLREDUCE, RELEASED])
+    assert ([set(each) for each in found.again], found.lacking) == ([{ALLREDUCE, RELEASED}], {})
 
 
 def test_nothing_recorded(tmp_path: Path) -> None:

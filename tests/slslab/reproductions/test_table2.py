@@ -224,12 +224,12 @@ def recorded_again() -> dict[str, Any]:
     known = architectures()
     done = {Experiment(name, "lenet", released=False): read_measured(TRACES / name, known) for name in NAMES}
     again = {
-        experiment: (slower(run, 1.1),)
+        experiment: slower(run, 1.1 if experiment.architecture == "allreduce" else 1.3)
         for experiment, run in done.items()
         if experiment.architecture in ("allreduce", "scatterreduce")
     }
     platform, book = load_profile("aws-us-east-1"), load_book("aws-us-east-1")
-    return build(paper(), Runs(done, {}, again), platform, book, "replayed", lambda *_: None)
+    return build(paper(), Runs(done, {}, [again]), platform, book, "replayed", lambda *_: None)
 
 
 def test_several_recordings_of_a_row_are_its_mean_and_widen_its_interval() -> None:
