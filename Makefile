@@ -7,7 +7,7 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint const
 # Each trains until it has learnt as much: SPIRT updates once an epoch, and MLLess sends what is significant.
 DEMO := --model lenet --dataset digits --workers 4 --lr 0.05 --until-accuracy 0.8 --epochs 80
 DEMO_mlless := --threshold 0.2
-DEMO_spirt := --batches 1 --update-rule sgd-momentum
+DEMO_spirt := --batches 1 --update-rule sgd-momentum --lr 0.2 --light-memory 1024
 ARCHITECTURES := allreduce scatterreduce mlless spirt gpu
 # Where Python may not keep compiled code, each of the many processes that tests start compiles the project again.
 unexport PYTHONDONTWRITEBYTECODE
