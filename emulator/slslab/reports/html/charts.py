@@ -1,6 +1,7 @@
 """Charts as Vega-Lite specifications, made with Altair. They fill their containers; legends are HTML, which wraps."""
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import altair as alt
@@ -159,8 +160,11 @@ def _widths(rows: Rows, keys: Sequence[Key]) -> alt.Scale:
 def scatter(
     identifier: str, label: str, rows: Rows, keys: Sequence[Key], titles: tuple[str, str], caption: str
 ) -> Chart:
-    """Draw named points: rows of (name, x, y, text), where the text stands beside the point; both axes begin at 0."""
-    data = Data(("line", "x", "y", "text"), rows)
+    """Draw named points: rows of (name, x, y, text), where the text stands at the point; both axes begin at 0."""
+    points = [(float(row[1] or 0), float(row[2] or 0)) for row in rows]
+    data = Data(
+        ("line", "x", "y", "text", "above"), [(*row, above) for row, above in zip(rows, _above(points), strict=True)]
+    )
     base = alt.Chart(alt.NamedData(name=DATA)).encode(
         x=alt.X("x:Q", title=title_lines(titles[0]), axis=number_axis()),
         y=alt.Y("y:Q", title=titles[1], axis=alt.Axis(format="$~g", tickCount=5)),
@@ -171,14 +175,26 @@ def scatter(
             alt.Tooltip("text:N", title="is"),
         ],
     )
-    points = base.mark_point(filled=True, size=170, opacity=0.9).encode(
+    marks = base.mark_point(filled=True, size=170, opacity=0.9).encode(
         color=alt.Color("line:N", scale=colour_scale(keys), legend=None)
     )
-    # On the side where there is room.
-    left = f"datum.x < {max(float(row[1] or 0) for row in rows) / 2}"
-    texts = base.mark_text(align=alt.ExprRef(f"{left} ? 'left' : 'right'"), dx=alt.ExprRef(f"{left} ? 12 : -12"))
-    chart = alt.layer(points, texts.encode(text="text:N"), width="container", height=300)
+    # At the sides no text may leave the picture.
+    most = max(x for x, _ in points)
+    side = f"datum.x < {most / 4} ? 'left' : datum.x > {most * 3 / 4} ? 'right' : 'center'"
+    texts = base.mark_text(align=alt.ExprRef(side), dy=alt.ExprRef("datum.above ? -17 : 17"))
+    chart = alt.layer(marks, texts.encode(text="text:N"), width="container", height=300)
     return Chart(identifier, label, specification(chart), {DATA: data}, (), caption)
+
+
+def _above(points: Sequence[tuple[float, float]]) -> Iterator[bool]:
+    """Yield whether each point's text stands above it: away from the nearest other point."""
+    width, height = (max(values) or 1.0 for values in zip(*points, strict=True))
+    for number, (x, y) in enumerate(points):
+        others = [other for place, other in enumerate(points) if place != number]
+        nearest = min(
+            others, key=lambda other: math.hypot((other[0] - x) / width, (other[1] - y) / height), default=(x, y)
+        )
+        yield nearest[1] <= y
 
 
 def gantt(
