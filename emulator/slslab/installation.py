@@ -19,6 +19,7 @@ EXTRAS = {
     "torch": "train",
     "PIL": "train",
     "docker": "docker",
+    "testcontainers": "testcontainers",
     "minio": "compose",
     "mlflow": "mlflow",
     "tensorboard": "tensorboard",

@@ -37,9 +37,6 @@ from slslab.lambda_.emulator import Emulator
 
 def main() -> None:
     """Serve until a signal."""
-    ending = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda *_: ending.set())
     try:
         network = Network.from_variables(os.environ)
         with _home(os.environ.get("SLSLAB_HOME", "")):
@@ -53,12 +50,20 @@ def main() -> None:
                 on_record=lambda record: print(f"{record.function} {record.report.strip()}", file=sys.stderr),
             )
             emulator.add_routes(Control(emulator, network).routes())
-            with emulator:
-                print(json.dumps({"endpoint": emulator.endpoint}), flush=True)
-                ending.wait()
+            serve(emulator)
     except SlslabError as error:
         print(f"Error: {error.message}\nHint: {error.hint}", file=sys.stderr)
         sys.exit(error.exit_code)
+
+
+def serve(emulator: Emulator) -> None:
+    """Run the emulator until a signal, and say on standard output where it answers."""
+    ending = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda *_: ending.set())
+    with emulator:
+        print(json.dumps({"endpoint": emulator.endpoint}), flush=True)
+        ending.wait()
 
 
 @contextmanager

@@ -58,12 +58,12 @@ class Network:
         """Read the environment variables; RequestError for one that is missing or wrong."""
         addresses = {name: _addresses(variables, name) for name in SCHEMES}
         ports = {name: _ports(name, variables.get(name, "") or PORTS[name]) for name in PORTS}
-        host, port = _listen(_needed(variables, "SLSLAB_LISTEN"))
+        host, port = parse_listen(needed(variables, "SLSLAB_LISTEN"))
         environment = variables.get("SLSLAB_ENVIRONMENT", "") or ENVIRONMENTS[0]
         if environment not in ENVIRONMENTS:
             raise RequestError(f"SLSLAB_ENVIRONMENT is {environment!r}.", f"set it to {' or '.join(ENVIRONMENTS)}.")
         if environment == "docker":
-            _needed(variables, "SLSLAB_WORKER_IMAGE")
+            needed(variables, "SLSLAB_WORKER_IMAGE")
         everywhere = f"http://{SERVICE}:{port}" if host == "0.0.0.0" else None
         s3, states = addresses["AWS_ENDPOINT_URL_S3"][0], addresses["AWS_ENDPOINT_URL_SFN"][0]
         return cls(
@@ -74,7 +74,7 @@ class Network:
             states=states,
             queue=addresses["SLSLAB_QUEUE_URL"][0],
             tensors=addresses["SLSLAB_TENSORS"],
-            pair=Pair(_needed(variables, "AWS_ACCESS_KEY_ID"), _needed(variables, "AWS_SECRET_ACCESS_KEY")),
+            pair=Pair(needed(variables, "AWS_ACCESS_KEY_ID"), needed(variables, "AWS_SECRET_ACCESS_KEY")),
             ports={
                 "lambda": ports["SLSLAB_EMULATOR_PORT"] if variables.get("SLSLAB_EMULATOR_PORT") else (port,),
                 # LocalStack may be the object store, too.
@@ -106,14 +106,15 @@ class Network:
         return {**self.pair.variables(), **stack.client_environment(), "AWS_ENDPOINT_URL_SFN": self.states}
 
 
-def _needed(variables: Mapping[str, str], name: str) -> str:
+def needed(variables: Mapping[str, str], name: str) -> str:
+    """Return a variable; RequestError if it is not set."""
     if not variables.get(name):
         raise RequestError(f"{name} is not set.", HINT)
     return variables[name]
 
 
 def _addresses(variables: Mapping[str, str], name: str) -> tuple[str, ...]:
-    addresses = tuple(_needed(variables, name).split())
+    addresses = tuple(needed(variables, name).split())
     for address in addresses:
         parts = urlsplit(address)
         try:
@@ -126,7 +127,8 @@ def _addresses(variables: Mapping[str, str], name: str) -> tuple[str, ...]:
     return addresses
 
 
-def _listen(text: str) -> tuple[str, int]:
+def parse_listen(text: str) -> tuple[str, int]:
+    """Parse an address and a port, such as 0.0.0.0:9001; RequestError for another form."""
     host, _, port = text.rpartition(":")
     try:
         ipaddress.IPv4Address(host)

@@ -1,0 +1,32 @@
+"""`python3 -m slslab.compose.alone`: Lambda alone, in a container of its own (`slslab.compose.container`).
+
+Functions run in processes beside it. It reads SLSLAB_LISTEN (address and port), and AWS_ACCESS_KEY_ID and
+AWS_SECRET_ACCESS_KEY, the keys of its owner. When it answers, it prints one JSON line, `{"endpoint": URL}`. SIGTERM,
+SIGINT and SIGHUP end it. Exit codes: 2 for a variable that is wrong or missing, 3 if the host cannot do it.
+"""
+
+import os
+import sys
+
+from slslab.aws.keys import Pair
+from slslab.compose.__main__ import serve
+from slslab.compose.network import needed, parse_listen
+from slslab.errors import SlslabError
+from slslab.lambda_.emulator import Emulator
+
+
+def main() -> None:
+    """Serve until a signal."""
+    try:
+        host, port = parse_listen(needed(os.environ, "SLSLAB_LISTEN"))
+        pair = Pair(needed(os.environ, "AWS_ACCESS_KEY_ID"), needed(os.environ, "AWS_SECRET_ACCESS_KEY"))
+        # Functions are where it is, and find the runtime's client as it does.
+        variables = {**pair.variables(), "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+        serve(Emulator(variables=variables, listen=host, port=port, advertise=f"http://127.0.0.1:{port}"))
+    except SlslabError as error:
+        print(f"Error: {error.message}\nHint: {error.hint}", file=sys.stderr)
+        sys.exit(error.exit_code)
+
+
+if __name__ == "__main__":
+    main()
