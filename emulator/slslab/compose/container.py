@@ -2,14 +2,11 @@
 
 import os
 import secrets
-from typing import TYPE_CHECKING
+from typing import Any
 
 from slslab.aws.arns import REGION
 from slslab.errors import HostError
 from slslab.installation import require
-
-if TYPE_CHECKING:
-    from mypy_boto3_lambda import LambdaClient
 
 require("testcontainers")
 
@@ -42,7 +39,7 @@ class LambdaContainer(DockerContainer):
             raise HostError("The container has not started.", "with LambdaContainer() as emulator: …")
         return f"http://127.0.0.1:{self.get_exposed_port(PORT)}"
 
-    def lambda_client(self) -> "LambdaClient":
+    def lambda_client(self) -> Any:
         """Return a boto3 client of the emulator."""
         import boto3
 
