@@ -22,7 +22,7 @@ def test_the_tutorial_can_be_followed(tmp_path: Path, monkeypatch: pytest.Monkey
     for command in commands:
         done = slslab(*command)
         # `doctor` finds what it finds on this machine.
-        assert done.code == 0 or command[0] == "doctor", (command, done.err)
+        assert done.code == 0 or command[0] == "doctor", (command, done.err, done.out)
         said[" ".join(command[:2])] = done.out
     assert len(opened) == 1
     # What the text says of them.

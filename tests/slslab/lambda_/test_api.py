@@ -278,7 +278,8 @@ def handler(event, context):
     assert answer.payload == "initialised again"
     report = REPORT.search(answer.log)
     assert report is not None
-    assert 10_000 <= float(report[6]) < 10_500
+    # The ten seconds of the first init are not in it twice, however slow the host is.
+    assert 10_000 <= float(report[6]) < 12_000
     timer.join()
 
 

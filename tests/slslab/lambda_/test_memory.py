@@ -83,7 +83,8 @@ def test_pages_that_forks_share_count_once(
     for kind in ("MAP_PRIVATE", "MAP_SHARED"):
         answer = invoke(name, {"shared": 100, "children": 4, "own": 0, "seconds": 0.5, "kind": kind})
         assert answer.payload == "done", "four times 100 MB would be out of memory"
-        assert 105 < invocations[-1].max_memory_mb < 170
+        # Counted for each it would be more than 400.
+        assert 105 < invocations[-1].max_memory_mb < 200
 
 
 def test_what_forks_have_of_their_own_counts_for_each(
