@@ -127,8 +127,8 @@ def lines(
     across = number_axis(values=whole_ticks(min(x), max(x)), format=",d") if whole else number_axis()
     # Without a precision of its own, 80 would be 8e+1.
     upright = alt.Axis(format="~%" if percent else ",.6~g", tickCount=5)
-    # Equal values leave space above and below for ticks.
-    within = alt.Scale(domain=[max(0, min(y) - 0.02), min(1, max(y) + 0.02)]) if percent else alt.Scale(zero=False)
+    # Equal shares leave space above and below for ticks; all else begins at 0, or noise would look like learning.
+    within = alt.Scale(domain=[max(0, min(y) - 0.02), min(1, max(y) + 0.02)]) if percent else alt.Scale(zero=True)
     chart = (
         open_chart(height=220)
         .mark_line(point={"size": 34, "filled": True} if points else False)
