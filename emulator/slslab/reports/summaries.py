@@ -75,13 +75,12 @@ def own_size(document: Document) -> Document | None:
     return next((size for size in sizes if size["memory_mb"] == document["memory_mb"]), None)
 
 
-def peak_note(peak_mb: int, torch: str | None) -> str:
-    """Return the measured peak memory, and on which build of PyTorch it depends, as the end of a sentence."""
-    measured = f"the peak of {peak_mb:,} MB that was measured here"
+def build_note(torch: str | None) -> str:
+    """Return on which build of PyTorch a measured peak memory depends, as the end of a clause; empty without it."""
     if torch is None:
-        return measured
+        return ""
     other = "a CUDA build takes about twice as much" if torch.endswith("+cpu") else "a CPU build takes about half"
-    return f"{measured} with torch {torch} ({other})"
+    return f" with torch {torch} ({other})"
 
 
 def region(found: Document) -> str:

@@ -10,8 +10,8 @@ from slslab.reports.summaries import (
     HOST_PRICED,
     MISSING,
     beside_modelled,
+    build_note,
     own_size,
-    peak_note,
     quantity,
     region,
     replayed,
@@ -120,7 +120,7 @@ def sizes_card(document: Document) -> Card | None:
     caption = (
         "Each point is this run, replayed with another memory size of its training functions: further left is faster, "
         "further down cheaper. Left out are sizes with which they exceed their time-out, and sizes below "
-        f"{peak_note(document['peak_memory_mb'], document['torch'])}."
+        f"their peak memory as it was measured here{build_note(document['torch'])}."
     )
     label = "Points: cost and time on AWS with each memory size"
     chart = charts.scatter("sizes", label, rows, keys, ("time on AWS, s", "bill, USD"), caption)

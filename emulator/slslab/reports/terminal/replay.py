@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from slslab.errors import counted
-from slslab.reports.summaries import MISSING, Document, alone_note, peak_note
+from slslab.reports.summaries import MISSING, Document, alone_note, build_note
 from slslab.reports.terminal.tables import Cells, plain_table
 from slslab.trace.metrics import grouped
 
@@ -185,7 +185,8 @@ def _footnote(document: Document) -> Text:
     if alone := document.get("alone"):
         lines.append(alone_note(alone))
     if any((row.get("variant") or {}).get("memory_mb") for row in document["rows"]):
-        lines.append(f"No size may be below {peak_note(document['peak_memory_mb'], document['torch'])}.")
+        peak = f"{document['peak_memory_mb']:,} MB that were measured here{build_note(document['torch'])}"
+        lines.append(f"No size may be below the peak, {peak}.")
     refused = grouped((row["trouble"], row["label"]) for row in document["rows"] if row.get("trouble"))
     return Text("\n".join([*lines, *(f"{'; '.join(labels)}: {trouble}" for trouble, labels in refused.items())]), "dim")
 
