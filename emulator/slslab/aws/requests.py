@@ -84,7 +84,7 @@ def parse_json(text: bytes) -> Any:
 @cache
 def input_shape(service: str, operation: str) -> StructureShape:
     """Return the input of an operation in botocore's model of a service."""
-    shape = _service_model(service).operation_model(operation).input_shape
+    shape = service_model(service).operation_model(operation).input_shape
     assert isinstance(shape, StructureShape)
     return shape
 
@@ -95,7 +95,8 @@ def own_models() -> Loader:
 
 
 @cache
-def _service_model(service: str) -> ServiceModel:
+def service_model(service: str) -> ServiceModel:
+    """Return botocore's model of a service."""
     return ServiceModel(own_models().load_service_model(service, "service-2"), service)
 
 

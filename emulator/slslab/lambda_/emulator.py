@@ -12,6 +12,7 @@ import resource
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
@@ -27,10 +28,13 @@ from slslab.host.pressure import Pressure
 from slslab.host.server_process import listening_socket
 from slslab.host.session import Session
 from slslab.installation import require
-from slslab.lambda_.api import LambdaApi
+from slslab.lambda_.api import application, body_limit
 from slslab.lambda_.environment import EnvironmentHost
 from slslab.lambda_.functions import Functions
 from slslab.lambda_.invocation import InvocationService
+from slslab.lambda_.operations.functions import FunctionOperations
+from slslab.lambda_.operations.invoking import Invoking
+from slslab.lambda_.operations.settings import SettingOperations
 from slslab.lambda_.packages import Packages
 from slslab.lambda_.process_sandbox import ProcessSandboxes
 from slslab.lambda_.sandbox import Sandboxes
@@ -146,11 +150,16 @@ class Emulator(Managed):
         self.service = InvocationService(
             functions, self.packages, host, self.budget_mb, self._pass_on_record, self._stack.store
         )
-        api = LambdaApi(functions, self.packages, self.service, self.limits)
+        handlers = {
+            **FunctionOperations(functions, self.packages, self.service).handlers(),
+            **SettingOperations(functions, self.limits).handlers(),
+            **Invoking(functions, self.service).handlers(),
+        }
         # Environments end before the server does, so that a caller that waits for an invocation gets its answer.
         names = [] if self._advertise is None else [urlsplit(self._advertise).hostname or ""]
-        application = api.application(self._routes)
-        stack.enter_context(self._server.serving(application, self.service.close, names, self.keys, api.body_limit))
+        served = application(handlers, self._routes)
+        limit = partial(body_limit, self.limits)
+        stack.enter_context(self._server.serving(served, self.service.close, names, self.keys, limit))
 
     @property
     def containers(self) -> "Containers | None":

@@ -271,7 +271,9 @@ class Functions:
             )
         entry.reserved = value
 
-    def put_events(self, reference: str, qualifier: str | None, request: Mapping[str, Any], keep: bool) -> None:
+    def put_events(
+        self, reference: str, qualifier: str | None, request: Mapping[str, Any], keep: bool
+    ) -> EventInvokeConfig:
         """Carry out PutFunctionEventInvokeConfig, or UpdateFunctionEventInvokeConfig, which keeps what is not named.
 
         Destinations may be functions, and for failures S3 buckets; others are refused.
@@ -291,7 +293,8 @@ class Functions:
                     "bucket (arn:aws:s3:::BUCKET)."
                 )
         limits, qualifier = self._limits, target.qualifier or LATEST
-        self.entry(reference).events[qualifier] = EventInvokeConfig(
+        configs = self.entry(reference).events
+        configs[qualifier] = EventInvokeConfig(
             bounded(
                 request, "MaximumRetryAttempts", replace(limits.event_retries, default=base.maximum_retry_attempts)
             ),
@@ -300,6 +303,7 @@ class Functions:
             last_modified=datetime.now(UTC).timestamp(),
             **chosen,
         )
+        return configs[qualifier]
 
     def events(self, reference: str, qualifier: str | None) -> EventInvokeConfig:
         """Carry out GetFunctionEventInvokeConfig."""

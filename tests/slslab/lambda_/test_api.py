@@ -284,6 +284,6 @@ def handler(event, context):
 
 
 def test_unknown_operations_say_so(lambda_client: Any) -> None:
-    status, code, message = error_of(lambda: lambda_client.list_layers())
+    status, code, message = error_of(lambda: lambda_client.list_code_signing_configs())
     assert (status, code) == (404, "UnknownOperationException")
-    assert "does not emulate the operation GET" in message
+    assert message == "slslab does not emulate ListCodeSigningConfigs; docs/lambda-api.md lists what it does."

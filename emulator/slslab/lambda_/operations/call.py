@@ -1,0 +1,53 @@
+"""A call of an operation: what every handler is given, and what it may answer."""
+
+import base64
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from slslab.aws.errors import invalid
+from slslab.aws.requests import Members
+
+PAGE = 50
+
+
+@dataclass(frozen=True)
+class Call:
+    """One request of an operation: its members, which comply with AWS's model, and the request itself."""
+
+    members: Members
+    request: Request
+
+    @property
+    def name(self) -> str:
+        """The function as the request names it."""
+        return str(self.members["FunctionName"])
+
+    @property
+    def qualifier(self) -> str | None:
+        """The version or alias that the request asks for beside the function's name."""
+        return self.members.get("Qualifier") or None
+
+    def page(self, key: str, documents: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+        """Return one page of a list in the order of its keys.
+
+        The marker names the last key of the page, so that a deletion between two pages hides nothing.
+        """
+        size, marker = self.members.get("MaxItems", PAGE), self.members.get("Marker") or ""
+        try:
+            last = base64.urlsafe_b64decode(marker.encode()).decode()
+        except ValueError as error:
+            raise invalid(f"Invalid marker: {marker}") from error
+        left = sorted(name for name in documents if not marker or name > last)
+        shown = left[: min(PAGE, size)]
+        document: dict[str, Any] = {key: [documents[name] for name in shown]}
+        if len(shown) < len(left):
+            document["NextMarker"] = base64.urlsafe_b64encode(shown[-1].encode()).decode()
+        return document
+
+
+# The members of an answer, None for an answer without a body (status 204), or a whole response.
+Handler = Callable[[Call], Awaitable[Mapping[str, Any] | Response | None]]

@@ -1,0 +1,71 @@
+"""Invoke: payload and log in, payload and log out.
+
+https://docs.aws.amazon.com/lambda/latest/api/API_Invoke.html
+"""
+
+import base64
+import json
+import secrets
+
+from starlette.datastructures import Headers
+from starlette.responses import Response
+
+from slslab.aws.errors import ServiceError
+from slslab.aws.gate import principal
+from slslab.lambda_.functions import Functions
+from slslab.lambda_.invocation import InvocationService
+from slslab.lambda_.operations.call import Call, Handler
+
+
+class Invoking:
+    """The operation Invoke of one emulator."""
+
+    def __init__(self, functions: Functions, service: InvocationService) -> None:
+        self._functions = functions
+        self._service = service
+
+    def handlers(self) -> dict[str, Handler]:
+        """Return what answers each operation."""
+        return {"Invoke": self._invoke}
+
+    async def _invoke(self, call: Call) -> Response:
+        target = self._functions.resolve(call.name, call.qualifier)
+        payload = await call.request.body()
+        headers: Headers = call.request.state.headers
+        kind = headers.get("x-amz-invocation-type", "RequestResponse")
+        trace_id = headers.get("x-amzn-trace-id") or _new_trace_id()
+        context = _client_context(headers.get("x-amz-client-context"))
+        if kind == "DryRun":
+            return Response(status_code=204)
+        if kind == "Event":
+            request_id = self._service.accept_event(target, payload, trace_id)
+            return Response(status_code=202, headers={"x-amzn-RequestId": request_id, "X-Amzn-Trace-Id": trace_id})
+        result = await self._service.invoke(target, payload, trace_id, context, principal(call.request).function)
+        answered = {
+            "x-amzn-RequestId": result.request_id,
+            "X-Amzn-Trace-Id": trace_id,
+            "X-Amz-Executed-Version": result.version,
+        }
+        if result.function_error is not None:
+            answered["X-Amz-Function-Error"] = result.function_error
+        if headers.get("x-amz-log-type") == "Tail":
+            answered["X-Amz-Log-Result"] = base64.b64encode(result.log_tail).decode()
+        return Response(result.payload, 200, answered, media_type="application/json")
+
+
+def _client_context(header: str | None) -> str | None:
+    """Decode the client's context, which is JSON, from its Base64 header."""
+    if header is None:
+        return None
+    try:
+        # Serialised again: it becomes a header of the Runtime API, which must be one line.
+        return json.dumps(json.loads(base64.b64decode(header, validate=True)))
+    except (ValueError, RecursionError) as error:
+        raise ServiceError(
+            400, "InvalidRequestContentException", "Client context must be a valid Base64-encoded JSON object."
+        ) from error
+
+
+def _new_trace_id() -> str:
+    digits = secrets.token_hex(24)
+    return f"Root=1-{digits[:8]}-{digits[8:32]};Parent={digits[32:]};Sampled=0"

@@ -1,0 +1,89 @@
+"""Operations on what belongs to a function beside its versions, and on the account."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from slslab.aws.limits import Limits
+from slslab.lambda_.functions import Functions
+from slslab.lambda_.operations.call import Call, Handler
+
+TOTAL_CODE_BYTES = 80_530_636_800
+Answer = Mapping[str, Any]
+
+
+class SettingOperations:
+    """Reserved concurrency, handling of events, tags and the account's settings of one emulator."""
+
+    def __init__(self, functions: Functions, limits: Limits) -> None:
+        self._functions = functions
+        self._limits = limits
+
+    def handlers(self) -> dict[str, Handler]:
+        """Return what answers each operation."""
+        return {
+            "PutFunctionConcurrency": self._put_concurrency,
+            "GetFunctionConcurrency": self._get_concurrency,
+            "DeleteFunctionConcurrency": self._delete_concurrency,
+            "PutFunctionEventInvokeConfig": self._put_events,
+            "UpdateFunctionEventInvokeConfig": self._update_events,
+            "GetFunctionEventInvokeConfig": self._get_events,
+            "DeleteFunctionEventInvokeConfig": self._delete_events,
+            "ListFunctionEventInvokeConfigs": self._list_events,
+            "ListTags": self._tags,
+            "TagResource": self._tag,
+            "UntagResource": self._untag,
+            "GetAccountSettings": self._account,
+        }
+
+    async def _put_concurrency(self, call: Call) -> Answer:
+        self._functions.reserve(call.name, call.members)
+        return await self._get_concurrency(call)
+
+    async def _get_concurrency(self, call: Call) -> Answer:
+        reserved = self._functions.entry(call.name).reserved
+        return {} if reserved is None else {"ReservedConcurrentExecutions": reserved}
+
+    async def _delete_concurrency(self, call: Call) -> None:
+        self._functions.entry(call.name).reserved = None
+
+    async def _put_events(self, call: Call) -> Answer:
+        return self._functions.put_events(call.name, call.qualifier, call.members, keep=False).document()
+
+    async def _update_events(self, call: Call) -> Answer:
+        return self._functions.put_events(call.name, call.qualifier, call.members, keep=True).document()
+
+    async def _get_events(self, call: Call) -> Answer:
+        return self._functions.events(call.name, call.qualifier).document()
+
+    async def _list_events(self, call: Call) -> Answer:
+        configs = self._functions.entry(call.name).events
+        return call.page("FunctionEventInvokeConfigs", {key: configs[key].document() for key in configs})
+
+    async def _delete_events(self, call: Call) -> None:
+        self._functions.delete_events(call.name, call.qualifier)
+
+    async def _tags(self, call: Call) -> Answer:
+        return {"Tags": self._functions.entry(call.members["Resource"]).tags}
+
+    async def _tag(self, call: Call) -> None:
+        self._functions.tag(call.members["Resource"], call.members)
+
+    async def _untag(self, call: Call) -> None:
+        for key in call.members["TagKeys"]:
+            self._functions.entry(call.members["Resource"]).tags.pop(key, None)
+
+    async def _account(self, _call: Call) -> Answer:
+        limits = self._limits
+        return {
+            "AccountLimit": {
+                "TotalCodeSize": TOTAL_CODE_BYTES,
+                "CodeSizeUnzipped": limits.unzipped_bytes,
+                "CodeSizeZipped": limits.zipped_bytes,
+                "ConcurrentExecutions": limits.account_concurrency,
+                "UnreservedConcurrentExecutions": limits.account_concurrency - self._functions.reserved_total(),
+            },
+            "AccountUsage": {
+                "TotalCodeSize": sum(code.size for code in self._functions.codes()),
+                "FunctionCount": len(self._functions.entries()),
+            },
+        }
