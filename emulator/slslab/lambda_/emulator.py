@@ -30,6 +30,7 @@ from slslab.host.session import Session
 from slslab.installation import require
 from slslab.lambda_.api import application, body_limit
 from slslab.lambda_.environment import EnvironmentHost
+from slslab.lambda_.event_invoke_config import EventInvokeConfigs
 from slslab.lambda_.functions import Functions
 from slslab.lambda_.invocation import InvocationService
 from slslab.lambda_.operations.functions import FunctionOperations
@@ -148,11 +149,11 @@ class Emulator(Managed):
         for root in self._code_roots:
             self.packages.allow(root)
         self.service = InvocationService(
-            functions, self.packages, host, self.budget_mb, self._pass_on_record, self._stack.store
+            functions, self.packages, host, self.budget_mb, self._pass_on_record, self._stack
         )
         handlers = {
             **FunctionOperations(functions, self.packages, self.service).handlers(),
-            **SettingOperations(functions, self.limits).handlers(),
+            **SettingOperations(functions, EventInvokeConfigs(functions), self.limits).handlers(),
             **Invoking(functions, self.service).handlers(),
         }
         # Environments end before the server does, so that a caller that waits for an invocation gets its answer.

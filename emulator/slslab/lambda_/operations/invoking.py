@@ -29,7 +29,7 @@ class Invoking:
         return {"Invoke": self._invoke}
 
     async def _invoke(self, call: Call) -> Response:
-        target = self._functions.resolve(call.name, call.qualifier)
+        target = self._functions.route(call.name, call.qualifier)
         payload = await call.request.body()
         headers: Headers = call.request.state.headers
         kind = headers.get("x-amz-invocation-type", "RequestResponse")
