@@ -63,7 +63,7 @@ class EventInvokeConfigs:
     def put(self, name: str, qualifier: str | None, request: Mapping[str, Any], *, keep: bool) -> EventInvokeConfig:
         """Carry out PutFunctionEventInvokeConfig; to `keep` what the request does not name is the Update of it."""
         given = [request.get(member) for member in ("MaximumRetryAttempts", "MaximumEventAgeInSeconds")]
-        if given == [None, None] and request.get("DestinationConfig") is None:
+        if given == [None, None] and not request.get("DestinationConfig"):
             raise invalid("You must specify at least one of error handling or destination setting.")
         try:
             self._functions.resolve(name, qualifier)
@@ -117,8 +117,8 @@ class EventInvokeConfigs:
     def _destinations(self, name: str, given: Mapping[str, Any]) -> dict[str, str]:
         """Return the destinations that a request names: functions, queues, and for failures S3 buckets."""
         found: dict[str, str] = {}
-        for kind in [kind for kind in ("OnSuccess", "OnFailure") if kind in given]:
-            arn = str((given[kind] or {}).get("Destination") or "")
+        for kind in [kind for kind in ("OnSuccess", "OnFailure") if "Destination" in given.get(kind, {})]:
+            arn = str(given[kind]["Destination"])
             if arn.startswith(FUNCTION):
                 destination = parse(arn)
                 if destination.name == name:

@@ -18,18 +18,22 @@ ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+0000")
 SHA256 = re.compile(r"[A-Za-z0-9+/]{43}=")
 RUNTIME = re.compile(r"arn:aws:lambda:us-east-1::runtime:[0-9a-f]{64}")
-ACTIVE = {"State": "Active", "LastUpdateStatus": "Successful"}
-CREATING = {"State": "Pending", "StateReason": "The function is being created.", "StateReasonCode": "Creating"}
-UPDATING = {
+ACTIVE: dict[str, Any] = {"State": "Active", "LastUpdateStatus": "Successful"}
+CREATING: dict[str, Any] = {
+    "State": "Pending",
+    "StateReason": "The function is being created.",
+    "StateReasonCode": "Creating",
+}
+UPDATING: dict[str, Any] = {
     "State": "Active",
     "LastUpdateStatus": "InProgress",
     "LastUpdateStatusReason": "The function is being created.",
     "LastUpdateStatusReasonCode": "Creating",
 }
-RUNTIME_VERSION = {"RuntimeVersionConfig": {"RuntimeVersionArn": RUNTIME}}
+RUNTIME_VERSION: dict[str, Any] = {"RuntimeVersionConfig": {"RuntimeVersionArn": RUNTIME}}
 
 
-def configuration(name: str, qualifier: str = "", **changes: Any) -> dict[str, Any]:
+def configuration(name: str, qualifier: Any = "", **changes: Any) -> dict[str, Any]:
     """Return what AWS's lists answer of a function of the least that CreateFunction takes, with these changes."""
     return {
         "Architectures": ["x86_64"],

@@ -75,6 +75,8 @@ class FunctionOperations:
         target = self._functions.resolve(call.name, call.qualifier)
         entry = self._functions.entry(call.name)
         document: dict[str, Any] = {"Configuration": target.document(), "Code": _location(target.function.code)}
+        if call.qualifier is not None:
+            return document
         if entry.tags:
             document["Tags"] = entry.tags
         if entry.reserved is not None:
@@ -115,8 +117,10 @@ class FunctionOperations:
         return call.page("Aliases", {a.name: a.document() for a in aliases if version in (None, a.version)})
 
     async def _delete_alias(self, call: Call) -> None:
-        # An alias that does not exist is deleted already.
-        self._functions.entry(call.name).aliases.pop(call.members["Name"], None)
+        # An alias that does not exist is deleted already; what belongs to one goes with it.
+        entry, alias = self._functions.entry(call.name), call.members["Name"]
+        entry.aliases.pop(alias, None)
+        entry.events.pop(alias, None)
 
 
 def _order(version: str) -> str:
