@@ -28,7 +28,7 @@ from slslab.lambda_.report_line import report_line
 from slslab.lambda_.runtime_api import NextInvocation
 from slslab.lambda_.stack_client import StackClient
 from slslab.trace.events import own_event
-from slslab.trace.records import InvocationRecord, billed_ms
+from slslab.trace.records import InvocationRecord, billed_ms, billed_requests
 
 CLOSE_LIMIT_S = 5.0
 
@@ -258,6 +258,7 @@ class InvocationService:
                 start_ns=metered.start_ns,
                 end_ns=time.monotonic_ns(),
                 report=report,
+                requests=billed_requests(request.kind, len(request.payload)),
             )
         )
         return Response(
