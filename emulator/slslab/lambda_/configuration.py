@@ -7,11 +7,13 @@ https://docs.aws.amazon.com/lambda/latest/api/API_CreateFunction.html
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from slslab.aws.arns import function_arn
 from slslab.aws.errors import constraint, invalid
 from slslab.aws.limits import Limits, Range
+from slslab.lambda_.layers import Layer
 from slslab.lambda_.packages import Code
 
 LATEST = "$LATEST"
@@ -63,7 +65,19 @@ class Function:
     variables: Mapping[str, str] = field(default_factory=dict)
     image_config: ImageConfig = field(default_factory=ImageConfig)
     last_modified: str = ""
-    revision: str = ""
+    # A permission changes it, and no environment has to end for that.
+    revision: str = field(default="", compare=False)
+    layers: tuple[Layer, ...] = ()
+
+    @property
+    def layer_directories(self) -> tuple[Path, ...]:
+        """The directories whose content the function finds below /opt, later ones over earlier ones."""
+        return tuple(layer.code.directory for layer in self.layers if layer.code.directory is not None)
+
+    @property
+    def codes(self) -> list[Code]:
+        """The packages that the function needs."""
+        return [self.code, *(layer.code for layer in self.layers)]
 
     def document(self, qualifier: str | None = None) -> dict[str, Any]:
         """Return the API's FunctionConfiguration; its ARN has the qualifier of the request."""
@@ -92,6 +106,8 @@ class Function:
             document |= {"Runtime": self.runtime, "Handler": self.handler}
         elif configured := self.image_config.document():
             document["ImageConfigResponse"] = {"ImageConfig": configured}
+        if self.layers:
+            document["Layers"] = [{"Arn": layer.arn, "CodeSize": layer.code.size} for layer in self.layers]
         if self.variables:
             document["Environment"] = {"Variables": dict(self.variables)}
         return document
@@ -119,8 +135,6 @@ def settings(request: Mapping[str, Any], limits: Limits, *, defaults: bool = Fal
     for member, (name, check) in checks.items():
         if member in request or member in with_default:
             checked[name] = check(request.get(member))
-    if request.get("Layers"):
-        raise invalid("Layers are not emulated: the host's packages take their place (see `slslab doctor`).")
     return checked
 
 

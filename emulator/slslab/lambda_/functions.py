@@ -16,6 +16,7 @@ from slslab.aws.arns import ACCOUNT, REGION, function_arn
 from slslab.aws.errors import ServiceError, conflict, constraint, invalid, missing
 from slslab.aws.limits import Limits
 from slslab.lambda_.configuration import LATEST, NAME, Function, bounded, check_kind, settings
+from slslab.lambda_.layers import Layers
 from slslab.lambda_.packages import Code
 
 REFERENCE = re.compile(
@@ -105,10 +106,14 @@ class Target:
 
 
 class Functions:
-    """The registry; every method takes names as AWS does: a name, a partial ARN or an ARN, qualified or not."""
+    """The registry; every method takes names as AWS does: a name, a partial ARN or an ARN, qualified or not.
+
+    `layers` are those that its functions may have.
+    """
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
+        self.layers = Layers(limits)
         self._entries: dict[str, Entry] = {}
         self._default_events = EventInvokeConfig(limits.event_retries.default, limits.event_age_s.default)
 
@@ -150,9 +155,13 @@ class Functions:
         """Return the concurrency that all functions together have reserved."""
         return sum(entry.reserved or 0 for entry in self._entries.values())
 
+    def all_versions(self) -> list[Function]:
+        """Return every version of every function."""
+        return [version for entry in self._entries.values() for version in entry.all_versions()]
+
     def codes(self) -> list[Code]:
-        """Return the code of every version of every function."""
-        return [version.code for entry in self._entries.values() for version in entry.all_versions()]
+        """Return the code of every version of every function and layer: what counts towards the account's storage."""
+        return [*(version.code for version in self.all_versions()), *self.layers.codes()]
 
     def check_creation(self, request: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         """Return name and settings of a CreateFunction request, checked before its code is stored."""
@@ -162,12 +171,13 @@ class Functions:
         if name in self._entries:
             raise conflict(f"Function already exist: {name}")
         _check_tags(request.get("Tags") or {})
-        return name, settings(request, self._limits, defaults=True)
+        return name, self._settings(request, defaults=True)
 
     def create(self, request: Mapping[str, Any], code: Code) -> Target:
         """Carry out CreateFunction; its code is stored already."""
         name, checked = self.check_creation(request)
         latest = _stamped(Function(name=name, code=code, **checked))
+        self.layers.check_size(code, latest.layers)
         self._entries[name] = Entry(latest, dict(request.get("Tags") or {}))
         return self.publish(name, {}) if request.get("Publish") else Target(latest, None)
 
@@ -176,7 +186,9 @@ class Functions:
         entry = self._unqualified(reference)
         _check_revision(request, entry.latest.revision)
         check_kind(request, of_image=entry.latest.code.image is not None)
-        entry.latest = _stamped(replace(entry.latest, **settings(request, self._limits)))
+        updated = _stamped(replace(entry.latest, **self._settings(request)))
+        self.layers.check_size(updated.code, updated.layers)
+        entry.latest = updated
         return Target(entry.latest, None)
 
     def update_code(self, reference: str, request: Mapping[str, Any], code: Code) -> Target:
@@ -188,6 +200,7 @@ class Functions:
             raise invalid(f"Please {ask} ImageUri when updating a function with packageType {kind}.")
         architectures = {key: value for key, value in request.items() if key == "Architectures"}
         updated = _stamped(replace(entry.latest, code=code, **settings(architectures, self._limits)))
+        self.layers.check_size(code, updated.layers)
         if request.get("DryRun"):
             return Target(updated, None)
         entry.latest = updated
@@ -330,6 +343,11 @@ class Functions:
         tags = self.entry(arn).tags
         _check_tags(tags | dict(request.get("Tags") or {}))
         tags |= request.get("Tags") or {}
+
+    def _settings(self, request: Mapping[str, Any], *, defaults: bool = False) -> dict[str, Any]:
+        """Check the configuration in a request, and the layers that it names."""
+        checked = settings(request, self._limits, defaults=defaults)
+        return checked | ({"layers": self.layers.chosen(request["Layers"])} if "Layers" in request else {})
 
     def _unqualified(self, reference: str) -> Entry:
         _, qualifier = parse(reference)

@@ -110,7 +110,8 @@ class InvocationService:
     def remove_unused_packages(self) -> None:
         """Start to remove the packages that no version, environment or accepted invocation needs any more."""
         running = [*(environment.function for environment in self.pool.environments()), *self._accepted.values()]
-        self._packages.remove_unused([*self._functions.codes(), *(function.code for function in running)])
+        needed = [code for function in (*self._functions.all_versions(), *running) for code in function.codes]
+        self._packages.remove_unused([*self._functions.layers.codes(), *needed])
 
     async def end(self, names: Container[str]) -> None:
         """End what still runs of these functions, which have been deleted, and wait until it is metered."""
