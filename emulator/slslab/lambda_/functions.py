@@ -16,8 +16,10 @@ from slslab.aws.arns import ACCOUNT, REGION, function_arn
 from slslab.aws.errors import ServiceError, conflict, constraint, invalid, missing
 from slslab.aws.limits import Limits
 from slslab.lambda_.configuration import LATEST, NAME, Function, bounded, check_kind, settings
+from slslab.lambda_.function_urls import FunctionUrl
 from slslab.lambda_.layers import Layers
 from slslab.lambda_.packages import Code
+from slslab.lambda_.policies import Policy
 
 REFERENCE = re.compile(
     r"(arn:aws[a-z-]*:lambda:[a-z0-9-]+:)?(\d{12}:)?(function:)?(?P<name>[a-zA-Z0-9-_]+)(:(?P<qualifier>[^:]+))?"
@@ -82,6 +84,16 @@ class Entry:
     events: dict[str, EventInvokeConfig] = field(default_factory=dict)
     reserved: int | None = None
     published: int = 0
+    recursive_loop: str = "Terminate"
+    # By qualifier, "$LATEST" for the function itself.
+    urls: dict[str, FunctionUrl] = field(default_factory=dict)
+    policies: dict[str, Policy] = field(default_factory=dict)
+    runtime_updates: dict[str, str] = field(default_factory=dict)
+
+    def forget(self, qualifier: str) -> None:
+        """Drop what belongs to an alias or a version that is deleted; a URL stays (recorded)."""
+        for settings_of in (self.policies, self.runtime_updates):
+            settings_of.pop(qualifier, None)
 
     def all_versions(self) -> list[Function]:
         """Return $LATEST, then the published versions in order."""
@@ -241,6 +253,7 @@ class Functions:
         if aliases:
             raise conflict(f"Version {version} is used by the aliases {', '.join(aliases)}: delete them first.")
         del entry.versions[version]
+        entry.forget(version)
 
     def put_alias(self, reference: str, request: Mapping[str, Any], name: str | None) -> Alias:
         """Carry out CreateAlias (`name` is None: it is in the request), or UpdateAlias of that name."""

@@ -91,12 +91,19 @@ class InvocationService:
         self._closing = False
 
     async def invoke(
-        self, target: Target, payload: bytes, trace_id: str, client_context: str | None = None, caller: str = ""
+        self,
+        target: Target,
+        payload: bytes,
+        trace_id: str,
+        client_context: str | None = None,
+        caller: str = "",
+        request_id: str = "",
     ) -> Response:
-        """Run a synchronous invocation to its end, with a new request id."""
+        """Run a synchronous invocation to its end, with a new request id unless one is given."""
         kind = "RequestResponse"
         payload = _checked(payload, kind, self._limits.request_bytes)
-        return await self._run(Request(target, payload, str(uuid.uuid4()), trace_id, kind, client_context, caller))
+        request_id = request_id or str(uuid.uuid4())
+        return await self._run(Request(target, payload, request_id, trace_id, kind, client_context, caller))
 
     def accept_event(self, target: Target, payload: bytes, trace_id: str) -> str:
         """Queue an asynchronous invocation and return its request id at once."""

@@ -27,21 +27,26 @@ class Policy:
     statements: dict[str, Statement] = field(default_factory=dict)
     revision: str = ""
 
-    def add(self, statement: Statement) -> None:
-        """Add a statement, whose id must be new."""
-        sid = statement["Sid"]
+    def expect_new(self, sid: str) -> None:
+        """Raise ResourceConflictException if there is a statement with this id."""
         if sid in self.statements:
             raise conflict(
                 f"The statement id ({sid}) provided already exists. Please provide a new statement id, or remove the "
                 "existing statement."
             )
-        self.statements[sid] = statement
+
+    def expect(self, sid: str) -> None:
+        """Raise ResourceNotFoundException if there is no statement with this id."""
+        if sid not in self.statements:
+            raise missing(f"Statement {sid} is not found in resource policy." if self.statements else NO_POLICY)
+
+    def add(self, statement: Statement) -> None:
+        """Add a statement."""
+        self.statements[statement["Sid"]] = statement
         self.revision = str(uuid.uuid4())
 
     def remove(self, sid: str) -> None:
         """Remove a statement."""
-        if sid not in self.statements:
-            raise missing(f"Statement {sid} is not found in resource policy." if self.statements else NO_POLICY)
         del self.statements[sid]
         self.revision = str(uuid.uuid4())
 
@@ -131,14 +136,17 @@ def _principal(given: str) -> str | dict[str, str]:
 
 
 def _matches(principal: str | dict[str, str], caller: str | None) -> bool:
-    """Return whether a caller is a statement's principal; an account's root stands for all of the account."""
-    if principal == "*":
-        return True
-    arn = principal.get("AWS", "") if isinstance(principal, dict) else ""
-    if caller is None or not arn:
-        return False
-    account = re.fullmatch(r"arn:aws[a-z-]*:iam::(\d{12}):root", arn)
-    return arn == caller or (account is not None and caller.split(":")[4] == account[1])
+    """Return whether a caller is a statement's principal: the same, or a session of a role.
+
+    documented: reference_policies_elements_principal.html: an account as principal leaves it to the identities' own
+    policies who of them may.
+    """
+    if isinstance(principal, str):
+        return principal == "*"
+    arn = principal.get("AWS", "")
+    role = re.fullmatch(r"arn:(aws[a-z-]*):iam::(\d{12}):role/(?:.*/)?([^/]+)", arn)
+    sessions = f"arn:{role[1]}:sts::{role[2]}:assumed-role/{role[3]}/" if role is not None else None
+    return caller is not None and (arn == caller or (sessions is not None and caller.startswith(sessions)))
 
 
 def _conditions(statement: Statement) -> list[tuple[str, str, str]]:

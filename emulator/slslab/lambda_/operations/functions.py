@@ -126,7 +126,9 @@ class FunctionOperations:
 
     async def _delete_alias(self, call: Call) -> None:
         # An alias that does not exist is deleted already.
-        self._functions.entry(call.name).aliases.pop(call.members["Name"], None)
+        entry = self._functions.entry(call.name)
+        if entry.aliases.pop(call.members["Name"], None) is not None:
+            entry.forget(call.members["Name"])
 
 
 def _order(version: str) -> str:

@@ -33,7 +33,7 @@ class Invoking:
         payload = await call.request.body()
         headers: Headers = call.request.state.headers
         kind = headers.get("x-amz-invocation-type", "RequestResponse")
-        trace_id = headers.get("x-amzn-trace-id") or _new_trace_id()
+        trace_id = headers.get("x-amzn-trace-id") or new_trace_id()
         context = _client_context(headers.get("x-amz-client-context"))
         if kind == "DryRun":
             return Response(status_code=204)
@@ -66,6 +66,7 @@ def _client_context(header: str | None) -> str | None:
         ) from error
 
 
-def _new_trace_id() -> str:
+def new_trace_id() -> str:
+    """Return the trace id of a request that has none."""
     digits = secrets.token_hex(24)
     return f"Root=1-{digits[:8]}-{digits[8:32]};Parent={digits[32:]};Sampled=0"

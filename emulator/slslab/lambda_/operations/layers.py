@@ -83,6 +83,7 @@ class LayerOperations:
 
     async def _permit(self, call: Call) -> Answer:
         policy = self._layers.policy(*_named(call))
+        policy.expect_new(call.members["StatementId"])
         check_revision(call.members, policy.revision, "GetLayerPolicy")
         statement = layer_statement(call.members, self._layers.get(*_named(call)).arn)
         policy.add(statement)
@@ -91,6 +92,7 @@ class LayerOperations:
     async def _forbid(self, call: Call) -> None:
         policy = self._layers.policy(*_named(call))
         check_revision(call.members, policy.revision, "GetLayerPolicy")
+        policy.expect(call.members["StatementId"])
         policy.remove(call.members["StatementId"])
 
     async def _policy(self, call: Call) -> Answer:
