@@ -31,6 +31,7 @@ NO_CONTENT = (204, 304)
 class UrlRequest:
     """An HTTP request to a function URL; `caller` and `key_id` tell who signed it, if its AuthType is AWS_IAM."""
 
+    url_id: str
     host: str
     method: str
     path: str
@@ -46,7 +47,6 @@ class UrlRequest:
         """Return the event that the function gets."""
         now = time.time()
         headers = self._headers(trace_id)
-        prefix = self.host.partition(".")[0]
         document: dict[str, Any] = {
             "version": "2.0",
             "routeKey": "$default",
@@ -60,10 +60,10 @@ class UrlRequest:
             document["queryStringParameters"] = parameters
         document["requestContext"] = {
             "accountId": "anonymous" if self.caller is None else ACCOUNT,
-            "apiId": prefix,
+            "apiId": self.url_id,
             **({} if self.caller is None else {"authorizer": {"iam": _identity(self.caller, self.key_id)}}),
             "domainName": self.host,
-            "domainPrefix": prefix,
+            "domainPrefix": self.url_id,
             "http": {
                 "method": self.method,
                 "path": self.path,
@@ -87,12 +87,12 @@ class UrlRequest:
         length = {} if self.method == "HEAD" else {"content-length": str(len(self.body))}
         kept = ((name, value) for name, value in self.headers if name not in CONNECTION | SIGNATURE)
         return {
+            **_joined(kept),
             **length,
             "x-amzn-trace-id": trace_id,
             "x-forwarded-proto": "http",
             "x-forwarded-port": self.port,
             "x-forwarded-for": self.source_ip,
-            **_joined(kept),
         }
 
 

@@ -70,6 +70,7 @@ class UrlServer:
             body = await read_body(receive, headers, self._limit, "InvokeFunction")
         target = self._target(entry, qualifier)
         request = UrlRequest(
+            url_id=url.id,
             host=host,
             method=scope["method"],
             path=path,
