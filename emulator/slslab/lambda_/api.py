@@ -79,7 +79,7 @@ def application(handlers: Mapping[str, Handler], more: Sequence[BaseRoute]) -> A
 def body_limit(limits: Limits, scope: Scope) -> tuple[int, str]:
     """Return how many bytes the body of a request may have, and its operation as AWS's message names it."""
     path = scope["path"].rstrip("/")
-    if path.endswith("/invocations"):
+    if path.endswith(("/invocations", "/response-streaming-invocations")):
         return max(limits.request_bytes, limits.event_bytes), "InvokeFunction"
     if path.endswith("/functions"):
         return PACKAGE_BODY_BYTES, "CreateFunction"
