@@ -13,7 +13,7 @@ from typing import Any
 from slslab.aws.arns import function_arn
 from slslab.aws.errors import constraint, invalid
 from slslab.aws.limits import Limits, Range
-from slslab.lambda_.layers import Layer
+from slslab.lambda_.layer_versions import LayerVersion
 from slslab.lambda_.packages import Code
 
 LATEST = "$LATEST"
@@ -67,7 +67,7 @@ class Function:
     last_modified: str = ""
     # A permission changes it, and no environment has to end for that.
     revision: str = field(default="", compare=False)
-    layers: tuple[Layer, ...] = ()
+    layers: tuple[LayerVersion, ...] = ()
 
     @property
     def layer_directories(self) -> tuple[Path, ...]:

@@ -17,7 +17,7 @@ from slslab.aws.errors import ServiceError, conflict, constraint, invalid, missi
 from slslab.aws.limits import Limits
 from slslab.lambda_.configuration import LATEST, NAME, Function, bounded, check_kind, settings
 from slslab.lambda_.function_urls import FunctionUrl
-from slslab.lambda_.layers import Layers
+from slslab.lambda_.layer_versions import LayerVersions
 from slslab.lambda_.packages import Code
 from slslab.lambda_.policies import Policy
 
@@ -125,7 +125,7 @@ class Functions:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self.layers = Layers(limits)
+        self.layers = LayerVersions(limits)
         self._entries: dict[str, Entry] = {}
         self._default_events = EventInvokeConfig(limits.event_retries.default, limits.event_age_s.default)
 

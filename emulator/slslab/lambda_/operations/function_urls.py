@@ -12,7 +12,7 @@ from slslab.aws.errors import ServiceError, conflict, missing
 from slslab.lambda_.configuration import LATEST
 from slslab.lambda_.function_urls import FunctionUrl
 from slslab.lambda_.functions import Entry, Functions, parse
-from slslab.lambda_.layers import NO_RESOURCE
+from slslab.lambda_.layer_versions import NO_RESOURCE
 from slslab.lambda_.operations.call import Call, Handler
 
 Answer = Mapping[str, Any]

@@ -9,7 +9,7 @@ from typing import Any
 
 from slslab.aws.errors import missing
 from slslab.lambda_.archives import Archives
-from slslab.lambda_.layers import Layer, Layers
+from slslab.lambda_.layer_versions import LayerVersion, LayerVersions
 from slslab.lambda_.operations.call import Call, Handler
 from slslab.lambda_.packages import Packages
 from slslab.lambda_.policies import NO_POLICY, as_text, check_revision, layer_statement
@@ -21,7 +21,7 @@ class LayerOperations:
     """The operations on layers of one emulator; `remove_unused` is called when a version is gone."""
 
     def __init__(
-        self, layers: Layers, packages: Packages, archives: Archives, remove_unused: Callable[[], None]
+        self, layers: LayerVersions, packages: Packages, archives: Archives, remove_unused: Callable[[], None]
     ) -> None:
         self._layers = layers
         self._packages = packages
@@ -101,7 +101,7 @@ class LayerOperations:
             raise missing(NO_POLICY)
         return {"Policy": policy.text(), "RevisionId": policy.revision}
 
-    def _document(self, layer: Layer, call: Call) -> Answer:
+    def _document(self, layer: LayerVersion, call: Call) -> Answer:
         return layer.document(self._archives.location(layer.code, call.request))
 
 

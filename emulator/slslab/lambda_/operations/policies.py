@@ -13,7 +13,7 @@ from slslab.aws.arns import function_arn
 from slslab.aws.errors import ServiceError, invalid, missing
 from slslab.lambda_.configuration import LATEST
 from slslab.lambda_.functions import Entry, Functions, parse
-from slslab.lambda_.layers import NO_RESOURCE
+from slslab.lambda_.layer_versions import NO_RESOURCE
 from slslab.lambda_.operations.call import Call, Handler
 from slslab.lambda_.operations.qualifiers import qualified
 from slslab.lambda_.policies import Policy, as_text, check_revision, function_statement

@@ -31,7 +31,7 @@ def layer_arn(name: str, version: int | None = None) -> str:
 
 
 @dataclass(frozen=True)
-class Layer:
+class LayerVersion:
     """One version of a layer; `described` are the members of its request that AWS's answers repeat."""
 
     name: str
@@ -65,18 +65,18 @@ class _Versions:
     """Everything that belongs to one layer's name; numbers are not used again."""
 
     published: int = 0
-    layers: dict[int, Layer] = field(default_factory=dict)
+    layers: dict[int, LayerVersion] = field(default_factory=dict)
     policies: dict[int, Policy] = field(default_factory=dict)
 
 
-class Layers:
+class LayerVersions:
     """The registry; its methods take a layer's name or its ARN."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._names: dict[str, _Versions] = {}
 
-    def publish(self, name: str, request: Mapping[str, Any], code: Code) -> Layer:
+    def publish(self, name: str, request: Mapping[str, Any], code: Code) -> LayerVersion:
         """Carry out PublishLayerVersion; its content is stored already."""
         versions = self._names.setdefault(_name(name), _Versions())
         versions.published += 1
@@ -87,18 +87,18 @@ class Layers:
             if key in request
         }
         created = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "+0000")
-        layer = Layer(_name(name), versions.published, code, created, described)
+        layer = LayerVersion(_name(name), versions.published, code, created, described)
         versions.layers[layer.version] = layer
         return layer
 
-    def get(self, name: str, version: int) -> Layer:
+    def get(self, name: str, version: int) -> LayerVersion:
         """Return a version of a layer."""
         layer = self._versions(name, version).layers.get(version)
         if layer is None:
             raise missing(NO_RESOURCE)
         return layer
 
-    def by_arn(self, arn: str) -> Layer:
+    def by_arn(self, arn: str) -> LayerVersion:
         """Return the version that an ARN names."""
         found = ARN.fullmatch(arn)
         if found is None or found["version"] is None:
@@ -114,7 +114,7 @@ class Layers:
         versions.layers.pop(version, None)
         versions.policies.pop(version, None)
 
-    def versions(self, name: str, request: Mapping[str, Any]) -> list[Layer]:
+    def versions(self, name: str, request: Mapping[str, Any]) -> list[LayerVersion]:
         """Return the versions of a layer that a request's filters let through, the newest first."""
         found = self._names.get(_name(name), _Versions()).layers.values()
         filters = {"CompatibleRuntimes": "CompatibleRuntime", "CompatibleArchitectures": "CompatibleArchitecture"}
@@ -125,7 +125,7 @@ class Layers:
             if all(value in layer.described.get(kind, ()) for kind, value in wanted.items())
         ]
 
-    def newest(self, request: Mapping[str, Any]) -> dict[str, Layer]:
+    def newest(self, request: Mapping[str, Any]) -> dict[str, LayerVersion]:
         """Return by name the newest version of each layer that the filters let through."""
         found = {name: self.versions(name, request) for name in self._names}
         return {name: layers[0] for name, layers in found.items() if layers}
@@ -137,7 +137,7 @@ class Layers:
             raise missing(f"Layer version {layer_arn(_name(name), version)} does not exist.")
         return versions.policies.setdefault(version, Policy())
 
-    def chosen(self, arns: Sequence[str]) -> tuple[Layer, ...]:
+    def chosen(self, arns: Sequence[str]) -> tuple[LayerVersion, ...]:
         """Return the layers that a function's configuration names."""
         if len(arns) > MOST:
             raise invalid(f"Cannot reference more than {MOST} layers.")
@@ -146,7 +146,7 @@ class Layers:
             raise invalid(
                 f"Layers are not in the same region as the function. Layers are expected to be in region {REGION}."
             )
-        chosen: dict[str, Layer] = {}
+        chosen: dict[str, LayerVersion] = {}
         for arn in arns:
             match = found[arn]
             if match is not None:
@@ -163,7 +163,7 @@ class Layers:
             chosen[layer.name] = layer
         return tuple(chosen.values())
 
-    def check_size(self, code: Code, layers: Sequence[Layer]) -> None:
+    def check_size(self, code: Code, layers: Sequence[LayerVersion]) -> None:
         """Raise InvalidParameterValueException if a function's code and its layers are too large together."""
         size, limit = code.unzipped + sum(layer.code.unzipped for layer in layers), self._limits.unzipped_bytes
         if layers and size > limit:

@@ -6,6 +6,7 @@ import io
 import json
 import re
 import urllib.error
+import urllib.request
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -15,11 +16,11 @@ import pytest
 from tests.slslab.lambda_.answers import answer, invalid, missing
 from tests.slslab.lambda_.registry import make_functions
 
-from slslab.aws.clients import HTTP
+from slslab.aws.clients import HTTP, signed_headers
 from slslab.aws.errors import ServiceError
 from slslab.aws.limits import lambda_limits
 from slslab.lambda_.emulator import Emulator
-from slslab.lambda_.layers import Layers
+from slslab.lambda_.layer_versions import LayerVersions
 from slslab.lambda_.packages import Code
 from slslab.testing import packaged
 
@@ -316,7 +317,7 @@ def test_layers_count_in_the_unzipped_size() -> None:
 
 def test_a_layer_of_another_region_is_not_there() -> None:
     with pytest.raises(ServiceError, match="The resource you requested does not exist"):
-        Layers(lambda_limits()).by_arn("arn:aws:lambda:eu-west-1:000000000000:layer:any:1")
+        LayerVersions(lambda_limits()).by_arn("arn:aws:lambda:eu-west-1:000000000000:layer:any:1")
 
 
 def test_archives_are_downloaded_from_their_location(lambda_client: Any, deploy: Deploy, emulator: Emulator) -> None:
@@ -335,6 +336,15 @@ def test_archives_are_downloaded_from_their_location(lambda_client: Any, deploy:
             HTTP.open(wrong)
         with refused.value:
             assert refused.value.code in (400, 403)
+    # A function can sign, too, and may not do what the owner may.
+    path = location.partition("?")[0]
+    with HTTP.open(urllib.request.Request(path, headers=signed_headers(emulator.keys.owner, "GET", path))) as download:
+        assert download.read() == CONTENT
+    function = signed_headers(emulator.keys.function("f"), "GET", path)
+    with pytest.raises(urllib.error.HTTPError) as denied:
+        HTTP.open(urllib.request.Request(path, headers=function))
+    with denied.value:
+        assert (denied.value.code, denied.value.headers["x-amzn-errortype"]) == (403, "AccessDeniedException")
     lambda_client.delete_layer_version(LayerName="down", VersionNumber=published["Version"])
     emulator.packages.settle()
     with pytest.raises(urllib.error.HTTPError) as gone:
