@@ -6,6 +6,7 @@ Failures have the shapes AWS recorded: status 200 with `FunctionError: Unhandled
 
 import asyncio
 import json
+import secrets
 import time
 import uuid
 from collections.abc import Callable, Container, Sequence, Set
@@ -300,6 +301,12 @@ class InvocationService:
         if outcome.report.kind == "response":
             return Failure("", outcome.report.body, "success")
         return Failure(outcome.report.error_type, outcome.report.body, "error")
+
+
+def new_trace_id() -> str:
+    """Return the trace id of a request that has none."""
+    digits = secrets.token_hex(24)
+    return f"Root=1-{digits[:8]}-{digits[8:32]};Parent={digits[32:]};Sampled=0"
 
 
 def _handed_out(request: Request, deadline_ms: int) -> NextInvocation:

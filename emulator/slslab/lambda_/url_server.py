@@ -17,8 +17,7 @@ from slslab.aws.limits import Limits
 from slslab.lambda_.configuration import LATEST
 from slslab.lambda_.function_urls import BUFFERED, HOST, PREFIX, FunctionUrl, called
 from slslab.lambda_.functions import Entry, Functions, Target
-from slslab.lambda_.invocation import InvocationService
-from slslab.lambda_.operations.invoking import new_trace_id
+from slslab.lambda_.invocation import InvocationService, new_trace_id
 from slslab.lambda_.policies import Policy
 from slslab.lambda_.url_cors import preflight, shared
 from slslab.lambda_.url_payloads import UrlAnswer, UrlRequest, answer

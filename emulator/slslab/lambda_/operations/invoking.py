@@ -5,7 +5,6 @@ https://docs.aws.amazon.com/lambda/latest/api/API_Invoke.html and API_InvokeWith
 
 import base64
 import json
-import secrets
 
 from starlette.datastructures import Headers
 from starlette.responses import Response
@@ -14,7 +13,7 @@ from slslab.aws.errors import ServiceError
 from slslab.aws.event_streams import MEDIA_TYPE, event_message
 from slslab.aws.gate import principal
 from slslab.lambda_.functions import Functions
-from slslab.lambda_.invocation import InvocationService
+from slslab.lambda_.invocation import InvocationService, new_trace_id
 from slslab.lambda_.operations.call import Call, Handler
 
 
@@ -90,9 +89,3 @@ def _client_context(header: str | None) -> str | None:
         raise ServiceError(
             400, "InvalidRequestContentException", "Client context must be a valid Base64-encoded JSON object."
         ) from error
-
-
-def new_trace_id() -> str:
-    """Return the trace id of a request that has none."""
-    digits = secrets.token_hex(24)
-    return f"Root=1-{digits[:8]}-{digits[8:32]};Parent={digits[32:]};Sampled=0"
