@@ -235,12 +235,16 @@ def state_machines(emulator: Emulator) -> Iterator[EmbeddedStateMachines]:
 
 @pytest.fixture
 def lambda_client(emulator: Emulator) -> Iterator[Any]:
-    """Yield a boto3 Lambda client; the functions that the test leaves are deleted after it."""
+    """Yield a boto3 Lambda client; the functions and layers that the test leaves are deleted after it."""
     client = emulator.client("lambda")
     yield client
     pages = list(client.get_paginator("list_functions").paginate())
     for function in [function for page in pages for function in page["Functions"]]:
         client.delete_function(FunctionName=function["FunctionName"])
+    for page in list(client.get_paginator("list_layers").paginate()):
+        for layer in page["Layers"]:
+            for number in range(1, layer["LatestMatchingVersion"]["Version"] + 1):
+                client.delete_layer_version(LayerName=layer["LayerName"], VersionNumber=number)
     client.close()
 
 

@@ -13,7 +13,7 @@ import ipaddress
 import re
 from collections.abc import Callable, Collection
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol
 
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
@@ -52,11 +52,25 @@ class IndexedHeaders(Headers):
         return values[0] if values else default
 
 
+class Public(Protocol):
+    """Answers what comes from anywhere and unsigned, and decides by itself whom it serves: function URLs.
+
+    It has paths below a prefix, and all of hosts that match a pattern.
+    """
+
+    prefix: str
+    host: re.Pattern[str]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+
+
 class Gate:
     """Answers foreign requests with AWS's errors, and passes the others on to an ASGI application.
 
     `names` are what this host is called beside `localhost` and the addresses of loopback. With `keys` every request
     needs a signature by one of them and a body within `limit`; the application finds who made it by `principal`.
+    What is `public` answers its own requests; a web site's page may send them, too, but not by a name of its own.
     """
 
     def __init__(
@@ -65,17 +79,23 @@ class Gate:
         names: Collection[str] = (),
         keys: Keyring | None = None,
         limit: BodyLimit | None = None,
+        public: Public | None = None,
     ) -> None:
         self._application = application
         self._names = frozenset(name.lower() for name in names)
         self._keys = keys
         self._limit = limit
+        self._public = public
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] == "http":
             headers = IndexedHeaders(scope)
             try:
+                application = self._checked_host(headers, scope["path"])
+                if application is not self._application:
+                    await application(scope, receive, send)
+                    return
                 self._check_origin(headers)
                 if self._keys is not None and scope["path"] not in OPEN_PATHS:
                     assert self._limit is not None
@@ -87,12 +107,19 @@ class Gate:
                 return
         await self._application(scope, receive, send)
 
-    def _check_origin(self, headers: Headers) -> None:
+    def _checked_host(self, headers: Headers, path: str) -> ASGIApp:
+        """Return what answers the requests by this name and path."""
         hosts = headers.getlist("host")
         name = _name(hosts[0]) if len(hosts) == 1 else None
+        if name is not None and self._public is not None and self._public.host.fullmatch(name):
+            return self._public
         if name is None or not (name in self._names or _is_loopback(name)):
             raise _foreign(f"This server is not called {', '.join(hosts)!r}. Call it 127.0.0.1 or localhost.")
-        if any(origin != f"http://{hosts[0]}" for origin in headers.getlist("origin")):
+        return self._application if self._public is None or not path.startswith(self._public.prefix) else self._public
+
+    @staticmethod
+    def _check_origin(headers: Headers) -> None:
+        if any(origin != f"http://{headers['host']}" for origin in headers.getlist("origin")):
             raise _foreign("This request comes from another web site's page (Origin). Ask without a browser.")
         if any(site not in ("none", "same-origin") for site in headers.getlist("sec-fetch-site")):
             raise _foreign(
@@ -104,16 +131,7 @@ class Gate:
         keys: Keyring, headers: Headers, scope: Scope, receive: Receive, limit: int, operation: str
     ) -> Receive:
         """Verify a request's signature; returns what gives the application the body, which is read by then."""
-        query = scope["query_string"].decode("latin-1")
-        signature = Signature.of(headers, query)
-        pair, principal = keys.find(signature.key_id, signature.token)
-        body = await _body(receive, headers, limit, operation)
-        path = scope["raw_path"].decode("latin-1")
-        signed = (pair.secret, scope["method"], path, query, headers, body)
-        if len(body) > HASHED_AT_ONCE:
-            await asyncio.to_thread(signature.verify, *signed)
-        else:
-            signature.verify(*signed)
+        principal, _, body = await authenticate(keys, headers, scope, receive, limit, operation)
         scope.setdefault("state", {}).update(principal=principal, headers=headers)
         first: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
@@ -121,6 +139,23 @@ class Gate:
             return first.pop() if first else await receive()
 
         return again
+
+
+async def authenticate(
+    keys: Keyring, headers: Headers, scope: Scope, receive: Receive, limit: int, operation: str
+) -> tuple[Principal, Signature, bytes]:
+    """Verify a request's signature and return who signed it, the signature, and the body within its limit."""
+    query = scope["query_string"].decode("latin-1")
+    signature = Signature.of(headers, query)
+    pair, signer = keys.find(signature.key_id, signature.token)
+    body = await read_body(receive, headers, limit, operation)
+    path = scope["raw_path"].decode("latin-1")
+    signed = (pair.secret, scope["method"], path, query, headers, body)
+    if len(body) > HASHED_AT_ONCE:
+        await asyncio.to_thread(signature.verify, *signed)
+    else:
+        signature.verify(*signed)
+    return signer, signature, body
 
 
 def principal(request: Request) -> Principal:
@@ -139,7 +174,7 @@ def refusal(error: ServiceError, headers: Headers) -> Response:
     return JSONResponse(document, status, {"x-amzn-ErrorType": error.error_type})
 
 
-async def _body(receive: Receive, headers: Headers, limit: int, operation: str) -> bytes:
+async def read_body(receive: Receive, headers: Headers, limit: int, operation: str) -> bytes:
     """Return a body within its limit; one that is longer is refused by its declared length, or where it goes beyond.
 
     What its client still sends is thrown away: a connection that was closed would take the answer with it.

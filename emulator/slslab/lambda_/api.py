@@ -86,7 +86,7 @@ def application(handlers: Mapping[str, Handler], more: Sequence[BaseRoute]) -> A
 def body_limit(limits: Limits, scope: Scope) -> tuple[int, str]:
     """Return how many bytes the body of a request may have, and its operation as AWS's message names it."""
     path = scope["path"].rstrip("/")
-    if path.endswith("/invocations"):
+    if path.endswith(("/invocations", "/response-streaming-invocations")):
         return max(limits.request_bytes, limits.event_bytes), "InvokeFunction"
     if path.endswith("/functions"):
         return PACKAGE_BODY_BYTES, "CreateFunction"
@@ -153,16 +153,16 @@ async def _read_members(request: Request, operation: str) -> Members:
     """Return the members of a request, checked by AWS's own model of the operation."""
     elsewhere: dict[str, Any] = {}
     headers: Headers = request.state.headers
-    for name, place, key in _places(operation):
+    for name, place, key, kind in _places(operation):
         value: Any = None
         if place == "uri":
-            value = request.path_params[key]
+            value = _typed(request.path_params[key], kind)
         elif place == "header":
             value = headers.get(key)
-        elif place == "list":
+        elif kind == "list":
             value = request.query_params.getlist(key) or None
         else:
-            value = _typed(request.query_params.get(key), place)
+            value = _typed(request.query_params.get(key), kind)
         if value is not None:
             elsewhere[name] = value
     if "payload" in input_shape("lambda", operation).serialization:
@@ -174,21 +174,20 @@ async def _read_members(request: Request, operation: str) -> Members:
 
 
 def _typed(text: str | None, kind: str) -> Any:
-    """Return a text of a query as a value of a member's type; what is no such value stays a text."""
+    """Return a text of a path or a query as a value of a member's type; what is no such value stays a text."""
     if text is not None and kind in ("integer", "long") and re.fullmatch("-?[0-9]{1,9}", text):
         return int(text)
     return {"true": True, "false": False}.get(text, text) if text is not None and kind == "boolean" else text
 
 
 @cache
-def _places(operation: str) -> list[tuple[str, str, str]]:
-    """Return name, place and key there of the members that are not in a request's body; a query's place is its type."""
+def _places(operation: str) -> list[tuple[str, str, str, str]]:
+    """Return name, place, key there and type of the members that are not in a request's body."""
     found = []
     for name, member in input_shape("lambda", operation).members.items():
         place = member.serialization.get("location")
         if place is not None:
-            place = member.type_name if place == "querystring" else place
-            found.append((name, place, member.serialization.get("name", name)))
+            found.append((name, place, member.serialization.get("name", name), member.type_name))
     return found
 
 

@@ -9,12 +9,14 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from slslab.aws.arns import REGION, function_arn
 from slslab.aws.errors import ServiceError, constraint, invalid
 from slslab.aws.limits import Limits, Range
 from slslab.aws.requests import input_shape
+from slslab.lambda_.layer_versions import LayerVersion
 from slslab.lambda_.packages import Code
 from slslab.lambda_.stored_settings import REFUSED, stored
 
@@ -90,6 +92,17 @@ class Function:
     last_modified: str = ""
     revision: str = ""
     revision_id: str = field(default="", compare=False)
+    layers: tuple[LayerVersion, ...] = ()
+
+    @property
+    def layer_directories(self) -> tuple[Path, ...]:
+        """The directories whose content the function finds below /opt, later ones over earlier ones."""
+        return tuple(layer.code.directory for layer in self.layers if layer.code.directory is not None)
+
+    @property
+    def codes(self) -> list[Code]:
+        """The packages that the function needs."""
+        return [self.code, *(layer.code for layer in self.layers)]
 
     def document(self, qualifier: str | None = None, phase: Mapping[str, str] = ACTIVE) -> dict[str, Any]:
         """Return the API's FunctionConfiguration; its ARN has the qualifier of the request."""
@@ -128,6 +141,8 @@ class Function:
             document |= {"Runtime": self.runtime, "Handler": self.handler}
         elif configured := self.image_config.document():
             document["ImageConfigResponse"] = {"ImageConfig": configured}
+        if self.layers:
+            document["Layers"] = [{"Arn": layer.arn, "CodeSize": layer.code.size} for layer in self.layers]
         if self.has_environment:
             document["Environment"] = {"Variables": dict(self.variables)}
         return document
@@ -160,8 +175,6 @@ def settings(request: Mapping[str, Any], limits: Limits, before: Function | None
     if "Environment" in request:
         checked["has_environment"] = True
     checked["stored"] = stored(request, before.stored if before else {})
-    if request.get("Layers"):
-        raise invalid("Layers are not emulated: the host's packages take their place (see `slslab doctor`).")
     if refused := [name for name in REFUSED if request.get(name)]:
         raise invalid(f"slslab does not emulate {refused[0]}; leave it out.")
     if arn := request.get("CodeSigningConfigArn"):

@@ -29,18 +29,24 @@ from slslab.host.server_process import listening_socket
 from slslab.host.session import Session
 from slslab.installation import require
 from slslab.lambda_.api import application, body_limit
+from slslab.lambda_.archives import Archives
 from slslab.lambda_.environment import EnvironmentHost
 from slslab.lambda_.event_invoke_config import EventInvokeConfigs
 from slslab.lambda_.functions import Functions
 from slslab.lambda_.invocation import InvocationService
+from slslab.lambda_.operations.deployment import DeploymentOperations
+from slslab.lambda_.operations.function_urls import FunctionUrlOperations
 from slslab.lambda_.operations.functions import FunctionOperations
 from slslab.lambda_.operations.invoking import Invoking
+from slslab.lambda_.operations.layers import LayerOperations
+from slslab.lambda_.operations.policies import PolicyOperations
 from slslab.lambda_.operations.settings import SettingOperations
 from slslab.lambda_.packages import Packages
 from slslab.lambda_.process_sandbox import ProcessSandboxes
 from slslab.lambda_.sandbox import Sandboxes
 from slslab.lambda_.server import Server
 from slslab.lambda_.stack_client import StackClient
+from slslab.lambda_.url_server import UrlServer
 from slslab.trace.records import InvocationRecord
 
 if TYPE_CHECKING:  # the engine's client is needed only where there are containers
@@ -151,16 +157,24 @@ class Emulator(Managed):
         self.service = InvocationService(
             functions, self.packages, host, self.budget_mb, self._pass_on_record, self._stack
         )
+        archives = Archives(self.packages, self.keys)
         handlers = {
-            **FunctionOperations(functions, self.packages, self.service).handlers(),
+            **FunctionOperations(functions, self.packages, archives, self.service).handlers(),
+            **LayerOperations(
+                functions.layers, self.packages, archives, self.service.remove_unused_packages
+            ).handlers(),
             **SettingOperations(functions, EventInvokeConfigs(functions), self.limits).handlers(),
+            **PolicyOperations(functions).handlers(),
+            **DeploymentOperations(functions).handlers(),
+            **FunctionUrlOperations(functions).handlers(),
             **Invoking(functions, self.service).handlers(),
         }
         # Environments end before the server does, so that a caller that waits for an invocation gets its answer.
         names = [] if self._advertise is None else [urlsplit(self._advertise).hostname or ""]
-        served = application(handlers, self._routes)
+        served = application(handlers, [archives.route(), *self._routes])
         limit = partial(body_limit, self.limits)
-        stack.enter_context(self._server.serving(served, self.service.close, names, self.keys, limit))
+        urls = UrlServer(functions, self.service, self.keys, self.limits)
+        stack.enter_context(self._server.serving(served, self.service.close, names, self.keys, limit, urls))
 
     @property
     def containers(self) -> "Containers | None":

@@ -15,7 +15,10 @@ from slslab.aws.arns import function_arn
 from slslab.aws.errors import ServiceError, conflict, invalid, missing, violation
 from slslab.aws.limits import Limits
 from slslab.lambda_.configuration import ACTIVE, CREATING, LATEST, UPDATING, Function, check_kind, settings
+from slslab.lambda_.function_urls import FunctionUrl
+from slslab.lambda_.layer_versions import LayerVersions
 from slslab.lambda_.packages import Code
+from slslab.lambda_.policies import Policy
 from slslab.lambda_.references import parse
 
 if TYPE_CHECKING:
@@ -73,6 +76,16 @@ class Entry:
     reserved: int | None = None
     # The last published version, and the revision of $LATEST that it was made of.
     published: tuple[str, str] = ("0", "")
+    recursive_loop: str = "Terminate"
+    # By qualifier, "$LATEST" for the function itself.
+    urls: dict[str, FunctionUrl] = field(default_factory=dict)
+    policies: dict[str, Policy] = field(default_factory=dict)
+    runtime_updates: dict[str, str] = field(default_factory=dict)
+
+    def forget(self, qualifier: str) -> None:
+        """Drop what belongs to an alias or a version that is deleted; a URL stays (recorded)."""
+        for settings_of in (self.events, self.policies, self.runtime_updates):
+            settings_of.pop(qualifier, None)
 
     def all_versions(self) -> list[Function]:
         """Return $LATEST, then the published versions in order."""
@@ -101,10 +114,14 @@ class Target:
 
 
 class Functions:
-    """The registry of one emulator; methods that carry out an operation return what AWS's answer says."""
+    """The registry of one emulator; methods that carry out an operation return what AWS's answer says.
+
+    `layers` are those that its functions may have.
+    """
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
+        self.layers = LayerVersions(limits)
         self._entries: dict[str, Entry] = {}
 
     def exists(self, name: str) -> bool:
@@ -147,14 +164,18 @@ class Functions:
         """Return the concurrency that all functions together have reserved."""
         return sum(entry.reserved or 0 for entry in self._entries.values())
 
+    def all_versions(self) -> list[Function]:
+        """Return every version of every function."""
+        return [version for entry in self._entries.values() for version in entry.all_versions()]
+
     def codes(self) -> list[Code]:
-        """Return the code of every version of every function."""
-        return [version.code for entry in self._entries.values() for version in entry.all_versions()]
+        """Return the code of every version of every function and layer: what counts towards the account's storage."""
+        return [*(version.code for version in self.all_versions()), *self.layers.codes()]
 
     def check_creation(self, request: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         """Return name and settings of a CreateFunction request, checked before its code is stored."""
         name = parse(request["FunctionName"]).name
-        checked = settings(request, self.limits)
+        checked = self._settings(request)
         if len(name) > NAME_LENGTH:
             rule = f"Member must have length less than or equal to {NAME_LENGTH}"
             # AWS's own check, whose error is of another type than those of the model.
@@ -168,6 +189,7 @@ class Functions:
         """Carry out CreateFunction; its code is stored already."""
         name, checked = self.check_creation(request)
         latest = _stamped(Function(name=name, code=code, **checked))
+        self.layers.check_size(code, latest.layers)
         entry = self._entries[name] = Entry(latest, dict(request.get("Tags") or {}))
         created = self._publish(entry, "") if request.get("Publish") else latest
         entry.renew_revision_id()
@@ -178,7 +200,9 @@ class Functions:
         entry = self.entry(name)
         _check_revision(request, entry.latest.revision_id)
         check_kind(request, of_image=entry.latest.code.image is not None)
-        return self._update(entry, replace(entry.latest, **settings(request, self.limits, entry.latest)))
+        updated = replace(entry.latest, **self._settings(request, entry.latest))
+        self.layers.check_size(updated.code, updated.layers)
+        return self._update(entry, updated)
 
     def update_code(self, name: str, request: Mapping[str, Any], code: Code) -> dict[str, Any]:
         """Carry out UpdateFunctionCode, its code being stored already; `DryRun` changes nothing."""
@@ -189,6 +213,7 @@ class Functions:
             raise invalid(f"Please {ask} ImageUri when updating a function with packageType {kind}.")
         architectures = {key: value for key, value in request.items() if key == "Architectures"}
         updated = replace(entry.latest, code=code, **settings(architectures, self.limits, entry.latest))
+        self.layers.check_size(code, updated.layers)
         if request.get("DryRun"):
             return Target(_stamped(updated), None).document(UPDATING)
         answer = self._update(entry, updated)
@@ -227,6 +252,7 @@ class Functions:
             # assumed: the error's type is documented, its text is not.
             raise conflict(f"Version {qualifier} is used by the aliases {', '.join(aliases)}: delete them first.")
         entry.versions.pop(qualifier, None)
+        entry.forget(qualifier)
 
     def create_alias(self, name: str, request: Mapping[str, Any]) -> Alias:
         """Carry out CreateAlias."""
@@ -287,6 +313,11 @@ class Functions:
         for key in keys:
             entry.tags.pop(key, None)
         entry.renew_revision_id()
+
+    def _settings(self, request: Mapping[str, Any], before: Function | None = None) -> dict[str, Any]:
+        """Check the configuration in a request, and the layers that it names."""
+        checked = settings(request, self.limits, before)
+        return checked | ({"layers": self.layers.chosen(request["Layers"])} if "Layers" in request else {})
 
     def _tagged(self, arn: str) -> Entry:
         reference = parse(arn)

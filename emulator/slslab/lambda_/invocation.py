@@ -6,6 +6,7 @@ Failures have the shapes AWS recorded: status 200 with `FunctionError: Unhandled
 
 import asyncio
 import json
+import secrets
 import time
 import uuid
 from collections.abc import Callable, Container, Sequence, Set
@@ -92,12 +93,19 @@ class InvocationService:
         self._closing = False
 
     async def invoke(
-        self, target: Target, payload: bytes, trace_id: str, client_context: str | None = None, caller: str = ""
+        self,
+        target: Target,
+        payload: bytes,
+        trace_id: str,
+        client_context: str | None = None,
+        caller: str = "",
+        request_id: str = "",
     ) -> Response:
-        """Run a synchronous invocation to its end, with a new request id."""
+        """Run a synchronous invocation to its end, with a new request id unless one is given."""
         kind = "RequestResponse"
         payload = _checked(payload, kind, self._limits.request_bytes)
-        return await self._run(Request(target, payload, str(uuid.uuid4()), trace_id, kind, client_context, caller))
+        request_id = request_id or str(uuid.uuid4())
+        return await self._run(Request(target, payload, request_id, trace_id, kind, client_context, caller))
 
     def accept_event(self, target: Target, payload: bytes, trace_id: str) -> str:
         """Queue an asynchronous invocation and return its request id at once."""
@@ -111,7 +119,8 @@ class InvocationService:
     def remove_unused_packages(self) -> None:
         """Start to remove the packages that no version, environment or accepted invocation needs any more."""
         running = [*(environment.function for environment in self.pool.environments()), *self._accepted.values()]
-        self._packages.remove_unused([*self._functions.codes(), *(function.code for function in running)])
+        needed = [code for function in (*self._functions.all_versions(), *running) for code in function.codes]
+        self._packages.remove_unused([*self._functions.layers.codes(), *needed])
 
     async def end(self, names: Container[str]) -> None:
         """End what still runs of these functions, which have been deleted, and wait until it is metered."""
@@ -294,6 +303,12 @@ class InvocationService:
         if outcome.report.kind == "response":
             return Failure("", outcome.report.body, "success")
         return Failure(outcome.report.error_type, outcome.report.body, "error")
+
+
+def new_trace_id() -> str:
+    """Return the trace id of a request that has none."""
+    digits = secrets.token_hex(24)
+    return f"Root=1-{digits[:8]}-{digits[8:32]};Parent={digits[32:]};Sampled=0"
 
 
 def _handed_out(request: Request, deadline_ms: int) -> NextInvocation:

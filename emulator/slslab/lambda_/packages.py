@@ -52,13 +52,16 @@ class Image:
 class Code:
     """A function's code: a directory, with its size in bytes as Lambda counts it and its SHA-256 (Base64); or an image.
 
-    The `sha256` of an image is its digest.
+    The `sha256` of an image is its digest. `unzipped` is the size of the directory's files, bytes; the `archive` it was
+    unpacked from is kept, because AWS hands it out again. A directory that is used in place has none.
     """
 
     directory: Path | None
     size: int
     sha256: str
     image: Image | None = None
+    unzipped: int = 0
+    archive: Path | None = None
 
 
 class Packages:
@@ -77,7 +80,7 @@ class Packages:
         self._fetch = fetch
         self._find_image = find_image
         self._lock = threading.Lock()
-        self._known: set[Path] = set()
+        self._known: dict[Path, Path] = {}
         self._held: set[Path | None] = set()
         self._readers = ThreadPoolExecutor(READERS, "package-reader")
         self._remover = ThreadPoolExecutor(1, "package-remover")
@@ -132,10 +135,17 @@ class Packages:
     def remove_unused(self, codes: Iterable[Code]) -> None:
         """Start to remove the unpacked packages that are none of these codes."""
         with self._lock:
-            unused = self._known - self._held - {code.directory for code in codes}
-            self._known -= unused
+            unused = self._known.keys() - self._held - {code.directory for code in codes}
+            archives = [self._known.pop(directory) for directory in unused]
+        for archive in archives:
+            self._remover.submit(archive.unlink)
         for directory in unused:
             self._remover.submit(shutil.rmtree, directory, ignore_errors=True)
+
+    def archive(self, name: str) -> Path | None:
+        """Return the archive with this file name; None if it is no package's, or no more."""
+        with self._lock:
+            return next((archive for archive in self._known.values() if archive.name == name), None)
 
     def settle(self) -> None:
         """Wait until what was unused until now is removed."""
@@ -172,17 +182,21 @@ class Packages:
                 if not entries or any(entry.compress_type not in METHODS for entry in entries):
                     raise _not_a_zip()
                 # Of no entry more is inflated than the size that is written here.
-                self._check_size(sum(entry.file_size for entry in entries))
+                unzipped = sum(entry.file_size for entry in entries)
+                self._check_size(unzipped)
                 if sum(entry.compress_size for entry in entries) > len(archive):
                     raise _not_a_zip()  # entries overlap, and the same bytes would be inflated many times
                 _extract(package, directory)
         except NO_ARCHIVE as error:
             shutil.rmtree(directory, ignore_errors=True)
             raise _not_a_zip() from error
+        kept = directory.with_name(f"{directory.name}.zip")
+        kept.write_bytes(archive)
         with self._lock:
             self._held.add(directory)
-            self._known.add(directory)
-        return Code(directory, len(archive), base64.b64encode(hashlib.sha256(archive).digest()).decode())
+            self._known[directory] = kept
+        digest = base64.b64encode(hashlib.sha256(archive).digest()).decode()
+        return Code(directory, len(archive), digest, unzipped=unzipped, archive=kept)
 
     def _local_directory(self, path: str) -> Code:
         """Return the code of a directory below a root, by its real path.
@@ -204,7 +218,7 @@ class Packages:
         except (OSError, RecursionError) as error:
             raise wrong from error
         self._check_size(size)
-        return Code(directory, size, HOT_RELOAD_BUCKET)
+        return Code(directory, size, HOT_RELOAD_BUCKET, unzipped=size)
 
     def _not_allowed(self, path: str) -> ServiceError:
         if not self._roots:

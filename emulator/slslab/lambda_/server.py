@@ -12,7 +12,7 @@ import uvicorn
 import uvloop
 from starlette.types import ASGIApp
 
-from slslab.aws.gate import BodyLimit, Gate
+from slslab.aws.gate import BodyLimit, Gate, Public
 from slslab.aws.heads import BoundedHeads
 from slslab.aws.keys import Keyring
 
@@ -36,14 +36,15 @@ class Server:
         names: Collection[str] = (),
         keys: Keyring | None = None,
         limit: BodyLimit | None = None,
+        public: Public | None = None,
     ) -> Iterator[None]:
         """Serve the application for as long as the block; `finish` is awaited before the server stops answering.
 
         Clients call it by a name of loopback, or by one of `names`, and sign their requests by one of `keys`;
-        `limit` bounds the bodies of these.
+        `limit` bounds the bodies of these. What is `public` answers requests that the gate does not check.
         """
         config = uvicorn.Config(
-            Gate(application, names, keys, limit),
+            Gate(application, names, keys, limit, public),
             http=BoundedHeads,
             log_config=None,
             access_log=False,

@@ -2,11 +2,13 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Collection
 from typing import Any
 
 import pytest
 from starlette.responses import PlainTextResponse
+from starlette.types import Receive, Scope, Send
 
 from slslab.aws.clients import signed_headers
 from slslab.aws.gate import Gate
@@ -14,6 +16,15 @@ from slslab.aws.keys import Keyring
 
 OWN = [("host", "127.0.0.1:4600")]
 LIMIT = 10
+
+
+class Url:
+    """What answers unsigned requests of any page."""
+
+    prefix, host = "/public/", re.compile(r"[a-z]+\.public\.localhost")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await PlainTextResponse("public")(scope, receive, send)
 
 
 def answer(
@@ -46,7 +57,8 @@ def answer(
         "query_string": b"",
         "headers": [(name.lower().encode(), value.encode()) for name, value in headers],
     }
-    asyncio.run(Gate(PlainTextResponse("inside"), names, keys, lambda _: (LIMIT, "Test"))(scope, receive, send))
+    gate = Gate(PlainTextResponse("inside"), names, keys, lambda _: (LIMIT, "Test"), Url())
+    asyncio.run(gate(scope, receive, send))
     return sent[0]["status"], sent[1]["body"]
 
 
@@ -140,3 +152,22 @@ def test_a_body_may_be_as_large_as_its_limit_and_is_read_no_further() -> None:
 def test_a_body_that_says_that_it_is_too_long_is_not_read(length: str) -> None:
     status, document, read = refused_body([b"1"], ("content-length", length))
     assert (status, document["__type"], read) == (413, "RequestEntityTooLargeException", 0)
+
+
+@pytest.mark.parametrize("page", [[], [("origin", "https://evil.example"), ("sec-fetch-site", "cross-site")]])
+def test_what_is_public_answers_by_its_path_and_its_host_alone(page: list[tuple[str, str]]) -> None:
+    keys = Keyring()
+    own_host = [("host", "id.public.localhost:4600")]
+    for headers, path in ((OWN, "/public/id"), (own_host, "/any"), (own_host, "/slslab/health")):
+        assert answer([*headers, *page], keys=keys, path=path) == (200, b"public")
+    for headers, path in (
+        (OWN, "/public"),
+        (OWN, "/2015-03-31/public/"),
+        ([("host", "evil.example")], "/public/id"),
+        ([("host", "id.public.localhost.evil.example")], "/any"),
+        ([("host", "evil.id.public.localhost")], "/any"),
+        ([*OWN, ("host", "id.public.localhost")], "/public/id"),
+    ):
+        status, body = answer([*headers, *page], keys=keys, path=path)
+        assert status == 403
+        assert b"public" not in body or b"not called" in body

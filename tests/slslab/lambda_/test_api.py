@@ -1,6 +1,8 @@
 """The Lambda API, driven by boto3 alone."""
 
+import base64
 import io
+import json
 import re
 import threading
 import time
@@ -284,6 +286,33 @@ def handler(event, context):
 
 
 def test_unknown_operations_say_so(lambda_client: Any) -> None:
-    status, code, message = error_of(lambda: lambda_client.list_code_signing_configs())
+    status, code, message = error_of(lambda: lambda_client.list_event_source_mappings())
     assert (status, code) == (404, "UnknownOperationException")
-    assert message == "slslab does not emulate ListCodeSigningConfigs; docs/lambda-api.md lists what it does."
+    assert message == "slslab does not emulate ListEventSourceMappings; docs/lambda-api.md lists what it does."
+
+
+@pytest.mark.parametrize("kind", [{}, {"InvocationType": "DryRun"}])
+def test_a_response_stream_has_the_answer_and_then_its_end(
+    lambda_client: Any, deploy: Deploy, invocations: Any, kind: dict[str, str]
+) -> None:
+    name = deploy("def handler(event, context):\n    print('line')\n    return event")
+    answer = lambda_client.invoke_with_response_stream(FunctionName=name, Payload=b'{"x": 1}', LogType="Tail", **kind)
+    assert (answer["StatusCode"], answer["ExecutedVersion"]) == (200, "$LATEST")
+    assert answer["ResponseStreamContentType"] == "application/vnd.amazon.eventstream"
+    assert answer["ResponseMetadata"]["HTTPHeaders"]["x-amzn-remapped-content-type"] == "application/json"
+    chunk, end = list(answer["EventStream"])
+    assert chunk == {"PayloadChunk": {"Payload": b'{"x": 1}'}}
+    log = base64.b64decode(end["InvokeComplete"].pop("LogResult")).decode()
+    assert end == {"InvokeComplete": {}}
+    assert "line\n" in log
+    assert [record.request_id for record in invocations] == [answer["ResponseMetadata"]["RequestId"]]
+
+
+def test_a_response_stream_has_the_error_of_a_function_as_its_payload(lambda_client: Any, deploy: Deploy) -> None:
+    name = deploy("def handler(event, context):\n    raise ValueError('no')")
+    answer = lambda_client.invoke_with_response_stream(FunctionName=name)
+    chunk, end = list(answer["EventStream"])
+    assert json.loads(chunk["PayloadChunk"]["Payload"])["errorMessage"] == "no"
+    assert end == {"InvokeComplete": {}}
+    told = error_of(lambda: lambda_client.invoke_with_response_stream(FunctionName="none"))
+    assert told[:2] == (404, "ResourceNotFoundException")

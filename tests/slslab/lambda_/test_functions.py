@@ -306,7 +306,7 @@ def big_zip(size: int, compression: int) -> bytes:
         (
             {"Layers": ["arn:aws:lambda:us-east-1:000000000000:layer:l:1"]},
             (400, "InvalidParameterValueException"),
-            "Layers are not emulated",
+            "does not exist",
         ),
         ({"Environment": {"Variables": {"1": "x"}}}, (400, "ValidationException"), "'environment.variables'"),
         ({"Environment": {"Variables": {"BIG": "x" * 4094}}}, (400, "InvalidParameterValueException"), "4KB limit"),

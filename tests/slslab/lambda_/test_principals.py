@@ -64,6 +64,12 @@ def denied(event):
         "hot reload": lambda: client.create_function(**made, Code={"S3Bucket": "hot-reload", "S3Key": "/root"}),
         "update": lambda: client.update_function_code(FunctionName=name, **code),
         "delete": lambda: client.delete_function(FunctionName=name),
+        "layers": client.list_layers,
+        "policy": lambda: client.get_policy(FunctionName=name),
+        "permission": lambda: client.add_permission(
+            FunctionName=name, StatementId="s", Action="lambda:InvokeFunction", Principal="*"
+        ),
+        "url": lambda: client.create_function_url_config(FunctionName=name, AuthType="NONE"),
         "list machines": states.list_state_machines,
         "create machine": lambda: states.create_state_machine(name="m", definition=event["definition"], roleArn=ROLE),
         "history": lambda: states.get_execution_history(executionArn=event["machine"].replace("Machine", "x")),
@@ -135,7 +141,7 @@ def test_a_function_may_invoke_use_objects_and_start_executions(ask: Callable[..
 def test_everything_else_is_denied_to_a_function(ask: Callable[..., Any]) -> None:
     answers = ask("denied")
     assert answers == dict.fromkeys(answers, "AccessDeniedException")
-    assert len(answers) == 11
+    assert len(answers) == 15
 
 
 def test_a_function_never_holds_the_owners_keys(ask: Callable[..., Any], keys: Keyring) -> None:

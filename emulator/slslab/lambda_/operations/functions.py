@@ -5,10 +5,11 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
+from slslab.lambda_.archives import Archives
 from slslab.lambda_.functions import Functions
 from slslab.lambda_.invocation import InvocationService
 from slslab.lambda_.operations.call import Call, Handler
-from slslab.lambda_.packages import Code, Packages
+from slslab.lambda_.packages import Code, Image, Packages
 
 Answer = Mapping[str, Any]
 
@@ -16,9 +17,12 @@ Answer = Mapping[str, Any]
 class FunctionOperations:
     """The operations on functions of one emulator."""
 
-    def __init__(self, functions: Functions, packages: Packages, service: InvocationService) -> None:
+    def __init__(
+        self, functions: Functions, packages: Packages, archives: Archives, service: InvocationService
+    ) -> None:
         self._functions = functions
         self._packages = packages
+        self._archives = archives
         self._service = service
 
     def handlers(self) -> dict[str, Handler]:
@@ -74,7 +78,7 @@ class FunctionOperations:
     async def _get(self, call: Call) -> Answer:
         target = self._functions.resolve(call.name, call.qualifier)
         entry = self._functions.entry(call.name)
-        document: dict[str, Any] = {"Configuration": target.document(), "Code": _location(target.function.code)}
+        document: dict[str, Any] = {"Configuration": target.document(), "Code": self._location(call)}
         if call.qualifier is not None:
             return document
         if entry.tags:
@@ -82,6 +86,14 @@ class FunctionOperations:
         if entry.reserved is not None:
             document["Concurrency"] = {"ReservedConcurrentExecutions": entry.reserved}
         return document
+
+    def _location(self, call: Call) -> dict[str, str]:
+        """Return the API's FunctionCodeLocation; a directory that is used in place is a repository of its own kind."""
+        code = self._functions.resolve(call.name, call.qualifier).function.code
+        if code.image is not None:
+            return _image_location(code.image)
+        kind = "Local" if code.archive is None else "S3"
+        return {"RepositoryType": kind, "Location": self._archives.location(code, call.request)}
 
     async def _get_configuration(self, call: Call) -> Answer:
         return self._functions.resolve(call.name, call.qualifier).document()
@@ -117,10 +129,10 @@ class FunctionOperations:
         return call.page("Aliases", {a.name: a.document() for a in aliases if version in (None, a.version)})
 
     async def _delete_alias(self, call: Call) -> None:
-        # An alias that does not exist is deleted already; what belongs to one goes with it.
-        entry, alias = self._functions.entry(call.name), call.members["Name"]
-        entry.aliases.pop(alias, None)
-        entry.events.pop(alias, None)
+        # An alias that does not exist is deleted already.
+        entry = self._functions.entry(call.name)
+        if entry.aliases.pop(call.members["Name"], None) is not None:
+            entry.forget(call.members["Name"])
 
 
 def _order(version: str) -> str:
@@ -128,16 +140,13 @@ def _order(version: str) -> str:
     return version.rjust(20) if version.isdigit() else ""
 
 
-def _location(code: Code) -> dict[str, str]:
-    """Return the API's FunctionCodeLocation."""
-    if code.directory is not None:
-        return {"RepositoryType": "Local", "Location": code.directory.as_uri()}
-    assert code.image is not None
+def _image_location(image: Image) -> dict[str, str]:
+    """Return the API's FunctionCodeLocation of a container image."""
     # The repository without its tag; a colon before the last slash is a registry's port. An image that is only here has
     # no digest of a registry, so the engine's id stands for it.
-    head, slash, tail = code.image.uri.partition("@")[0].rpartition("/")
+    head, slash, tail = image.uri.partition("@")[0].rpartition("/")
     return {
         "RepositoryType": "ECR",
-        "ImageUri": code.image.uri,
-        "ResolvedImageUri": f"{head}{slash}{tail.partition(':')[0]}@{code.image.id}",
+        "ImageUri": image.uri,
+        "ResolvedImageUri": f"{head}{slash}{tail.partition(':')[0]}@{image.id}",
     }

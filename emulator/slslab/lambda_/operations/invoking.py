@@ -1,24 +1,24 @@
-"""Invoke: payload and log in, payload and log out.
+"""Invoke: payload and log in, payload and log out; at once, or as a stream.
 
-https://docs.aws.amazon.com/lambda/latest/api/API_Invoke.html
+https://docs.aws.amazon.com/lambda/latest/api/API_Invoke.html and API_InvokeWithResponseStream.html
 """
 
 import base64
 import json
-import secrets
 
 from starlette.datastructures import Headers
 from starlette.responses import Response
 
 from slslab.aws.errors import ServiceError
+from slslab.aws.event_streams import MEDIA_TYPE, event_message
 from slslab.aws.gate import principal
 from slslab.lambda_.functions import Functions
-from slslab.lambda_.invocation import InvocationService
+from slslab.lambda_.invocation import InvocationService, new_trace_id
 from slslab.lambda_.operations.call import Call, Handler
 
 
 class Invoking:
-    """The operation Invoke of one emulator."""
+    """The operations of one emulator that invoke functions."""
 
     def __init__(self, functions: Functions, service: InvocationService) -> None:
         self._functions = functions
@@ -26,14 +26,14 @@ class Invoking:
 
     def handlers(self) -> dict[str, Handler]:
         """Return what answers each operation."""
-        return {"Invoke": self._invoke}
+        return {"Invoke": self._invoke, "InvokeWithResponseStream": self._stream}
 
     async def _invoke(self, call: Call) -> Response:
         target = self._functions.route(call.name, call.qualifier)
         payload = await call.request.body()
         headers: Headers = call.request.state.headers
         kind = headers.get("x-amz-invocation-type", "RequestResponse")
-        trace_id = headers.get("x-amzn-trace-id") or _new_trace_id()
+        trace_id = headers.get("x-amzn-trace-id") or new_trace_id()
         context = _client_context(headers.get("x-amz-client-context"))
         if kind == "DryRun":
             return Response(status_code=204)
@@ -52,6 +52,31 @@ class Invoking:
             answered["X-Amz-Log-Result"] = base64.b64encode(result.log_tail).decode()
         return Response(result.payload, 200, answered, media_type="application/json")
 
+    async def _stream(self, call: Call) -> Response:
+        """Answer with a stream of events (recorded).
+
+        No runtime here streams, so a function's answer, which may be its error, comes as one chunk, and is limited as
+        Invoke's. Whatever the InvocationType, the function runs while the client waits.
+        """
+        target = self._functions.route(call.name, call.qualifier)
+        headers: Headers = call.request.state.headers
+        trace_id = headers.get("x-amzn-trace-id") or new_trace_id()
+        context = _client_context(headers.get("x-amz-client-context"))
+        caller = principal(call.request).function
+        result = await self._service.invoke(target, await call.request.body(), trace_id, context, caller)
+        complete = {}
+        if headers.get("x-amz-log-type") == "Tail":
+            complete["LogResult"] = base64.b64encode(result.log_tail).decode()
+        chunk = event_message("PayloadChunk", "application/octet-stream", result.payload) if result.payload else b""
+        end = event_message("InvokeComplete", "application/json", json.dumps(complete).encode())
+        answered = {
+            "x-amzn-RequestId": result.request_id,
+            "X-Amzn-Trace-Id": trace_id,
+            "X-Amz-Executed-Version": result.version,
+            "x-amzn-remapped-content-type": "application/json",
+        }
+        return Response(chunk + end, 200, answered, media_type=MEDIA_TYPE)
+
 
 def _client_context(header: str | None) -> str | None:
     """Decode the client's context, which is JSON, from its Base64 header."""
@@ -64,8 +89,3 @@ def _client_context(header: str | None) -> str | None:
         raise ServiceError(
             400, "InvalidRequestContentException", "Client context must be a valid Base64-encoded JSON object."
         ) from error
-
-
-def _new_trace_id() -> str:
-    digits = secrets.token_hex(24)
-    return f"Root=1-{digits[:8]}-{digits[8:32]};Parent={digits[32:]};Sampled=0"

@@ -1,0 +1,70 @@
+"""Function URLs: the HTTP endpoint that a function or an alias may have.
+
+https://docs.aws.amazon.com/lambda/latest/dg/urls-configuration.html
+"""
+
+import re
+import secrets
+import string
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Self
+
+from slslab.aws.arns import REGION
+
+# Programs call a URL by its path at the emulator's own address, since not every resolver knows that names below
+# localhost are loopback's (RFC 6761); a browser may call it by its host, which makes each URL an origin of its own.
+PREFIX = "/lambda-url/"
+ALPHABET = string.ascii_lowercase + string.digits
+DOMAIN = f"lambda-url.{REGION}.localhost"
+HOST = re.compile(rf"(?P<id>[a-z0-9]{{32}})\.{re.escape(DOMAIN)}")
+BUFFERED = "BUFFERED"
+
+
+@dataclass(frozen=True)
+class FunctionUrl:
+    """The configuration of one URL; `id` is the first label of its host, or the first part of its path."""
+
+    arn: str
+    auth_type: str
+    cors: Mapping[str, Any]
+    invoke_mode: str | None
+    id: str = field(default_factory=lambda: "".join(secrets.choice(ALPHABET) for _ in range(32)))
+    created: str = field(default_factory=lambda: _now())
+    modified: str = field(default_factory=lambda: _now())
+
+    @classmethod
+    def of(cls, arn: str, request: Mapping[str, Any]) -> Self:
+        """Return the URL of a CreateFunctionUrlConfig request."""
+        return cls(arn, request["AuthType"], request.get("Cors") or {}, request.get("InvokeMode"))
+
+    def document(self, host: str) -> dict[str, Any]:
+        """Return the members that all answers have; the client calls the emulator by this host and port."""
+        document = {
+            "FunctionUrl": f"http://{host}{PREFIX}{self.id}/",
+            "FunctionArn": self.arn,
+            "AuthType": self.auth_type,
+            **({"Cors": dict(self.cors)} if self.cors else {}),
+            "CreationTime": self.created,
+        }
+        return document | ({"InvokeMode": self.invoke_mode} if self.invoke_mode is not None else {})
+
+    def listed(self, host: str) -> dict[str, Any]:
+        """Return the members of GetFunctionUrlConfig's answer."""
+        return self.document(host) | {"LastModifiedTime": self.modified, "InvokeMode": self.invoke_mode or BUFFERED}
+
+
+def called(name: str, path: str) -> tuple[str, str]:
+    """Return the id of the URL that a request by this host and path calls, and the path behind it."""
+    if (found := HOST.fullmatch(name)) is not None:
+        return found["id"], path
+    url, slash, rest = path.removeprefix(PREFIX).partition("/")
+    return url, slash + rest or "/"
+
+
+def _now() -> str:
+    """Return the time with nanoseconds, as AWS writes it (recorded)."""
+    now = time.time_ns()
+    return f"{datetime.fromtimestamp(now // 10**9, UTC):%Y-%m-%dT%H:%M:%S}.{now % 10**9:09}Z"

@@ -1,0 +1,200 @@
+"""The layers of one emulator: versions of archives that functions find below /opt.
+
+https://docs.aws.amazon.com/lambda/latest/dg/chapter-layers.html; errors and answers as AWS recorded them, unless a
+comment says otherwise.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from slslab.aws.arns import ACCOUNT, REGION
+from slslab.aws.errors import ServiceError, constraint, invalid, missing
+from slslab.aws.limits import Limits
+from slslab.lambda_.packages import Code
+from slslab.lambda_.policies import Policy
+
+NO_RESOURCE = "The resource you requested does not exist."
+# documented: gettingstarted-limits.html.
+MOST = 5
+ARN = re.compile(
+    r"arn:[a-zA-Z0-9-]+:lambda:(?P<region>[a-zA-Z0-9-]+):(?P<account>\d{12}):layer:(?P<name>[a-zA-Z0-9-_]+)"
+    r"(:(?P<version>[0-9]+))?"
+)
+
+
+def layer_arn(name: str, version: int | None = None) -> str:
+    """Return the ARN of a layer, or of one of its versions."""
+    return f"arn:aws:lambda:{REGION}:{ACCOUNT}:layer:{name}" + (f":{version}" if version is not None else "")
+
+
+@dataclass(frozen=True)
+class LayerVersion:
+    """One version of a layer; `described` are the members of its request that AWS's answers repeat."""
+
+    name: str
+    version: int
+    code: Code
+    created: str
+    described: Mapping[str, Any]
+
+    @property
+    def arn(self) -> str:
+        """The version's ARN."""
+        return layer_arn(self.name, self.version)
+
+    def listed(self) -> dict[str, Any]:
+        """Return the API's LayerVersionsListItem."""
+        return {
+            "LayerVersionArn": self.arn,
+            "Version": self.version,
+            "CreatedDate": self.created,
+            **self.described,
+        }
+
+    def document(self, location: str) -> dict[str, Any]:
+        """Return the members of GetLayerVersion's answer; its content is found at `location`."""
+        content = {"Location": location, "CodeSha256": self.code.sha256, "CodeSize": self.code.size}
+        return {"Content": content, "LayerArn": layer_arn(self.name), **self.listed()}
+
+
+@dataclass
+class _Versions:
+    """Everything that belongs to one layer's name; numbers are not used again."""
+
+    published: int = 0
+    layers: dict[int, LayerVersion] = field(default_factory=dict)
+    policies: dict[int, Policy] = field(default_factory=dict)
+
+
+class LayerVersions:
+    """The registry; its methods take a layer's name or its ARN."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._names: dict[str, _Versions] = {}
+
+    def publish(self, name: str, request: Mapping[str, Any], code: Code) -> LayerVersion:
+        """Carry out PublishLayerVersion; its content is stored already."""
+        versions = self._names.setdefault(_name(name), _Versions())
+        versions.published += 1
+        described = {"Description": request.get("Description", "")}
+        described |= {
+            key: request[key]
+            for key in ("LicenseInfo", "CompatibleRuntimes", "CompatibleArchitectures")
+            if key in request
+        }
+        created = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "+0000")
+        layer = LayerVersion(_name(name), versions.published, code, created, described)
+        versions.layers[layer.version] = layer
+        return layer
+
+    def get(self, name: str, version: int) -> LayerVersion:
+        """Return a version of a layer."""
+        layer = self._versions(name, version).layers.get(version)
+        if layer is None:
+            raise missing(NO_RESOURCE)
+        return layer
+
+    def by_arn(self, arn: str) -> LayerVersion:
+        """Return the version that an ARN names."""
+        found = ARN.fullmatch(arn)
+        if found is None or found["version"] is None:
+            raise constraint(arn, "arn", f"Member must satisfy regular expression pattern: {ARN.pattern}")
+        _check_account(arn, found)
+        if found["region"] != REGION:
+            raise missing(NO_RESOURCE)  # assumed
+        return self.get(found["name"], int(found["version"]))
+
+    def delete(self, name: str, version: int) -> None:
+        """Carry out DeleteLayerVersion; functions that have it keep it."""
+        versions = self._versions(name, version)
+        versions.layers.pop(version, None)
+        versions.policies.pop(version, None)
+
+    def versions(self, name: str, request: Mapping[str, Any]) -> list[LayerVersion]:
+        """Return the versions of a layer that a request's filters let through, the newest first."""
+        found = self._names.get(_name(name), _Versions()).layers.values()
+        filters = {"CompatibleRuntimes": "CompatibleRuntime", "CompatibleArchitectures": "CompatibleArchitecture"}
+        wanted = {kind: request[member] for kind, member in filters.items() if member in request}
+        return [
+            layer
+            for layer in reversed(found)
+            if all(value in layer.described.get(kind, ()) for kind, value in wanted.items())
+        ]
+
+    def newest(self, request: Mapping[str, Any]) -> dict[str, LayerVersion]:
+        """Return by name the newest version of each layer that the filters let through."""
+        found = {name: self.versions(name, request) for name in self._names}
+        return {name: layers[0] for name, layers in found.items() if layers}
+
+    def policy(self, name: str, version: int) -> Policy:
+        """Return who may use a version beside its owner."""
+        versions = self._versions(name, version)
+        if version not in versions.layers:
+            raise missing(f"Layer version {layer_arn(_name(name), version)} does not exist.")
+        return versions.policies.setdefault(version, Policy())
+
+    def chosen(self, arns: Sequence[str]) -> tuple[LayerVersion, ...]:
+        """Return the layers that a function's configuration names."""
+        if len(arns) > MOST:
+            raise invalid(f"Cannot reference more than {MOST} layers.")
+        found = {arn: ARN.fullmatch(arn) for arn in arns}
+        if any(match is not None and match["region"] != REGION for match in found.values()):
+            raise invalid(
+                f"Layers are not in the same region as the function. Layers are expected to be in region {REGION}."
+            )
+        chosen: dict[str, LayerVersion] = {}
+        for arn in arns:
+            match = found[arn]
+            if match is not None:
+                _check_account(arn, match)
+            known = self._names.get(match["name"]) if match is not None else None
+            layer = known.layers.get(int(match["version"] or 0)) if known is not None and match is not None else None
+            if layer is None:
+                raise invalid(f"Layer version {arn} does not exist.")
+            if (other := chosen.get(layer.name)) is not None:
+                raise invalid(
+                    "Two different versions of the same layer are not allowed to be referenced in the same function. "
+                    f"{other.arn} and {layer.arn} are versions of the same layer."
+                )
+            chosen[layer.name] = layer
+        return tuple(chosen.values())
+
+    def check_size(self, code: Code, layers: Sequence[LayerVersion]) -> None:
+        """Raise InvalidParameterValueException if a function's code and its layers are too large together."""
+        size, limit = code.unzipped + sum(layer.code.unzipped for layer in layers), self._limits.unzipped_bytes
+        if layers and size > limit:
+            # The text is the one that AWS's users quote.
+            raise invalid(
+                f"Function code combined with layers exceeds the maximum allowed size of {limit} bytes. "
+                f"The actual size is {size} bytes."
+            )
+
+    def codes(self) -> list[Code]:
+        """Return the content of every version."""
+        return [layer.code for versions in self._names.values() for layer in versions.layers.values()]
+
+    def _versions(self, name: str, version: int) -> _Versions:
+        if version < 1:
+            raise invalid("Layer Version Cannot be less than 1")
+        return self._names.get(_name(name), _Versions())
+
+
+def _name(reference: str) -> str:
+    """Return the name in a layer's name or ARN."""
+    found = ARN.fullmatch(reference)
+    return found["name"] if found is not None else reference
+
+
+def _check_account(arn: str, found: re.Match[str]) -> None:
+    """Raise AccessDeniedException for a layer of another account: there is none here, and AWS does not say so."""
+    if found["account"] != ACCOUNT:
+        raise ServiceError(
+            403,
+            "AccessDeniedException",
+            f"User: arn:aws:iam::{ACCOUNT}:root is not authorized to perform: lambda:GetLayerVersion on resource: "
+            f"{arn} because no resource-based policy allows the lambda:GetLayerVersion action",
+        )

@@ -1,0 +1,196 @@
+"""What a function URL makes of an HTTP request, and of a function's answer: payload format 2.0.
+
+https://docs.aws.amazon.com/lambda/latest/dg/urls-invocation.html; forms as AWS recorded them, unless a comment says
+otherwise.
+"""
+
+import base64
+import json
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import parse_qsl
+
+from slslab.aws.arns import ACCOUNT
+from slslab.aws.keys import Principal
+from slslab.aws.requests import parse_json
+
+TEXT = re.compile(r"(text/.*|application/(json|xml|javascript))(;.*)?", re.IGNORECASE)
+# What belongs to a connection, and what the server writes itself.
+CONNECTION = frozenset({"connection", "content-length", "date", "keep-alive", "transfer-encoding", "upgrade"})
+# assumed: a signature stays with Lambda.
+SIGNATURE = frozenset({"authorization", "x-amz-security-token"})
+TOKEN, CONTROL = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"), re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+NO_CONTENT = (204, 304)
+
+
+@dataclass(frozen=True)
+class UrlRequest:
+    """An HTTP request to a function URL; `caller` and `key_id` tell who signed it, if its AuthType is AWS_IAM."""
+
+    url_id: str
+    host: str
+    method: str
+    path: str
+    query: str
+    headers: Sequence[tuple[str, str]]
+    body: bytes
+    source_ip: str
+    port: str
+    caller: Principal | None = None
+    key_id: str = ""
+
+    def event(self, request_id: str, trace_id: str) -> bytes:
+        """Return the event that the function gets."""
+        now = time.time()
+        headers = self._headers(trace_id)
+        document: dict[str, Any] = {
+            "version": "2.0",
+            "routeKey": "$default",
+            "rawPath": self.path,
+            "rawQueryString": self.query,
+        }
+        if cookies := [each for name, value in self.headers if name == "cookie" for each in value.split("; ")]:
+            document["cookies"] = cookies
+        document["headers"] = headers
+        if parameters := _joined(parse_qsl(self.query, keep_blank_values=True)):
+            document["queryStringParameters"] = parameters
+        document["requestContext"] = {
+            "accountId": "anonymous" if self.caller is None else ACCOUNT,
+            "apiId": self.url_id,
+            **({} if self.caller is None else {"authorizer": {"iam": _identity(self.caller, self.key_id)}}),
+            "domainName": self.host,
+            "domainPrefix": self.url_id,
+            "http": {
+                "method": self.method,
+                "path": self.path,
+                "protocol": "HTTP/1.1",
+                "sourceIp": self.source_ip,
+                "userAgent": headers.get("user-agent", ""),
+            },
+            "requestId": request_id,
+            "routeKey": "$default",
+            "stage": "$default",
+            "time": f"{datetime.fromtimestamp(now, UTC):%d/%b/%Y:%H:%M:%S +0000}",
+            "timeEpoch": int(now * 1000),
+        }
+        text = _text_of(self.body, headers.get("content-type", ""))
+        if self.body:
+            document["body"] = base64.b64encode(self.body).decode() if text is None else text
+        return json.dumps(document | {"isBase64Encoded": text is None}).encode()
+
+    def _headers(self, trace_id: str) -> dict[str, str]:
+        """Return the event's headers: the client's, and those that Lambda adds; there is no TLS to tell of."""
+        length = {} if self.method == "HEAD" else {"content-length": str(len(self.body))}
+        kept = ((name, value) for name, value in self.headers if name not in CONNECTION | SIGNATURE)
+        return {
+            **_joined(kept),
+            **length,
+            "x-amzn-trace-id": trace_id,
+            "x-forwarded-proto": "http",
+            "x-forwarded-port": self.port,
+            "x-forwarded-for": self.source_ip,
+        }
+
+
+@dataclass(frozen=True)
+class UrlAnswer:
+    """The HTTP response to a request; names of headers are in lower case."""
+
+    status: int
+    headers: Sequence[tuple[str, str]]
+    body: bytes = b""
+
+
+FAILED = UrlAnswer(502, (("content-type", "application/json"),), b"Internal Server Error")
+
+
+def answer(payload: bytes | None, *, streamed: bool = False) -> UrlAnswer:
+    """Return the response for what a function returned; None if it failed.
+
+    Anything but an object with a `statusCode` is a body. A URL that streams has the payload as its body in any case,
+    since a runtime that does not stream returns it as a whole.
+    """
+    if payload is None:
+        return FAILED
+    try:
+        returned = parse_json(payload)
+    except (ValueError, RecursionError):
+        return FAILED  # assumed: a runtime of one's own may answer anything
+    if not isinstance(returned, dict) or "statusCode" not in returned:
+        body = returned.encode() if isinstance(returned, str) and not streamed else payload
+        return UrlAnswer(200, (("content-type", "application/json"),), body)
+    return _structured(returned, payload if streamed else None)
+
+
+def _structured(returned: Mapping[str, Any], payload: bytes | None) -> UrlAnswer:
+    """Return the response that an object describes; its body is the payload, if there is one."""
+    status, given, cookies = returned["statusCode"], returned.get("headers") or {}, returned.get("cookies") or []
+    if isinstance(status, str) and status.isdecimal():
+        status = int(status[:4])
+    if isinstance(status, bool) or not isinstance(status, int) or not 200 <= status <= 599:
+        return FAILED
+    if not isinstance(given, dict) or not isinstance(cookies, list):
+        return FAILED
+    headers = [(name.lower(), _shown(value)) for name, value in given.items() if name.lower() not in CONNECTION]
+    headers += [("set-cookie", _shown(cookie)) for cookie in cookies]
+    if any(not TOKEN.fullmatch(name) or CONTROL.search(value) for name, value in headers):
+        return FAILED
+    if all(name != "content-type" for name, _ in headers):
+        headers.append(("content-type", "application/json"))
+    if payload is not None:
+        return UrlAnswer(status, headers, payload)
+    body = returned.get("body", "")
+    text = body if isinstance(body, str) else json.dumps(body, separators=(",", ":"))
+    content = _lenient_base64(text) if returned.get("isBase64Encoded") is True else text.encode()
+    return UrlAnswer(status, headers, b"" if status in NO_CONTENT else content)
+
+
+def _shown(value: Any) -> str:
+    """Return a header's value as text: an object as Java writes a map."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}={_shown(each)}" for key, each in value.items()) + "}"
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _lenient_base64(text: str) -> bytes:
+    """Decode Base64, URL-safe characters too; what belongs to neither is skipped, and so is a rest of one character."""
+    kept = re.sub(r"[^A-Za-z0-9+/]", "", text.translate({ord("-"): "+", ord("_"): "/"}))
+    kept = kept[: len(kept) - (len(kept) % 4 == 1)]
+    return base64.b64decode(kept + "=" * (-len(kept) % 4))
+
+
+def _joined(pairs: Any) -> dict[str, str]:
+    """Return pairs as a mapping: the values of a name that comes again follow a comma."""
+    joined: dict[str, str] = {}
+    for name, value in pairs:
+        joined[name] = f"{joined[name]},{value}" if name in joined else value
+    return joined
+
+
+def _text_of(body: bytes, content_type: str) -> str | None:
+    """Return a body that is text, as its content type says; None for any other."""
+    if not body:
+        return ""
+    if TEXT.fullmatch(content_type.strip()) is None:
+        return None
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _identity(caller: Principal, key_id: str) -> Mapping[str, Any]:
+    """Return who signed a request; assumed: the ids of a caller, which AWS's identities have, are its name here."""
+    return {
+        "accessKey": key_id,
+        "accountId": ACCOUNT,
+        "callerId": caller.function or ACCOUNT,
+        "cognitoIdentity": None,
+        "principalOrgId": None,
+        "userArn": caller.arn,
+        "userId": caller.function or ACCOUNT,
+    }
