@@ -59,6 +59,11 @@ def _stack_option(default: str | None, text: str) -> Callable[[Any], Any]:
     "whose memory is not Lambda's; records say so.",
 )
 @click.option(
+    "--strict-packages",
+    is_flag=True,
+    help="Functions see no packages of this host: what a zip archive and its layers lack fails as on Lambda.",
+)
+@click.option(
     "--memory-budget",
     "budget_mb",
     type=click.IntRange(128),
@@ -109,6 +114,7 @@ def up(
     s3_port: int,
     limits: tuple[str, ...],
     template: str,
+    strict_packages: bool,
     budget_mb: int | None,
     code: tuple[Path, ...],
     tensor_databases: int,
@@ -150,6 +156,7 @@ def up(
     if detach:
         options = [f"--port={port}", f"--s3-port={s3_port}", *(f"--limit={limit}" for limit in limits)]
         options += [f"--template={template}"] * bool(template)
+        options += ["--strict-packages"] * strict_packages
         options += [f"--memory-budget={budget_mb}"] * (budget_mb is not None)
         options += [f"--code={root}" for root in roots]
         options += [f"--tensor-databases={tensor_databases}", f"--queue={queue}"]
@@ -160,6 +167,7 @@ def up(
             s3_port=s3_port,
             limits=replaced,
             template=modules,
+            strict_packages=strict_packages,
             budget_mb=budget_mb,
             code_roots=roots,
             tensor_databases=tensor_databases,
@@ -175,7 +183,7 @@ def _print(described: Mapping[str, Any], json_: bool) -> None:
 
 
 # Options of `up` that only one kind of stack has.
-OF_EMBEDDED = ("port", "s3_port", "limits", "template", "budget_mb", "code", "queue", "credentials")
+OF_EMBEDDED = ("port", "s3_port", "limits", "template", "strict_packages", "budget_mb", "code", "queue", "credentials")
 OF_COMPOSE = ("offline", "files")
 
 

@@ -145,7 +145,9 @@ class LambdaApi:
         body = _members(request)
         name, _ = self._functions.check_creation(body)
         async with self._stored(name, body.get("Code") or {}) as code:
-            return _json(self._functions.create(body, code).document(), 201)
+            target = self._functions.create(body, code)
+            self._service.prepare(target.function)
+            return _json(target.document(), 201)
 
     async def _update_code(self, request: Request) -> Response:
         body = _members(request)
@@ -188,6 +190,7 @@ class LambdaApi:
 
     async def _update_configuration(self, request: Request) -> Response:
         target = self._functions.update_configuration(_name(request), _members(request))
+        self._service.prepare(target.function)
         self._service.pool.retire_outdated()
         return _json(target.document())
 

@@ -7,6 +7,7 @@ https://docs.aws.amazon.com/lambda/latest/api/API_CreateFunction.html
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from slslab.aws.arns import function_arn
@@ -62,6 +63,7 @@ class Function:
     architecture: str = "x86_64"
     variables: Mapping[str, str] = field(default_factory=dict)
     image_config: ImageConfig = field(default_factory=ImageConfig)
+    layers: tuple[Path, ...] = ()
     last_modified: str = ""
     revision: str = ""
 
