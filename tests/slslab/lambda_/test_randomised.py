@@ -62,8 +62,8 @@ def draw(dice: random.Random, base_mb: int) -> tuple[str, float]:
         near = side * dice.randint(MARGIN_MB, 80)
         return kind, dice.choice((dice.randint(0, 300), MEMORY_MB - base_mb + near))
     if kind == "sleep":
-        near = dice.uniform(MARGIN_S, 1) if side > 0 else -dice.uniform(INIT_S, INIT_S + 0.5)
-        return kind, dice.choice((dice.uniform(0, 0.3), TIMEOUT_S + near))
+        past_s = dice.uniform(MARGIN_S, 1) if side > 0 else -dice.uniform(INIT_S, INIT_S + 0.5)
+        return kind, dice.choice((dice.uniform(0, 0.3), TIMEOUT_S + past_s))
     return kind, dice.randint(0, 255) if kind == "exit" else dice.randint(0, 3_000)
 
 
