@@ -262,6 +262,7 @@ def run_forked(request: dict[str, Any]) -> NoReturn:
     os.environ.clear()
     os.environ.update(request["environment"])
     program = request["arguments"][-1]
+    sys.path.insert(0, os.path.dirname(program))
     sys.argv = [program]
     signal.signal(signal.SIGINT, signal.default_int_handler)
     from runpy import run_path

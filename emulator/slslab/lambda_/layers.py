@@ -19,6 +19,10 @@ class Layers:
         self._merged: dict[tuple[Path, ...], Path] = {}
         self._lock = threading.Lock()
 
+    def known(self, layers: tuple[Path, ...]) -> Path | None:
+        """Return the directory if it has been made."""
+        return self._merged.get(layers)
+
     def merged(self, layers: tuple[Path, ...]) -> Path:
         """Return one directory with these layers' files, where a later layer's come before an earlier one's.
 

@@ -259,7 +259,8 @@ class ProcessSandboxes(Managed):
         return (await self._runtime(function)).description
 
     async def _runtime(self, function: Function) -> Runtime:
-        return await asyncio.wrap_future(self._runtimes.start_making(function.runtime))
+        making = self._runtimes.start_making(function.runtime)
+        return making.result() if making.done() else await asyncio.wrap_future(making)
 
     def find_image(self, uri: str) -> Image:
         """Raise InvalidParameterValueException: a process runs the host's packages."""
@@ -268,6 +269,9 @@ class ProcessSandboxes(Managed):
     async def start(self, setting: Setting, former: Sandbox | None = None) -> ProcessSandbox:
         """Start a runtime, with the control group of the `former` one if there is one; OSError if the host cannot."""
         runtime = await self._runtime(setting.function)
-        opt = await asyncio.to_thread(self._layers.merged, setting.function.layers)
+        layers = setting.function.layers
+        opt = self._layers.known(layers)
+        if opt is None:
+            opt = await asyncio.to_thread(self._layers.merged, layers)
         assert former is None or isinstance(former, ProcessSandbox)
         return ProcessSandbox(self, setting, runtime, opt, former.hand_over() if former is not None else None)

@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PathDistribution, distribution
 from pathlib import Path
+from py_compile import PycInvalidationMode
+from py_compile import compile as compile_module
 from typing import Any
 
 from slslab.host.managed import Managed
@@ -38,6 +40,7 @@ program = getattr(sys, "_base_executable", None) or sys.executable
 print(json.dumps([platform.python_implementation(), platform.python_version(), program, sys.base_prefix]))
 """
 ANSWER_LIMIT_S = 20
+UNCHECKED = PycInvalidationMode.UNCHECKED_HASH
 
 
 @dataclass(frozen=True)
@@ -185,7 +188,8 @@ def _make_folder(runtime: Runtime) -> None:
     awslambdaric's compiled module is built for the emulator's own Python; elsewhere one of slslab's takes its place.
     """
     runtime.folder.mkdir(parents=True)
-    shutil.copy(PROGRAMS / "bootstrap.py", runtime.folder)
+    for name in ("bootstrap.py", "slslab_runtime.py", *(() if runtime.own else ("runtime_client.py",))):
+        shutil.copy(PROGRAMS / name, runtime.folder)
     for package in map(distribution, DISTRIBUTIONS):
         for path in _contents(package):
             target = runtime.folder / path.name
@@ -195,9 +199,10 @@ def _make_folder(runtime: Runtime) -> None:
                 shutil.copytree(path, target, ignore=_compiled, copy_function=link_or_copy)
             elif path.suffix == ".py":
                 link_or_copy(path, target)
-    if not runtime.own:
-        shutil.copy(PROGRAMS / "runtime_client.py", runtime.folder)
-        # Nobody can write there later: without this every cold start would compile what it imports.
+    # Nobody can write there later: without this every cold start would compile what it imports.
+    if runtime.own:
+        compile_module(str(runtime.folder / "slslab_runtime.py"), invalidation_mode=UNCHECKED)
+    else:
         compiling = ["-I", "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash", str(runtime.folder)]
         subprocess.run([runtime.interpreter.program, *compiling], check=False, stdout=subprocess.DEVNULL)
 
