@@ -2,9 +2,10 @@
 
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache, lru_cache
 from itertools import islice
+from types import MappingProxyType
 from typing import Any
 
 from botocore.loaders import Loader
@@ -38,9 +39,10 @@ SURROGATES = re.compile("[\ud800-\udfff]")
 # No answer names more of them.
 MOST_VIOLATIONS = 10
 # Members whose rules have errors of their own, which the services' code knows.
-OWN_RULES = {
-    "lambda": frozenset({"Runtime"}),
-    "stepfunctions": frozenset({"definition", "input", "name"}),
+# By their names, with the shapes that they have where that is so.
+OWN_RULES: Mapping[str, Mapping[str, str]] = {
+    "lambda": {"Runtime": "Runtime"},
+    "stepfunctions": {"definition": "Definition", "input": "SensitiveData", "name": "Name"},
 }
 # Classes of characters as Java writes them in the models' patterns.
 CLASSES = {
@@ -119,7 +121,7 @@ def _check_type(shape: Any, value: Any, path: str) -> None:
         raise constraint("(not shown)", path, "Member must be Unicode text without NUL characters")
 
 
-def _violations(shape: Any, value: Any, path: str, own: Collection[str] = ()) -> Iterator[str]:
+def _violations(shape: Any, value: Any, path: str, own: Mapping[str, str] = MappingProxyType({})) -> Iterator[str]:
     """Yield what AWS's message says of each member that breaks a rule; those in `own` are only checked for their type.
 
     Raises ServiceError for a member of another type.
@@ -130,7 +132,7 @@ def _violations(shape: Any, value: Any, path: str, own: Collection[str] = ()) ->
             if name not in value:
                 yield violation(None, _within(path, name), "Member must not be null")
         for name in [name for name in shape.members if name in value]:
-            if name in own:
+            if own.get(name) == shape.members[name].name:
                 _check_type(shape.members[name], value[name], _within(path, name))
             else:
                 yield from _violations(shape.members[name], value[name], _within(path, name))
@@ -165,7 +167,19 @@ def _broken(shape: Any, value: Any) -> Iterator[str]:
     elif "pattern" in rules and not _pattern(rules["pattern"]).fullmatch(value):
         yield f"Member must satisfy regular expression pattern: {rules['pattern']}"
     if "enum" in rules and value not in rules["enum"]:
-        yield f"Member must satisfy enum value set: [{', '.join(rules['enum'])}]"
+        yield f"Member must satisfy enum value set: [{', '.join(sorted(rules['enum'][::-1], key=_place))}]"
+
+
+def _place(value: str) -> int:
+    """Return where AWS's messages have a value of an enumeration: its place in a hash table of Java with 32 places,
+    of which one has the value that came last first.
+
+    measured: messages of Step Functions, DynamoDB, Cognito, SES and Lambda with two to six values.
+    """
+    place = 0
+    for character in value:
+        place = (31 * place + ord(character)) % 32
+    return place
 
 
 @cache
