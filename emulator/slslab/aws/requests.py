@@ -167,7 +167,8 @@ def _broken(shape: Any, value: Any) -> Iterator[str]:
     elif "pattern" in rules and not _pattern(rules["pattern"]).fullmatch(value):
         yield f"Member must satisfy regular expression pattern: {rules['pattern']}"
     if "enum" in rules and value not in rules["enum"]:
-        yield f"Member must satisfy enum value set: [{', '.join(sorted(rules['enum'][::-1], key=_place))}]"
+        latest_first = rules["enum"][::-1]
+        yield f"Member must satisfy enum value set: [{', '.join(sorted(latest_first, key=_place))}]"
 
 
 def _place(value: str) -> int:

@@ -35,7 +35,14 @@ JSONPATH_FIELDS = (
 ).split()
 JSONATA_FIELDS = ("Output", "Arguments", "Items")
 FAILING = ("Task", "Parallel", "Map")
-TYPES_WITH: Mapping[str, Collection[str]] = {"TimeoutSeconds": ("Task",), "Catch": FAILING, "Retry": FAILING}
+GOING_ON = tuple(kind for kind in TYPES if kind not in ENDINGS)
+TYPES_WITH: Mapping[str, Collection[str]] = {
+    "TimeoutSeconds": ("Task",),
+    "Catch": FAILING,
+    "Retry": FAILING,
+    "Next": GOING_ON,
+    "End": GOING_ON,
+}
 # Fields with text that is no expression, whatever it looks like; and those with a user's own keys.
 TEXTS = frozenset("Comment Next Default Resource ErrorEquals Retry Credentials".split())
 MACHINES = frozenset(("ItemProcessor", "Iterator", "Branches"))

@@ -51,7 +51,7 @@ class QueryError(Exception):
         self.problem = problem
 
 
-class Evaluation(Jsonata):  # type: ignore[misc] - it has no types
+class Evaluation(Jsonata):  # type: ignore[misc]
     """jsonata-python's evaluation, with AWS's infinities and without output of its own."""
 
     def evaluate_numeric_expression(self, lhs: Any, rhs: Any, op: str | None) -> Any:

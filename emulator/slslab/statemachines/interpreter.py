@@ -30,6 +30,9 @@ from slslab.statemachines import seams, tasks
 from slslab.statemachines.definitions import invalid_definition
 from slslab.statemachines.history import History
 
+# Characters of moto's own messages that a refusal repeats: some show the whole tree.
+SHOWN = 200
+
 
 def prepare(lambda_client: Any, limits: Limits) -> None:
     """Make moto's interpreter call Lambda by this client, enforce these limits, and do as AWS does."""
@@ -43,7 +46,7 @@ def parse(definition: str) -> Any:
     try:
         program = AmazonStateLanguageParser.parse(definition)[0]
     except Exception as error:  # its preprocessor raises errors of any type
-        raise invalid_definition(f"SCHEMA_VALIDATION_FAILED: {error}") from error
+        raise invalid_definition(f"SCHEMA_VALIDATION_FAILED: {str(error)[:SHOWN]}") from error
     seams.name_fields(program)
     return program
 

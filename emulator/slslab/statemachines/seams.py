@@ -28,6 +28,7 @@ from moto.stepfunctions.parser.asl.component.state.exec.state_map.state_map impo
 from moto.stepfunctions.parser.asl.component.state.state import CommonStateField
 from moto.stepfunctions.parser.asl.eval.states import States
 from moto.stepfunctions.parser.asl.eval.variable_store import NoSuchVariable, VariableStore
+from moto.stepfunctions.parser.asl.parse import preprocessor
 from moto.stepfunctions.parser.asl.utils import encoding
 from moto.stepfunctions.parser.asl.utils.json_path import NoSuchJsonPathError, extract_json
 
@@ -61,6 +62,10 @@ def mend(limits: Limits) -> None:
     """Replace what differs from AWS, and enforce these limits."""
     quotas.MAX_STATE_SIZE_UTF8_BYTES = limits.state_payload_bytes + 1  # it compares by less than
     encoding._DateTimeEncoder = Encoder
+    preprocessor.from_string_literal = _string
+    preprocessor.Preprocessor._inner_string_of = staticmethod(_string)
+    # moto keeps it with the class: a definition that is refused would leave its language to the next.
+    preprocessor.Preprocessor.__init__ = lambda parsing: setattr(parsing, "_query_language_per_scope", [])
     string_expression.StringJSONata._eval_body = _evaluate_expression
     string_expression.StringVariableSample._eval_body = _sample_variable
     string_expression.StringJsonPath._eval_body = _named(string_expression.StringJsonPath._eval_body)
@@ -76,6 +81,7 @@ def mend(limits: Limits) -> None:
     StateChoice._eval_state = _decided(StateChoice._eval_state)
     StateMap._eval_body = _checked(StateMap._eval_body)
     CommonStateField._eval_state_input = _in_context(CommonStateField._eval_state_input)
+    CommonStateField._verify_size_quota = measured(CommonStateField._verify_size_quota)
     CommonStateField._eval_body = _reported(CommonStateField._eval_body)
     ExecutionState._evaluate_with_timeout = _observed(ExecutionState._evaluate_with_timeout)
     ExecutionState._eval_state_output = _evaluated_before(ExecutionState._eval_state_output)
@@ -122,6 +128,19 @@ class Encoder(json.JSONEncoder):
     def default(self, value: Any) -> str:
         """Return a time, or what else JSON lacks, as text."""
         return value.isoformat() if isinstance(value, datetime) else str(value)
+
+
+def measured(verify: Callable[[Any, Any, Any], None]) -> Callable[[Any, Any, Any], None]:
+    """Have a check of a value's size measure its JSON: moto measures a text without what JSON adds to it."""
+    return lambda state, env, value: verify(
+        state, env, json.dumps(value, ensure_ascii=False, separators=SEPARATORS, default=str)
+    )
+
+
+def _string(parser_rule_context: Any) -> str | None:
+    """Return what a JSON string says, or the text of another token."""
+    text: str = parser_rule_context.getText()
+    return json.loads(text) if text.startswith('"') else None if text == "null" else text
 
 
 def failure(env: Any, event: str, key: str, error: str, cause: str, **further: Any) -> FailureEventException:

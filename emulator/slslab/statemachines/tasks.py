@@ -14,6 +14,7 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 from moto.stepfunctions.parser.asl.component.state.exec.state_task import lambda_eval_utils
 from moto.stepfunctions.parser.asl.component.state.exec.state_task.service import state_task_service_lambda
+from moto.stepfunctions.parser.asl.component.state.exec.state_task.service.state_task_service import StateTaskService
 from moto.stepfunctions.parser.asl.component.state.exec.state_task.state_task_lambda import StateTaskLambda
 
 from slslab.aws.limits import Limits
@@ -55,11 +56,12 @@ def connect(lambda_client: Any, limits: Limits) -> None:
     state_task_service_lambda.StateTaskServiceLambda._eval_service_task = service
     # Documented as a parameter of the integration, and unknown to moto.
     state_task_service_lambda._SUPPORTED_API_PARAM_BINDINGS["invoke"].add("InvocationType")
-    verify = StateTaskLambda._verify_size_quota
-    # moto measures the payload with the object that it passes it in.
+    verify = seams.measured(StateTaskLambda._verify_size_quota)
+    # It measures the result with the object of `function` above, and later the state's output.
     StateTaskLambda._verify_size_quota = lambda state, env, value: verify(
         state, env, value["Payload"] if isinstance(value, dict) and value.keys() == {"Payload"} else value
     )
+    StateTaskService._verify_size_quota = seams.measured(StateTaskService._verify_size_quota)
 
 
 def _invoke(client: Any, env: Any, parameters: Mapping[str, Any], limit_bytes: int) -> dict[str, Any]:

@@ -20,7 +20,7 @@ def chain(*states: Definition, **settings: Any) -> Definition:
     """A machine of these states one after another, named S0, S1 …"""
     named: Definition = {f"S{number}": dict(state) for number, state in enumerate(states)}
     for number in range(len(states)):
-        if named[f"S{number}"]["Type"] not in ("Succeed", "Fail"):
+        if named[f"S{number}"]["Type"] not in ("Succeed", "Fail", "Choice"):
             last = number == len(states) - 1
             named[f"S{number}"] |= {"End": True} if last else {"Next": f"S{number + 1}"}
     return {"StartAt": "S0", "States": named, **settings}
@@ -102,3 +102,21 @@ def came_true(condition: Callable[[], bool]) -> bool:
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.01)
     return condition()
+
+
+def told(client: Any, execution: str) -> list[dict[str, Any]]:
+    """All events of an execution without their times."""
+    return [{key: value for key, value in event.items() if key != "timestamp"} for event in history(client, execution)]
+
+
+def answer(response: dict[str, Any]) -> dict[str, Any]:
+    """What a service answered, without the client's metadata."""
+    return {key: value for key, value in response.items() if key != "ResponseMetadata"}
+
+
+def error(call: Callable[..., Any], **arguments: Any) -> tuple[str, str, int]:
+    """Code, message and HTTP status of an error that must come."""
+    with pytest.raises(ClientError) as raised:
+        call(**arguments)
+    response: Any = raised.value.response
+    return response["Error"]["Code"], response["Error"]["Message"], response["ResponseMetadata"]["HTTPStatusCode"]
