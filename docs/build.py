@@ -10,11 +10,29 @@ from functools import partial
 from pathlib import Path
 
 from slslab.reproductions.pages import discrepancies, replay_accuracy, results, sequences
+from slslab.reproductions.pages.operations import insert_operations
+from slslab.statemachines import api as states
 
+DOCS = Path(__file__).parent
+# What is to be said of operations of Step Functions beside that they are emulated.
+STATES_NOTES = {
+    "CreateStateMachine": "Standard workflows; logging, tracing and encryption are kept without effect",
+    "UpdateStateMachine": "logging, tracing and encryption are kept without effect",
+    "StartSyncExecution": "it answers `StateMachineTypeNotSupported`, as on AWS for a Standard workflow",
+    "ListExecutions": "of a machine, a version or an alias; there are no Map Runs",
+}
 PAGES: dict[str, Callable[[], str]] = {
     "what-the-paper-did-not-say.md": discrepancies.build,
     "results.md": results.build,
     "accuracy-of-replay.md": replay_accuracy.build,
+    "state-machines.md": partial(
+        insert_operations,
+        DOCS / "state-machines.md",
+        "stepfunctions",
+        states.OPERATIONS,
+        f"`{states.refused('').error_type}`, with its name",
+        notes=STATES_NOTES,
+    ),
     **{f"sequences/{name}.svg": partial(sequences.draw_sequence, name) for name in sequences.ARCHITECTURES},
 }
 
@@ -23,7 +41,7 @@ def main() -> int:
     """Exit code 1 if `--check` finds a page that is missing or not what would be built."""
     parser = argparse.ArgumentParser(description="Build the pages of the documentation that are made of data.")
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a page is not what would be built")
-    parser.add_argument("--to", type=Path, default=Path(__file__).parent, metavar="DIR", help="where the pages are")
+    parser.add_argument("--to", type=Path, default=DOCS, metavar="DIR", help="where the pages are")
     parser.add_argument("pages", nargs="*", metavar="PAGE", help=f"of {', '.join(PAGES)}; by default all")
     arguments = parser.parse_args()
     if unknown := [name for name in arguments.pages if name not in PAGES]:

@@ -16,6 +16,7 @@ EXTRAS = {
     "vl_convert": "report",
     "watchfiles": "report",
     "moto": "stepfunctions",
+    "jsonata": "stepfunctions",
     "torch": "train",
     "PIL": "train",
     "docker": "docker",

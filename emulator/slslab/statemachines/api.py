@@ -18,12 +18,17 @@ from starlette.routing import Route
 from starlette.types import Scope
 
 from slslab.aws import requests
+from slslab.aws.arns import ACCOUNT
 from slslab.aws.errors import ServiceError, constraint
 from slslab.aws.gate import principal
 from slslab.aws.keys import Principal
 from slslab.aws.limits import MB
-from slslab.statemachines.executions import Execution, Machine, Machines
+from slslab.statemachines.definitions import problems, variable_references
+from slslab.statemachines.executions import Execution, Machines
 from slslab.statemachines.interpreter import failure, success
+from slslab.statemachines.jackson import JacksonError
+from slslab.statemachines.jackson import parse as parse_json
+from slslab.statemachines.machines import Alias, Machine, Version, alias_name
 
 PAGE = 100
 # assumed: a definition of 1 MB, the largest member of all, to whose every character JSON may add a backslash.
@@ -33,6 +38,8 @@ SETTINGS: Mapping[str, Any] = {
     "tracingConfiguration": {"enabled": False},
     "encryptionConfiguration": {"type": "AWS_OWNED_KEY"},
 }
+# documented: API_DescribeExecution.html, redriveStatusReason; the full stop is missing from the measured one, too.
+REDRIVABLE = ("FAILED", "ABORTED", "TIMED_OUT")
 Members = Mapping[str, Any]
 
 
@@ -41,22 +48,6 @@ class StatesApi:
 
     def __init__(self, machines: Machines) -> None:
         self._machines = machines
-        self._operations: Mapping[str, Callable[[Members], dict[str, Any]]] = {
-            "CreateStateMachine": self._create,
-            "DescribeStateMachine": self._describe,
-            "DescribeStateMachineForExecution": self._describe_for_execution,
-            "UpdateStateMachine": self._update,
-            "DeleteStateMachine": self._delete,
-            "ListStateMachines": self._list,
-            "StartExecution": self._start,
-            "DescribeExecution": self._describe_execution,
-            "StopExecution": self._stop,
-            "ListExecutions": self._list_executions,
-            "GetExecutionHistory": self._history,
-            "SendTaskSuccess": self._task_success,
-            "SendTaskFailure": self._task_failure,
-            "SendTaskHeartbeat": self._task_heartbeat,
-        }
 
     def application(self) -> Starlette:
         """Return the ASGI application."""
@@ -71,15 +62,14 @@ class StatesApi:
 
     def _call(self, operation: str, body: bytes, caller: Principal) -> tuple[int, dict[str, Any]]:
         try:
-            if operation not in self._operations:
-                raise ServiceError(
-                    400,
-                    "UnknownOperationException",
-                    f"slslab does not emulate Step Functions' operation {operation or 'without X-Amz-Target'}",
-                )
+            if operation not in OPERATIONS:
+                raise refused(operation)
             given = requests.members("stepfunctions", operation, body)
-            caller.require(f"states:{operation}", given.get("stateMachineArn") or given.get("executionArn") or "*")
-            return 200, self._operations[operation](given)
+            arns = [value for name, value in given.items() if name.endswith("Arn") and name != "roleArn"]
+            caller.require(f"states:{operation}", arns[0] if arns else "*")
+            for arn in arns:
+                _check_account(arn, operation, caller)
+            return 200, OPERATIONS[operation](self, given)
         except ServiceError as error:
             # documented: CommonErrors.html: every error of a client's has status 400.
             return 400 if error.status < 500 else error.status, {"__type": error.error_type, "message": error.message}
@@ -91,53 +81,170 @@ class StatesApi:
             raise ServiceError(
                 400, "StateMachineTypeNotSupported", "slslab emulates only state machines of type STANDARD"
             )
-        if members.get("publish"):
-            raise ServiceError(400, "ValidationException", "slslab does not emulate versions of state machines")
-        machine = self._machines.create(
-            members["name"], members["definition"], members["roleArn"], {**SETTINGS, **_settings(members)}
-        )
-        return {"stateMachineArn": machine.arn, "creationDate": machine.created}
+        description = _version_description(members)
+        with self._machines.lock:
+            machine = self._machines.create(
+                members["name"],
+                members["definition"],
+                members["roleArn"],
+                {**SETTINGS, **_settings(members)},
+                _tags(members),
+            )
+            version = None if description is None else self._machines.registry.publish(machine.arn, description)
+        return {"stateMachineArn": machine.arn, "creationDate": machine.created, **_version_arn(version)}
 
     def _describe(self, members: Members) -> dict[str, Any]:
-        machine = self._machines.machine(members["stateMachineArn"])
-        return {**_described(machine), "status": "ACTIVE", "type": "STANDARD", "creationDate": machine.created}
+        with self._machines.lock:
+            target = self._machines.registry.revision(members["stateMachineArn"])
+        described = {**_described(target.machine), "status": "ACTIVE", "type": "STANDARD"}
+        if target.version is None:
+            return {**described, "creationDate": target.machine.created}
+        own = {"stateMachineArn": target.version.arn, "creationDate": target.version.created}
+        return {**described, **own, **_present(description=target.version.description)}
 
     def _describe_for_execution(self, members: Members) -> dict[str, Any]:
         machine = self._machines.execution(members["executionArn"]).machine
         return {**_described(machine), "updateDate": machine.updated or machine.created}
 
     def _update(self, members: Members) -> dict[str, Any]:
-        if not {"definition", "roleArn", *SETTINGS} & members.keys():
+        if not {"definition", "roleArn", *SETTINGS} & members.keys() and not members.get("publish"):
             raise ServiceError(
                 400,
                 "MissingRequiredParameter",
                 "Either the definition, the role ARN, the LoggingConfiguration, or the TracingConfiguration must be "
                 "specified",
             )
-        machine = self._machines.update(
-            members["stateMachineArn"], members.get("definition"), members.get("roleArn"), _settings(members)
+        machine, version = self._machines.update(
+            members["stateMachineArn"],
+            members.get("definition"),
+            members.get("roleArn"),
+            _settings(members),
+            _version_description(members),
         )
-        return {"updateDate": machine.updated, "revisionId": machine.revision}
+        return {"updateDate": machine.updated, **_present(revisionId=machine.revision), **_version_arn(version)}
 
     def _delete(self, members: Members) -> dict[str, Any]:
         self._machines.delete(members["stateMachineArn"])
         return {}
 
     def _list(self, members: Members) -> dict[str, Any]:
-        shown, following = _page(self._machines.machines(), members)
+        with self._machines.lock:
+            shown, following = _page(self._machines.registry.machines(), members)
         listed = [
             {"stateMachineArn": machine.arn, "name": machine.name, "type": "STANDARD", "creationDate": machine.created}
             for machine in shown
         ]
         return {"stateMachines": listed, **following}
 
+    def _validate(self, members: Members) -> dict[str, Any]:
+        found = problems(members["definition"], self._machines.definition_bytes)
+        shown = found[: members.get("maxResults") or PAGE]
+        diagnostics = [
+            {"severity": "ERROR", "code": problem.code, "message": problem.message}
+            | _present(location=problem.location)
+            for problem in shown
+        ]
+        return {
+            "result": "FAIL" if found else "OK",
+            "diagnostics": diagnostics,
+            "truncated": len(shown) < len(found),
+        }
+
+    def _publish(self, members: Members) -> dict[str, Any]:
+        with self._machines.lock:
+            version = self._machines.registry.publish(
+                members["stateMachineArn"], members.get("description", ""), members.get("revisionId")
+            )
+        return {"creationDate": version.created, **_version_arn(version)}
+
+    def _versions(self, members: Members) -> dict[str, Any]:
+        with self._machines.lock:
+            machine = self._machines.registry.machine(members["stateMachineArn"])
+            shown, following = _page(self._machines.registry.versions(machine.arn), members)
+        listed = [{"stateMachineVersionArn": version.arn, "creationDate": version.created} for version in shown]
+        return {"stateMachineVersions": listed, **following}
+
+    def _delete_version(self, members: Members) -> dict[str, Any]:
+        with self._machines.lock:
+            self._machines.registry.delete_version(members["stateMachineVersionArn"])
+        return {}
+
+    def _create_alias(self, members: Members) -> dict[str, Any]:
+        with self._machines.lock:
+            alias = self._machines.registry.create_alias(
+                members["name"], _routing(members["routingConfiguration"]), members.get("description", "")
+            )
+        return {"stateMachineAliasArn": alias.arn, "creationDate": alias.created}
+
+    def _update_alias(self, members: Members) -> dict[str, Any]:
+        if not {"description", "routingConfiguration"} & members.keys():
+            # documented: API_UpdateStateMachineAlias.html; the text is assumed.
+            raise ServiceError(
+                400, "ValidationException", "Either the description or the routing configuration must be specified"
+            )
+        routing = members.get("routingConfiguration")
+        with self._machines.lock:
+            alias = self._machines.registry.update_alias(
+                members["stateMachineAliasArn"],
+                None if routing is None else _routing(routing),
+                members.get("description"),
+            )
+        return {"updateDate": alias.updated}
+
+    def _describe_alias(self, members: Members) -> dict[str, Any]:
+        with self._machines.lock:
+            alias = self._machines.registry.alias(members["stateMachineAliasArn"])
+        routing = [{"stateMachineVersionArn": version, "weight": weight} for version, weight in alias.routing]
+        return {
+            "stateMachineAliasArn": alias.arn,
+            "name": alias_name(alias),
+            **_present(description=alias.description),
+            "routingConfiguration": routing,
+            "creationDate": alias.created,
+            "updateDate": alias.updated,
+        }
+
+    def _aliases(self, members: Members) -> dict[str, Any]:
+        with self._machines.lock:
+            shown, following = _page(self._machines.registry.aliases(members["stateMachineArn"]), members)
+        return {"stateMachineAliases": [_alias(alias) for alias in shown], **following}
+
+    def _delete_alias(self, members: Members) -> dict[str, Any]:
+        with self._machines.lock:
+            self._machines.registry.delete_alias(members["stateMachineAliasArn"])
+        return {}
+
+    def _tag(self, members: Members) -> dict[str, Any]:
+        with self._machines.lock:
+            self._machines.registry.tag(members["resourceArn"], _tags(members))
+        return {}
+
+    def _untag(self, members: Members) -> dict[str, Any]:
+        with self._machines.lock:
+            tags = self._machines.registry.tags(members["resourceArn"])
+            for key in members["tagKeys"]:
+                tags.pop(key, None)
+        return {}
+
+    def _list_tags(self, members: Members) -> dict[str, Any]:
+        with self._machines.lock:
+            tags = self._machines.registry.tags(members["resourceArn"])
+            return {"tags": [{"key": key, "value": value} for key, value in tags.items()]}
+
     def _start(self, members: Members) -> dict[str, Any]:
         execution = self._machines.start(members["stateMachineArn"], members.get("name"), members.get("input", "{}"))
         return {"executionArn": execution.arn, "startDate": execution.started.timestamp()}
 
+    def _start_sync(self, members: Members) -> dict[str, Any]:
+        with self._machines.lock:
+            self._machines.registry.target(members["stateMachineArn"])
+        what = "This operation is not supported by this type of state machine"
+        raise ServiceError(400, "StateMachineTypeNotSupported", what)
+
     def _describe_execution(self, members: Members) -> dict[str, Any]:
         execution = self._machines.execution(members["executionArn"])
-        return {**_shown(execution), "input": execution.input, "inputDetails": {"included": True}, **_ending(execution)}
+        shown = {**_shown(execution), "input": execution.input, "inputDetails": {"included": True}}
+        return {**shown, **_ending(execution), **_redrive(shown["status"])}
 
     def _stop(self, members: Members) -> dict[str, Any]:
         execution = self._machines.execution(members["executionArn"])
@@ -148,8 +255,12 @@ class StatesApi:
     def _list_executions(self, members: Members) -> dict[str, Any]:
         if "stateMachineArn" not in members:  # the model has another member for the runs of distributed Maps
             raise constraint(None, "stateMachineArn", "Member must not be null")
-        machine = self._machines.machine(members["stateMachineArn"])
-        shown, following = _page(self._machines.executions(machine.arn, members.get("statusFilter")), members)
+        with self._machines.lock:
+            self._machines.registry.target(members["stateMachineArn"])
+        chosen = self._machines.executions(members["stateMachineArn"], members.get("statusFilter"))
+        if members.get("redriveFilter") == "REDRIVEN":
+            chosen = []
+        shown, following = _page(chosen, members)
         return {"executions": [_shown(execution) for execution in shown], **following}
 
     def _history(self, members: Members) -> dict[str, Any]:
@@ -161,8 +272,8 @@ class StatesApi:
 
     def _task_success(self, members: Members) -> dict[str, Any]:
         try:
-            json.loads(members["output"])
-        except (ValueError, RecursionError) as error:
+            parse_json(members["output"])
+        except JacksonError as error:
             raise ServiceError(400, "InvalidOutput", f"Invalid Output: '{error}'") from error
         self._machines.answer(lambda run: run.answer(members["taskToken"], success(members["output"])))
         return {}
@@ -182,8 +293,70 @@ def body_limit(scope: Scope) -> tuple[int, str]:
     return LARGEST_BODY, _operation(Headers(scope=scope))
 
 
+def refused(operation: str) -> ServiceError:
+    """Return the error for an operation that is not emulated."""
+    return ServiceError(
+        400,
+        "UnknownOperationException",
+        f"slslab does not emulate Step Functions' operation {operation or 'without X-Amz-Target'}",
+    )
+
+
+def _check_account(arn: str, operation: str, caller: Principal) -> None:
+    """Raise ServiceError (AccessDeniedException) for what belongs to another account: AWS lets nobody in there.
+
+    assumed: the text, which is that of IAM for a resource without a policy.
+    """
+    parts = arn.split(":")
+    if len(parts) > 4 and parts[4].isdigit() and parts[4] != ACCOUNT:
+        raise ServiceError(
+            400,
+            "AccessDeniedException",
+            f"User: {caller.arn} is not authorized to perform: states:{operation} on resource: {arn} because no "
+            f"resource-based policy allows the states:{operation} action",
+        )
+
+
 def _operation(headers: Headers) -> str:
     return headers.get("x-amz-target", "").rpartition(".")[2]
+
+
+def _tags(members: Members) -> dict[str, str]:
+    return {tag.get("key", ""): tag.get("value", "") for tag in members.get("tags", ())}
+
+
+def _routing(configuration: Sequence[Members]) -> list[tuple[str, int]]:
+    return [(entry["stateMachineVersionArn"], entry["weight"]) for entry in configuration]
+
+
+def _version_description(members: Members) -> str | None:
+    """Return the description of the version that a request publishes, None if it publishes none."""
+    if members.get("publish"):
+        return str(members.get("versionDescription", ""))
+    if "versionDescription" in members:
+        raise ServiceError(400, "ValidationException", "Version description can only be set when publish is true")
+    return None
+
+
+def _version_arn(version: Version | None) -> dict[str, Any]:
+    return {} if version is None else {"stateMachineVersionArn": version.arn}
+
+
+def _alias(alias: Alias) -> dict[str, Any]:
+    return {"stateMachineAliasArn": alias.arn, "creationDate": alias.created}
+
+
+def _present(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value}
+
+
+def _redrive(status: str) -> dict[str, Any]:
+    if status in REDRIVABLE:
+        return {"redriveStatus": "REDRIVABLE"}
+    return {
+        "redriveStatus": "NOT_REDRIVABLE",
+        "redriveStatusReason": f"Execution is {status} and cannot be redriven",
+    }
 
 
 def _settings(members: Members) -> dict[str, Any]:
@@ -197,7 +370,7 @@ def _described(machine: Machine) -> dict[str, Any]:
         "definition": machine.definition,
         "roleArn": machine.role,
         **machine.settings,
-        **({"revisionId": machine.revision} if machine.revision else {}),
+        **_present(revisionId=machine.revision, variableReferences=variable_references(machine.definition)),
     }
 
 
@@ -209,6 +382,8 @@ def _shown(execution: Execution) -> dict[str, Any]:
         "name": execution.name,
         "status": execution.status,
         "startDate": execution.started.timestamp(),
+        "redriveCount": 0,
+        **_present(**execution.published),
     }
     return document if execution.stopped is None else {**document, "stopDate": execution.stopped}
 
@@ -229,8 +404,39 @@ def _bounds(members: Members) -> tuple[int, int]:
     try:
         return int(base64.b64decode(members.get("nextToken", "MA=="), validate=True)), size
     except ValueError as error:
-        raise ServiceError(400, "InvalidToken", f"Invalid Token: '{members['nextToken']}'") from error
+        raise ServiceError(400, "InvalidToken", "Invalid Token: 'Invalid token'") from error
 
 
 def _following(position: int, more: bool) -> dict[str, Any]:
     return {"nextToken": base64.b64encode(str(position).encode()).decode()} if more else {}
+
+
+OPERATIONS: Mapping[str, Callable[[StatesApi, Members], dict[str, Any]]] = {
+    "CreateStateMachine": StatesApi._create,
+    "DescribeStateMachine": StatesApi._describe,
+    "DescribeStateMachineForExecution": StatesApi._describe_for_execution,
+    "UpdateStateMachine": StatesApi._update,
+    "DeleteStateMachine": StatesApi._delete,
+    "ListStateMachines": StatesApi._list,
+    "ValidateStateMachineDefinition": StatesApi._validate,
+    "PublishStateMachineVersion": StatesApi._publish,
+    "ListStateMachineVersions": StatesApi._versions,
+    "DeleteStateMachineVersion": StatesApi._delete_version,
+    "CreateStateMachineAlias": StatesApi._create_alias,
+    "UpdateStateMachineAlias": StatesApi._update_alias,
+    "DescribeStateMachineAlias": StatesApi._describe_alias,
+    "ListStateMachineAliases": StatesApi._aliases,
+    "DeleteStateMachineAlias": StatesApi._delete_alias,
+    "TagResource": StatesApi._tag,
+    "UntagResource": StatesApi._untag,
+    "ListTagsForResource": StatesApi._list_tags,
+    "StartExecution": StatesApi._start,
+    "StartSyncExecution": StatesApi._start_sync,
+    "DescribeExecution": StatesApi._describe_execution,
+    "StopExecution": StatesApi._stop,
+    "ListExecutions": StatesApi._list_executions,
+    "GetExecutionHistory": StatesApi._history,
+    "SendTaskSuccess": StatesApi._task_success,
+    "SendTaskFailure": StatesApi._task_failure,
+    "SendTaskHeartbeat": StatesApi._task_heartbeat,
+}

@@ -1,36 +1,72 @@
 """Checks of a state machine's definition: what AWS refuses at CreateStateMachine, and what is not emulated.
 
-AWS's validation answers `Invalid State Machine Definition: '<code>: <what> at <where>'` (InvalidDefinition).
-The rules are in https://states-language.net/spec.html. The codes are those of ValidateStateMachineDefinition's
-diagnostics, their texts assumed.
+AWS's validation answers `Invalid State Machine Definition: '<code>: <what> at <where>'` (InvalidDefinition). The rules
+are in https://states-language.net/spec.html, the codes are those of ValidateStateMachineDefinition's diagnostics.
+measured: the messages of JSON, of required fields, of targets, of a missing end, of time stamps, of query languages and
+of references in JSONata; the others are assumed.
 """
 
-import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from slslab.aws.errors import ServiceError
+from slslab.statemachines.expressions import QueryError, read
+from slslab.statemachines.jackson import JacksonError, parse
 
 TYPES = ("Task", "Pass", "Wait", "Choice", "Succeed", "Fail", "Parallel", "Map")
 ENDINGS = ("Succeed", "Fail", "Choice")  # they have neither Next nor End
+REQUIRED: Mapping[str, str] = {"Task": "Resource", "Choice": "Choices", "Parallel": "Branches"}
 NAME_CHARACTERS = 80
 RESOURCES = re.compile(
     r"arn:aws:lambda:[a-z0-9-]+:\d{12}:function:[a-zA-Z0-9-_]+(:[a-zA-Z0-9-_$]+)?"
     r"|arn:aws:states:::lambda:invoke(\.waitForTaskToken)?"
 )
+TIMESTAMP = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d+)?Z")
+EXPRESSION = re.compile(r"\{%(.*)%\}", re.DOTALL)
+SCHEMA = "SCHEMA_VALIDATION_FAILED"
+TARGET = "MISSING_TRANSITION_TARGET"
+LANGUAGES = ("JSONPath", "JSONata")
+# Fields that only one query language has, and fields that only some types of states have.
+JSONPATH_FIELDS = (
+    "InputPath OutputPath ResultPath ResultSelector Parameters Result ItemsPath MaxConcurrencyPath ErrorPath CausePath"
+).split()
+JSONATA_FIELDS = ("Output", "Arguments", "Items")
+FAILING = ("Task", "Parallel", "Map")
+GOING_ON = tuple(kind for kind in TYPES if kind not in ENDINGS)
+TYPES_WITH: Mapping[str, Collection[str]] = {
+    "TimeoutSeconds": ("Task",),
+    "Catch": FAILING,
+    "Retry": FAILING,
+    "Next": GOING_ON,
+    "End": GOING_ON,
+}
+# Fields with text that is no expression, whatever it looks like; and those with a user's own keys.
+TEXTS = frozenset("Comment Next Default Resource ErrorEquals Retry Credentials".split())
+MACHINES = frozenset(("ItemProcessor", "Iterator", "Branches"))
+PAYLOADS = frozenset(("Output", "Assign", "Arguments", "ItemSelector"))
+# A variable in a JSONPath state: in a path, or as an argument of an intrinsic function.
+VARIABLE = re.compile(r"'(?:\\.|[^'\\])*'|(?<![\w$.])\$([A-Za-z_]\w*)")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is wrong with a definition, as ValidateStateMachineDefinition has it."""
+
+    code: str
+    message: str
+    location: str | None
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.message} at {'null' if self.location is None else self.location}"
 
 
 def check(definition: str, limit_bytes: int) -> None:
     """Raise ServiceError (InvalidDefinition) for what is not a state machine, or cannot be executed here."""
-    if len(definition.encode()) > limit_bytes:
-        raise invalid_definition(f"INVALID_DEFINITION_LENGTH: The definition is longer than {limit_bytes} bytes.")
-    try:
-        machine = json.loads(definition)
-    except (ValueError, RecursionError) as error:
-        raise invalid_definition(f"INVALID_JSON_DESCRIPTION: {error}") from error
-    if problem := next(_problems(machine, "", set()), None):
-        raise invalid_definition(problem)
+    if found := problems(definition, limit_bytes):
+        raise invalid_definition(", ".join(map(str, found)))
 
 
 def invalid_definition(problem: str) -> ServiceError:
@@ -38,72 +74,223 @@ def invalid_definition(problem: str) -> ServiceError:
     return ServiceError(400, "InvalidDefinition", f"Invalid State Machine Definition: '{problem}'")
 
 
-def _problems(machine: Any, where: str, names: set[str]) -> Iterator[str]:
+def problems(definition: str, limit_bytes: int) -> list[Problem]:
+    """Return what is wrong with a definition; of a text that is too long or not JSON, that alone."""
+    if len(definition.encode()) > limit_bytes:
+        return [Problem("INVALID_DEFINITION_LENGTH", f"The definition is longer than {limit_bytes} bytes.", None)]
+    if not definition.strip():
+        return [Problem(SCHEMA, "Definition must be a valid JSON object", None)]
+    try:
+        machine = parse(definition)
+    except JacksonError as error:
+        return [Problem("INVALID_JSON_DESCRIPTION", f"{error}\n at {error.location}", error.location)]
+    if not isinstance(machine, dict):
+        return [Problem(SCHEMA, "Definition must be a valid JSON object", None)]
+    found = [*_language(machine, "", machine), *_problems(machine, "", set(), machine)]
+    states = machine.get("States")
+    if not found and isinstance(states, dict) and not any(map(_ends, states.values())):
+        return [Problem("MISSING_END_STATE", "Workflow has no terminal state", None)]
+    return found
+
+
+def variable_references(definition: str) -> dict[str, list[str]]:
+    """Return the variables that each state refers to, by its name (DescribeStateMachine's variableReferences)."""
+    machine = parse(definition)
+    found: dict[str, list[str]] = {}
+    for name, state, jsonata in _states(machine, _uses_jsonata(machine, False)):
+        references = _jsonata_references(state) if jsonata else _jsonpath_references(state)
+        if known := sorted(set(references) - {"states"}):
+            found[name] = known
+    return found
+
+
+def _states(machine: Mapping[str, Any], jsonata: bool) -> Iterator[tuple[str, Mapping[str, Any], bool]]:
+    """Yield every state, those of branches and iterations too, with its name and whether it is in JSONata."""
+    for name, state in machine["States"].items():
+        yield name, state, _uses_jsonata(state, jsonata)
+        for branch in (*state.get("Branches", ()), state.get("ItemProcessor"), state.get("Iterator")):
+            if branch:
+                yield from _states(branch, jsonata)
+
+
+def _uses_jsonata(part: Mapping[str, Any], inherited: bool) -> bool:
+    return part["QueryLanguage"] != "JSONPath" if "QueryLanguage" in part else inherited
+
+
+def _jsonpath_references(value: Any, field: str = "") -> Iterator[str]:
+    if isinstance(value, dict):
+        for name, entry in value.items():
+            if name not in MACHINES:
+                yield from _jsonpath_references(entry, name)
+    elif isinstance(value, list):
+        for entry in value:
+            yield from _jsonpath_references(entry)
+    elif isinstance(value, str) and (field == "Variable" or field.endswith((".$", "Path"))):
+        yield from (match[1] for match in VARIABLE.finditer(value) if match[1])
+
+
+def _jsonata_references(state: Mapping[str, Any]) -> Iterator[str]:
+    for expression, _, _ in _expressions(state, "", False, False):
+        yield from read(expression).variables
+
+
+def _expressions(value: Any, path: str, payload: bool, caught: bool) -> Iterator[tuple[str, str, bool]]:
+    """Yield every JSONata expression of a state with where it is, and whether it belongs to a Catcher."""
+    if isinstance(value, dict):
+        for name, entry in value.items():
+            if payload or name not in TEXTS | MACHINES:
+                yield from _expressions(
+                    entry, f"{path}/{name}", payload or name in PAYLOADS, caught or (not payload and name == "Catch")
+                )
+    elif isinstance(value, list):
+        for number, entry in enumerate(value):
+            yield from _expressions(entry, f"{path}[{number}]", payload, caught)
+    elif isinstance(value, str) and (match := EXPRESSION.fullmatch(value)):
+        yield match[1].strip(), path, caught
+
+
+def _problems(machine: Any, where: str, names: set[str], top: Mapping[str, Any]) -> Iterator[Problem]:
     """Yield the problems of a machine, branch or iterator; `names` collects those of the whole machine's states."""
     if not isinstance(machine, dict):
-        yield f"SCHEMA_VALIDATION_FAILED: A state machine is an object at {where or '/'}"
+        yield Problem(SCHEMA, "Expected value of type [OBJECT]", where)
         return
-    states, start = machine.get("States"), machine.get("StartAt")
+    if missing := [field for field in ("States", "StartAt") if field not in machine]:
+        yield Problem(SCHEMA, f"These fields are required: [{', '.join(missing)}]", where or "/")
+        return
+    states, start = machine["States"], machine["StartAt"]
     if not isinstance(states, dict) or not states:
-        yield f"SCHEMA_VALIDATION_FAILED: The field 'States' is required at {where}/States"
+        yield Problem(SCHEMA, "The field 'States' must be an object with at least one state", f"{where}/States")
         return
+    if where and "QueryLanguage" in machine:
+        yield Problem(SCHEMA, "Field 'QueryLanguage' is not supported", where)
     if not _names(start, states):
-        yield f"MISSING_TRANSITION_TARGET: Missing 'StartAt' target: {start} at {where}/StartAt"
-    yield from _language(machine, where)
+        yield Problem(TARGET, f"Missing 'Next' target: {start}", f"{where}/StartAt")
     reached = [start]
     for name, state in states.items():
         path = f"{where}/States/{name}"
         if name in names:
-            yield f"DUPLICATE_STATE_NAME: State names must be unique within the state machine at {path}"
+            yield Problem("DUPLICATE_STATE_NAME", f"Duplicate State name: {name}", path)
         names.add(name)
         if len(name) > NAME_CHARACTERS:
-            yield f"SCHEMA_VALIDATION_FAILED: State name is longer than {NAME_CHARACTERS} characters at {path}"
-        if not isinstance(state, dict) or state.get("Type") not in TYPES:
-            yield f"SCHEMA_VALIDATION_FAILED: The field 'Type' should have one of these values: {[*TYPES]} at {path}"
+            yield Problem(SCHEMA, f"State name is longer than {NAME_CHARACTERS} characters", path)
+        if not isinstance(state, dict):
+            yield Problem(SCHEMA, "Expected value of type [OBJECT]", path)
             return
-        yield from _state_problems(state, path, names)
+        if "Type" not in state:
+            yield Problem(SCHEMA, "These fields are required: [Type]", path)
+            return
+        if state["Type"] not in TYPES:
+            yield Problem(SCHEMA, f"The field 'Type' should have one of these values: {[*TYPES]}", path)
+            return
+        yield from _state_problems(state, path, names, top)
         for target, field in _targets(state):
             if not _names(target, states):
-                yield f"MISSING_TRANSITION_TARGET: Missing 'Next' target: {target} at {path}/{field}"
+                yield Problem(TARGET, f"Missing 'Next' target: {target}", f"{path}/{field}")
             reached.append(target)
     for name in states:
         if name not in reached:
-            yield f'MISSING_TRANSITION_TARGET: State "{name}" is not reachable. at {where}/States/{name}'
+            yield Problem(TARGET, f'State "{name}" is not reachable.', f"{where}/States/{name}")
 
 
-def _state_problems(state: Mapping[str, Any], path: str, names: set[str]) -> Iterator[str]:
+def _state_problems(state: Mapping[str, Any], path: str, names: set[str], top: Mapping[str, Any]) -> Iterator[Problem]:
     kind = state["Type"]
     if kind not in ENDINGS and ("Next" in state) == (state.get("End") is True):
-        yield f"SCHEMA_VALIDATION_FAILED: A state has one of the fields 'Next' and 'End' at {path}"
-    yield from _language(state, path)
-    if kind == "Task" and not RESOURCES.fullmatch(str(state.get("Resource"))):
-        yield (
-            f"SCHEMA_VALIDATION_FAILED: slslab emulates only Tasks of Lambda functions, not {state.get('Resource')} "
-            f"at {path}/Resource"
+        yield Problem(SCHEMA, "A state has one of the fields 'Next' and 'End'", path)
+    yield from _language(state, path, top)
+    for field, types in TYPES_WITH.items():
+        if field in state and kind not in types:
+            yield Problem(SCHEMA, f"Field '{field}' is not supported", path)
+    if kind in REQUIRED and REQUIRED[kind] not in state:
+        yield Problem(SCHEMA, f"These fields are required: [{REQUIRED[kind]}]", path)
+        return
+    if kind == "Task" and not RESOURCES.fullmatch(str(state["Resource"])):
+        yield Problem(
+            SCHEMA, f"slslab emulates only Tasks of Lambda functions, not {state['Resource']}", f"{path}/Resource"
         )
+    if kind == "Wait" and "Timestamp" in state and not _is_timestamp(state["Timestamp"], state, top):
+        yield Problem(SCHEMA, "String does not match RFC3339 timestamp", f"{path}/Timestamp")
     if kind == "Parallel":
-        branches = state.get("Branches")
+        branches = state["Branches"]
         if not isinstance(branches, list):
-            yield f"SCHEMA_VALIDATION_FAILED: The field 'Branches' is required at {path}/Branches"
+            yield Problem(SCHEMA, "Expected value of type [ARRAY]", f"{path}/Branches")
             return
         for number, branch in enumerate(branches):
-            yield from _problems(branch, f"{path}/Branches[{number}]", names)
+            yield from _problems(branch, f"{path}/Branches[{number}]", names, top)
     if kind == "Map":
         field = "Iterator" if "Iterator" in state else "ItemProcessor"
-        iterator = state.get(field)
-        yield from _problems(iterator, f"{path}/{field}", names)
-        config = iterator.get("ProcessorConfig") if isinstance(iterator, dict) else None
+        if field not in state:
+            yield Problem(SCHEMA, "These fields are required: [ItemProcessor]", path)
+            return
+        yield from _problems(state[field], f"{path}/{field}", names, top)
+        config = state[field].get("ProcessorConfig") if isinstance(state[field], dict) else None
         if isinstance(config, dict) and config.get("Mode") == "DISTRIBUTED":
-            yield f"SCHEMA_VALIDATION_FAILED: slslab emulates Map only in inline mode at {path}/{field}"
+            yield Problem(SCHEMA, "slslab emulates Map only in inline mode", f"{path}/{field}")
 
 
-def _language(part: Mapping[str, Any], where: str) -> Iterator[str]:
-    if part.get("QueryLanguage", "JSONPath") != "JSONPath":
-        yield f"SCHEMA_VALIDATION_FAILED: slslab emulates only the query language JSONPath at {where}/QueryLanguage"
+def _is_timestamp(value: Any, state: Mapping[str, Any], top: Mapping[str, Any]) -> bool:
+    if _uses_jsonata(state, _uses_jsonata(top, False)) and EXPRESSION.fullmatch(str(value)):
+        return True
+    if not isinstance(value, str) or not TIMESTAMP.fullmatch(value):
+        return False
+    try:
+        datetime.fromisoformat(value[:19])
+    except ValueError:
+        return False
+    return True
+
+
+def _language(part: Mapping[str, Any], path: str, top: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yield what is wrong with a query language, and with the fields that depend on it."""
+    declared, of_machine = part.get("QueryLanguage", "JSONPath"), _uses_jsonata(top, False)
+    if declared not in LANGUAGES:
+        what = f"Value should be one of the following: [{', '.join(LANGUAGES)}]"
+        yield Problem(
+            SCHEMA, what if isinstance(declared, str) else "Expected value of type [STRING]", f"{path}/QueryLanguage"
+        )
+    if part is top:
+        return
+    if of_machine and "QueryLanguage" in part and declared == "JSONPath":
+        what = "'QueryLanguage' can not be 'JSONPath' if set to 'JSONata' for whole state machine"
+        yield Problem(SCHEMA, what, path)
+        return
+    jsonata = _uses_jsonata(part, of_machine)
+    own, other = ("JSONata", "JSONPath") if jsonata else ("JSONPath", "JSONata")
+    for field in JSONPATH_FIELDS if jsonata else JSONATA_FIELDS:
+        if field in part:
+            yield Problem(
+                SCHEMA,
+                f"The QueryLanguage is set to '{own}', but field '{field}' is only supported for the '{other}' "
+                "QueryLanguage",
+                path,
+            )
+    if jsonata:
+        yield from _expression_problems(part, path)
+
+
+def _expression_problems(state: Mapping[str, Any], path: str) -> Iterator[Problem]:
+    for expression, where, caught in _expressions(state, path, False, False):
+        try:
+            reading = read(expression)
+        except QueryError as error:
+            yield Problem("INVALID_JSONATA_EXPRESSION", error.problem, where)
+            continue
+        unsupported = [
+            "Reference to '$$' is not supported."
+            if name == "$$"
+            else f"Reference to '{name}' at the top level is not supported."
+            for name in dict.fromkeys(reading.context)
+        ]
+        if "errorOutput" in reading.states and not caught:
+            unsupported.append("Field '$states.errorOutput' does not exist.")
+        yield from (Problem("UNSUPPORTED_JSONATA_EXPRESSION", what, where) for what in unsupported)
 
 
 def _names(target: Any, states: Mapping[str, Any]) -> bool:
     return isinstance(target, str) and target in states
+
+
+def _ends(state: Any) -> bool:
+    return isinstance(state, dict) and (state.get("Type") in ("Succeed", "Fail") or state.get("End") is True)
 
 
 def _targets(state: Mapping[str, Any]) -> Iterator[tuple[Any, str]]:

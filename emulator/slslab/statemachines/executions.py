@@ -1,58 +1,38 @@
-"""State machines and their executions, as the API sees them."""
+"""Executions of state machines, as the API sees them."""
 
-import json
-import re
 import threading
-import time
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from slslab.aws.arns import ACCOUNT, REGION
 from slslab.aws.errors import ServiceError, constraint
 from slslab.aws.limits import Limits
 from slslab.lambda_.configuration import ROLE
 from slslab.statemachines.definitions import check
 from slslab.statemachines.history import History, transition_event
 from slslab.statemachines.interpreter import Run, parse
+from slslab.statemachines.jackson import JacksonError
+from slslab.statemachines.jackson import parse as parse_json
+from slslab.statemachines.machines import PREFIX, Machine, Registry, Target, Version, check_arn, check_name
 
-PREFIX = f"arn:aws:states:{REGION}:{ACCOUNT}"
-# documented: API_StartExecution.html: "A name must not contain" white space, brackets, wildcards, special and control
-# characters.
-NAME = re.compile(r"[^\s<>{}\[\]?*\"#%\\^|~`$&,;:/\x00-\x1f\x7f-\x9f]{1,80}")
 Record = Callable[[dict[str, Any]], None]
-
-
-@dataclass(frozen=True)
-class Machine:
-    """One revision of a state machine. Times are seconds since the epoch."""
-
-    name: str
-    definition: str
-    role: str
-    program: Any = field(compare=False)
-    settings: Mapping[str, Any]
-    created: float = field(default_factory=time.time)
-    updated: float = 0.0
-    revision: str = ""
-
-    @property
-    def arn(self) -> str:
-        """The machine's ARN."""
-        return f"{PREFIX}:stateMachine:{self.name}"
 
 
 class Execution:
     """One execution: its input, its history, and what evaluates it."""
 
-    def __init__(self, machine: Machine, name: str, text: str, limits: Limits, record: Record) -> None:
-        self.machine = machine
+    def __init__(self, target: Target, name: str, text: str, limits: Limits, record: Record) -> None:
+        machine = self.machine = target.machine
+        # What it was started by, beside the machine itself.
+        self.published = {
+            "stateMachineAliasArn": target.alias.arn if target.alias else None,
+            "stateMachineVersionArn": target.version.arn if target.version else None,
+        }
         self.name = name
         self.input = text
         self.started = datetime.now(UTC)
-        document = json.loads(text)
+        document = parse_json(text)
         self.history = History(
             limits.history_events,
             lambda transition: record(transition_event(name, document, transition)),
@@ -62,13 +42,20 @@ class Execution:
             "Execution": {
                 "Id": self.arn,
                 "Input": document,
+                "StartTime": self.started.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
                 "Name": name,
                 "RoleArn": machine.role,
-                "StartTime": self.started.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+                "RedriveCount": 0,
             },
             "StateMachine": {"Id": machine.arn, "Name": machine.name},
         }
-        self.run = Run(machine.program, context, self.history)
+        started = {
+            "input": text,
+            "inputDetails": {"truncated": False},
+            "roleArn": machine.role,
+            **{key: arn for key, arn in self.published.items() if arn is not None},
+        }
+        self.run = Run(machine.program, context, self.history, started)
 
     @property
     def arn(self) -> str:
@@ -97,67 +84,57 @@ class Machines:
     def __init__(self, limits: Limits, record: Record) -> None:
         self._limits = limits
         self._record = record
-        self._lock = threading.RLock()
-        self._machines: dict[str, Machine] = {}
+        self.definition_bytes = limits.definition_bytes
+        # Whoever uses the registry itself holds it.
+        self.lock = threading.RLock()
+        self.registry = Registry()
         self._executions: dict[str, Execution] = {}
 
-    def create(self, name: str, definition: str, role: str, settings: Mapping[str, Any]) -> Machine:
+    def create(
+        self, name: str, definition: str, role: str, settings: Mapping[str, Any], tags: Mapping[str, str]
+    ) -> Machine:
         """Return a new machine, or an equal one that exists; ServiceError as CreateStateMachine has it."""
-        _check_name(name)
+        check_name(name)
         new = Machine(name, definition, _checked_role(role), self._program(definition), settings)
-        with self._lock:
-            machine = self._machines.setdefault(new.arn, new)
-        # documented: API_CreateStateMachine.html: role and tags do not count for the idempotency.
-        if (machine.definition, machine.settings) != (definition, settings):
-            raise ServiceError(409, "StateMachineAlreadyExists", f"State Machine Already Exists: '{machine.arn}'")
-        return machine
+        with self.lock:
+            return self.registry.create(new, tags)
 
-    def update(self, arn: str, definition: str | None, role: str | None, settings: Mapping[str, Any]) -> Machine:
-        """Change a machine, for executions that start from now on."""
-        program = None if definition is None else self._program(definition)
-        with self._lock:
-            machine = self.machine(arn)
-            self._machines[arn] = replace(
-                machine,
-                definition=definition if definition is not None else machine.definition,
-                program=program if definition is not None else machine.program,
-                role=_checked_role(role) if role is not None else machine.role,
-                settings={**machine.settings, **settings},
-                updated=time.time(),
-                revision=str(uuid.uuid4()),
-            )
-            return self._machines[arn]
+    def update(
+        self,
+        arn: str,
+        definition: str | None,
+        role: str | None,
+        settings: Mapping[str, Any],
+        version: str | None = None,
+    ) -> tuple[Machine, Version | None]:
+        """Change a machine, for executions that start from now on, and publish it with `version` as a description."""
+        changes: dict[str, Any] = {}
+        if definition is not None:
+            changes = {"definition": definition, "program": self._program(definition)}
+        if role is not None:
+            changes["role"] = _checked_role(role)
+        with self.lock:
+            machine = self.registry.update(arn, changes, settings)
+            return machine, None if version is None else self.registry.publish(arn, version)
 
     def delete(self, arn: str) -> None:
         """Remove a machine if it exists, with its executions; those that run are aborted.
 
         On AWS they end with their next transition, and the machine is there as DELETING until then.
         """
-        with self._lock:
-            self._machines.pop(arn, None)
+        check_arn(arn, "stateMachine")
+        with self.lock:
+            self.registry.delete(arn)
             executions = [execution for execution in self._executions.values() if execution.machine.arn == arn]
             for execution in executions:
                 del self._executions[execution.arn]
         for execution in executions:
             execution.history.close("ExecutionAborted", {"executionAbortedEventDetails": {}})
 
-    def machine(self, arn: str) -> Machine:
-        """Return a machine; ServiceError (StateMachineDoesNotExist, InvalidArn) if there is none."""
-        _check_arn(arn, "stateMachine")
-        with self._lock:
-            if arn not in self._machines:
-                raise ServiceError(400, "StateMachineDoesNotExist", f"State Machine Does Not Exist: '{arn}'")
-            return self._machines[arn]
-
-    def machines(self) -> list[Machine]:
-        """Return all machines, oldest first."""
-        with self._lock:
-            return sorted(self._machines.values(), key=lambda machine: machine.created)
-
     def start(self, arn: str, name: str | None, text: str) -> Execution:
-        """Start an execution, or return the one of this name if it runs with the same input."""
+        """Start an execution of a machine, version or alias, or return one that runs with this name and input."""
         name = name if name is not None else str(uuid.uuid4())
-        _check_name(name)
+        check_name(name)
         if len(text.encode()) > self._limits.state_payload_bytes:
             raise constraint(
                 "...",
@@ -165,13 +142,14 @@ class Machines:
                 f"Member must have length less than or equal to {self._limits.state_payload_bytes}",
             )
         try:
-            json.loads(text)
-        except (ValueError, RecursionError) as error:
+            parse_json(text)
+        except JacksonError as error:
+            what = error if text.strip() else "Invalid execution input."
             raise ServiceError(
-                400, "InvalidExecutionInput", f"Invalid State Machine Execution Input: '{error}'"
+                400, "InvalidExecutionInput", f"Invalid State Machine Execution Input: '{what}'"
             ) from error
-        with self._lock:
-            new = Execution(self.machine(arn), name, text, self._limits, self._record)
+        with self.lock:
+            new = Execution(self.registry.target(arn), name, text, self._limits, self._record)
             execution = self._executions.setdefault(new.arn, new)
         if execution is new:
             threading.Thread(target=new.run.evaluate, name=f"execution-{name}", daemon=True).start()
@@ -181,17 +159,22 @@ class Machines:
 
     def execution(self, arn: str) -> Execution:
         """Return an execution; ServiceError (ExecutionDoesNotExist, InvalidArn) if there is none."""
-        _check_arn(arn, "execution")
-        with self._lock:
+        check_arn(arn, "execution")
+        with self.lock:
             if arn not in self._executions:
                 raise ServiceError(400, "ExecutionDoesNotExist", f"Execution Does Not Exist: '{arn}'")
             return self._executions[arn]
 
     def executions(self, arn: str | None = None, status: str | None = None) -> list[Execution]:
-        """Return the executions of a machine (or all) in a status (or any), the latest first."""
-        with self._lock:
+        """Return the executions of a machine, version or alias (or all) in a status (or any), the latest first."""
+        with self.lock:
             executions = list(self._executions.values())
-        chosen = [e for e in executions if arn in (None, e.machine.arn) and status in (None, e.status)]
+        chosen = [
+            execution
+            for execution in executions
+            if arn in (None, execution.machine.arn, *execution.published.values())
+            and status in (None, execution.status)
+        ]
         return sorted(chosen, key=lambda execution: execution.started, reverse=True)
 
     def answer(self, report: Callable[[Run], bool]) -> None:
@@ -205,18 +188,8 @@ class Machines:
             execution.history.close("ExecutionAborted", {"executionAbortedEventDetails": {}})
 
     def _program(self, definition: str) -> Any:
-        check(definition, self._limits.definition_bytes)
+        check(definition, self.definition_bytes)
         return parse(definition)
-
-
-def _check_name(name: str) -> None:
-    if not NAME.fullmatch(name):
-        raise ServiceError(400, "InvalidName", f"Invalid Name: '{name}'")
-
-
-def _check_arn(arn: str, kind: str) -> None:
-    if not re.fullmatch(rf"arn:aws:states:[a-z0-9-]+:\d{{12}}:{kind}:[^\s]+", arn):
-        raise ServiceError(400, "InvalidArn", f"Invalid Arn: 'Invalid ARN: {arn}'")
 
 
 def _checked_role(role: str) -> str:

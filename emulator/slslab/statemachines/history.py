@@ -53,8 +53,9 @@ class History:
         self._over = over
         self._lock = threading.Lock()
         self._open: dict[Any, Transition] = {}
-        # By the number of an event, the context of its state.
+        # By the number of an event, the context of its state; by that, the number of the event of its entry.
         self._states: dict[int, Any] = {}
+        self._entries: dict[Any, int] = {}
 
     @property
     def status(self) -> str:
@@ -70,6 +71,8 @@ class History:
         update_source_event_id: bool = True,
     ) -> int:
         """Append an event and return its number; ExecutionOver if the execution has ended."""
+        if event_type is None:
+            return int(context.last_published_event_id)  # a failure that AWS records with the execution's alone
         kind = getattr(event_type, "value", event_type)  # the interpreter's are of an Enum
         with self._lock:
             if self.end is not None:
@@ -99,6 +102,21 @@ class History:
             self._add(kind, details, 0)
         self._over()
         return True
+
+    def fail_unseen(self, error: str, cause: str) -> None:
+        """End the execution with an error and no event."""
+        with self._lock:
+            if self.end is not None:
+                return
+            details = {"executionFailedEventDetails": {"error": error, "cause": cause}}
+            self._end({**details, "id": 0, "type": "ExecutionFailed", "timestamp": round(time.time(), 3)})
+        self._over()
+
+    def entry(self, context: Any) -> int:
+        """Return the number of the event by which the state of this context was entered, 0 if there is none."""
+        with self._lock:
+            state = context if context in self._open else self._states.get(context.source_event_id)
+            return self._entries.get(state, 0)
 
     def attempt(self, context: Any) -> None:
         """Begin an attempt at the work of a state; the second and every further one is a transition of its own."""
@@ -131,9 +149,14 @@ class History:
         return events if data else [_without_data(event) for event in events]
 
     def _append(self, context: Any, kind: str, details: Mapping[str, Any]) -> int:
+        if kind.endswith(ENTERED) and len(self.events) == 1:
+            # measured: the first state's input is the execution's as it was given, white space and all.
+            given = self.events[0]["executionStartedEventDetails"]["input"]
+            details = {"stateEnteredEventDetails": {**details["stateEnteredEventDetails"], "input": given}}
         number = self._add(kind, details, context.source_event_id)
         if kind.endswith(ENTERED):
             self._open[context] = Transition(details["stateEnteredEventDetails"]["name"], time.monotonic_ns())
+            self._entries[context] = number
         # Events of an attempt have a context of their own, and follow an event of the state's.
         self._states[number] = context if context in self._open else self._states.get(context.source_event_id)
         if kind.endswith(EXITED):
@@ -149,14 +172,17 @@ class History:
             {**details, "id": number, "previousEventId": previous, "type": kind, "timestamp": round(time.time(), 3)}
         )
         if kind in STATUSES:
-            self.end = self.events[-1]
-            for transition in self._open.values():
-                # A state that failed has no exit; one that was at work ends with the execution.
-                transition.failed = True
-                transition.end_ns = transition.end_ns or time.monotonic_ns()
-                self._record(transition)
-            self._open.clear()
+            self._end(self.events[-1])
         return number
+
+    def _end(self, event: dict[str, Any]) -> None:
+        self.end = event
+        for transition in self._open.values():
+            # A state that failed has no exit; one that was at work ends with the execution.
+            transition.failed = True
+            transition.end_ns = transition.end_ns or time.monotonic_ns()
+            self._record(transition)
+        self._open.clear()
 
 
 def _without_data(event: Mapping[str, Any]) -> dict[str, Any]:

@@ -124,7 +124,10 @@ def test_step_functions_has_its_own_errors_for_some_members() -> None:
         "null",
     )
     wrong = {"stateMachineArn": "arn", "statusFilter": "succeeded"}
-    assert "enum value set: [RUNNING, " in refusal("ListExecutions", wrong, "stepfunctions")[1]
+    assert refusal("ListExecutions", wrong, "stepfunctions")[1] == (
+        "1 validation error detected: Value 'succeeded' at 'statusFilter' failed to satisfy constraint: Member must "
+        "satisfy enum value set: [SUCCEEDED, TIMED_OUT, PENDING_REDRIVE, ABORTED, FAILED, RUNNING]"
+    )
 
 
 @pytest.mark.parametrize("body", [b"{", b"[1]", b"[" * 100_000, b'{"Description": NaN}', b"\xff", b"1" * 5000])

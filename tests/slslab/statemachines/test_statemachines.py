@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -16,6 +15,26 @@ from typing import Any
 import psutil
 import pytest
 from botocore.exceptions import ClientError
+from tests.slslab.statemachines.conftest import MEETING, Meeting
+from tests.slslab.statemachines.written import (
+    ARN,
+    INVOKE,
+    LIMIT_S,
+    ROLE,
+    Definition,
+    branches,
+    came_true,
+    chain,
+    create,
+    ended,
+    history,
+    invocation,
+    kinds,
+    refusal,
+    run,
+    start,
+    task,
+)
 
 from slslab.aws.clients import aws_client
 from slslab.aws.keys import Keyring
@@ -29,36 +48,8 @@ from slslab.trace.metrics import orchestration_seconds, totals
 
 pytestmark = pytest.mark.server
 
-ROLE = "arn:aws:iam::000000000000:role/test"
-ARN = "arn:aws:lambda:us-east-1:000000000000:function:"
-INVOKE = "arn:aws:states:::lambda:invoke"
-LIMIT_S = 60.0
-Definition = dict[str, Any]
 INNER: Definition = {"StartAt": "M", "States": {"M": {"Type": "Fail"}}}
 
-# Says hello at a port of the test's and goes on when it is answered: who is there at once is known without a clock.
-MEETING = """
-    import socket
-
-    def handler(event, context):
-        with socket.create_connection(("127.0.0.1", event["port"])) as peer:
-            peer.recv(1)
-        return event.get("item")
-"""
-FAILURES = """
-    import os, time
-
-    def handler(event, context):
-        if event["how"] == "raise":
-            raise ValueError("not this one")
-        if event["how"] == "exit":
-            os._exit(3)
-        if event["how"] == "memory":
-            kept = [b"x" * (1 << 24) for _ in range(100)]
-        if event["how"] == "wait":
-            time.sleep(60)
-        return "x" * event["how"]
-"""
 STARTS_NEXT = """
     import boto3, json
 
@@ -69,143 +60,6 @@ STARTS_NEXT = """
         )
         return started["executionArn"]
 """
-
-
-def chain(*states: Definition, **settings: Any) -> Definition:
-    """A machine of these states one after another, named S0, S1 …"""
-    named: Definition = {f"S{number}": dict(state) for number, state in enumerate(states)}
-    for number in range(len(states)):
-        if named[f"S{number}"]["Type"] not in ("Succeed", "Fail"):
-            last = number == len(states) - 1
-            named[f"S{number}"] |= {"End": True} if last else {"Next": f"S{number + 1}"}
-    return {"StartAt": "S0", "States": named, **settings}
-
-
-def task(function: str, payload: Any, **settings: Any) -> Definition:
-    """A Task with the function's ARN as its resource."""
-    return {"Type": "Task", "Resource": ARN + function, "Parameters": payload, **settings}
-
-
-def invocation(function: str, payload: Any, **settings: Any) -> Definition:
-    """A Task of the integration lambda:invoke."""
-    parameters = {"FunctionName": function, "Payload": payload}
-    return {"Type": "Task", "Resource": INVOKE, "Parameters": parameters, **settings}
-
-
-def branches(*states: Definition, **settings: Any) -> Definition:
-    """A Parallel state with a branch for each of these."""
-    machines = [
-        {"StartAt": f"B{number}", "States": {f"B{number}": {**state, "End": True}}}
-        for number, state in enumerate(states)
-    ]
-    return {"Type": "Parallel", "Branches": machines, **settings}
-
-
-def create(client: Any, name: str, definition: Definition) -> str:
-    """The ARN of a new machine."""
-    arn: str = client.create_state_machine(name=name, definition=json.dumps(definition), roleArn=ROLE)[
-        "stateMachineArn"
-    ]
-    return arn
-
-
-def start(client: Any, name: str, definition: Definition, document: Any = None) -> str:
-    """The ARN of an execution of a new machine."""
-    machine = create(client, name, definition)
-    arn: str = client.start_execution(stateMachineArn=machine, input=json.dumps(document or {}))["executionArn"]
-    return arn
-
-
-def ended(client: Any, execution: str) -> dict[str, Any]:
-    """DescribeExecution once it has ended; the API has nothing to wait on."""
-    deadline = time.monotonic() + LIMIT_S
-    while time.monotonic() < deadline:
-        described: dict[str, Any] = client.describe_execution(executionArn=execution)
-        if described["status"] != "RUNNING":
-            return described
-        time.sleep(0.01)
-    raise TimeoutError(execution)
-
-
-def run(client: Any, name: str, definition: Definition, document: Any = None) -> dict[str, Any]:
-    """DescribeExecution of an execution of a new machine, once it has ended."""
-    return ended(client, start(client, name, definition, document))
-
-
-def history(client: Any, execution: str) -> list[dict[str, Any]]:
-    """All events of an execution."""
-    pages = client.get_paginator("get_execution_history").paginate(executionArn=execution)
-    return [event for page in pages for event in page["events"]]
-
-
-def kinds(client: Any, execution: str) -> list[str]:
-    """The types of these events."""
-    return [event["type"] for event in history(client, execution)]
-
-
-def refusal(call: Callable[..., Any], **arguments: Any) -> str:
-    """The code of an error that must come."""
-    with pytest.raises(ClientError) as raised:
-        call(**arguments)
-    code: str = raised.value.response["Error"]["Code"]
-    return code
-
-
-def came_true(condition: Callable[[], bool]) -> bool:
-    """Whether it did within the limit."""
-    deadline = time.monotonic() + LIMIT_S
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return condition()
-
-
-class Meeting:
-    """Where handlers of MEETING wait until they are let go on."""
-
-    def __init__(self) -> None:
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self._listener.settimeout(LIMIT_S)
-        self.port: int = self._listener.getsockname()[1]
-        self._guests: list[socket.socket] = []
-
-    def wait(self, number: int) -> None:
-        """Until so many are there."""
-        self._guests += [self._listener.accept()[0] for _ in range(number)]
-
-    def go_on(self) -> None:
-        """Let all go on."""
-        for guest in self._guests:
-            guest.close()
-        self._guests.clear()
-
-    def close(self) -> None:
-        """Nobody waits any more."""
-        self.go_on()
-        self._listener.close()
-
-
-@pytest.fixture
-def meeting() -> Iterator[Meeting]:
-    """A meeting that ends with the test."""
-    with closing(Meeting()) as place:
-        yield place
-
-
-@pytest.fixture(scope="module")
-def functions(emulator: Emulator) -> Iterator[Any]:
-    """A client of Lambda. The plugin's deletes every function after a test; here they stay for the whole module."""
-    with closing(emulator.client("lambda")) as client:
-        yield client
-        for function in client.list_functions()["Functions"]:
-            client.delete_function(FunctionName=function["FunctionName"])
-
-
-@pytest.fixture(scope="module", autouse=True)
-def usual_functions(functions: Any) -> None:
-    """The functions `meet`, `fail` and `slow`."""
-    create_function(functions, "meet", MEETING, Timeout=60, MemorySize=128)
-    create_function(functions, "fail", FAILURES, Timeout=60, MemorySize=256)
-    create_function(functions, "slow", FAILURES, Timeout=1, MemorySize=128)
 
 
 @pytest.fixture(scope="module")
@@ -313,7 +167,7 @@ def test_an_invocation_that_lambda_refuses_fails_with_lambdas_error(
     functions.put_function_concurrency(FunctionName=name, ReservedConcurrentExecutions=0)
     throttled = run(states_client, "throttled", chain(state(name, {})))
     assert throttled["error"] == "Lambda.TooManyRequestsException"
-    assert throttled["cause"].startswith("Rate Exceeded. (Service: AWSLambda; Status Code: 429; Error Code: TooMany")
+    assert throttled["cause"].startswith("Rate Exceeded. (Service: Lambda, Status Code: 429, Request ID: ")
     absent = run(states_client, "absent", chain(state("absent", {})))
     assert absent["error"] == "Lambda.ResourceNotFoundException"
 
@@ -381,15 +235,18 @@ def test_time_outs_of_a_task_and_of_a_machine(states_client: Any, meeting: Meeti
     assert history(states_client, of_machine)[-1]["type"] == "ExecutionTimedOut"
 
 
-def test_a_payload_over_the_limit_is_refused_and_cannot_be_caught_by_all(small_client: Any) -> None:
+def test_s03_a_large_result_is_caught_and_a_large_input_of_an_execution_refused(small_client: Any) -> None:
     echo = create(small_client, "echo", chain({"Type": "Pass"}))
     large = json.dumps("x" * 1999)
     assert refusal(small_client.start_execution, stateMachineArn=echo, input=large) == "ValidationException"
     catch = {"Catch": [{"ErrorEquals": ["States.ALL"], "Next": "S1"}]}
     for state in (task, invocation):
-        for how, error in ((1500, None), (2100, "States.DataLimitExceeded")):
+        for how, error in ((1000, None), (2100, "States.DataLimitExceeded")):
             machine = chain({**state("fail", {"how": how}), **catch}, {"Type": "Pass"})
-            assert run(small_client, f"{state.__name__}-{how}", machine).get("error") == error
+            described = run(small_client, f"{state.__name__}-{how}", machine)
+            assert described["status"] == "SUCCEEDED"
+            output = json.loads(described["output"])
+            assert (output.get("Error") if isinstance(output, dict) else None) == error
     by_name = {"Catch": [{"ErrorEquals": ["States.DataLimitExceeded"], "Next": "S1"}]}
     caught = run(small_client, "by-name", chain({**task("fail", {"how": 2100}), **by_name}, {"Type": "Pass"}))
     assert caught["status"] == "SUCCEEDED"
@@ -515,8 +372,12 @@ def test_a_task_waits_for_its_token(states_client: Any) -> None:
         ("[]", "SCHEMA_VALIDATION_FAILED"),
         (" " * 5001, "INVALID_DEFINITION_LENGTH"),
         ({"StartAt": "A"}, "SCHEMA_VALIDATION_FAILED"),
-        ({"StartAt": ["A"], "States": {"A": {"Type": "Succeed"}}}, "Missing 'StartAt' target"),
-        ({"StartAt": "A", "States": {"A": {"Type": "Choice", "Choices": 5}}}, "SCHEMA_VALIDATION_FAILED"),
+        ({"StartAt": ["A"], "States": {"A": {"Type": "Succeed"}}}, "Missing 'Next' target: ['A'] at /StartAt"),
+        (
+            {"StartAt": "A", "States": {"A": {"Type": "Choice", "Choices": 5, "Default": "B"}, "B": {"Type": "Fail"}}},
+            "SCHEMA_VALIDATION_FAILED",
+        ),
+        ({"StartAt": "A", "States": {"A": {"Type": "Pass", "Next": "A"}}}, "MISSING_END_STATE: Workflow has no termi"),
         ({"StartAt": "B", "States": {"A": {"Type": "Succeed"}}}, "MISSING_TRANSITION_TARGET"),
         (
             {"StartAt": "A", "States": {"A": {"Type": "Pass", "Next": "B"}}},
@@ -528,10 +389,13 @@ def test_a_task_waits_for_its_token(states_client: Any) -> None:
         ({"StartAt": "A", "States": {"A": {"Type": "Work", "End": True}}}, "The field 'Type'"),
         ({"StartAt": "A" * 81, "States": {"A" * 81: {"Type": "Fail"}}}, "longer than 80 characters"),
         (chain(branches({"Type": "Pass"}), branches({"Type": "Pass"})), "DUPLICATE_STATE_NAME"),
-        (chain({"Type": "Parallel"}), "/States/S0/Branches"),
-        (chain({"Type": "Map"}), "/States/S0/ItemProcessor"),
+        (chain({"Type": "Parallel"}), "These fields are required: [Branches] at /States/S0"),
+        (chain({"Type": "Map"}), "These fields are required: [ItemProcessor] at /States/S0"),
         (chain({"Type": "Task", "Resource": "arn:aws:states:::sqs:sendMessage"}), "/States/S0/Resource"),
-        (chain({"Type": "Pass", "QueryLanguage": "JSONata"}), "only the query language JSONPath"),
+        (
+            chain({"Type": "Pass", "QueryLanguage": "XPath"}),
+            "[JSONPath, JSONata] at /States/S0/QueryLanguage",
+        ),
         (chain({"Type": "Pass", "Catch": [{"ErrorEquals": ["States.ALL"], "Next": "X"}]}), "Catch[0]/Next"),
         (chain({"Type": "Wait", "Seconds": "soon"}), "SCHEMA_VALIDATION_FAILED"),
         (
@@ -564,7 +428,7 @@ def test_machines_are_made_changed_listed_and_deleted(states_client: Any) -> Non
     assert refusal(make, **made | {"name": "a b"}) == "InvalidName"
     assert refusal(make, **made | {"name": "other", "roleArn": "nobody"}) == "InvalidArn"
     assert refusal(make, **made | {"name": "other", "type": "EXPRESS"}) == "StateMachineTypeNotSupported"
-    assert refusal(make, **made | {"name": "other", "publish": True}) == "ValidationException"
+    assert refusal(make, **made | {"name": "other", "versionDescription": "1"}) == "ValidationException"
     described = states_client.describe_state_machine(stateMachineArn=arn)
     assert (json.loads(described["definition"]), described["status"], described["type"]) == (
         first,

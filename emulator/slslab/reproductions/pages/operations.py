@@ -1,0 +1,51 @@
+"""The table of a service's operations in a page: which are emulated, which only keep what they are given, which not."""
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from slslab.aws.requests import own_models
+from slslab.reproductions.pages.markdown import table
+
+BEGIN, END = "<!-- operations: `python docs/build.py` writes them -->", "<!-- end of operations -->"
+
+
+def insert_operations(
+    page: Path,
+    service: str,
+    emulated: Collection[str],
+    refusal: str,
+    stored: Mapping[str, str] | None = None,
+    notes: Mapping[str, str] | None = None,
+) -> str:
+    """Return a page with the table of a service's operations between its marks; see `describe_operations`."""
+    before, mark, rest = page.read_text(encoding="utf-8").partition(f"{BEGIN}\n")
+    _, end, after = rest.partition(f"{END}\n")
+    if not (mark and end):
+        raise ValueError(f"{page} has no marks of a table of operations")
+    operations = describe_operations(service, emulated, refusal, stored or {}, notes or {})
+    return f"{before}{mark}\n{operations}\n\n{end}{after}"
+
+
+def describe_operations(
+    service: str, emulated: Collection[str], refusal: str, stored: Mapping[str, str], notes: Mapping[str, str]
+) -> str:
+    """Return a table of all operations in botocore's model of a service.
+
+    `stored` says why an operation only keeps what it is given, `notes` what is to be said of an emulated one, `refusal`
+    which error the others answer. ValueError for an operation that the model lacks, or that stands in two places.
+    """
+    model = sorted(own_models().load_service_model(service, "service-2")["operations"])
+    if unknown := sorted({*emulated, *stored, *notes} - {*model}):
+        raise ValueError(f"botocore's model of {service} has no operation {unknown[0]}")
+    if both := sorted({*emulated} & {*stored}) or sorted({*notes} - {*emulated}):
+        raise ValueError(f"{both[0]} is not emulated, or stored as well")
+    rows = []
+    for operation in model:
+        if operation in stored:
+            here = f"kept without effect: {stored[operation]}"
+        elif operation in emulated:
+            here = f"emulated: {notes[operation]}" if operation in notes else "emulated"
+        else:
+            here = f"refused: {refusal}"
+        rows.append((f"`{operation}`", here))
+    return table(("operation", "here"), rows)

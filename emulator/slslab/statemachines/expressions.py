@@ -1,0 +1,290 @@
+"""JSONata expressions as Step Functions evaluates them: by jsonata-python, with AWS's functions, bounds and messages.
+
+documented: https://docs.aws.amazon.com/step-functions/latest/dg/transforming-data.html (JSONata 2.0.6, the functions
+that AWS adds, `$eval` not supported). Messages and bounds are measured unless a comment says otherwise.
+"""
+
+import hashlib
+import json
+import math
+import random
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jsonata import Jsonata
+from jsonata.functions import Functions
+from jsonata.jexception import JException
+from jsonata.parser import Parser
+from jsonata.utils import Utils
+
+from slslab.statemachines.jackson import parse
+
+# measured: `1+1+…` of 100 terms is evaluated, and of 101 refused.
+DEPTH = 100
+DEPTH_EXCEEDED = (
+    "Stack overflow error: Check for non-terminating recursive function. Consider rewriting as tail-recursive"
+)
+# assumed: that AWS ends an endless expression is measured, and not when.
+TIMEOUT_MS = 5_000
+TIMED_OUT = "Expression evaluation timeout: Check for infinite loop"
+# measured: the most elements that $range gives.
+RANGE_ELEMENTS = 360_145
+MEMORY_EXCEEDED = "Expression evaluation memory limit exceeded: Check for excessive memory usage"
+LONGEST_INTEGER = 2**63
+# The words of JSONata's messages for the types of a signature.
+TYPES = {"a": "arrays", "b": "booleans", "f": "functions", "n": "numbers", "o": "objects", "s": "strings"}
+# Where a node of a syntax tree has further nodes.
+PARTS = frozenset(
+    "steps stages predicate group procedure arguments body expr lhs rhs lhs_object rhs_object rhs_terms terms "
+    "condition then _else expressions pattern update delete".split()
+)
+ALGORITHMS = {"MD5": "md5", "SHA-1": "sha1", "SHA-256": "sha256", "SHA-384": "sha384", "SHA-512": "sha512"}
+
+
+class QueryError(Exception):
+    """An expression failed; `problem` follows `The JSONata expression '…' specified for the field '…'`."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(problem)
+        self.problem = problem
+
+
+class Evaluation(Jsonata):  # type: ignore[misc]
+    """jsonata-python's evaluation, with AWS's infinities and without output of its own."""
+
+    def evaluate_numeric_expression(self, lhs: Any, rhs: Any, op: str | None) -> Any:
+        """Return the result of an operator on numbers; what JSON lacks is text on AWS (measured)."""
+        try:
+            return super().evaluate_numeric_expression(lhs, rhs, op)
+        except ZeroDivisionError:
+            return math.copysign(math.inf, lhs) if lhs else math.nan
+        except ValueError:  # a remainder of zero
+            return math.nan
+
+    def apply_inner(self, proc: Any, args: Any, input: Any, environment: Any) -> Any:
+        """Apply a function; the library would print what is not one."""
+        if (
+            isinstance(proc, Jsonata.JFunction | Jsonata.JLambda)
+            or Functions.is_lambda(proc)
+            or Functions.is_regex(proc)
+        ):
+            return super().apply_inner(proc, args, input, environment)
+        raise JException("T1006", 0)
+
+
+def evaluate(expression: str, variables: Mapping[str, Any]) -> Any:
+    """Return what an expression evaluates to with these variables, as JSON has it; QueryError if there is no value."""
+    try:
+        evaluation = Evaluation(expression, timeout=TIMEOUT_MS, stack=DEPTH)
+        evaluation.set_output_convert_nulls(False)
+        bindings = {name: Utils.NULL_VALUE if value is None else value for name, value in variables.items()}
+        result = evaluation.evaluate(None, {**FUNCTIONS, "eval": None, **bindings})
+        if result is None:
+            raise QueryError(" returned nothing (undefined).")
+        return _plain(result)
+    except QueryError:
+        raise
+    except JException as error:
+        raise QueryError(f" threw an error during evaluation{_separated(error)}") from error
+    except RecursionError as error:
+        raise QueryError(f" threw an error during evaluation: {DEPTH_EXCEEDED}") from error
+    except Exception as error:  # of a function's own: the library lets Python's through
+        raise QueryError(f" threw an error during evaluation: {error}") from error
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What an expression refers to: variables that it does not set itself, and fields of its context."""
+
+    variables: frozenset[str]
+    # Fields of `$states`, such as `input`.
+    states: frozenset[str]
+    # Names that would be looked up in a context, which AWS does not give; `$` and `$$` stand for it.
+    context: tuple[str, ...]
+
+
+def read(expression: str) -> Reading:
+    """Return what an expression refers to; QueryError, with JSONata's own message, for a wrong syntax."""
+    try:
+        nodes = list(_nodes(Jsonata(expression).ast, True))
+    except JException as error:
+        raise QueryError(_message(error)) from error
+    except RecursionError as error:
+        raise QueryError(DEPTH_EXCEEDED) from error
+    own = {node.lhs.value for node, _ in nodes if node.type == "bind"}
+    own |= {argument.value for node, _ in nodes if node.type == "lambda" for argument in node.arguments}
+    variables = {node.value for node, _ in nodes if node.type == "variable"}
+    paths = [node.steps for node, _ in nodes if node.type == "path" and node.steps[0].value == "states"]
+    return Reading(
+        frozenset(name for name in variables - own - BUILT_IN if name not in ("", "$")),
+        frozenset(steps[1].value for steps in paths if len(steps) > 1 and steps[1].type == "name"),
+        tuple(
+            node.value if node.type == "name" else f"${node.value}"
+            for node, at_top in nodes
+            if at_top and (node.type == "name" or (node.type == "variable" and node.value in ("", "$")))
+        ),
+    )
+
+
+def _nodes(node: Any, at_top: bool) -> Iterator[tuple[Any, bool]]:
+    """Yield a node of a syntax tree and all below, each with whether its context is that of the whole expression."""
+    yield node, at_top
+    for name, value in vars(node).items():
+        inside = at_top and name not in ("stages", "predicate", "group")
+        for number, child in enumerate(_symbols(value) if name in PARTS else ()):
+            yield from _nodes(child, inside and not (name == "steps" and number))
+
+
+def _symbols(value: Any) -> Iterator[Any]:
+    if isinstance(value, Parser.Symbol):
+        yield value
+    elif isinstance(value, list | tuple):
+        for entry in value:
+            yield from _symbols(entry)
+
+
+def _separated(error: JException) -> str:
+    """Return a message with what AWS puts before it: a code of JSONata's follows a full stop, all else a colon."""
+    if error.error == "D1011":
+        return f": {DEPTH_EXCEEDED}"
+    if error.error == "D1012":
+        return f": {TIMED_OUT}"
+    if error.error == "D2014":
+        return f": {MEMORY_EXCEEDED}"
+    if error.error not in JException.error_codes:
+        return f": {error.error}"
+    return f". {error.error}: {_message(error)}"
+
+
+def _message(error: JException) -> str:
+    """Return JSONata's own message of an error: the library's says Object for function, and shows values as Python."""
+    values = [error.current, error.expected, error.extra]
+    if error.error == "T0412":
+        values[2] = TYPES.get(str(error.extra), error.extra)
+    parts = JException.error_codes[error.error].replace("Object", "function").split("{{")
+    message: str = parts[0]
+    for part, value in zip(parts[1:], values, strict=False):
+        name, _, rest = part.partition("}}")
+        message += (
+            (str(value) + rest.removeprefix("}")) if name.startswith("{") else json.dumps(value, default=str) + rest
+        )
+    return message
+
+
+def _plain(value: Any) -> Any:
+    """Return a result as JSON has it: whole numbers without a point as far as a long goes; QueryError for a function.
+
+    The library's lists hold its own marks, and share parts with the variables.
+    """
+    if value is None or value is Utils.NULL_VALUE:
+        return None
+    if isinstance(value, str | bool):
+        return value
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+        whole = value.is_integer() and abs(value) < LONGEST_INTEGER
+        return int(value) if whole else value
+    if isinstance(value, int):
+        return value if -LONGEST_INTEGER <= value < LONGEST_INTEGER else float(value)
+    if isinstance(value, Mapping):
+        return {name: _plain(entry) for name, entry in value.items()}
+    if isinstance(value, Utils.RangeList):
+        return list(range(value.a, value.b))
+    if isinstance(value, Sequence):
+        return [_plain(entry) for entry in value]
+    raise QueryError(" returned an unsupported result type.")
+
+
+class Function(Jsonata.JFunction):  # type: ignore[misc]
+    """A function that AWS adds to JSONata's."""
+
+    def __init__(self, name: str, signature: str, function: Callable[..., Any], arguments: int) -> None:
+        super().__init__(Jsonata.JLambda(function), signature)
+        self.function_name = name
+        self.signature.set_function_name(name)
+        self._arguments = arguments
+
+    def call(self, _input: Any, args: Sequence[Any] | None) -> Any:
+        """Return its result; arguments that are not given are undefined."""
+        given = list(args or ())[: self._arguments]
+        return self.function.function(*given, *[None] * (self._arguments - len(given)))
+
+    def get_number_of_args(self) -> int:
+        """Return how many arguments it takes."""
+        return self._arguments
+
+
+def _partition(array: Sequence[Any] | None, size: float | None) -> Any:
+    if not array:
+        return None
+    if size is None:
+        return [array]
+    size = int(size)
+    if size < 0:
+        raise JException("D3137", 0, "Second argument must be zero or greater")
+    return [array[first : first + size] for first in range(0, len(array), size)] if size else None
+
+
+def _range(first: float | None, last: float | None, step: float | None) -> Any:
+    if first is None or last is None or step is None or not int(step):
+        return None
+    first, last, step = int(first), int(last), int(step)
+    if (last - first) // step >= RANGE_ELEMENTS:
+        raise JException("D2014", 0)
+    values = list(range(first, last + (1 if step > 0 else -1), step))
+    # measured: one element is no array, and none is nothing.
+    return values if len(values) > 1 else values[0] if values else None
+
+
+def _hash(value: str | None, algorithm: str | None) -> str | None:
+    if value is None or algorithm is None:
+        return None
+    if algorithm not in ALGORITHMS:
+        # documented: the names; the message is assumed.
+        raise JException("D3137", 0, f"Unsupported hashing algorithm: {algorithm}")
+    return hashlib.new(ALGORITHMS[algorithm], value.encode()).hexdigest()
+
+
+def _random(seed: float | None) -> float:
+    """Return a number of [0, 1); with a seed, the first of java.util.Random's (measured)."""
+    if seed is None:
+        return random.random()
+    mask = (1 << 48) - 1
+    state = (int(seed) ^ 0x5DEECE66D) & mask
+    bits = []
+    for size in (26, 27):
+        state = (state * 0x5DEECE66D + 0xB) & mask
+        bits.append(state >> (48 - size))
+    return ((bits[0] << 27) + bits[1]) / (1 << 53)
+
+
+def _parse(text: Any) -> Any:
+    if text is None:
+        return None
+    if text is Utils.NULL_VALUE:
+        raise JException("T0410", 0, 1, "parse")
+    try:
+        return _with_nulls(parse(text))
+    except ValueError as error:
+        raise JException("D3137", 0, f"Invalid JSON: {error}") from error
+
+
+def _with_nulls(value: Any) -> Any:
+    return Utils.NULL_VALUE if value is None else value
+
+
+FUNCTIONS: Mapping[str, Function] = {
+    function.function_name: function
+    for function in (
+        Function("partition", "<an?>", _partition, 2),
+        Function("range", "<nnn?>", _range, 3),
+        Function("hash", "<ss?>", _hash, 2),
+        Function("random", "<n?>", _random, 1),
+        Function("uuid", "<:s>", lambda: str(uuid.uuid4()), 0),
+        Function("parse", "<s?>", _parse, 1),
+    )
+}
+BUILT_IN = frozenset((*FUNCTIONS, *Jsonata.static_frame.bindings))

@@ -1,0 +1,427 @@
+"""What of moto's interpreter is replaced, so that it evaluates and reports as AWS does.
+
+Everything here replaces an attribute of one of its modules or classes; `mend` does so once per process. Tested with the
+version in constraints.txt. Tasks of Lambda are in tasks.py.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from moto.stepfunctions.parser import quotas
+from moto.stepfunctions.parser.asl.component.common.error_name.custom_error_name import CustomErrorName
+from moto.stepfunctions.parser.asl.component.common.error_name.error_equals_decl import ErrorEqualsDecl
+from moto.stepfunctions.parser.asl.component.common.error_name.error_name import ErrorName
+from moto.stepfunctions.parser.asl.component.common.error_name.failure_event import FailureEvent, FailureEventException
+from moto.stepfunctions.parser.asl.component.common.path.output_path import OutputPath
+from moto.stepfunctions.parser.asl.component.common.string import string_expression
+from moto.stepfunctions.parser.asl.component.component import Component
+from moto.stepfunctions.parser.asl.component.state.choice.state_choice import StateChoice
+from moto.stepfunctions.parser.asl.component.state.exec.execute_state import ExecutionState
+from moto.stepfunctions.parser.asl.component.state.exec.state_map.iteration.inline_iteration_component import (
+    InlineIterationComponent,
+)
+from moto.stepfunctions.parser.asl.component.state.exec.state_map.max_concurrency import MaxConcurrencyPath
+from moto.stepfunctions.parser.asl.component.state.exec.state_map.state_map import StateMap
+from moto.stepfunctions.parser.asl.component.state.state import CommonStateField
+from moto.stepfunctions.parser.asl.eval.states import States
+from moto.stepfunctions.parser.asl.eval.variable_store import NoSuchVariable, VariableStore
+from moto.stepfunctions.parser.asl.parse import preprocessor
+from moto.stepfunctions.parser.asl.utils import encoding
+from moto.stepfunctions.parser.asl.utils.json_path import NoSuchJsonPathError, extract_json
+
+from slslab.aws.limits import Limits
+from slslab.statemachines.expressions import QueryError, evaluate
+
+RUNTIME, QUERY = "States.Runtime", "States.QueryEvaluationError"
+# Fields of a state, by moto's names of its attributes, with the type that their expression must have.
+FIELDS: Mapping[str, tuple[str, str | None]] = {
+    "assign_decl": ("Assign", None),
+    "assign": ("Assign", None),
+    "output": ("Output", None),
+    "parargs": ("Arguments", None),
+    "items": ("Items", "array"),
+    "item_selector": ("ItemSelector", None),
+    "max_concurrency_decl": ("MaxConcurrency", "number"),
+    "timeout": ("TimeoutSeconds", "number"),
+    "heartbeat": ("HeartbeatSeconds", "number"),
+    "comparison": ("Condition", "boolean"),
+    "choices_decl": ("Choices", None),
+    "catch": ("Catch", None),
+    "error": ("Error", "string"),
+    "cause": ("Cause", "string"),
+}
+TYPES = {bool: "boolean", int: "number", float: "number", str: "string", list: "array", dict: "object"}
+PROPERTY = re.compile(r"\.([^.\[\]]+)|\['([^']*)'\]|\[(-?\d+)\]")
+SEPARATORS = (",", ":")
+
+
+def mend(limits: Limits) -> None:
+    """Replace what differs from AWS, and enforce these limits."""
+    quotas.MAX_STATE_SIZE_UTF8_BYTES = limits.state_payload_bytes + 1  # it compares by less than
+    encoding._DateTimeEncoder = Encoder
+    preprocessor.from_string_literal = _string
+    preprocessor.Preprocessor._inner_string_of = staticmethod(_string)
+    # moto keeps it with the class: a definition that is refused would leave its language to the next.
+    preprocessor.Preprocessor.__init__ = lambda parsing: setattr(parsing, "_query_language_per_scope", [])
+    string_expression.StringJSONata._eval_body = _evaluate_expression
+    string_expression.StringVariableSample._eval_body = _sample_variable
+    string_expression.StringJsonPath._eval_body = _named(string_expression.StringJsonPath._eval_body)
+    States.reset = _reset
+    VariableStore.get_assigned_variables = _assigned_variables
+    # It refuses names that begin with `States.`, which an iteration or a worker reports, too.
+    CustomErrorName.__init__ = ErrorName.__init__
+    ErrorEqualsDecl._eval_body = _match
+    FailureEvent.__init__ = _from_entered_state(FailureEvent.__init__)
+    FailureEventException.get_execution_failed_event_details = _execution_failed
+    FailureEventException.get_evaluation_failed_event_details = _evaluation_failed
+    OutputPath._eval_body = _explained(OutputPath._eval_body)
+    StateChoice._eval_state = _decided(StateChoice._eval_state)
+    StateMap._eval_body = _checked(StateMap._eval_body)
+    CommonStateField._eval_state_input = _in_context(CommonStateField._eval_state_input)
+    CommonStateField._verify_size_quota = measured(CommonStateField._verify_size_quota)
+    CommonStateField._eval_body = _reported(CommonStateField._eval_body)
+    ExecutionState._evaluate_with_timeout = _observed(ExecutionState._evaluate_with_timeout)
+    ExecutionState._eval_state_output = _evaluated_before(ExecutionState._eval_state_output)
+    InlineIterationComponent._eval_body = _bounded(InlineIterationComponent._eval_body, limits.map_concurrency)
+
+
+def name_fields(component: Any, field: str = "", expected: str | None = None) -> None:
+    """Tell every JSONata expression of a program which field it stands in, as AWS's messages name it."""
+    if isinstance(component, string_expression.StringJSONata):
+        component.field, component.expected = field, expected
+        return
+    for attribute, value in vars(component).items():
+        name, type_name = FIELDS.get(attribute, ("", expected))
+        if attribute == "wait_function":
+            name, type_name = ("Seconds", "number") if "Seconds" in type(value).__name__ else ("Timestamp", "string")
+        at = f"{field}/{name}" if field and name else field or name
+        if attribute == "states":  # those of a branch or iteration begin anew
+            at = ""
+        for part, child in _children(value):
+            name_fields(child, f"{at}{part}", type_name)
+
+
+def _children(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the components in an attribute, each with its own part of the path."""
+    if isinstance(value, Component):
+        identifier = getattr(value, "identifier", None)
+        yield (f"/{identifier}" if isinstance(identifier, str) else ""), value
+    elif isinstance(value, dict):
+        for entry in value.values():
+            yield from _children(entry)
+    elif isinstance(value, list):
+        for number, entry in enumerate(value):
+            bound = hasattr(entry, "identifier") or hasattr(entry, "binding")
+            for part, child in _children(entry):
+                yield (part if bound else f"[{number}]{part}"), child
+
+
+class Encoder(json.JSONEncoder):
+    """Writes JSON as AWS does: without white space, and every character as itself."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{**options, "ensure_ascii": False, "separators": SEPARATORS})
+
+    def default(self, value: Any) -> str:
+        """Return a time, or what else JSON lacks, as text."""
+        return value.isoformat() if isinstance(value, datetime) else str(value)
+
+
+def measured(verify: Callable[[Any, Any, Any], None]) -> Callable[[Any, Any, Any], None]:
+    """Have a check of a value's size measure its JSON: moto measures a text without what JSON adds to it."""
+    return lambda state, env, value: verify(
+        state, env, json.dumps(value, ensure_ascii=False, separators=SEPARATORS, default=str)
+    )
+
+
+def _string(parser_rule_context: Any) -> str | None:
+    """Return what a JSON string says, or the text of another token."""
+    text: str = parser_rule_context.getText()
+    return json.loads(text) if text.startswith('"') else None if text == "null" else text
+
+
+def failure(env: Any, event: str, key: str, error: str, cause: str, **further: Any) -> FailureEventException:
+    """Return a state's failure that is recorded as an event of this type, with its details under this key."""
+    details = {key: {**further, "error": error, "cause": cause}}
+    return FailureEventException(FailureEvent(env, ErrorName(error), event, details))
+
+
+def _runtime(env: Any, cause: str) -> FailureEventException:
+    return failure(env, "ExecutionFailed", "executionFailedEventDetails", RUNTIME, cause)
+
+
+def _evaluate_expression(component: Any, env: Any) -> None:
+    """Evaluate a JSONata expression with the state's `$states` and the variables in its scope."""
+    store, states = env.variable_store, env.states._states_data
+    try:
+        value = evaluate(component.expression, {**store._outer_scope, **store._inner_scope, "states": states})
+        if component.expected and component.expected != (kind := TYPES.get(type(value), "null")):
+            raise QueryError(
+                f" returned an unexpected result type. Expected '{component.expected}', but was '{kind}' for value: "
+                + json.dumps(value, ensure_ascii=False, separators=SEPARATORS)
+            )
+    except QueryError as error:
+        cause = f"The JSONata expression '{component.expression}' specified for the field '{component.field}'"
+        failed = failure(env, "EvaluationFailed", "evaluationFailedEventDetails", QUERY, cause + error.problem)
+        details = failed.failure_event.event_details["evaluationFailedEventDetails"]
+        details |= {"cause": _located(failed.failure_event, details["cause"]), "location": component.field}
+        details["state"] = failed.failure_event.state_name
+        raise failed from None
+    env.stack.append(value)
+
+
+def _sample_variable(component: Any, env: Any) -> None:
+    """Evaluate a JSONPath into a variable, such as `$x` or `$x.items[0]`."""
+    name, path = re.fullmatch(r"\$(\w*)(.*)", component.expression, re.DOTALL).groups()  # type: ignore[union-attr]
+    try:
+        value = env.variable_store.get(name)
+    except NoSuchVariable:
+        # assumed: the text; AWS refuses most such machines when they are created.
+        raise _runtime(env, f"The variable '${name}' does not exist") from None
+    env.stack.append(json.loads(json.dumps(extract_json(f"${path}", value) if path else value)))
+
+
+def _named(evaluate_path: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    """Have a path that leads nowhere tell the field that it stands in, before its environment ends."""
+
+    def named(component: Any, env: Any) -> None:
+        try:
+            evaluate_path(component, env)
+        except NoSuchJsonPathError as error:
+            error.field = env.next_field_name
+            raise
+
+    return named
+
+
+def _reset(states: Any, input_value: Any) -> None:
+    """Begin a state's `$states` with its input: it has a result or an error only after there is one."""
+    data = states._states_data
+    data["input"] = json.loads(json.dumps(input_value))
+    data.pop("result", None)
+    data.pop("errorOutput", None)
+
+
+def _assigned_variables(store: Any) -> dict[str, str]:
+    """Return the variables that a state has assigned, as its event of exit has them: JSON texts by name."""
+    return {
+        name: json.dumps(store.get(name), ensure_ascii=False, separators=SEPARATORS)
+        for name in sorted(store._declaration_tracing)
+    }
+
+
+def _match(declaration: Any, env: Any) -> None:
+    """Compare the error on the stack with the names of a Retrier or Catcher.
+
+    documented: concepts-error-handling.html: `States.ALL` does not match States.Runtime, and `States.TaskFailed` is
+    every error but a time-out. measured: `States.ALL` matches States.DataLimitExceeded, against that page, and a Fail
+    without a name is matched by nothing.
+    """
+    error = env.stack.pop()
+    name = error.error_name if error is not None else None
+    declared = {known.error_name for known in declaration.error_names}
+    by_all = "States.ALL" in declared and name != RUNTIME
+    by_task = "States.TaskFailed" in declared and not str(name).startswith("States.")
+    env.stack.append(name is not None and (by_all or by_task or name in declared))
+
+
+def _from_entered_state(initialise: Callable[..., None]) -> Callable[..., None]:
+    """Have failures name the event by which their state was entered, and not the latest."""
+
+    def from_entered_state(event: Any, env: Any, *arguments: Any, **named: Any) -> None:
+        initialise(event, env, *arguments, **named)
+        event.source_event_id = env.event_manager.entry(env.event_history_context) or event.source_event_id
+
+    return from_entered_state
+
+
+def _located(event: Any, cause: str) -> str:
+    place = f"An error occurred while executing the state '{event.state_name}'"
+    return (
+        cause
+        if cause.startswith("An error occurred while")
+        else f"{place} (entered at the event id #{event.source_event_id}). {cause}"
+    )
+
+
+def _execution_failed(exception: Any) -> dict[str, Any] | None:
+    if (pair := exception.extract_error_cause_pair()) is None:
+        return None
+    error, cause = pair
+    if cause and error in (RUNTIME, QUERY):
+        cause = _located(exception.failure_event, cause)
+    return {key: value for key, value in (("error", error), ("cause", cause)) if value}
+
+
+def _evaluation_failed(exception: Any) -> dict[str, Any]:
+    details: dict[str, Any] = exception.failure_event.event_details["evaluationFailedEventDetails"]
+    return details
+
+
+def _explained(evaluate_path: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    """Have an OutputPath that leads nowhere fail with the message of AWS's JSONPath (Jayway's)."""
+
+    def explained(component: Any, env: Any) -> None:
+        try:
+            if component.string_sampler is None:
+                evaluate_path(component, env)
+                return
+            component.string_sampler.eval(env=env)
+        except NoSuchJsonPathError as error:
+            raise _runtime(
+                env, f"Invalid path '{error.json_path}' : {no_such_path(error.json_path, error.data)}"
+            ) from None
+        env.states.reset(env.stack.pop())
+
+    return explained
+
+
+def no_such_path(path: str, data: Any) -> str:
+    """Return Jayway's message for a path that leads nowhere: it names how far it came.
+
+    https://github.com/json-path/JsonPath, PropertyPathToken: the last property is told from those before it.
+    """
+    found, steps = "$", list(PROPERTY.finditer(path))
+    for number, step in enumerate(steps):
+        name, index = step[1] or step[2], step[3]
+        found += f"['{name}']" if index is None else f"[{index}]"
+        try:
+            data = data[name] if index is None else data[int(index)]
+        except (KeyError, IndexError, TypeError):
+            last = number == len(steps) - 1
+            return f"No results for path: {found}" if last else f"Missing property in path {found}"
+    return f"No results for path: {found}"
+
+
+def _decided(evaluate_state: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    """Have a Choice that matches nothing and has no Default fail as on AWS."""
+
+    def decided(state: Any, env: Any) -> None:
+        try:
+            evaluate_state(state, env)
+        except RuntimeError as error:
+            # documented: state-choice.html names States.NoChoiceMatched; cause assumed.
+            cause = f"No choice rule matched in the state '{state.name}', and it has no Default"
+            raise failure(
+                env, "ExecutionFailed", "executionFailedEventDetails", "States.NoChoiceMatched", cause
+            ) from error
+
+    return decided
+
+
+def _checked(evaluate_state: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    """Have a Map whose MaxConcurrencyPath is negative fail before it is entered (measured)."""
+
+    def checked(state: Any, env: Any) -> None:
+        if isinstance(state.max_concurrency_decl, MaxConcurrencyPath) and not env.is_frame():
+            env.stack.append(env.states.get_input())
+            try:
+                state.max_concurrency_decl.string_sampler.eval(env)
+                limit = env.stack.pop()
+            except (NoSuchJsonPathError, FailureEventException):
+                limit = None  # told where it is evaluated
+            env.stack.clear()
+            if type(limit) is int and limit < 0:
+                cause = f"Expected non-negative integer for MaxConcurrency, got '{limit}' instead."
+                env.event_manager.fail_unseen(RUNTIME, cause)
+                raise SystemExit  # ends this thread alone
+        evaluate_state(state, env)
+
+    return checked
+
+
+def _in_context(evaluate_input: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    """Set the state in the Context object, with AWS's form of a time."""
+
+    def in_context(state: Any, env: Any) -> None:
+        entered = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        env.states.context_object.context_object_data["State"] = {"Name": state.name, "EnteredTime": entered}
+        evaluate_input(state, env)
+
+    return in_context
+
+
+def _reported(evaluate_state: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    """Record a failed expression of a state that has neither Retry nor Catch; moto does of those that have."""
+
+    def reported(state: Any, env: Any) -> None:
+        try:
+            evaluate_state(state, env)
+        except FailureEventException as error:
+            event = error.failure_event
+            if event.event_type == "EvaluationFailed" and not isinstance(state, ExecutionState):
+                env.event_manager.add_event(env.event_history_context, event.event_type, event.event_details)
+            raise
+
+    return reported
+
+
+def _observed(evaluate_attempt: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    """Report attempts to the history, and nothing of a state that was ended meanwhile.
+
+    It is ended if the execution is stopped or times out, or a sibling branch fails. The Output of a state belongs to
+    the attempt: a failed expression in it can be caught (measured).
+    """
+
+    def observed(state: Any, env: Any) -> None:
+        env.event_manager.attempt(env.event_history_context)
+        try:
+            evaluate_attempt(state, env)
+            if state.output and env.is_running():
+                state.output.jsonata_template_value.eval(env=env)
+                env.heap["output"] = env.stack.pop()
+        except Exception as error:
+            env.event_manager.attempt_failed(env.event_history_context)
+            if env.is_running():
+                if isinstance(error, NoSuchJsonPathError):
+                    raise _unrecorded(state, _path_failure(env, error)) from None
+                if isinstance(error, FailureEventException):
+                    raise _unrecorded(state, error) from None
+                raise
+        if not env.is_running():
+            raise SystemExit  # ends this thread alone: neither Retry nor Catch nor an event
+
+    return observed
+
+
+def _path_failure(env: Any, error: Any) -> FailureEventException:
+    data = json.dumps(error.data, ensure_ascii=False, separators=SEPARATORS)
+    field = getattr(error, "field", env.next_field_name)
+    return _runtime(
+        env,
+        f"The JSONPath '{error.json_path}' specified for the field '{field}' could not be found in the input '{data}'",
+    )
+
+
+def _unrecorded(state: Any, error: FailureEventException) -> FailureEventException:
+    """Return a failure that ends the execution, without an event of its own before; a Map looks at that itself."""
+    if error.failure_event.event_type == "ExecutionFailed" and not isinstance(state, StateMap):
+        error.failure_event.event_type = None
+    return error
+
+
+def _evaluated_before(evaluate_output: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    """Take the Output that the attempt has evaluated."""
+
+    def evaluated_before(state: Any, env: Any) -> None:
+        if "output" in env.heap:
+            env.states.reset(env.heap.pop("output"))
+        else:
+            evaluate_output(state, env)
+
+    return evaluated_before
+
+
+def _bounded(evaluate_items: Callable[[Any, Any], None], limit: int) -> Callable[[Any, Any], None]:
+    """Run up to 40 iterations of an inline Map at once, whatever its MaxConcurrency (0: no limit of its own)."""
+
+    def bounded(component: Any, env: Any) -> None:
+        evaluation = env.stack[-1]
+        items = len(evaluation.input_items)
+        evaluation.max_concurrency = min(evaluation.max_concurrency or items, items, limit)
+        evaluate_items(component, env)
+
+    return bounded

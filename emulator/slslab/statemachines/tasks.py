@@ -1,0 +1,172 @@
+"""Tasks of Lambda functions: their calls, their results and failures, as AWS's two integrations have them.
+
+https://docs.aws.amazon.com/step-functions/latest/dg/connect-lambda.html
+"""
+
+import json
+import secrets
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from email.utils import formatdate
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+from moto.stepfunctions.parser.asl.component.state.exec.state_task import lambda_eval_utils
+from moto.stepfunctions.parser.asl.component.state.exec.state_task.service import state_task_service_lambda
+from moto.stepfunctions.parser.asl.component.state.exec.state_task.service.state_task_service import StateTaskService
+from moto.stepfunctions.parser.asl.component.state.exec.state_task.state_task_lambda import StateTaskLambda
+
+from slslab.aws.limits import Limits
+from slslab.statemachines import seams
+
+# measured: the headers of a result's SdkHttpMetadata, in the order of AllHttpHeaders.
+LOG_RESULT, EXECUTED_VERSION = "X-Amz-Log-Result", "X-Amz-Executed-Version"
+
+
+class TaskFailure(Exception):
+    """A Task's call failed, with the error's name and its cause as AWS shows them."""
+
+    def __init__(self, error: str, cause: str) -> None:
+        super().__init__(error)
+        self.error = error
+        self.cause = cause
+
+
+class Late(Exception):
+    """The answer to a call whose execution has ended meanwhile."""
+
+
+def connect(lambda_client: Any, limits: Limits) -> None:
+    """Make moto's interpreter call Lambda by this client."""
+
+    def function(env: Any, parameters: dict[str, Any], **_: Any) -> None:
+        """Evaluate a Task whose resource is a function's ARN: its result is the payload alone."""
+        with _failing(env, "LambdaFunctionFailed", "lambdaFunctionFailedEventDetails"):
+            payload = _invoke(lambda_client, env, parameters, limits.state_payload_bytes)["Payload"]
+            env.stack.append({"Payload": payload})
+
+    def service(state: Any, env: Any, normalised_parameters: dict[str, Any], **_: Any) -> None:
+        """Evaluate a Task of the integration `lambda:invoke`: its result is the API's response."""
+        resource = {"resource": state._get_sfn_resource(), "resourceType": state._get_sfn_resource_type()}
+        with _failing(env, "TaskFailed", "taskFailedEventDetails", resource):
+            env.stack.append(_invoke(lambda_client, env, normalised_parameters, limits.state_payload_bytes))
+
+    lambda_eval_utils.execute_lambda_function_integration = function
+    state_task_service_lambda.StateTaskServiceLambda._eval_service_task = service
+    # Documented as a parameter of the integration, and unknown to moto.
+    state_task_service_lambda._SUPPORTED_API_PARAM_BINDINGS["invoke"].add("InvocationType")
+    verify = seams.measured(StateTaskLambda._verify_size_quota)
+    # It measures the result with the object of `function` above, and later the state's output.
+    StateTaskLambda._verify_size_quota = lambda state, env, value: verify(
+        state, env, value["Payload"] if isinstance(value, dict) and value.keys() == {"Payload"} else value
+    )
+    StateTaskService._verify_size_quota = seams.measured(StateTaskService._verify_size_quota)
+
+
+def _invoke(client: Any, env: Any, parameters: Mapping[str, Any], limit_bytes: int) -> dict[str, Any]:
+    """Return the response of Lambda's Invoke as an integration does; TaskFailure with AWS's name of the error."""
+    if len(parameters.get("Payload", "")) > limit_bytes:
+        raise TaskFailure(
+            "States.DataLimitExceeded",
+            "The state/task's input has a size exceeding the maximum number of bytes service limit.",
+        )
+    try:
+        answer = client.invoke(**parameters)
+        payload = answer["Payload"].read().decode(errors="replace")
+    except ClientError as error:
+        raise _refused(error) from error
+    except BotoCoreError as error:
+        raise TaskFailure("Lambda.SdkClientException", str(error)) from error
+    request_id = answer["ResponseMetadata"]["RequestId"]
+    env.event_manager.invoked(env.event_history_context, request_id)
+    if not env.is_running():
+        raise Late
+    document = _json(payload)
+    if "FunctionError" in answer:
+        raise _function_error(document, payload)
+    metadata = _http_metadata(answer, payload)
+    response = {
+        "ExecutedVersion": answer.get("ExecutedVersion"),
+        "LogResult": answer.get("LogResult"),
+        "Payload": document,
+        "SdkHttpMetadata": metadata,
+        "SdkResponseMetadata": {"RequestId": request_id},
+        "StatusCode": answer["StatusCode"],
+    }
+    return {key: value for key, value in response.items() if value is not None or key == "Payload"}
+
+
+def _http_metadata(answer: Mapping[str, Any], payload: str) -> dict[str, Any]:
+    """Return SdkHttpMetadata: Lambda's headers with the names and in the order of AWS's client."""
+    metadata = answer["ResponseMetadata"]
+    own = metadata["HTTPHeaders"]
+    headers = {
+        LOG_RESULT: answer.get("LogResult"),
+        EXECUTED_VERSION: answer.get("ExecutedVersion"),
+        "x-amzn-Remapped-Content-Length": "0",
+        "Connection": "keep-alive",
+        "x-amzn-RequestId": metadata["RequestId"],
+        "Content-Length": str(len(payload.encode())),
+        "Date": own.get("date", formatdate(usegmt=True)),
+        "X-Amzn-Trace-Id": own.get("x-amzn-trace-id") or _trace_id(),
+        "Content-Type": "application/json",
+    }
+    present = {name: value for name, value in headers.items() if value is not None}
+    return {
+        "AllHttpHeaders": {name: [value] for name, value in present.items()},
+        "HttpHeaders": {name: present[name] for name in sorted(present, key=str.lower)},
+        "HttpStatusCode": answer["StatusCode"],
+    }
+
+
+def _trace_id() -> str:
+    """Return a trace header of a call that is not traced, in X-Ray's documented form."""
+    root = f"1-{int(time.time()):08x}-{secrets.token_hex(12)}"
+    return f"Root={root};Parent={secrets.token_hex(8)};Sampled=0"
+
+
+def _json(payload: str) -> Any:
+    try:
+        return json.loads(payload)
+    except ValueError:
+        return payload  # empty, of an Event invocation
+
+
+def _function_error(document: Any, payload: str) -> TaskFailure:
+    """Return the failure of a function.
+
+    documented: concepts-error-handling.html: the error is the function's `errorType`, such as Sandbox.Timedout, and
+    Lambda.Unknown where there is none. measured: its cause is the payload, without white space.
+    """
+    error = document.get("errorType") if isinstance(document, dict) else None
+    if isinstance(error, str) and error:
+        return TaskFailure(error, json.dumps(document, ensure_ascii=False, separators=seams.SEPARATORS))
+    return TaskFailure(
+        "Lambda.Unknown",
+        "The cause could not be determined because Lambda did not return an error type. Returned payload: " + payload,
+    )
+
+
+def _refused(error: ClientError) -> TaskFailure:
+    """Return the failure of an invocation that Lambda refused: error prefixed by `Lambda.`, details in the cause.
+
+    measured: the details in brackets, which are those of AWS's SDK for Java 2.
+    """
+    response: Any = error.response
+    code, metadata = response["Error"]["Code"], response["ResponseMetadata"]
+    code = code if code.endswith("Exception") else f"{code}Exception"
+    return TaskFailure(
+        f"Lambda.{code}",
+        f"{response['Error']['Message']} (Service: Lambda, Status Code: {metadata['HTTPStatusCode']}, "
+        f"Request ID: {metadata.get('RequestId', '')})",
+    )
+
+
+@contextmanager
+def _failing(env: Any, kind: str, key: str, further: Mapping[str, Any] | None = None) -> Iterator[None]:
+    """Turn a TaskFailure into an event of this type, with its details and further ones under this key."""
+    try:
+        yield
+    except TaskFailure as error:
+        raise seams.failure(env, kind, key, error.error, error.cause, **(further or {})) from None
