@@ -118,12 +118,12 @@ def answer(payload: bytes | None, *, streamed: bool = False) -> UrlAnswer:
         return FAILED
     try:
         returned = parse_json(payload)
+        if isinstance(returned, dict) and "statusCode" in returned:
+            return _structured(returned, payload if streamed else None)
     except (ValueError, RecursionError):
         return FAILED  # assumed: a runtime of one's own may answer anything
-    if not isinstance(returned, dict) or "statusCode" not in returned:
-        body = returned.encode() if isinstance(returned, str) and not streamed else payload
-        return UrlAnswer(200, (("content-type", "application/json"),), body)
-    return _structured(returned, payload if streamed else None)
+    body = _encoded(returned) if isinstance(returned, str) and not streamed else payload
+    return UrlAnswer(200, (("content-type", "application/json"),), body)
 
 
 def _structured(returned: Mapping[str, Any], payload: bytes | None) -> UrlAnswer:
@@ -145,7 +145,7 @@ def _structured(returned: Mapping[str, Any], payload: bytes | None) -> UrlAnswer
         return UrlAnswer(status, headers, payload)
     body = returned.get("body", "")
     text = body if isinstance(body, str) else json.dumps(body, separators=(",", ":"))
-    content = _lenient_base64(text) if returned.get("isBase64Encoded") is True else text.encode()
+    content = _lenient_base64(text) if returned.get("isBase64Encoded") is True else _encoded(text)
     return UrlAnswer(status, headers, b"" if status in NO_CONTENT else content)
 
 
@@ -153,7 +153,12 @@ def _shown(value: Any) -> str:
     """Return a header's value as text: an object as Java writes a map."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{key}={_shown(each)}" for key, each in value.items()) + "}"
-    return value if isinstance(value, str) else json.dumps(value)
+    return _encoded(value).decode() if isinstance(value, str) else json.dumps(value)
+
+
+def _encoded(text: str) -> bytes:
+    """Return text as UTF-8; half a pair of surrogates, which JSON may have, becomes a question mark."""
+    return text.encode(errors="replace")
 
 
 def _lenient_base64(text: str) -> bytes:
