@@ -425,6 +425,7 @@ def test_a_throttled_level_is_run_in_waves(aws: Emulator, make_plan: MakePlan) -
 
 
 Run = Callable[..., dict[str, Any]]
+SIXTEEN = ("--gradients", "uploaded", "--parameters", "1000003", "--clients", "20", "--shards", "16", "--batches", "1")
 # Forks hold what every environment has imported.
 ENOUGH = ("--aggregator-memory", "1024")
 SMALL = ("--clients", "3", "--batches", "2", "--epochs", "2", *ENOUGH)
@@ -499,6 +500,29 @@ def test_an_epoch_ends_before_the_next_one_is_decided(run: Run) -> None:
     whole, gradual = run(*SMALL), run(*SMALL, "--until-accuracy", "1")
     for same in ("parameters_sha256", "loss", "accuracy", "counts", "bytes", "invocations"):
         assert gradual[same] == whole[same]
+
+
+def test_a_new_account_runs_16_shards_in_two_waves(run: Run, runs: Path) -> None:
+    """Released times of M = 16 show it: a new account has ten functions at once, so six wait for a second wave."""
+    document = run(*SIXTEEN, *ENOUGH, "--account", "new")
+    assert document["plan"]["account"] == "new"
+    lines = (runs / document["run"] / "invocations.jsonl").read_text().splitlines()
+    records = sorted(map(json.loads, lines), key=lambda record: record["start_ns"])
+    assert len(records) == 16
+    running = [sum(r["start_ns"] <= one["start_ns"] < r["end_ns"] for r in records) for one in records]
+    assert max(running) <= 10
+    first, second = records[:10], records[10:]
+    assert [record["cold_start"] for record in first] == [True] * 10
+    assert [record["cold_start"] for record in second] == [False] * 6, "in environments of the first wave"
+    assert min(record["start_ns"] for record in second) > min(record["end_ns"] for record in first)
+    at_once = run(*SIXTEEN, *ENOUGH)
+    assert at_once["parameters_sha256"] == document["parameters_sha256"]
+
+
+def test_an_account_that_is_too_small_for_the_plan_says_so(runs: Path) -> None:
+    done = slslab("run", "gradssharding", "--account", "new", "--memory", "4096", variables={"SLSLAB_RUNS": str(runs)})
+    assert done.code == 2
+    assert "The account new has functions of at most 3,008 MB, and the plan wants 4,096 MB." in done.err
 
 
 UPLOADED = ("--gradients", "uploaded", "--parameters", "100003", "--clients", "5", "--batches", "2", "--epochs", "1")

@@ -46,7 +46,8 @@ class Plan:
     `timeout` (s) are the functions' limits; `memory_format` is how models and minibatches lie in memory while they are
     computed on, which changes nothing but how sums are rounded; without `evaluation` no epoch's accuracy is known;
     `record` says which CPU seconds replay takes: those of the run, whose workers run together, or those of one worker
-    alone, measured before; `prices` names the book of the bill; `options` are all those of the architecture.
+    alone, measured before; `account` says whose limits hold (default, new, or a TOML file); `prices` names the book of
+    the bill; `options` are all those of the architecture.
     """
 
     run: str
@@ -73,6 +74,7 @@ class Plan:
     record: str = "together"
     stack: str = "embedded"
     environment: str = "process"
+    account: str = "default"
     prices: str = "aws-us-east-1"
     options: Mapping[str, Value] = field(default_factory=dict)
 

@@ -8,7 +8,10 @@ SHOWN = 1000
 
 
 class ServiceError(Exception):
-    """An error of an AWS API; `fields` stand beside its message in the body, `headers` beside its type."""
+    """An error of an AWS API; `fields` stand beside its message in the body, `headers` beside its type.
+
+    Of one that is `typed` the body says whose fault it is.
+    """
 
     def __init__(
         self,
@@ -17,6 +20,8 @@ class ServiceError(Exception):
         message: str,
         fields: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
+        *,
+        typed: bool = True,
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -24,11 +29,12 @@ class ServiceError(Exception):
         self.message = message
         self.fields = dict(fields or {})
         self.headers = dict(headers or {})
+        self.typed = typed
 
 
-def invalid(message: str) -> ServiceError:
-    """Return an InvalidParameterValueException, status 400."""
-    return ServiceError(400, "InvalidParameterValueException", message)
+def invalid(message: str, *, typed: bool = True) -> ServiceError:
+    """Return an InvalidParameterValueException, status 400; of some of AWS's the body has no Type (recorded)."""
+    return ServiceError(400, "InvalidParameterValueException", message, typed=typed)
 
 
 def constraint(value: object, name: str, rule: str) -> ServiceError:
@@ -38,8 +44,17 @@ def constraint(value: object, name: str, rule: str) -> ServiceError:
 
 def violation(value: object, name: str, rule: str) -> str:
     """Return what a ValidationException says of one member; of a long value, its beginning."""
-    at = f"'{str(value)[:SHOWN]}' at '{name}'" if value is not None else f"null at '{name}'"
+    at = f"'{_as_java(value)[:SHOWN]}' at '{name}'" if value is not None else f"null at '{name}'"
     return f"Value {at} failed to satisfy constraint: {rule}"
+
+
+def _as_java(value: object) -> str:
+    """Return a value as AWS's messages show it, which Java has written: `[a, b]`, `{key=0.5}` (recorded)."""
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{key}={_as_java(entry)}' for key, entry in value.items())}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_as_java, value))}]"
+    return str(value)
 
 
 def violated(violations: Sequence[str]) -> ServiceError:

@@ -1,7 +1,7 @@
 """Lambda's and Step Functions' limits: one versioned table (`limits.toml`), each with its source and its standing."""
 
 import tomllib
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any, Self
@@ -48,6 +48,7 @@ class Limits:
     log_tail_bytes: int
     account_concurrency: int
     unreserved_concurrency: int
+    requests_per_concurrency: int
     scaling_environments: int
     scaling_period_s: float
     retry_after_s: int
@@ -67,6 +68,11 @@ class Limits:
         if unknown:
             raise ValueError(f"There is no limit {', '.join(unknown)}.")
         return replace(self, **limits)
+
+    def differences(self, others: "Limits") -> dict[str, Any]:
+        """Return the limits that are not as those of others, by name, in a form for JSON."""
+        mine, theirs = asdict(self), asdict(others)
+        return {name: value for name, value in mine.items() if value != theirs[name]}
 
     def visible_processors(self, memory_mb: int) -> int:
         """Return how many cores a function of this memory size sees."""

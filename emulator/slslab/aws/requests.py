@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cache, lru_cache
 from itertools import islice
 from typing import Any
@@ -37,6 +37,8 @@ DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 SURROGATES = re.compile("[\ud800-\udfff]")
 # No answer names more of them.
 MOST_VIOLATIONS = 10
+# No pattern is tried on a longer text, which breaks a rule of its length: some patterns take quadratic time.
+LONGEST_MATCHED = 4096
 # Members whose rules have errors of their own, which the services' code knows.
 OWN_RULES = {
     "lambda": frozenset({"Runtime"}),
@@ -139,34 +141,51 @@ def _violations(shape: Any, value: Any, path: str, own: Collection[str] = ()) ->
     yield from (violation(value, path, rule) for rule in _broken(shape, value))
     if shape.type_name == "map":
         yield from _entry_violations(shape.key, value, value, path, "Map keys must satisfy constraint")
-        yield from _entry_violations(shape.value, value.values(), value, path, "Map values must satisfy constraint")
+        yield from _entry_violations(shape.value, value.values(), value, path, "Map value must satisfy constraint")
     elif shape.type_name == "list":
         yield from _entry_violations(shape.member, value, value, path, "Member must satisfy constraint")
 
 
 def _entry_violations(shape: Any, entries: Iterable[Any], value: Any, path: str, what: str) -> Iterator[str]:
-    """Yield what AWS's message says of a list or map whose entries break rules."""
+    """Yield what AWS's message says of a list or map whose entries break rules: all rules of an entry (recorded)."""
     for number, entry in enumerate(entries, 1):
         if shape.type_name in ("structure", "list", "map"):
             yield from _violations(shape, entry, f"{path}.{number}.member")
             continue
-        for _ in _violations(shape, entry, path):
-            yield violation(value, path, f"{what}: [{', '.join(_broken(shape, entry))}]")
+        if any(_violations(shape, entry, path)):
+            yield violation(value, path, f"{what}: [{', '.join(_rules(shape))}, Member must not be null]")
             break
 
 
 def _broken(shape: Any, value: Any) -> Iterator[str]:
     """Yield the rules of a shape that a value breaks, in AWS's words."""
-    rules, is_number = shape.metadata, isinstance(value, int | float)
-    what, size = ("value", value) if is_number else ("length", len(value))
-    if size < rules.get("min", size):
-        yield f"Member must have {what} greater than or equal to {rules['min']}"
-    if size > rules.get("max", size):
-        yield f"Member must have {what} less than or equal to {rules['max']}"
-    elif "pattern" in rules and not _pattern(rules["pattern"]).fullmatch(value):
-        yield f"Member must satisfy regular expression pattern: {rules['pattern']}"
-    if "enum" in rules and value not in rules["enum"]:
-        yield f"Member must satisfy enum value set: [{', '.join(rules['enum'])}]"
+    rules = shape.metadata
+    size = value if isinstance(value, int | float) else len(value)
+    broken = {
+        "max": size > rules.get("max", size),
+        "min": size < rules.get("min", size),
+        "enum": "enum" in rules and value not in rules["enum"],
+    }
+    if "pattern" in rules and size <= LONGEST_MATCHED:
+        broken["pattern"] = _pattern(rules["pattern"]).fullmatch(value) is None
+    return (rule for kind, rule in _rules_by_kind(shape).items() if broken.get(kind))
+
+
+def _rules(shape: Any) -> Iterable[str]:
+    return _rules_by_kind(shape).values()
+
+
+def _rules_by_kind(shape: Any) -> dict[str, str]:
+    """Return the rules of a shape in AWS's words and order (recorded)."""
+    what = "value" if shape.type_name in ("integer", "long", "float", "double") else "length"
+    number = float if shape.type_name in ("float", "double") else int
+    texts: dict[str, Callable[[Any], str]] = {
+        "max": lambda most: f"Member must have {what} less than or equal to {number(most)}",
+        "min": lambda least: f"Member must have {what} greater than or equal to {number(least)}",
+        "pattern": lambda pattern: f"Member must satisfy regular expression pattern: {pattern}",
+        "enum": lambda names: f"Member must satisfy enum value set: [{', '.join(names)}]",
+    }
+    return {kind: text(shape.metadata[kind]) for kind, text in texts.items() if kind in shape.metadata}
 
 
 @cache

@@ -158,7 +158,8 @@ def load_book(name: str | Path) -> Book:
 class Usage:
     """What a run used, in the words of the meters.
 
-    `invocations` are metered records; of each, `memory_mb`, `billed_ms`, `architecture` and `ephemeral_mb` count.
+    `invocations` are metered records; of each, `memory_mb`, `billed_ms`, `architecture`, `ephemeral_mb` and `requests`
+    (1 unless it says otherwise) count.
     `object_requests` counts S3 requests by op (object.put, object.list, object.get, object.delete); S3 bills 4xx
     answers too (S3 user guide, "Billing for Amazon S3 error responses"), so a failed get is a get. Messages of
     RabbitMQ cost nothing beside its host. `hosts` holds one (instance type, seconds) for each launch, seconds as int or
@@ -254,10 +255,10 @@ def _meter(usage: Usage, book: Book) -> dict[str, Decimal]:
     units: Counter[str] = Counter()
     mb_ms: Counter[str] = Counter()
     for record in usage.invocations:
-        architecture, memory_mb, billed_ms, ephemeral_mb = _read(record)
+        architecture, memory_mb, billed_ms, ephemeral_mb, requests = _read(record)
         mb_ms[f"lambda.duration.{architecture}"] += memory_mb * billed_ms
         mb_ms["lambda.ephemeral"] += max(0, ephemeral_mb - FREE_EPHEMERAL_MB) * billed_ms
-        units["lambda.requests"] += 1
+        units["lambda.requests"] += requests
     for op, requests in usage.object_requests.items():
         if op not in OBJECT_OPERATIONS:
             raise UsageError(f"{op} has no S3 request class. Count it as one of {', '.join(OBJECT_OPERATIONS)}.")
@@ -275,7 +276,7 @@ def _meter(usage: Usage, book: Book) -> dict[str, Decimal]:
     return quantities
 
 
-def _read(record: Mapping[str, Any]) -> tuple[str, int, int, int]:
+def _read(record: Mapping[str, Any]) -> tuple[str, int, int, int, int]:
     name = f"invocation {record.get('request_id', '(no request_id)')}"
     architecture = record.get("architecture")
     if architecture not in ARCHITECTURES:
@@ -283,7 +284,9 @@ def _read(record: Mapping[str, Any]) -> tuple[str, int, int, int]:
     memory_mb, billed_ms, ephemeral_mb = (
         _count(record.get(key), f"{key} of {name}") for key in ("memory_mb", "billed_ms", "ephemeral_mb")
     )
-    return architecture, memory_mb, billed_ms, ephemeral_mb
+    # Records of earlier versions do not say: they were of small payloads.
+    requests = _count(record.get("requests", 1), f"requests of {name}")
+    return architecture, memory_mb, billed_ms, ephemeral_mb, requests
 
 
 def _count(value: object, name: str) -> int:

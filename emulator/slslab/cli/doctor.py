@@ -24,11 +24,14 @@ def doctor(json_: bool) -> None:
 @click.command()
 @json_option
 def limits(json_: bool) -> None:
-    """Show Lambda's limits as they are enforced here, each with its source, and whether AWS documents it."""
+    """Show Lambda's limits as they are enforced here, each with its source, and whether AWS documents it.
+
+    Below them stand the settings of functions that are stored, and have no effect here.
+    """
     from slslab.aws.limits import bases, lambda_limits
+    from slslab.lambda_.stored_settings import WITHOUT_EFFECT
 
     values, sources = asdict(lambda_limits()), bases()
     rows = {name: {"value": values[name], **asdict(sources[name])} for name in sources}
-    print_document(
-        {"version": values["version"], "limits": rows}, lambda: doctor_module.limits(values["version"], rows), json_
-    )
+    document = {"version": values["version"], "limits": rows, "without_effect": dict(WITHOUT_EFFECT)}
+    print_document(document, lambda: doctor_module.limits(document), json_)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from slslab.cli.options import ACCOUNT_HELP
 from slslab.cli.terminal import Bar, print_document
 from slslab.errors import RequestError
 from slslab.installation import require
@@ -163,6 +164,7 @@ def _plan_options(workers_also: tuple[str, ...]) -> list[click.Parameter]:
             help="What functions run in: processes of this host, or containers (by default process with the embedded "
             "stack, docker with compose).",
         ),
+        option("--account", metavar="ACCOUNT", help=ACCOUNT_HELP),
         option("--invoke", click.Choice(CHOICES["invoke"]), help="How the driver invokes the workers."),
         option(
             "--as-released",

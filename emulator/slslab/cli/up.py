@@ -9,14 +9,12 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from slslab.cli.options import ACCOUNT_HELP
 from slslab.cli.terminal import json_option, print_document
 from slslab.errors import RequestError
 from slslab.reports.terminal import doctor
 
 PORT = click.IntRange(0, 65535)
-# What a limit may be, at least and at most; a reservation may take all concurrency.
-LEAST, MOST = 1e-3, 1e15
-LEAST_OF = {"unreserved_concurrency": 0.0}
 
 
 def _stack_option(default: str | None, text: str) -> Callable[[Any], Any]:
@@ -51,6 +49,7 @@ def _stack_option(default: str | None, text: str) -> Callable[[Any], Any]:
     metavar="NAME=VALUE",
     help="Another limit than Lambda's, for instance account_concurrency=10 or idle_s=60 (see `slslab limits`).",
 )
+@click.option("--account", default="default", show_default=True, metavar="ACCOUNT", help=ACCOUNT_HELP)
 @click.option(
     "--template",
     default="",
@@ -108,6 +107,7 @@ def up(
     port: int,
     s3_port: int,
     limits: tuple[str, ...],
+    account: str,
     template: str,
     budget_mb: int | None,
     code: tuple[Path, ...],
@@ -137,6 +137,7 @@ def up(
     What your functions do is recorded in $SLSLAB_RUNS/up or ./runs/up, and remains there until the next `slslab up`;
     show, bill and report read it by the name `up`. A stack in containers records runs only.
     """
+    from slslab.aws.accounts import DEFAULT, NEW, account_limits
     from slslab.up import embedded
 
     explicit = [name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
@@ -145,11 +146,14 @@ def up(
         _up_compose(files, offline, tensor_databases if "tensor_databases" in explicit else None, detach, json_)
         return
     modules = [module for module in template.split(",") if module]
-    replaced = _limits(limits)
+    chosen = account_limits(account, dict(_pair(limit) for limit in limits))
     roots = _resolved(code)
     if detach:
         options = [f"--port={port}", f"--s3-port={s3_port}", *(f"--limit={limit}" for limit in limits)]
-        options += [f"--template={template}"] * bool(template)
+        options += [
+            f"--account={account if account in (DEFAULT, NEW) else _resolved([Path(account)])[0]}",
+            *[f"--template={template}"] * bool(template),
+        ]
         options += [f"--memory-budget={budget_mb}"] * (budget_mb is not None)
         options += [f"--code={root}" for root in roots]
         options += [f"--tensor-databases={tensor_databases}", f"--queue={queue}"]
@@ -158,7 +162,7 @@ def up(
         embedded.serve(
             port=port,
             s3_port=s3_port,
-            limits=replaced,
+            limits=chosen,
             template=modules,
             budget_mb=budget_mb,
             code_roots=roots,
@@ -175,7 +179,7 @@ def _print(described: Mapping[str, Any], json_: bool) -> None:
 
 
 # Options of `up` that only one kind of stack has.
-OF_EMBEDDED = ("port", "s3_port", "limits", "template", "budget_mb", "code", "queue", "credentials")
+OF_EMBEDDED = ("port", "s3_port", "limits", "account", "template", "budget_mb", "code", "queue", "credentials")
 OF_COMPOSE = ("offline", "files")
 
 
@@ -275,23 +279,7 @@ def _resolved(directories: Sequence[Path]) -> list[Path]:
         raise RequestError("The working directory does not exist any more.", "change to another one.") from None
 
 
-def _limits(chosen: Sequence[str]) -> dict[str, int | float]:
-    """Return `NAME=VALUE` options as limits; RequestError for an unknown limit, or a value that is not a number."""
-    from slslab.aws.limits import lambda_limits
-
-    known = lambda_limits()
-    limits: dict[str, int | float] = {}
-    for entry in chosen:
-        name, _, text = entry.partition("=")
-        if not isinstance(getattr(known, name, None), int | float):
-            raise RequestError(f"There is no limit {name!r} that can be changed.", "`slslab limits` lists them.")
-        try:
-            limits[name] = float(text) if name.endswith("_s") else int(text)
-        except ValueError:
-            raise RequestError(f"The limit {name} needs a number, not {text[:40]!r}.", f"--limit {name}=10") from None
-        least = LEAST_OF.get(name, LEAST)
-        if not least <= limits[name] <= MOST:
-            raise RequestError(
-                f"The limit {name} cannot be {text[:40]}.", f"choose a number from {least:g} to {MOST:g}."
-            )
-    return limits
+def _pair(option: str) -> tuple[str, str]:
+    """Return name and value of `NAME=VALUE`."""
+    name, _, value = option.partition("=")
+    return name, value

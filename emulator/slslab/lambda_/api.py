@@ -8,10 +8,11 @@ import asyncio
 import json
 import re
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import cache
 from typing import Any
 
+from botocore.model import StructureShape
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
@@ -24,8 +25,8 @@ from slslab.aws.errors import ServiceError
 from slslab.aws.gate import principal
 from slslab.aws.limits import MB, Limits
 from slslab.aws.requests import Members, header_members, input_shape, members, service_model
-from slslab.lambda_.functions import parse
 from slslab.lambda_.operations.call import Call, Handler
+from slslab.lambda_.references import parse
 
 # AWS's message names this limit (recorded): an archive of 50 MB in Base64, and a quarter of a megabyte more.
 PACKAGE_BODY_BYTES = 70_167_211
@@ -34,7 +35,13 @@ OTHER_BODY_BYTES = 6 * MB
 # IAM's action and the API's operation have the same name but for these.
 ACTIONS = {"Invoke": "InvokeFunction", "InvokeWithResponseStream": "InvokeFunction"}
 INVOCATIONS = re.compile(r"/2015-03-31/functions/(?P<FunctionName>[^/]+)/invocations/?")
-DATED = re.compile(r"(/\d{4}-\d\d-\d\d/.*?)/?")
+DATED = re.compile(r"(/\d{4}-\d\d-\d\d/.*[^/])/")
+# measured: the members of errors that every service of AWS's has, and its models have not.
+UNMODELLED = {
+    "ValidationException": ("message",),
+    "AccessDeniedException": ("Message",),
+    "RequestEntityTooLargeException": ("message",),
+}
 # Larger bodies are read on a thread of their own.
 READ_AT_ONCE = 256 * 1024
 
@@ -125,11 +132,16 @@ def _answering(operation: str, handler: Handler | None) -> Callable[[Request], A
     async def answer(request: Request) -> Response:
         if handler is None:
             raise _not_emulated(operation)
-        found = await _read_members(request, operation)
-        name = found.get("FunctionName")
-        resource = "*" if name is None else function_arn(parse(name)[0])
-        principal(request).require(f"lambda:{action}", resource)
-        answered = await handler(Call(found, request))
+        found, caller = await _read_members(request, operation), principal(request)
+        name, resource = found.get("FunctionName") or found.get("Resource"), "*"
+        function = parse(name) if name is not None and ":layer:" not in name else None
+        if function is not None:
+            function.check_place(caller, f"lambda:{action}")
+            resource = function_arn(function.name)
+        caller.require(f"lambda:{action}", resource)
+        if function is not None:
+            function = function.qualified(found.get("Qualifier"))
+        answered = await handler(Call(found, request, function))
         if isinstance(answered, Response):
             return answered
         return _json(answered, status) if answered is not None else Response(status_code=204)
@@ -186,9 +198,18 @@ def _json(document: Mapping[str, Any], status: int = 200, headers: Mapping[str, 
 
 async def _service_error(_request: Request, error: Exception) -> Response:
     assert isinstance(error, ServiceError)
-    kind = "User" if error.status < 500 else "Service"
-    document = {"Type": kind, "Message": error.message, "message": error.message, **error.fields}
+    members, kind = _error_members(error.error_type), "User" if error.status < 500 else "Service"
+    document = {"Type": kind} if error.typed and "Type" in members else {}
+    document |= {"Message" if "Message" in members else "message": error.message, **error.fields}
     return _json(document, error.status, {"x-amzn-ErrorType": error.error_type, **error.headers})
+
+
+@cache
+def _error_members(error_type: str) -> Collection[str]:
+    """Return the members of an error's body: by AWS's model, or as recorded of errors that it lacks."""
+    model = service_model("lambda")
+    shape = model.shape_for(error_type) if error_type in model.shape_names else None
+    return shape.members if isinstance(shape, StructureShape) else UNMODELLED.get(error_type, ("Type", "message"))
 
 
 async def _disconnected(_request: Request, _error: Exception) -> Response:

@@ -20,6 +20,23 @@ MORE_MEMORY = (
 )
 
 
+class Tokens:
+    """What is left of a rate: at most so many at once, refilled continuously."""
+
+    def __init__(self, left: float) -> None:
+        self._left = left
+        self._since = time.monotonic()
+
+    def take(self, most: float, rate: float) -> bool:
+        """Take one of at most `most`, refilled by `rate` a second; return False if none is left."""
+        now = time.monotonic()
+        self._left, self._since = min(most, self._left + (now - self._since) * rate), now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+
 class Concurrency:
     """Counts executions under way and checks them against the account's limit and the function's reservation."""
 
@@ -27,7 +44,9 @@ class Concurrency:
         self._functions = functions
         self._limits = limits
         self._running: Counter[str] = Counter()
-        self._started: dict[str, tuple[float, float]] = {}
+        self._started: dict[str, Tokens] = {}
+        # Those of functions that have reserved concurrency by name, those of all others together without.
+        self._requests: dict[str | None, Tokens] = {}
 
     @contextmanager
     def lease(self, name: str) -> Iterator[None]:
@@ -36,8 +55,12 @@ class Concurrency:
         if reserved is not None:
             if self._running[name] >= reserved:
                 raise self._throttled("ReservedFunctionConcurrentInvocationLimitExceeded")
-        elif self._unreserved() >= self._limits.account_concurrency - self._functions.reserved_total():
-            raise self._throttled("ConcurrentInvocationLimitExceeded")
+            self._take_request(name, reserved, "ReservedFunctionInvocationRateLimitExceeded")
+        else:
+            left = self._limits.account_concurrency - self._functions.reserved_total()
+            if self._unreserved() >= left:
+                raise self._throttled("ConcurrentInvocationLimitExceeded")
+            self._take_request(None, left, "FunctionInvocationRateLimitExceeded")
         self._running[name] += 1
         try:
             yield
@@ -49,12 +72,13 @@ class Concurrency:
     def take_start(self, name: str) -> None:
         """Count a new environment against the scaling rate; TooManyRequestsException if it is exceeded."""
         most, period_s = self._limits.scaling_environments, self._limits.scaling_period_s
-        now = time.monotonic()
-        left, since = self._started.get(name, (float(most), now))
-        left = min(most, left + (now - since) * most / period_s)
-        if left < 1:
+        if not self._started.setdefault(name, Tokens(most)).take(most, most / period_s):
             raise self._throttled("ConcurrentInvocationLimitExceeded")
-        self._started[name] = (left - 1, now)
+
+    def _take_request(self, name: str | None, concurrency: int, reason: str) -> None:
+        rate = self._limits.requests_per_concurrency * concurrency
+        if not self._requests.setdefault(name, Tokens(rate)).take(rate, rate):
+            raise self._throttled(reason)
 
     def _unreserved(self) -> int:
         return sum(count for name, count in self._running.items() if self._functions.reservation(name) is None)

@@ -4,22 +4,40 @@ Constraints follow the Lambda API reference, CreateFunction and UpdateFunctionCo
 https://docs.aws.amazon.com/lambda/latest/api/API_CreateFunction.html
 """
 
+import hashlib
+import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from slslab.aws.arns import function_arn
-from slslab.aws.errors import constraint, invalid
+from slslab.aws.arns import REGION, function_arn
+from slslab.aws.errors import ServiceError, constraint, invalid
 from slslab.aws.limits import Limits, Range
+from slslab.aws.requests import input_shape
 from slslab.lambda_.layer_versions import LayerVersion
 from slslab.lambda_.packages import Code
+from slslab.lambda_.stored_settings import REFUSED, stored
 
 LATEST = "$LATEST"
-RUNTIMES = tuple(f"python3.{minor}" for minor in range(8, 15))
-NAME = re.compile(r"[a-zA-Z0-9-_]{1,64}")
 ROLE = re.compile(r"arn:(aws[a-zA-Z-]*)?:iam::\d{12}:role/?[a-zA-Z_0-9+=,.@\-_/]+")
+RUNTIMES = tuple(f"python3.{minor}" for minor in range(8, 16))
+# assumed: of these AWS says so when one asks for them (recorded of eight, June 2024); its model still has them.
+ENDED = frozenset(
+    """python2.7 python3.6 python3.7 nodejs nodejs4.3 nodejs4.3-edge nodejs6.10 nodejs8.10 nodejs10.x nodejs12.x
+    nodejs14.x java8 go1.x provided ruby2.5 ruby2.7 dotnetcore1.0 dotnetcore2.0 dotnetcore2.1 dotnetcore3.1""".split()
+)
+# What an answer says of a function's state (measured: recorded from AWS). Here nothing takes time: the next answer says
+# ACTIVE, as on AWS after some seconds.
+ACTIVE = {"State": "Active", "LastUpdateStatus": "Successful"}
+CREATING = {"State": "Pending", "StateReason": "The function is being created.", "StateReasonCode": "Creating"}
+UPDATING = {
+    "State": "Active",
+    "LastUpdateStatus": "InProgress",
+    "LastUpdateStatusReason": "The function is being created.",
+    "LastUpdateStatusReasonCode": "Creating",
+}
 # documented: configuration-envvars.html, "Defined runtime environment variables", reserved ones.
 RESERVED_VARIABLES = frozenset(
     """_HANDLER _X_AMZN_TRACE_ID AWS_DEFAULT_REGION AWS_REGION AWS_EXECUTION_ENV AWS_LAMBDA_FUNCTION_NAME
@@ -49,7 +67,11 @@ class ImageConfig:
 
 @dataclass(frozen=True)
 class Function:
-    """One version of a function: its configuration and its code."""
+    """One version of a function: its configuration and its code.
+
+    `revision` changes with configuration and code: environments of another are outdated. `revision_id` is the API's,
+    which changes more often. `stored` are settings that are answered and have no effect (`stored_settings`).
+    """
 
     name: str
     handler: str
@@ -63,10 +85,13 @@ class Function:
     description: str = ""
     architecture: str = "x86_64"
     variables: Mapping[str, str] = field(default_factory=dict)
+    has_environment: bool = False
     image_config: ImageConfig = field(default_factory=ImageConfig)
+    logging: Mapping[str, str] = field(default_factory=dict)
+    stored: Mapping[str, Any] = field(default_factory=dict)
     last_modified: str = ""
-    # A permission changes it, and no environment has to end for that.
-    revision: str = field(default="", compare=False)
+    revision: str = ""
+    revision_id: str = field(default="", compare=False)
     layers: tuple[LayerVersion, ...] = ()
 
     @property
@@ -79,8 +104,19 @@ class Function:
         """The packages that the function needs."""
         return [self.code, *(layer.code for layer in self.layers)]
 
-    def document(self, qualifier: str | None = None) -> dict[str, Any]:
+    def document(self, qualifier: str | None = None, phase: Mapping[str, str] = ACTIVE) -> dict[str, Any]:
         """Return the API's FunctionConfiguration; its ARN has the qualifier of the request."""
+        document = {**self.summary(qualifier), **phase}
+        if self.code.image is None:
+            # AWS's digest is of the runtime's image, ours of its name.
+            digest = hashlib.sha256(self.runtime.encode()).hexdigest()
+            document["RuntimeVersionConfig"] = {"RuntimeVersionArn": f"arn:aws:lambda:{REGION}::runtime:{digest}"}
+        return document
+
+    def summary(self, qualifier: str | None = None) -> dict[str, Any]:
+        """Return the API's FunctionConfiguration as lists of functions have it: without state and runtime's version."""
+        snap_start = (self.stored.get("SnapStart") or {}).get("ApplyOn", "None")
+        optimised = snap_start != "None" and self.version != LATEST
         document: dict[str, Any] = {
             "FunctionName": self.name,
             "FunctionArn": function_arn(self.name, qualifier),
@@ -93,14 +129,13 @@ class Function:
             "CodeSha256": self.code.sha256,
             "Version": self.version,
             "TracingConfig": {"Mode": "PassThrough"},
-            "RevisionId": self.revision,
-            "State": "Active",
-            "LastUpdateStatus": "Successful",
+            "RevisionId": self.revision_id,
             "PackageType": "Zip" if self.code.image is None else "Image",
             "Architectures": [self.architecture],
             "EphemeralStorage": {"Size": self.ephemeral_mb},
-            "SnapStart": {"ApplyOn": "None", "OptimizationStatus": "Off"},
-            "LoggingConfig": {"LogFormat": "Text", "LogGroup": f"/aws/lambda/{self.name}"},
+            "LoggingConfig": {"LogFormat": "Text", "LogGroup": f"/aws/lambda/{self.name}", **self.logging},
+            **self.stored,
+            "SnapStart": {"ApplyOn": snap_start, "OptimizationStatus": "On" if optimised else "Off"},
         }
         if self.code.image is None:
             document |= {"Runtime": self.runtime, "Handler": self.handler}
@@ -108,15 +143,16 @@ class Function:
             document["ImageConfigResponse"] = {"ImageConfig": configured}
         if self.layers:
             document["Layers"] = [{"Arn": layer.arn, "CodeSize": layer.code.size} for layer in self.layers]
-        if self.variables:
+        if self.has_environment:
             document["Environment"] = {"Variables": dict(self.variables)}
         return document
 
 
-def settings(request: Mapping[str, Any], limits: Limits, *, defaults: bool = False) -> dict[str, Any]:
+def settings(request: Mapping[str, Any], limits: Limits, before: Function | None = None) -> dict[str, Any]:
     """Check the configuration in a request and return it under the names of `Function`'s fields.
 
-    With `defaults` (CreateFunction) a member that is missing gets its default; one without a default is required.
+    Without a function `before` it (CreateFunction), a member that is missing gets its default; one without a default is
+    required.
     """
     checks: dict[str, tuple[str, Callable[[Any], Any]]] = {
         "Handler": ("handler", str),
@@ -129,12 +165,25 @@ def settings(request: Mapping[str, Any], limits: Limits, *, defaults: bool = Fal
         "Environment": ("variables", lambda value: _variables((value or {}).get("Variables") or {}, limits)),
         "Architectures": ("architecture", lambda value: str(value[0])),
         "ImageConfig": ("image_config", lambda value: _image_config(value or {})),
+        "LoggingConfig": ("logging", _logging),
     }
-    with_default = ("MemorySize", "Timeout", "EphemeralStorage") if defaults else ()
-    checked = _packaging(request) if defaults else {}
+    with_default = () if before else ("MemorySize", "Timeout", "EphemeralStorage")
+    checked = {} if before else _packaging(request)
     for member, (name, check) in checks.items():
         if member in request or member in with_default:
             checked[name] = check(request.get(member))
+    if "Environment" in request:
+        checked["has_environment"] = True
+    checked["stored"] = stored(request, before.stored if before else {})
+    if refused := [name for name in REFUSED if request.get(name)]:
+        raise invalid(f"slslab does not emulate {refused[0]}; leave it out.")
+    if arn := request.get("CodeSigningConfigArn"):
+        raise ServiceError(
+            404,
+            "CodeSigningConfigNotFoundException",
+            f"The code signing configuration cannot be found. Check that the provided configuration is not deleted: "
+            f"{arn}.",
+        )
     return checked
 
 
@@ -192,22 +241,30 @@ def bounded(request: Mapping[str, Any], key: str, allowed: Range) -> int:
 
 
 def _runtime(value: object) -> str:
-    if value not in RUNTIMES:
+    runtime = str(value)
+    if runtime in RUNTIMES:
+        return runtime
+    if runtime in ENDED:
         raise invalid(
-            f"Value {value} at 'runtime' failed to satisfy constraint: Member must satisfy enum value set: "
-            f"[{', '.join(RUNTIMES)}] or be a valid ARN (slslab emulates Python functions; others need the Docker "
-            "environment)"
+            f"The runtime parameter of {runtime} is no longer supported for creating or updating AWS Lambda functions. "
+            "We recommend you use a supported runtime while creating or updating functions."
         )
-    return str(value)
+    known = input_shape("lambda", "CreateFunction").members["Runtime"].metadata["enum"]
+    if runtime in known:
+        raise invalid(f"slslab runs Python functions; package one of {runtime} as a container image.")
+    raise invalid(
+        f"Value {runtime} at 'runtime' failed to satisfy constraint: Member must satisfy enum value set: "
+        f"[{', '.join(name for name in known if name not in ENDED)}] or be a valid ARN"
+    )
 
 
 def _variables(variables: Mapping[str, str], limits: Limits) -> dict[str, str]:
     unable = "Lambda was unable to configure your environment variables because the environment variables you have "
-    size = sum(len(name.encode()) + len(value.encode()) for name, value in variables.items())
-    if size > limits.environment_bytes:
+    # measured: AWS's message shows what it measures.
+    measured = json.dumps(dict(variables), separators=(",", ":"), ensure_ascii=False)
+    if len(measured.encode()) > limits.environment_bytes:
         raise invalid(
-            f"{unable}provided exceeded the {limits.environment_bytes // 1024}KB limit. String measured: "
-            f"{dict(variables)}"[:1000]
+            f"{unable}provided exceeded the {limits.environment_bytes // 1024}KB limit. String measured: {measured}"
         )
     reserved = sorted(RESERVED_VARIABLES.intersection(variables))
     if reserved:
@@ -216,6 +273,18 @@ def _variables(variables: Mapping[str, str], limits: Limits) -> dict[str, str]:
             f"Reserved keys used in this request: {', '.join(reserved)}"
         )
     return dict(variables)
+
+
+def _logging(config: Mapping[str, str]) -> dict[str, str]:
+    """Return a LoggingConfig, which replaces the one before, as AWS's answers have it: only JSON has levels."""
+    if config.get("LogFormat") == "JSON":
+        return {"ApplicationLogLevel": "INFO", "SystemLogLevel": "INFO", **config}
+    if config.keys() & {"ApplicationLogLevel", "SystemLogLevel"}:
+        raise invalid(
+            'LogLevel is not supported when LogFormat is set to "Text". Remove LogLevel from your request or change '
+            'the LogFormat to "JSON" and try again.'
+        )
+    return dict(config)
 
 
 def _camel(key: str) -> str:

@@ -31,6 +31,7 @@ from slslab.installation import require
 from slslab.lambda_.api import application, body_limit
 from slslab.lambda_.archives import Archives
 from slslab.lambda_.environment import EnvironmentHost
+from slslab.lambda_.event_invoke_config import EventInvokeConfigs
 from slslab.lambda_.functions import Functions
 from slslab.lambda_.invocation import InvocationService
 from slslab.lambda_.operations.deployment import DeploymentOperations
@@ -154,7 +155,7 @@ class Emulator(Managed):
         for root in self._code_roots:
             self.packages.allow(root)
         self.service = InvocationService(
-            functions, self.packages, host, self.budget_mb, self._pass_on_record, self._stack.store
+            functions, self.packages, host, self.budget_mb, self._pass_on_record, self._stack
         )
         archives = Archives(self.packages, self.keys)
         handlers = {
@@ -162,7 +163,7 @@ class Emulator(Managed):
             **LayerOperations(
                 functions.layers, self.packages, archives, self.service.remove_unused_packages
             ).handlers(),
-            **SettingOperations(functions, self.limits).handlers(),
+            **SettingOperations(functions, EventInvokeConfigs(functions), self.limits).handlers(),
             **PolicyOperations(functions).handlers(),
             **DeploymentOperations(functions).handlers(),
             **FunctionUrlOperations(functions).handlers(),

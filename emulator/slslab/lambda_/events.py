@@ -18,10 +18,14 @@ from slslab.aws.errors import ServiceError
 from slslab.aws.limits import Limits
 from slslab.aws.requests import parse_json
 from slslab.lambda_.configuration import LATEST
+from slslab.lambda_.event_invoke_config import BUCKET, FUNCTION, EventInvokeConfigs
 from slslab.lambda_.functions import Functions, Target
+from slslab.lambda_.references import parse
+from slslab.lambda_.stack_client import Attributes
 
 LONGEST_THROTTLE_S = 300.0
-BUCKET = "arn:aws:s3:::"
+# documented: invocation-async-retain-records.html, "the first 1 KB of the error message".
+LONGEST_MESSAGE = 1024
 LOG = logging.getLogger(__name__)
 
 
@@ -53,7 +57,8 @@ class Answer:
 class Asynchronous:
     """The events of one emulator.
 
-    `invoke` runs one attempt; `store` puts a body into a bucket of the stack, under a key.
+    `invoke` runs one attempt; `store` puts a body into a bucket of the stack, under a key; `send` sends one, with
+    attributes, to a queue of the stack, given its ARN.
     """
 
     def __init__(
@@ -62,11 +67,14 @@ class Asynchronous:
         limits: Limits,
         invoke: Callable[[Request], Awaitable[Answer]],
         store: Callable[[str, str, bytes], None],
+        send: Callable[[str, bytes, Attributes], None],
     ) -> None:
         self._functions = functions
+        self._configs = EventInvokeConfigs(functions)
         self._limits = limits
         self._invoke = invoke
         self._store = store
+        self._send = send
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing = False
 
@@ -95,8 +103,8 @@ class Asynchronous:
         answer: Answer | None = None
         condition = ""
         while True:
-            request = replace(request, target=self._functions.resolve(name, request.target.qualifier))
-            config = self._functions.events_of(request.target)
+            request = replace(request, target=self._functions.route(name, request.target.qualifier))
+            handling = self._configs.handling(request.target)
             try:
                 answer = await self._invoke(request)
             except ServiceError as error:
@@ -110,28 +118,46 @@ class Asynchronous:
                 attempts += 1
                 if answer.function_error is None:
                     condition = "Success"
-                elif attempts > config.maximum_retry_attempts:
+                elif attempts > handling.retries:
                     condition = "RetriesExhausted"
                 delay_s = self._limits.event_retry_base_s * attempts
-            if not condition and time.monotonic() - accepted + delay_s > config.maximum_event_age_s:
+            if not condition and time.monotonic() - accepted + delay_s > handling.age_s:
                 condition = "EventAgeExceeded"
             if condition:
                 break
             if self._closing:
                 return
             await asyncio.sleep(delay_s)
-        destination = config.on_success if condition == "Success" else config.on_failure
-        if destination is not None:
+        destination = handling.destinations.get("OnSuccess" if condition == "Success" else "OnFailure")
+        if destination:
             await self._deliver(destination, request, _record(request, condition, attempts, answer))
+        letters = request.target.function.stored.get("DeadLetterConfig")
+        if letters is not None and condition != "Success":
+            await asyncio.to_thread(self._send, letters["TargetArn"], request.payload, _dead_letter(request, answer))
 
     async def _deliver(self, destination: str, request: Request, record: bytes) -> None:
-        """Send the record to a function or an S3 bucket."""
-        if not destination.startswith(BUCKET):
-            self.accept(self._functions.resolve(destination), record, request.trace_id)
-            return
-        name, now = request.target.function.name, datetime.now(UTC)
-        key = f"aws/lambda/async/{name}/{now:%Y/%m/%d}/{now:%Y-%m-%dT%H.%M.%S}-{uuid.uuid4()}"
-        await asyncio.to_thread(self._store, destination.removeprefix(BUCKET), key, record)
+        """Send the record to a function, an SQS queue or an S3 bucket."""
+        if destination.startswith(FUNCTION):
+            reference = parse(destination)
+            self.accept(self._functions.route(reference.name, reference.qualifier), record, request.trace_id)
+        elif destination.startswith(BUCKET):
+            name, now = request.target.function.name, datetime.now(UTC)
+            key = f"aws/lambda/async/{name}/{now:%Y/%m/%d}/{now:%Y-%m-%dT%H.%M.%S}-{uuid.uuid4()}"
+            await asyncio.to_thread(self._store, destination.removeprefix(BUCKET), key, record)
+        else:
+            await asyncio.to_thread(self._send, destination, record, {})
+
+
+def _dead_letter(request: Request, answer: Answer | None) -> dict[str, tuple[str, str]]:
+    """Return type and value of the attributes of a message in a dead letter queue (measured: recorded from AWS)."""
+    text = _as_json(answer.payload) if answer is not None else b"null"
+    failure = json.loads(text)
+    message = str(failure.get("errorMessage", "")) if isinstance(failure, dict) else ""
+    return {
+        "RequestID": ("String", request.request_id),
+        "ErrorCode": ("Number", "200"),
+        **({"ErrorMessage": ("String", message[:LONGEST_MESSAGE])} if message else {}),
+    }
 
 
 def _record(request: Request, condition: str, attempts: int, answer: Answer | None) -> bytes:

@@ -1,76 +1,67 @@
-"""The functions of one emulator: versions, aliases, tags, reserved concurrency, and how their events are handled.
+"""The functions of one emulator: versions, aliases, tags and reserved concurrency.
 
-Error types, status codes and messages follow the Lambda API reference:
+Error types, status codes and messages are measured (recorded from AWS) where a comment says nothing else.
 https://docs.aws.amazon.com/lambda/latest/api/API_Operations.html
 """
 
-import re
+import random
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from slslab.aws.arns import ACCOUNT, REGION, function_arn
-from slslab.aws.errors import ServiceError, conflict, constraint, invalid, missing
+from slslab.aws.arns import function_arn
+from slslab.aws.errors import ServiceError, conflict, invalid, missing, violation
 from slslab.aws.limits import Limits
-from slslab.lambda_.configuration import LATEST, NAME, Function, bounded, check_kind, settings
+from slslab.lambda_.configuration import ACTIVE, CREATING, LATEST, UPDATING, Function, check_kind, settings
 from slslab.lambda_.function_urls import FunctionUrl
 from slslab.lambda_.layer_versions import LayerVersions
 from slslab.lambda_.packages import Code
 from slslab.lambda_.policies import Policy
+from slslab.lambda_.references import parse
 
-REFERENCE = re.compile(
-    r"(arn:aws[a-z-]*:lambda:[a-z0-9-]+:)?(\d{12}:)?(function:)?(?P<name>[a-zA-Z0-9-_]+)(:(?P<qualifier>[^:]+))?"
-)
+if TYPE_CHECKING:
+    from slslab.lambda_.event_invoke_config import EventInvokeConfig
+
 TAGS = 50
-
-
-@dataclass(frozen=True)
-class EventInvokeConfig:
-    """How asynchronous invocations are retried, and where their records go (PutFunctionEventInvokeConfig)."""
-
-    maximum_retry_attempts: int
-    maximum_event_age_s: int
-    arn: str = ""
-    on_success: str | None = None
-    on_failure: str | None = None
-    last_modified: float = 0.0
-
-    def document(self) -> dict[str, Any]:
-        """Return the API's FunctionEventInvokeConfig."""
-        return {
-            "LastModified": self.last_modified,
-            "FunctionArn": self.arn,
-            "MaximumRetryAttempts": self.maximum_retry_attempts,
-            "MaximumEventAgeInSeconds": self.maximum_event_age_s,
-            "DestinationConfig": {
-                key: {"Destination": arn} if arn else {}
-                for key, arn in (("OnSuccess", self.on_success), ("OnFailure", self.on_failure))
-            },
-        }
+NAME_LENGTH = 64
+FUNCTIONS_ONLY = (
+    "This operation is permitted on Lambda functions only. Aliases and versions do not support this operation. Please "
+    "specify either a function name or an unqualified function ARN."
+)
 
 
 @dataclass(frozen=True)
 class Alias:
-    """A name for one version of a function."""
+    """A name for one version of a function; `weights` is the share of invocations that another version gets."""
 
     function: str
     name: str
     version: str
     description: str
-    revision: str
+    revision_id: str
+    weights: Mapping[str, float] = field(default_factory=dict)
 
     def document(self) -> dict[str, Any]:
         """Return the API's AliasConfiguration."""
-        return {
+        document: dict[str, Any] = {
             "AliasArn": function_arn(self.function, self.name),
             "Name": self.name,
             "FunctionVersion": self.version,
             "Description": self.description,
-            "RevisionId": self.revision,
+            "RevisionId": self.revision_id,
         }
+        return document | ({"RoutingConfig": {"AdditionalVersionWeights": dict(self.weights)}} if self.weights else {})
+
+    def choose(self) -> str:
+        """Return the version that an invocation goes to."""
+        drawn = random.random()
+        for version, weight in self.weights.items():
+            if drawn < weight:
+                return version
+            drawn -= weight
+        return self.version
 
 
 @dataclass
@@ -81,9 +72,10 @@ class Entry:
     tags: dict[str, str]
     versions: dict[str, Function] = field(default_factory=dict)
     aliases: dict[str, Alias] = field(default_factory=dict)
-    events: dict[str, EventInvokeConfig] = field(default_factory=dict)
+    events: dict[str, "EventInvokeConfig"] = field(default_factory=dict)
     reserved: int | None = None
-    published: int = 0
+    # The last published version, and the revision of $LATEST that it was made of.
+    published: tuple[str, str] = ("0", "")
     recursive_loop: str = "Terminate"
     # By qualifier, "$LATEST" for the function itself.
     urls: dict[str, FunctionUrl] = field(default_factory=dict)
@@ -92,12 +84,16 @@ class Entry:
 
     def forget(self, qualifier: str) -> None:
         """Drop what belongs to an alias or a version that is deleted; a URL stays (recorded)."""
-        for settings_of in (self.policies, self.runtime_updates):
+        for settings_of in (self.events, self.policies, self.runtime_updates):
             settings_of.pop(qualifier, None)
 
     def all_versions(self) -> list[Function]:
         """Return $LATEST, then the published versions in order."""
         return [self.latest, *self.versions.values()]
+
+    def renew_revision_id(self) -> None:
+        """Give $LATEST another revision id, as AWS does for changes that outdate no environment, too."""
+        self.latest = replace(self.latest, revision_id=str(uuid.uuid4()))
 
 
 @dataclass(frozen=True)
@@ -112,43 +108,44 @@ class Target:
         """The ARN as the caller named it: what the function's context shows."""
         return function_arn(self.function.name, self.qualifier)
 
-    def document(self) -> dict[str, Any]:
+    def document(self, phase: Mapping[str, str] = ACTIVE) -> dict[str, Any]:
         """Return the API's FunctionConfiguration."""
-        return self.function.document(self.qualifier)
+        return self.function.document(self.qualifier, phase)
 
 
 class Functions:
-    """The registry; every method takes names as AWS does: a name, a partial ARN or an ARN, qualified or not.
+    """The registry of one emulator; methods that carry out an operation return what AWS's answer says.
 
     `layers` are those that its functions may have.
     """
 
     def __init__(self, limits: Limits) -> None:
-        self._limits = limits
+        self.limits = limits
         self.layers = LayerVersions(limits)
         self._entries: dict[str, Entry] = {}
-        self._default_events = EventInvokeConfig(limits.event_retries.default, limits.event_age_s.default)
 
-    def entry(self, reference: str) -> Entry:
-        """Return the function's entry; ResourceNotFoundException if there is none."""
-        name, qualifier = parse(reference)
+    def exists(self, name: str) -> bool:
+        """Return whether there is a function of this name."""
+        return name in self._entries
+
+    def entry(self, name: str, qualifier: str | None = None) -> Entry:
+        """Return the function's entry; ResourceNotFoundException, which names the qualifier, if there is none."""
         if name not in self._entries:
             raise missing(f"Function not found: {function_arn(name, qualifier)}")
         return self._entries[name]
 
-    def resolve(self, reference: str, qualifier: str | None = None) -> Target:
+    def resolve(self, name: str, qualifier: str | None = None) -> Target:
         """Return the version that a name and a qualifier (a version, an alias or $LATEST) refer to."""
-        name, derived = parse(reference)
-        if derived is not None and qualifier not in (None, derived):
-            raise invalid("The derived qualifier from the function name does not match the specified qualifier.")
-        qualifier = qualifier if qualifier is not None else derived
-        entry = self.entry(reference)
-        version = entry.aliases[qualifier].version if qualifier in entry.aliases else qualifier
-        if version in (None, LATEST):
-            return Target(entry.latest, qualifier)
-        if version not in entry.versions:
-            raise missing(f"Function not found: {function_arn(name, qualifier)}")
-        return Target(entry.versions[version], qualifier)
+        entry = self.entry(name, qualifier)
+        alias = entry.aliases.get(qualifier or "")
+        return Target(self._version(entry, alias.version if alias else qualifier, qualifier), qualifier)
+
+    def route(self, name: str, qualifier: str | None = None) -> Target:
+        """Return the version that an invocation goes to: an alias with weights chooses one by chance."""
+        alias = self.entry(name, qualifier or LATEST).aliases.get(qualifier or "")
+        if alias is None or not alias.weights:
+            return self.resolve(name, qualifier)
+        return Target(self._version(self.entry(name), alias.choose(), qualifier), qualifier)
 
     def is_current(self, function: Function) -> bool:
         """Return whether exactly this version still exists."""
@@ -177,219 +174,208 @@ class Functions:
 
     def check_creation(self, request: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         """Return name and settings of a CreateFunction request, checked before its code is stored."""
-        name, _ = parse(request["FunctionName"])
-        if not NAME.fullmatch(name):
-            raise constraint(name, "functionName", "Member must have length less than or equal to 64")
+        name = parse(request["FunctionName"]).name
+        checked = self._settings(request)
+        if len(name) > NAME_LENGTH:
+            rule = f"Member must have length less than or equal to {NAME_LENGTH}"
+            # AWS's own check, whose error is of another type than those of the model.
+            raise invalid(f"1 validation error detected: {violation(name, 'functionName', rule)}")
         if name in self._entries:
             raise conflict(f"Function already exist: {name}")
         _check_tags(request.get("Tags") or {})
-        return name, self._settings(request, defaults=True)
+        return name, checked
 
-    def create(self, request: Mapping[str, Any], code: Code) -> Target:
+    def create(self, request: Mapping[str, Any], code: Code) -> dict[str, Any]:
         """Carry out CreateFunction; its code is stored already."""
         name, checked = self.check_creation(request)
         latest = _stamped(Function(name=name, code=code, **checked))
         self.layers.check_size(code, latest.layers)
-        self._entries[name] = Entry(latest, dict(request.get("Tags") or {}))
-        return self.publish(name, {}) if request.get("Publish") else Target(latest, None)
+        entry = self._entries[name] = Entry(latest, dict(request.get("Tags") or {}))
+        created = self._publish(entry, "") if request.get("Publish") else latest
+        entry.renew_revision_id()
+        return Target(created, None).document(CREATING)
 
-    def update_configuration(self, reference: str, request: Mapping[str, Any]) -> Target:
+    def update_configuration(self, name: str, request: Mapping[str, Any]) -> dict[str, Any]:
         """Carry out UpdateFunctionConfiguration: environments started from now on have the new configuration."""
-        entry = self._unqualified(reference)
-        _check_revision(request, entry.latest.revision)
+        entry = self.entry(name)
+        _check_revision(request, entry.latest.revision_id)
         check_kind(request, of_image=entry.latest.code.image is not None)
-        updated = _stamped(replace(entry.latest, **self._settings(request)))
+        updated = replace(entry.latest, **self._settings(request, entry.latest))
         self.layers.check_size(updated.code, updated.layers)
-        entry.latest = updated
-        return Target(entry.latest, None)
+        return self._update(entry, updated)
 
-    def update_code(self, reference: str, request: Mapping[str, Any], code: Code) -> Target:
+    def update_code(self, name: str, request: Mapping[str, Any], code: Code) -> dict[str, Any]:
         """Carry out UpdateFunctionCode, its code being stored already; `DryRun` changes nothing."""
-        entry = self._unqualified(reference)
-        _check_revision(request, entry.latest.revision)
+        entry = self.entry(name)
+        _check_revision(request, entry.latest.revision_id)
         if (code.image is None) != (entry.latest.code.image is None):
             kind, ask = ("Zip", "don't provide") if code.image is not None else ("Image", "provide")
             raise invalid(f"Please {ask} ImageUri when updating a function with packageType {kind}.")
         architectures = {key: value for key, value in request.items() if key == "Architectures"}
-        updated = _stamped(replace(entry.latest, code=code, **settings(architectures, self._limits)))
+        updated = replace(entry.latest, code=code, **settings(architectures, self.limits, entry.latest))
         self.layers.check_size(code, updated.layers)
         if request.get("DryRun"):
-            return Target(updated, None)
-        entry.latest = updated
-        return self.publish(reference, {}) if request.get("Publish") else Target(updated, None)
+            return Target(_stamped(updated), None).document(UPDATING)
+        answer = self._update(entry, updated)
+        if not request.get("Publish"):
+            return answer
+        version = self._publish(entry, "")
+        return Target(version, version.version).document(CREATING)
 
-    def publish(self, reference: str, request: Mapping[str, Any]) -> Target:
+    def publish(self, name: str, request: Mapping[str, Any]) -> dict[str, Any]:
         """Carry out PublishVersion: number $LATEST as a version, or return the last one if nothing has changed."""
-        entry = self._unqualified(reference)
-        _check_revision(request, entry.latest.revision)
+        entry = self.entry(name)
+        _check_revision(request, entry.latest.revision_id)
         digest = request.get("CodeSha256")
         if digest and digest != entry.latest.code.sha256:
             raise invalid(
                 f"CodeSHA256 ({digest}) is different from current CodeSHA256 in $LATEST ({entry.latest.code.sha256}). "
                 "Please try again with the CodeSHA256 in $LATEST."
             )
-        last = entry.versions.get(str(entry.published))
-        if last is None or _content(last) != _content(entry.latest):
-            entry.published += 1
-            number = str(entry.published)
-            description = str(request.get("Description") or entry.latest.description)
-            last = _stamped(replace(entry.latest, version=number, description=description))
-            entry.versions[number] = last
-        return Target(last, last.version)
+        version = self._publish(entry, str(request.get("Description") or ""))
+        return Target(version, version.version).document()
 
-    def delete(self, reference: str, qualifier: str | None) -> None:
+    def delete(self, name: str, qualifier: str | None) -> None:
         """Carry out DeleteFunction: the whole function, or one published version that no alias names."""
-        name, derived = parse(reference)
-        version = qualifier if qualifier is not None else derived
-        entry = self.entry(reference)
-        if version is None:
+        if qualifier == LATEST:
+            raise invalid("$LATEST version cannot be deleted without deleting the function.")
+        if qualifier is not None and not qualifier.isdigit():
+            if qualifier.startswith("$"):
+                raise missing(f"Function not found: {function_arn(name)}")
+            raise invalid("Deletion of aliases is not currently supported.")
+        entry = self.entry(name)
+        if qualifier is None:
             del self._entries[name]
             return
-        if version == LATEST:
-            raise invalid("$LATEST version cannot be deleted without deleting the function.")
-        if version not in entry.versions:
-            raise missing(f"Function not found: {function_arn(name, version)}")
-        aliases = sorted(alias.name for alias in entry.aliases.values() if alias.version == version)
+        aliases = sorted(alias.name for alias in entry.aliases.values() if qualifier in (alias.version, *alias.weights))
         if aliases:
-            raise conflict(f"Version {version} is used by the aliases {', '.join(aliases)}: delete them first.")
-        del entry.versions[version]
-        entry.forget(version)
+            # assumed: the error's type is documented, its text is not.
+            raise conflict(f"Version {qualifier} is used by the aliases {', '.join(aliases)}: delete them first.")
+        entry.versions.pop(qualifier, None)
+        entry.forget(qualifier)
 
-    def put_alias(self, reference: str, request: Mapping[str, Any], name: str | None) -> Alias:
-        """Carry out CreateAlias (`name` is None: it is in the request), or UpdateAlias of that name."""
-        entry = self._unqualified(reference)
-        function = entry.latest.name
-        old = entry.aliases.get(name) if name is not None else None
-        if name is None:
-            name = str(request["Name"])
-            if name in entry.aliases:
-                raise conflict(f"Alias already exists: {function_arn(function, name)}")
-        elif old is None:
-            raise missing(f"Alias not found: {function_arn(function, name)}")
-        else:
-            _check_revision(request, old.revision)
-        if (request.get("RoutingConfig") or {}).get("AdditionalVersionWeights"):
-            raise invalid("Weighted aliases are not emulated: an alias names one version.")
-        version = str(request.get("FunctionVersion") or (old.version if old else LATEST))
-        if version != LATEST and version not in entry.versions:
-            raise missing(f"Function not found: {function_arn(function, version)}")
-        description = request.get("Description", old.description if old else "")
-        entry.aliases[name] = Alias(function, name, version, str(description), str(uuid.uuid4()))
-        return entry.aliases[name]
+    def create_alias(self, name: str, request: Mapping[str, Any]) -> Alias:
+        """Carry out CreateAlias."""
+        entry, alias = self.entry(name, str(request["FunctionVersion"])), str(request["Name"])
+        if alias in entry.aliases:
+            raise conflict(f"Alias already exists: {function_arn(name, alias)}")
+        return self._put_alias(entry, Alias(name, alias, LATEST, "", ""), request)
 
-    def alias(self, reference: str, name: str) -> Alias:
+    def update_alias(self, name: str, request: Mapping[str, Any]) -> Alias:
+        """Carry out UpdateAlias: what the request does not name stays."""
+        entry, alias = self.entry(name), str(request["Name"])
+        if alias not in entry.aliases:
+            raise missing(f"Alias not found: {function_arn(name, alias)}")
+        _check_revision(request, entry.aliases[alias].revision_id)
+        return self._put_alias(entry, entry.aliases[alias], request)
+
+    def alias(self, name: str, alias: str) -> Alias:
         """Carry out GetAlias."""
-        entry = self.entry(reference)
-        if name not in entry.aliases:
-            raise missing(f"Cannot find alias arn: {function_arn(entry.latest.name, name)}")
-        return entry.aliases[name]
+        entry = self.entry(name)
+        if alias not in entry.aliases:
+            raise missing(f"Cannot find alias arn: {function_arn(name, alias)}")
+        return entry.aliases[alias]
 
-    def reserve(self, reference: str, request: Mapping[str, Any]) -> None:
+    def reserve(self, name: str, request: Mapping[str, Any], qualifier: str | None = None) -> None:
         """Carry out PutFunctionConcurrency: reserve concurrent executions that no other function may use."""
-        entry = self.entry(reference)
+        if qualifier is not None:
+            raise invalid(FUNCTIONS_ONLY)
+        entry = self.entry(name, LATEST)
         value: int = request["ReservedConcurrentExecutions"]
         others = self.reserved_total() - (entry.reserved or 0)
-        floor = self._limits.unreserved_concurrency
-        if self._limits.account_concurrency - others - value < floor:
+        floor = self.limits.unreserved_concurrency
+        if self.limits.account_concurrency - others - value < floor:
             raise invalid(
                 "Specified ReservedConcurrentExecutions for function decreases account's "
-                f"UnreservedConcurrentExecution below its minimum value of [{floor}]."
+                f"UnreservedConcurrentExecution below its minimum value of [{floor}].",
+                typed=False,
             )
-        entry.reserved = value
+        if value != entry.reserved:
+            entry.reserved = value
+            entry.renew_revision_id()
 
-    def put_events(
-        self, reference: str, qualifier: str | None, request: Mapping[str, Any], keep: bool
-    ) -> EventInvokeConfig:
-        """Carry out PutFunctionEventInvokeConfig, or UpdateFunctionEventInvokeConfig, which keeps what is not named.
+    def tags(self, arn: str) -> dict[str, str]:
+        """Carry out ListTags."""
+        return self._tagged(arn).tags
 
-        Destinations may be functions, and for failures S3 buckets; others are refused.
-        """
-        target = self.resolve(reference, qualifier)
-        base = self.events(reference, qualifier) if keep else self._default_events
-        destinations = request.get("DestinationConfig") or {}
-        chosen = {
-            "on_success": (destinations.get("OnSuccess") or {}).get("Destination", base.on_success) or None,
-            "on_failure": (destinations.get("OnFailure") or {}).get("Destination", base.on_failure) or None,
-        }
-        for kind, arn in chosen.items():
-            bucket = kind == "on_failure" and str(arn).startswith("arn:aws:s3:::")
-            if arn and not bucket and not str(arn).startswith(f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:"):
-                raise invalid(
-                    f"The destination {arn} is not emulated; name a function of this emulator, or for failures an S3 "
-                    "bucket (arn:aws:s3:::BUCKET)."
-                )
-        limits, qualifier = self._limits, target.qualifier or LATEST
-        configs = self.entry(reference).events
-        configs[qualifier] = EventInvokeConfig(
-            bounded(
-                request, "MaximumRetryAttempts", replace(limits.event_retries, default=base.maximum_retry_attempts)
-            ),
-            bounded(request, "MaximumEventAgeInSeconds", replace(limits.event_age_s, default=base.maximum_event_age_s)),
-            function_arn(target.function.name, qualifier),
-            last_modified=datetime.now(UTC).timestamp(),
-            **chosen,
-        )
-        return configs[qualifier]
-
-    def events(self, reference: str, qualifier: str | None) -> EventInvokeConfig:
-        """Carry out GetFunctionEventInvokeConfig."""
-        target = self.resolve(reference, qualifier)
-        configs, qualifier = self.entry(reference).events, target.qualifier or LATEST
-        if qualifier not in configs:
-            raise missing(
-                f"The function {function_arn(target.function.name, qualifier)} doesn't have an EventInvokeConfig"
-            )
-        return configs[qualifier]
-
-    def delete_events(self, reference: str, qualifier: str | None) -> None:
-        """Carry out DeleteFunctionEventInvokeConfig."""
-        self.events(reference, qualifier)  # raises if there is none
-        del self.entry(reference).events[self.resolve(reference, qualifier).qualifier or LATEST]
-
-    def events_of(self, target: Target) -> EventInvokeConfig:
-        """Return what applies to an event of this target: its configuration, or Lambda's defaults."""
-        entry = self._entries.get(target.function.name)
-        return entry.events.get(target.qualifier or LATEST, self._default_events) if entry else self._default_events
-
-    def tag(self, arn: str, request: Mapping[str, Any]) -> None:
+    def tag(self, arn: str, tags: Mapping[str, str]) -> None:
         """Carry out TagResource."""
-        tags = self.entry(arn).tags
-        _check_tags(tags | dict(request.get("Tags") or {}))
-        tags |= request.get("Tags") or {}
+        entry = self._tagged(arn)
+        if not tags:
+            raise invalid("An error occurred and the request cannot be processed.")
+        _check_tags(entry.tags | dict(tags))
+        entry.tags |= tags
+        entry.renew_revision_id()
 
-    def _settings(self, request: Mapping[str, Any], *, defaults: bool = False) -> dict[str, Any]:
+    def untag(self, arn: str, keys: list[str]) -> None:
+        """Carry out UntagResource; a key that is not there is gone already."""
+        entry = self._tagged(arn)
+        for key in keys:
+            entry.tags.pop(key, None)
+        entry.renew_revision_id()
+
+    def _settings(self, request: Mapping[str, Any], before: Function | None = None) -> dict[str, Any]:
         """Check the configuration in a request, and the layers that it names."""
-        checked = settings(request, self._limits, defaults=defaults)
+        checked = settings(request, self.limits, before)
         return checked | ({"layers": self.layers.chosen(request["Layers"])} if "Layers" in request else {})
 
-    def _unqualified(self, reference: str) -> Entry:
-        _, qualifier = parse(reference)
-        if qualifier not in (None, LATEST):
+    def _tagged(self, arn: str) -> Entry:
+        reference = parse(arn)
+        if reference.qualifier is not None:
+            raise invalid("Tags on function aliases and versions are not supported. Please specify a function ARN.")
+        return self.entry(reference.name)
+
+    def _version(self, entry: Entry, version: str | None, qualifier: str | None) -> Function:
+        if version in (None, LATEST):
+            return entry.latest
+        if version not in entry.versions:
+            raise missing(f"Function not found: {function_arn(entry.latest.name, qualifier)}")
+        return entry.versions[version]
+
+    def _update(self, entry: Entry, updated: Function) -> dict[str, Any]:
+        """Register a changed $LATEST and return AWS's answer; when an update has ended, the revision id is another."""
+        entry.latest = _stamped(updated)
+        answer = Target(entry.latest, None).document(UPDATING)
+        entry.renew_revision_id()
+        return answer
+
+    def _publish(self, entry: Entry, description: str) -> Function:
+        """Return a new version of $LATEST, or the last one if $LATEST has not been updated since."""
+        number, revision = entry.published
+        if number in entry.versions and revision == entry.latest.revision:
+            return entry.versions[number]
+        # AWS uses no number again, even for another function of this name; a test's functions begin with 1 here.
+        number = str(int(number) + 1)
+        entry.published = number, entry.latest.revision
+        version = replace(entry.latest, version=number, description=description or entry.latest.description)
+        entry.versions[number] = _stamped(version)
+        entry.renew_revision_id()
+        return entry.versions[number]
+
+    def _put_alias(self, entry: Entry, before: Alias, request: Mapping[str, Any]) -> Alias:
+        version = str(request.get("FunctionVersion") or before.version)
+        routing = request.get("RoutingConfig")
+        weights = before.weights if routing is None else routing.get("AdditionalVersionWeights") or {}
+        if len(weights) > 1:
+            raise invalid("Number of items in AdditionalVersionWeights cannot be greater than 1")
+        if version in weights:
             raise invalid(
-                "This operation is permitted on Lambda functions only. Aliases and versions do not support it."
+                f"Invalid function version {version}. Function version {version} is already included in routing "
+                "configuration."
             )
-        return self.entry(reference)
-
-
-@lru_cache(1024)
-def parse(reference: str) -> tuple[str, str | None]:
-    """Return name and qualifier of a name, a partial ARN or an ARN."""
-    match = REFERENCE.fullmatch(reference)
-    if match is None:
-        raise constraint(
-            reference, "functionName", f"Member must satisfy regular expression pattern: {REFERENCE.pattern}"
-        )
-    return match["name"], match["qualifier"]
+        if version == LATEST and weights:
+            raise invalid("$LATEST is not supported for an alias pointing to more than 1 version", typed=False)
+        for named in (version, *weights):
+            self._version(entry, named, named)
+        description = str(request.get("Description", before.description))
+        alias = Alias(before.function, before.name, version, description, str(uuid.uuid4()), dict(weights))
+        entry.aliases[alias.name] = alias
+        return alias
 
 
 def _stamped(function: Function) -> Function:
     stamp = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "+0000")
-    return replace(function, last_modified=stamp, revision=str(uuid.uuid4()))
-
-
-def _content(function: Function) -> Function:
-    """Return what two versions are compared by."""
-    return replace(function, version="", description="", last_modified="", revision="")
+    return replace(function, last_modified=stamp, revision=str(uuid.uuid4()), revision_id=str(uuid.uuid4()))
 
 
 def _check_revision(request: Mapping[str, Any], current: str) -> None:
@@ -397,11 +383,11 @@ def _check_revision(request: Mapping[str, Any], current: str) -> None:
         raise ServiceError(
             412,
             "PreconditionFailedException",
-            "The RevisionId provided does not match the latest RevisionId. Call the "
-            "GetFunction/GetAlias API to retrieve the latest RevisionId",
+            "The Revision Id provided does not match the latest Revision Id. Call the GetFunction/GetAlias API to "
+            "retrieve the latest Revision Id",
         )
 
 
 def _check_tags(tags: Mapping[str, str]) -> None:
     if len(tags) > TAGS:
-        raise invalid(f"The number of tags exceeds the limit of {TAGS}.")
+        raise invalid("Number of tags exceeds resource tag limit.")

@@ -27,8 +27,9 @@ from slslab.lambda_.packages import Packages
 from slslab.lambda_.pool import Pool
 from slslab.lambda_.report_line import report_line
 from slslab.lambda_.runtime_api import NextInvocation
+from slslab.lambda_.stack_client import StackClient
 from slslab.trace.events import own_event
-from slslab.trace.records import InvocationRecord, billed_ms
+from slslab.trace.records import InvocationRecord, billed_ms, billed_requests
 
 CLOSE_LIMIT_S = 5.0
 
@@ -68,7 +69,7 @@ class Metered:
 class InvocationService:
     """Runs invocations of one emulator's functions in environments that are reused while warm.
 
-    `on_record` receives metered records; `store` puts the record of a failed event into a bucket, under a key.
+    `on_record` receives metered records; to the `stack` go the records of events.
     """
 
     def __init__(
@@ -78,7 +79,7 @@ class InvocationService:
         host: EnvironmentHost,
         budget_mb: int,
         on_record: Callable[[InvocationRecord], None],
-        store: Callable[[str, str, bytes], None],
+        stack: StackClient,
     ) -> None:
         self._functions = functions
         self._packages = packages
@@ -87,7 +88,7 @@ class InvocationService:
         self._on_record = on_record
         self._concurrency = Concurrency(functions, host.limits)
         self.pool = Pool(functions, host, self._concurrency, budget_mb, self.remove_unused_packages)
-        self._asynchronous = Asynchronous(functions, host.limits, self._run, store)
+        self._asynchronous = Asynchronous(functions, host.limits, self._run, stack.store, stack.send)
         self._accepted: dict[asyncio.Task[Any], Function] = {}
         self._closing = False
 
@@ -266,6 +267,7 @@ class InvocationService:
                 start_ns=metered.start_ns,
                 end_ns=time.monotonic_ns(),
                 report=report,
+                requests=billed_requests(request.kind, len(request.payload)),
             )
         )
         return Response(

@@ -147,7 +147,7 @@ class Pool:
             while True:
                 if self._closing:
                     raise ServiceError(503, "ServiceException", "The emulator is ending.")
-                warm = next((e for e in reversed(self._idle) if e.function == function), None)
+                warm = next((e for e in reversed(self._idle) if e.function.revision == function.revision), None)
                 if warm is not None and not warm.waits:
                     await self._take_and_discard(warm)
                     continue

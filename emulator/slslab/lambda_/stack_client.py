@@ -12,6 +12,8 @@ from slslab.aws.errors import ServiceError, invalid
 from slslab.aws.keys import Pair
 from slslab.errors import RequestError
 
+# Type and value of a message's attributes.
+Attributes = Mapping[str, tuple[str, str]]
 LOG = logging.getLogger(__name__)
 ENDPOINT = "AWS_ENDPOINT_URL_"
 # Step Functions has three names: AWS's variable has one, boto3's client another, its ARNs the third.
@@ -76,6 +78,16 @@ class StackClient:
             return
         with closing(self.client("s3")) as client:
             client.put_object(Bucket=bucket, Key=key, Body=body)
+
+    def send(self, queue: str, body: bytes, attributes: Attributes) -> None:
+        """Send a message to the queue of this ARN; without SQS it is only logged."""
+        if "sqs" not in self.endpoints or not queue.startswith("arn:aws:sqs:"):
+            LOG.error("the destination %s cannot be reached: this emulator has no service for it", queue)
+            return
+        with closing(self.client("sqs")) as client:
+            url = client.get_queue_url(QueueName=queue.rpartition(":")[2])["QueueUrl"]
+            sent = {name: {"DataType": kind, "StringValue": value} for name, (kind, value) in attributes.items()}
+            client.send_message(QueueUrl=url, MessageBody=body.decode(), MessageAttributes=sent)
 
 
 def _unread(code: str, message: str) -> ServiceError:

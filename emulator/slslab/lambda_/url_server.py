@@ -118,7 +118,7 @@ class UrlServer:
 
     def _target(self, entry: Entry, qualifier: str) -> Target:
         try:
-            return self._functions.resolve(entry.latest.name, None if qualifier == LATEST else qualifier)
+            return self._functions.route(entry.latest.name, None if qualifier == LATEST else qualifier)
         except ServiceError as error:
             raise _forbidden() from error  # its alias was deleted
 

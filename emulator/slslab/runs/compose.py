@@ -13,6 +13,7 @@ from urllib.parse import quote
 import botocore.exceptions
 import redis
 
+from slslab.aws.accounts import DEFAULT
 from slslab.aws.clients import aws_client
 from slslab.aws.keys import Pair
 from slslab.compose.client import OWNER, WORK_S, RemoteEmulator, RemoteRecording, emulator_url
@@ -112,6 +113,11 @@ class ComposeSystem:
                 f"The emulator at {self._emulator.url} runs functions as {about['environment']}, and the plan wants "
                 f"{self._plan.environment}.",
                 f"--environment {about['environment']}",
+            )
+        if self._plan.account != DEFAULT:
+            raise RequestError(
+                f"The emulator at {self._emulator.url} has the limits that it was started with.",
+                "leave out --account, or choose --stack embedded.",
             )
         if about["version"] != __version__:
             raise RequestError(

@@ -10,6 +10,7 @@ from typing import Any
 
 import psutil
 
+from slslab.aws.accounts import account_limits
 from slslab.aws.arns import REGION
 from slslab.aws.keys import Keyring
 from slslab.ec2.devices import choose_devices
@@ -32,6 +33,13 @@ class EmbeddedSystem:
 
     def __init__(self, plan: Plan, requirements: Requirements) -> None:
         self._environment = plan.environment
+        self._limits = account_limits(plan.account)
+        if plan.memory_mb > self._limits.memory_mb.maximum:
+            raise RequestError(
+                f"The account {plan.account} has functions of at most {self._limits.memory_mb.maximum:,} MB, and the "
+                f"plan wants {plan.memory_mb:,} MB.",
+                "choose a smaller --memory, or leave out --account.",
+            )
         self._requirements = requirements
         automatic = {"queue": queue_kind(requirements.queue)} if requirements.queue else {}
         if requirements.instances is not None:
@@ -61,6 +69,7 @@ class EmbeddedSystem:
                 variables=stack.client_environment(),
                 logs=logs,
                 environment=self._environment,
+                limits=self._limits,
                 budget_mb=self.budget_mb,
                 on_event=recorder.event,
                 on_record=recorder.invocation,

@@ -25,8 +25,9 @@ class InvocationRecord(_Record):
     `template` names the modules of the template that the environment was forked from, empty for one started afresh. A
     fork shares memory with its template, so that peaks and limits of such an invocation are not Lambda's.
 
-    `host_delay_ms` is not in the durations. `uncertain_ms` is how much of them may be the host's, too: waits for a file
-    or a service while the host was short of processors, memory or disks (None where the kernel does not tell).
+    `requests` are those that Lambda bills. `host_delay_ms` is not in the durations. `uncertain_ms` is how much of them
+    may be the host's, too: waits for a file or a service while the host was short of processors, memory or disks (None
+    where the kernel does not tell).
     """
 
     request_id: str
@@ -54,6 +55,19 @@ class InvocationRecord(_Record):
     start_ns: int
     end_ns: int
     report: str
+    requests: int = 1
+
+
+# documented: Lambda's pricing page: an asynchronous invocation is one request for the first 256 KB of its payload, and
+# one more for each further 64 KB that begin. assumed: each attempt is.
+FIRST_EVENT_BYTES, FURTHER_EVENT_BYTES = 262_144, 65_536
+
+
+def billed_requests(invocation_type: str, payload_bytes: int) -> int:
+    """Return the requests that Lambda bills for one attempt of an invocation."""
+    if invocation_type != "Event":
+        return 1
+    return 1 + -(-max(0, payload_bytes - FIRST_EVENT_BYTES) // FURTHER_EVENT_BYTES)
 
 
 def billed_ms(duration_ms: float, init_ms: float | None) -> int:
@@ -127,7 +141,8 @@ def launch_record(
 
 # Fields without which a record can be read.
 UNREAD = {
-    "version", "invocation_type", "template", "cgroup_peak_mb", "uncertain_ms", "report", "cpu_seconds", "exit_code"
+    "version", "invocation_type", "template", "cgroup_peak_mb", "uncertain_ms", "report", "cpu_seconds", "exit_code",
+    "requests",
 }  # fmt: skip
 # JSON writes a whole number without a point.
 _AS_WRITTEN = {float: int | float, float | None: int | float | None}

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 from urllib.parse import urlsplit
 
+from slslab.aws.limits import Limits
 from slslab.errors import HostError, RequestError
 from slslab.host.state import make_state_directory, only_owner, state_directory, unusable
 from slslab.installation import __version__, installed
@@ -111,7 +112,7 @@ def serve(
     *,
     port: int,
     s3_port: int,
-    limits: Mapping[str, int | float],
+    limits: Limits,
     template: Sequence[str],
     budget_mb: int | None,
     code_roots: Sequence[Path],
@@ -121,7 +122,7 @@ def serve(
     ready: Callable[[dict[str, Any]], None],
     log: Callable[[str], None],
 ) -> None:
-    """Run the service until SIGINT or SIGTERM, with these options of `up`; `limits` replace Lambda's.
+    """Run the service until SIGINT or SIGTERM, with these options of `up`; `limits` are those of an account.
 
     `ready` receives its description as soon as everything answers, `log` the REPORT line of every invocation.
     Raises RequestError if a service runs already, HostError if this host cannot run it.
@@ -161,7 +162,7 @@ def serve(
                     session=session,
                     keys=keys,
                     variables=stack.client_environment(),
-                    limits=lambda_limits().changed(**limits),
+                    limits=limits,
                     template=template,
                     budget_mb=budget_mb,
                     code_roots=code_roots,
@@ -200,7 +201,7 @@ def serve(
                     "stack": parts,
                     "confinement": emulator.hierarchy.description,
                     "isolation": emulator.isolation.description,
-                    "limits": dict(limits),
+                    "limits": limits.differences(lambda_limits()),
                     "logs": str(emulator.logs),
                     "record": str(directory),
                 }

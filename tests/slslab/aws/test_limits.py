@@ -26,7 +26,7 @@ def test_every_limit_has_a_source_and_a_basis() -> None:
 
 def test_the_limits_are_those_that_aws_documents() -> None:
     limits: Limits = lambda_limits.__wrapped__()  # read afresh: what everybody else reads was read once and kept
-    assert limits.version == "2026-11-21.2"
+    assert limits.version == "2026-11-23.1"
     assert limits.memory_mb == Range(128, 10_240, 128)
     assert limits.timeout_s == Range(1, 900, 3)
     assert limits.ephemeral_mb == Range(512, 10_240, 512)
@@ -47,6 +47,7 @@ def test_the_limits_are_those_that_aws_documents() -> None:
         "log_tail_bytes": 4096,
         "account_concurrency": 1000,
         "unreserved_concurrency": 100,
+        "requests_per_concurrency": 10,
         "scaling_environments": 1000,
         "scaling_period_s": 10,
         "event_retry_base_s": 60,
@@ -77,7 +78,7 @@ def test_an_account_may_have_other_limits_but_no_others() -> None:
 def test_the_command_prints_them() -> None:
     command = [sys.executable, "-m", "slslab", "limits"]
     document = json.loads(subprocess.check_output([*command, "--json"], text=True))
-    assert document["version"] == "2026-11-21.2"
+    assert document["version"] == "2026-11-23.1"
     assert document["limits"]["account_concurrency"]["value"] == 1000
     assert document["limits"]["memory_mb"]["value"] == {"minimum": 128, "maximum": 10_240, "default": 128}
     table = subprocess.check_output(command, text=True)

@@ -107,6 +107,11 @@ def test_a_bill_of_everything() -> None:
     assert bill.as_document()["total"] == "0.30016374888333333333333"
 
 
+def test_an_invocation_may_be_several_requests() -> None:
+    usage = Usage([record(1024, 1000), {**record(1024, 1000), "requests": 13}])
+    assert amounts(compute_bill(usage, AWS))["Lambda requests"] == "0.0000028"
+
+
 def test_hosts_of_databases_and_queues_are_assumed_whatever_is_known_of_their_price() -> None:
     usage = Usage(hosts=(("g4dn.xlarge", 60),), service_hosts=(("m5.large", 100), ("mq.t3.micro", 100)))
     lines = compute_bill(usage, AWS).as_document()["lines"]

@@ -132,3 +132,24 @@ def test_all_that_wait_for_memory_wake_up_when_some_is_released() -> None:
         return before, after
 
     assert asyncio.run(wait_for_memory()) == ([False, False], [True, True, False])
+
+
+def test_ten_requests_a_second_for_each_unit_of_concurrency(clock: SimpleNamespace) -> None:
+    functions = make_functions("one", "two", limits=LIMITS)
+    functions.reserve("one", {"ReservedConcurrentExecutions": 1})
+    leases = Concurrency(functions, LIMITS)
+    for name, most, reason in (
+        ("one", 10, "ReservedFunctionInvocationRateLimitExceeded"),
+        ("two", 30, "FunctionInvocationRateLimitExceeded"),
+    ):
+        for _ in range(most):
+            with leases.lease(name):
+                pass
+        with pytest.raises(ServiceError) as error, leases.lease(name):
+            pytest.fail("it is one too many in this second")
+        assert throttle_reason(error) == reason
+    clock.now += 0.125
+    with leases.lease("one"), leases.lease("two"):
+        pass
+    with pytest.raises(ServiceError), leases.lease("one"):
+        pytest.fail("a tenth of a second is one request of one unit")

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.slslab.lambda_.answers import answer, invalid, missing
+from tests.slslab.lambda_.client_answers import answer, invalid, missing
 
 pytestmark = pytest.mark.server
 

@@ -14,8 +14,10 @@ from slslab.aws.arns import function_arn
 from slslab.aws.errors import ServiceError, invalid, throttled
 from slslab.aws.limits import lambda_limits
 from slslab.lambda_ import events
+from slslab.lambda_.event_invoke_config import EventInvokeConfigs
 from slslab.lambda_.events import Answer, Asynchronous, Request
 from slslab.lambda_.functions import Functions, Target
+from slslab.lambda_.stack_client import Attributes
 
 BUCKET = {"DestinationConfig": {"OnFailure": {"Destination": "arn:aws:s3:::failures"}}}
 THROTTLED = throttled("ConcurrentInvocationLimitExceeded", 1)
@@ -31,8 +33,9 @@ class Platform:
         self.outcomes = list(outcomes)
         self.invoked: list[tuple[str, bytes]] = []
         self.stored: list[tuple[str, str, dict[str, Any]]] = []
+        self.sent: list[tuple[str, bytes, Attributes]] = []
         self.slept: list[float] = []
-        self.queue = Asynchronous(functions, lambda_limits(), self.invoke, self.store)
+        self.queue = Asynchronous(functions, lambda_limits(), self.invoke, self.store, self.send)
 
     async def invoke(self, request: Request) -> Answer:
         self.invoked.append((request.target.function.name, request.payload))
@@ -43,6 +46,9 @@ class Platform:
 
     def store(self, bucket: str, key: str, body: bytes) -> None:
         self.stored.append((bucket, key, json.loads(body)))
+
+    def send(self, queue: str, body: bytes, attributes: Attributes) -> None:
+        self.sent.append((queue, body, attributes))
 
     def run(self, target: Target, payload: bytes = b'{"n": 1}') -> str:
         """Accept an event and wait until it and what follows from it are over; its request id."""
@@ -89,7 +95,7 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Platform]:
 
 def configured(**request: Any) -> Functions:
     functions = make_functions("f", "sink")
-    functions.put_events("f", None, {**BUCKET, **request}, keep=False)
+    EventInvokeConfigs(functions).put("f", None, {**BUCKET, **request}, keep=False)
     return functions
 
 
@@ -180,8 +186,8 @@ def test_a_function_as_destination_receives_the_record(make: Callable[..., Platf
 
 def test_a_qualifier_has_a_configuration_of_its_own(make: Callable[..., Platform]) -> None:
     functions = configured()
-    functions.put_alias("f", {"Name": "live", "FunctionVersion": "$LATEST"}, None)
-    functions.put_events("f", "live", {"MaximumRetryAttempts": 0}, keep=False)
+    functions.create_alias("f", {"Name": "live", "FunctionVersion": "$LATEST"})
+    EventInvokeConfigs(functions).put("f", "live", {"MaximumRetryAttempts": 0}, keep=False)
     platform = make(functions, FAILED)
     platform.run(functions.resolve("f", "live"))
     assert (len(platform.invoked), platform.stored) == (1, [])
@@ -233,3 +239,35 @@ def test_a_response_that_is_no_json_is_recorded_as_a_text(
     platform.run(functions.resolve("f"), b'{"deep": ' + b"[" * 900 + b"]" * 900 + b"}")
     assert platform.record["responsePayload"] == recorded
     assert "deep" in platform.record["requestPayload"]
+
+
+QUEUE = "arn:aws:sqs:us-east-1:000000000000:letters"
+
+
+@pytest.mark.parametrize("message", ["It is wrong.", "x" * 2000])
+def test_an_event_that_failed_goes_to_the_dead_letter_queue(make: Callable[..., Platform], message: str) -> None:
+    functions = make_functions("f", DeadLetterConfig={"TargetArn": QUEUE})
+    failure = json.dumps({"errorType": "E", "errorMessage": message}).encode()
+    platform = make(functions, Answer(failure, "Unhandled", "$LATEST"))
+    request_id = platform.run(functions.resolve("f"))
+    attributes = {
+        "RequestID": ("String", request_id),
+        "ErrorCode": ("Number", "200"),
+        "ErrorMessage": ("String", message[:1024]),
+    }
+    assert platform.sent == [(QUEUE, b'{"n": 1}', attributes)]
+
+
+def test_a_success_is_no_dead_letter(make: Callable[..., Platform]) -> None:
+    functions = make_functions("f", DeadLetterConfig={"TargetArn": QUEUE})
+    platform = make(functions, DONE)
+    platform.run(functions.resolve("f"))
+    assert platform.sent == []
+
+
+def test_a_queue_as_destination_receives_the_record(make: Callable[..., Platform]) -> None:
+    functions = configured(DestinationConfig={"OnSuccess": {"Destination": QUEUE}})
+    platform = make(functions, DONE)
+    platform.run(functions.resolve("f"))
+    [(queue, record, attributes)] = platform.sent
+    assert (queue, json.loads(record)["requestContext"]["condition"], attributes) == (QUEUE, "Success", {})

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from tests.slslab.lambda_.answers import answer, missing
+from tests.slslab.lambda_.client_answers import answer, missing
 from tests.slslab.lambda_.urls import ECHO, RETURNS, ask, permit, public
 
 from slslab.aws.clients import aws_client, signed_headers

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.slslab.lambda_.answers import answer, invalid, missing
+from tests.slslab.lambda_.client_answers import answer, invalid, missing
 from tests.slslab.lambda_.registry import make_functions
 
 from slslab.aws.clients import HTTP, signed_headers

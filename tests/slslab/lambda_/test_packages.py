@@ -87,12 +87,13 @@ def zipped(*entries: tuple[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> b
     return buffer.getvalue()
 
 
-def refusal(packages: Packages, archive: bytes) -> str:
+def refusal(packages: Packages, archive: bytes, status: int = 400) -> str:
     """Return why an archive is refused, of which nothing stays."""
     before = sorted(packages._home.rglob("*"))
     with pytest.raises(ServiceError) as caught:
         packages.store("f", {"ZipFile": base64.b64encode(archive).decode()})
-    assert (caught.value.status, caught.value.error_type) == (400, "InvalidParameterValueException")
+    names = {400: "InvalidParameterValueException", 413: "RequestEntityTooLargeException"}
+    assert (caught.value.status, caught.value.error_type) == (status, names[status])
     assert sorted(packages._home.rglob("*")) == before
     return caught.value.message
 
@@ -147,7 +148,7 @@ def test_names_lead_nowhere_outside(packages: Packages, tmp_path: Path) -> None:
 
 def test_a_zipped_size_has_a_limit_of_its_own(tmp_path: Path) -> None:
     packages = Packages(tmp_path, LIMITS.changed(zipped_bytes=100), fetch, find_image)
-    assert refusal(packages, bytes(101)) == "Zipped size must be smaller than 100 bytes"
+    assert refusal(packages, bytes(101), 413) == "Zipped size must be smaller than 100 bytes"
 
 
 def test_an_object_needs_a_key(packages: Packages) -> None:

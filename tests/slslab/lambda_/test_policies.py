@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.slslab.lambda_.answers import answer, invalid, missing
+from tests.slslab.lambda_.client_answers import answer, invalid, missing
 
 from slslab.lambda_.policies import Policy
 

@@ -9,6 +9,7 @@ from slslab.trace.records import (
     EVENT_FIELDS,
     InstanceRecord,
     billed_ms,
+    billed_requests,
     billed_seconds,
     check_metered,
     check_record,
@@ -42,6 +43,15 @@ def test_an_init_that_was_not_there_bills_nothing() -> None:
     assert billed_ms(1.0, None) == 1
     assert billed_ms(1.0, 0.0) == 1
     assert billed_ms(1.0, 0.01) == 2
+
+
+@pytest.mark.parametrize(
+    ("size", "requests"),
+    [(0, 1), (262_144, 1), (262_145, 2), (262_144 + 65_536, 2), (262_144 + 65_537, 3), (1_048_576, 13)],
+)
+def test_an_event_is_billed_by_the_size_of_its_payload(size: int, requests: int) -> None:
+    assert billed_requests("Event", size) == requests
+    assert billed_requests("RequestResponse", size) == 1
 
 
 @pytest.mark.parametrize(

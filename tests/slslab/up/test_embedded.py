@@ -168,7 +168,9 @@ def test_up_status_down(state: dict[str, str]) -> None:
     ("options", "code", "message"),
     [
         (["--limit", "no_such=3"], 2, "There is no limit 'no_such'"),
-        (["--limit", "memory_mb=3"], 2, "There is no limit 'memory_mb' that can be changed"),
+        (["--limit", "memory_mb=3"], 2, "The limit memory_mb cannot be 3."),
+        (["--limit", "processors=3"], 2, "There is no limit 'processors' that can be changed"),
+        (["--account", "old"], 2, "There is no account 'old'"),
         (["--limit", "idle_s=soon"], 2, "needs a number, not 'soon'"),
         (["--template", "no_such_module"], 3, "The environments' spawner could not start"),
         (["--template", "awslambdaric"], 2, "awslambdaric cannot be in a template"),
@@ -328,7 +330,7 @@ def test_the_aws_command_creates_invokes_and_deletes(
         *("create-function", "--function-name", "hello", "--runtime", "python3.12", "--role", ROLE),
         *("--handler", "app.handler", "--zip-file", "fileb://f.zip", "--memory-size", "256", "--timeout", "5"),
     )
-    assert (created["MemorySize"], created["State"]) == (256, "Active")
+    assert (created["MemorySize"], created["State"]) == (256, "Pending")
     assert aws("wait", "function-active-v2", "--function-name", "hello") is None
     answer = aws(
         *("invoke", "--function-name", "hello", "--payload", '{"name": "world"}', "--log-type", "Tail"),

@@ -10,26 +10,39 @@ from starlette.responses import Response
 
 from slslab.aws.errors import invalid
 from slslab.aws.requests import Members
+from slslab.lambda_.configuration import LATEST
+from slslab.lambda_.functions import FUNCTIONS_ONLY
+from slslab.lambda_.references import Reference
 
 PAGE = 50
 
 
 @dataclass(frozen=True)
 class Call:
-    """One request of an operation: its members, which comply with AWS's model, and the request itself."""
+    """One request of an operation: its members, which comply with AWS's model, the request itself, and its function."""
 
     members: Members
     request: Request
+    function: Reference | None = None
 
     @property
     def name(self) -> str:
-        """The function as the request names it."""
-        return str(self.members["FunctionName"])
+        """The name of the function that the request is about."""
+        assert self.function is not None
+        return self.function.name
 
     @property
     def qualifier(self) -> str | None:
-        """The version or alias that the request asks for beside the function's name."""
-        return self.members.get("Qualifier") or None
+        """The version or alias that the request asks for, in the function's ARN or beside it."""
+        assert self.function is not None
+        return self.function.qualifier
+
+    @property
+    def unqualified(self) -> str:
+        """The name of the function, of which the request may name no version and no alias."""
+        if self.qualifier not in (None, LATEST):
+            raise invalid(FUNCTIONS_ONLY)
+        return self.name
 
     def page(self, key: str, documents: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
         """Return one page of a list in the order of its keys.

@@ -10,7 +10,7 @@ from typing import Any
 from slslab.aws.arns import function_arn
 from slslab.aws.errors import ServiceError, invalid, missing
 from slslab.lambda_.configuration import LATEST
-from slslab.lambda_.functions import Functions, parse
+from slslab.lambda_.functions import Functions
 from slslab.lambda_.operations.call import Call, Handler
 from slslab.lambda_.operations.qualifiers import qualified
 
@@ -116,7 +116,7 @@ class DeploymentOperations:
 
     def _function(self, call: Call) -> None:
         """Raise ResourceNotFoundException unless the function is there."""
-        self._functions.entry(parse(call.name)[0])
+        self._functions.entry(call.name)
 
     def _provisionable(self, call: Call, refusal: str) -> None:
         """Raise an error unless a request names an alias or a version."""

@@ -11,7 +11,7 @@ from slslab.aws.arns import function_arn
 from slslab.aws.errors import ServiceError, conflict, missing
 from slslab.lambda_.configuration import LATEST
 from slslab.lambda_.function_urls import FunctionUrl
-from slslab.lambda_.functions import Entry, Functions, parse
+from slslab.lambda_.functions import Entry, Functions
 from slslab.lambda_.layer_versions import NO_RESOURCE
 from slslab.lambda_.operations.call import Call, Handler
 
@@ -64,11 +64,10 @@ class FunctionUrlOperations:
         del entry.urls[qualifier]
 
     async def _list(self, call: Call) -> Answer:
-        try:
-            entry = self._functions.entry(parse(call.name)[0])
-        except ServiceError as error:
-            raise missing("Function does not exist") if error.status == 404 else error from error
-        return call.page("FunctionUrlConfigs", {key: url.listed(_host(call)) for key, url in entry.urls.items()})
+        if not self._functions.exists(call.name):
+            raise missing("Function does not exist")
+        urls = self._functions.entry(call.name).urls
+        return call.page("FunctionUrlConfigs", {key: url.listed(_host(call)) for key, url in urls.items()})
 
     def _target(self, call: Call) -> tuple[Entry, str | None]:
         """Return the function, and the alias, that may have a URL."""
@@ -80,19 +79,10 @@ class FunctionUrlOperations:
 
     def _configured(self, call: Call) -> tuple[Entry, str]:
         """Return the function, and the key of its URL; the URL of an alias that is deleted stays (recorded)."""
-        try:
-            qualifier = self._functions.resolve(call.name, call.qualifier).qualifier or LATEST
-        except ServiceError as error:
-            if error.status != 404:
-                raise
-            qualifier = call.qualifier or parse(call.name)[1] or LATEST
-        try:
-            entry = self._functions.entry(parse(call.name)[0])
-        except ServiceError as error:
-            raise missing(NO_RESOURCE) if error.status == 404 else error from error
-        if qualifier not in entry.urls:
+        qualifier = call.qualifier or LATEST
+        if not self._functions.exists(call.name) or qualifier not in self._functions.entry(call.name).urls:
             raise missing(NO_RESOURCE)
-        return entry, qualifier
+        return self._functions.entry(call.name), qualifier
 
 
 def _host(call: Call) -> str:

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from slslab.lambda_.archives import Archives
-from slslab.lambda_.functions import Functions, Target
+from slslab.lambda_.functions import Functions
 from slslab.lambda_.invocation import InvocationService
 from slslab.lambda_.operations.call import Call, Handler
 from slslab.lambda_.packages import Code, Image, Packages
@@ -47,13 +47,14 @@ class FunctionOperations:
     async def _create(self, call: Call) -> Answer:
         name, _ = self._functions.check_creation(call.members)
         async with self._stored(name, call.members.get("Code") or {}) as code:
-            return self._functions.create(call.members, code).document()
+            return self._functions.create(call.members, code)
 
     async def _update_code(self, call: Call) -> Answer:
-        async with self._stored(self._functions.entry(call.name).latest.name, call.members) as code:
-            target = self._functions.update_code(call.name, call.members, code)
+        self._functions.entry(call.unqualified)  # raises before its code is stored
+        async with self._stored(call.name, call.members) as code:
+            answer = self._functions.update_code(call.name, call.members, code)
             self._service.pool.retire_outdated()
-        return target.document()
+        return answer
 
     @asynccontextmanager
     async def _stored(self, name: str, code: Mapping[str, Any]) -> AsyncIterator[Code]:
@@ -69,14 +70,17 @@ class FunctionOperations:
         every = call.members.get("FunctionVersion") == "ALL"
         documents: dict[str, dict[str, Any]] = {}
         for entry in self._functions.entries():
-            targets = [Target(f, f.version) for f in entry.all_versions()] if every else [Target(entry.latest, None)]
-            documents |= {f"{entry.latest.name} {_order(t.function.version)}": t.document() for t in targets}
+            for function in entry.all_versions() if every else [entry.latest]:
+                key = f"{function.name} {_order(function.version)}"
+                documents[key] = function.summary(function.version if every else None)
         return call.page("Functions", documents)
 
     async def _get(self, call: Call) -> Answer:
         target = self._functions.resolve(call.name, call.qualifier)
         entry = self._functions.entry(call.name)
         document: dict[str, Any] = {"Configuration": target.document(), "Code": self._location(call)}
+        if call.qualifier is not None:
+            return document
         if entry.tags:
             document["Tags"] = entry.tags
         if entry.reserved is not None:
@@ -95,26 +99,26 @@ class FunctionOperations:
         return self._functions.resolve(call.name, call.qualifier).document()
 
     async def _update_configuration(self, call: Call) -> Answer:
-        target = self._functions.update_configuration(call.name, call.members)
+        answer = self._functions.update_configuration(call.unqualified, call.members)
         self._service.pool.retire_outdated()
-        return target.document()
+        return answer
 
     async def _delete(self, call: Call) -> None:
         self._functions.delete(call.name, call.qualifier)
         self._service.retire()
 
     async def _publish(self, call: Call) -> Answer:
-        return self._functions.publish(call.name, call.members).document()
+        return self._functions.publish(call.unqualified, call.members)
 
     async def _versions(self, call: Call) -> Answer:
         versions = self._functions.entry(call.name).all_versions()
-        return call.page("Versions", {_order(v.version): v.document(v.version) for v in versions})
+        return call.page("Versions", {_order(v.version): v.summary(v.version) for v in versions})
 
     async def _create_alias(self, call: Call) -> Answer:
-        return self._functions.put_alias(call.name, call.members, None).document()
+        return self._functions.create_alias(call.unqualified, call.members).document()
 
     async def _update_alias(self, call: Call) -> Answer:
-        return self._functions.put_alias(call.name, call.members, call.members["Name"]).document()
+        return self._functions.update_alias(call.unqualified, call.members).document()
 
     async def _get_alias(self, call: Call) -> Answer:
         return self._functions.alias(call.name, call.members["Name"]).document()

@@ -29,7 +29,7 @@ class Invoking:
         return {"Invoke": self._invoke, "InvokeWithResponseStream": self._stream}
 
     async def _invoke(self, call: Call) -> Response:
-        target = self._functions.resolve(call.name, call.qualifier)
+        target = self._functions.route(call.name, call.qualifier)
         payload = await call.request.body()
         headers: Headers = call.request.state.headers
         kind = headers.get("x-amz-invocation-type", "RequestResponse")
@@ -58,7 +58,7 @@ class Invoking:
         No runtime here streams, so a function's answer, which may be its error, comes as one chunk, and is limited as
         Invoke's. Whatever the InvocationType, the function runs while the client waits.
         """
-        target = self._functions.resolve(call.name, call.qualifier)
+        target = self._functions.route(call.name, call.qualifier)
         headers: Headers = call.request.state.headers
         trace_id = headers.get("x-amzn-trace-id") or new_trace_id()
         context = _client_context(headers.get("x-amz-client-context"))

@@ -12,7 +12,7 @@ from typing import Any
 from slslab.aws.arns import function_arn
 from slslab.aws.errors import ServiceError, invalid, missing
 from slslab.lambda_.configuration import LATEST
-from slslab.lambda_.functions import Entry, Functions, parse
+from slslab.lambda_.functions import Entry, Functions
 from slslab.lambda_.layer_versions import NO_RESOURCE
 from slslab.lambda_.operations.call import Call, Handler
 from slslab.lambda_.operations.qualifiers import qualified
@@ -46,11 +46,8 @@ class PolicyOperations:
         return {"Statement": as_text(statement)}
 
     async def _remove(self, call: Call) -> None:
-        name, _ = parse(call.name)
-        try:
-            self._functions.entry(name)
-        except ServiceError as error:
-            raise missing(f"No policy found for: {function_arn(name)}") from error
+        if not self._functions.exists(call.name):
+            raise missing(f"No policy found for: {function_arn(call.name)}")
         entry, qualifier = qualified(self._functions, call)
         policy = entry.policies.get(qualifier or LATEST, Policy())
         policy.expect(call.members["StatementId"])
@@ -59,7 +56,7 @@ class PolicyOperations:
         _revise(entry, qualifier)
 
     async def _get(self, call: Call) -> Answer:
-        entry = self._functions.entry(parse(call.name)[0])
+        entry = self._functions.entry(call.name)
         try:
             _, qualifier = qualified(self._functions, call)
         except ServiceError as error:
@@ -73,16 +70,16 @@ class PolicyOperations:
 def _revision(entry: Entry, qualifier: str | None) -> str:
     """Return the revision of what a qualifier names."""
     if qualifier in entry.aliases:
-        return entry.aliases[qualifier].revision
-    return entry.versions.get(qualifier or "", entry.latest).revision
+        return entry.aliases[qualifier].revision_id
+    return entry.versions.get(qualifier or "", entry.latest).revision_id
 
 
 def _revise(entry: Entry, qualifier: str | None) -> None:
     """Give what a qualifier names a new revision."""
     revision = str(uuid.uuid4())
     if qualifier in entry.aliases:
-        entry.aliases[qualifier] = replace(entry.aliases[qualifier], revision=revision)
+        entry.aliases[qualifier] = replace(entry.aliases[qualifier], revision_id=revision)
     elif qualifier in entry.versions:
-        entry.versions[qualifier] = replace(entry.versions[qualifier], revision=revision)
+        entry.versions[qualifier] = replace(entry.versions[qualifier], revision_id=revision)
     else:
-        entry.latest = replace(entry.latest, revision=revision)
+        entry.latest = replace(entry.latest, revision_id=revision)

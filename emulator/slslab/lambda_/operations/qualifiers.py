@@ -4,7 +4,7 @@ import re
 
 from slslab.aws.arns import function_arn
 from slslab.aws.errors import ServiceError, missing
-from slslab.lambda_.functions import Entry, Functions, parse
+from slslab.lambda_.functions import Entry, Functions
 from slslab.lambda_.operations.call import Call
 
 ALIAS = re.compile(r"(?!\d+$)[a-zA-Z0-9-_]+")
@@ -13,11 +13,9 @@ ALIAS = re.compile(r"(?!\d+$)[a-zA-Z0-9-_]+")
 def qualified(functions: Functions, call: Call) -> tuple[Entry, str | None]:
     """Return the function and the qualifier that a request names; what may be an alias is missed as one (recorded)."""
     try:
-        target = functions.resolve(call.name, call.qualifier)
+        functions.resolve(call.name, call.qualifier)
     except ServiceError as error:
-        name, derived = parse(call.name)
-        qualifier = call.qualifier or derived
-        if error.status == 404 and qualifier is not None and ALIAS.fullmatch(qualifier):
-            raise missing(f"Cannot find alias arn: {function_arn(name, qualifier)}") from error
+        if error.status == 404 and call.qualifier is not None and ALIAS.fullmatch(call.qualifier):
+            raise missing(f"Cannot find alias arn: {function_arn(call.name, call.qualifier)}") from error
         raise
-    return functions.entry(call.name), target.qualifier
+    return functions.entry(call.name), call.qualifier

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from slslab.aws.limits import Limits
+from slslab.lambda_.event_invoke_config import EventInvokeConfigs
 from slslab.lambda_.functions import Functions
 from slslab.lambda_.operations.call import Call, Handler
 
@@ -14,8 +15,9 @@ Answer = Mapping[str, Any]
 class SettingOperations:
     """Reserved concurrency, handling of events, tags and the account's settings of one emulator."""
 
-    def __init__(self, functions: Functions, limits: Limits) -> None:
+    def __init__(self, functions: Functions, events: EventInvokeConfigs, limits: Limits) -> None:
         self._functions = functions
+        self._events = events
         self._limits = limits
 
     def handlers(self) -> dict[str, Handler]:
@@ -36,7 +38,7 @@ class SettingOperations:
         }
 
     async def _put_concurrency(self, call: Call) -> Answer:
-        self._functions.reserve(call.name, call.members)
+        self._functions.reserve(call.name, call.members, call.qualifier)
         return await self._get_concurrency(call)
 
     async def _get_concurrency(self, call: Call) -> Answer:
@@ -47,30 +49,29 @@ class SettingOperations:
         self._functions.entry(call.name).reserved = None
 
     async def _put_events(self, call: Call) -> Answer:
-        return self._functions.put_events(call.name, call.qualifier, call.members, keep=False).document()
+        return self._events.put(call.name, call.qualifier, call.members, keep=False).document()
 
     async def _update_events(self, call: Call) -> Answer:
-        return self._functions.put_events(call.name, call.qualifier, call.members, keep=True).document()
+        return self._events.put(call.name, call.qualifier, call.members, keep=True).document()
 
     async def _get_events(self, call: Call) -> Answer:
-        return self._functions.events(call.name, call.qualifier).document()
+        return self._events.get(call.name, call.qualifier).document()
 
     async def _list_events(self, call: Call) -> Answer:
-        configs = self._functions.entry(call.name).events
+        configs = self._events.all_of(call.name)
         return call.page("FunctionEventInvokeConfigs", {key: configs[key].document() for key in configs})
 
     async def _delete_events(self, call: Call) -> None:
-        self._functions.delete_events(call.name, call.qualifier)
+        self._events.delete(call.name, call.qualifier)
 
     async def _tags(self, call: Call) -> Answer:
-        return {"Tags": self._functions.entry(call.members["Resource"]).tags}
+        return {"Tags": self._functions.tags(call.members["Resource"])}
 
     async def _tag(self, call: Call) -> None:
-        self._functions.tag(call.members["Resource"], call.members)
+        self._functions.tag(call.members["Resource"], call.members["Tags"])
 
     async def _untag(self, call: Call) -> None:
-        for key in call.members["TagKeys"]:
-            self._functions.entry(call.members["Resource"]).tags.pop(key, None)
+        self._functions.untag(call.members["Resource"], call.members["TagKeys"])
 
     async def _account(self, _call: Call) -> Answer:
         limits = self._limits

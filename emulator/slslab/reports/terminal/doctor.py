@@ -29,13 +29,22 @@ class Finding:
     needed: bool = False
 
 
-def limits(version: str, rows: Mapping[str, Mapping[str, Any]]) -> Table:
-    """Return Lambda's limits with their sources."""
-    return plain_table(
-        ("limit", "value", "basis", "source"),
-        ((name, _limit(row["value"]), row["basis"], _source(row)) for name, row in rows.items()),
-        title=f"Limits of AWS Lambda, version {version}",
-        words=True,
+def limits(document: Mapping[str, Any]) -> RenderableType:
+    """Return Lambda's limits with their sources, and the settings that have no effect here."""
+    rows: Mapping[str, Mapping[str, Any]] = document["limits"]
+    return Group(
+        plain_table(
+            ("limit", "value", "basis", "source"),
+            ((name, _limit(row["value"]), row["basis"], _source(row)) for name, row in rows.items()),
+            title=f"Limits of AWS Lambda, version {document['version']}",
+            words=True,
+        ),
+        plain_table(
+            ("setting", "here"),
+            document["without_effect"].items(),
+            title="Settings of functions that are stored and answered, and change nothing here",
+            words=True,
+        ),
     )
 
 

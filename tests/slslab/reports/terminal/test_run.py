@@ -352,7 +352,9 @@ def test_limits_with_their_sources() -> None:
         for name, basis in bases().items()
         if name in ("memory_mb", "processors", "vcpu_mb", "descriptors")
     }
-    text = shown(doctor.limits(limits.version, rows), width=400)
+    document = {"version": limits.version, "limits": rows, "without_effect": {"VpcConfig": "none of it"}}
+    text = shown(doctor.limits(document), width=400)
+    assert row(text, "VpcConfig") == ["none", "of", "it"]
     assert f"version {limits.version}" in text
     assert row(text, "memory_mb")[:8] == [
         "128",

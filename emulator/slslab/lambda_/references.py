@@ -1,0 +1,61 @@
+"""Names of functions as AWS takes them: a name, a partial ARN or an ARN, with a version or an alias behind it.
+
+https://docs.aws.amazon.com/lambda/latest/api/API_Invoke.html#API_Invoke_RequestParameters
+"""
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+from slslab.aws.arns import ACCOUNT, REGION, function_arn
+from slslab.aws.errors import ServiceError, constraint, invalid, missing
+from slslab.aws.keys import Principal
+
+PATTERN = re.compile(
+    r"(arn:aws[a-zA-Z-]*:lambda:)?((?P<region>[a-z]{2,}(-[a-z]+)+-\d):)?((?P<account>\d{12}):)?(function:)?"
+    r"(?P<name>[a-zA-Z0-9-_.]+)(:(?P<qualifier>\$?[a-zA-Z0-9-_.]+))?"
+)
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What a request says of a function: its name, and the version or alias, None for none."""
+
+    name: str
+    qualifier: str | None = None
+    region: str | None = None
+    account: str | None = None
+
+    @property
+    def arn(self) -> str:
+        """The ARN of what it names."""
+        return function_arn(self.name, self.qualifier)
+
+    def check_place(self, caller: Principal, action: str) -> None:
+        """Raise ServiceError for a function of another account or region (texts measured: recorded from AWS)."""
+        if self.account not in (None, ACCOUNT):
+            # assumed: no function of another account lets this one in.
+            arn = f"arn:aws:lambda:{self.region or REGION}:{self.account}:function:{self.name}"
+            raise ServiceError(
+                403,
+                "AccessDeniedException",
+                f"User: {caller.arn} is not authorized to perform: {action} on resource: {arn} because no "
+                f"resource-based policy allows the {action} action",
+            )
+        if self.region not in (None, REGION):
+            raise missing(f"Functions from '{self.region}' are not reachable in this region ('{REGION}')")
+
+    def qualified(self, qualifier: str | None) -> "Reference":
+        """Return it with the qualifier that stands elsewhere in the request, if one does."""
+        if qualifier and self.qualifier not in (None, qualifier):
+            raise invalid("The derived qualifier from the function name does not match the specified qualifier.")
+        return Reference(self.name, self.qualifier or qualifier or None, self.region, self.account)
+
+
+@lru_cache(1024)
+def parse(text: str) -> Reference:
+    """Return what a name, a partial ARN or an ARN says; ValidationException if it is none."""
+    match = PATTERN.fullmatch(text)
+    if match is None:
+        raise constraint(text, "functionName", f"Member must satisfy regular expression pattern: {PATTERN.pattern}")
+    return Reference(match["name"], match["qualifier"], match["region"], match["account"])

@@ -1,0 +1,63 @@
+"""Settings of a function that are checked, stored and answered as AWS does, and change nothing here.
+
+A function that has one says so once in its log; `slslab limits` lists all.
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+# What each would do on AWS, for the log and for `slslab limits`.
+WITHOUT_EFFECT: Mapping[str, str] = {
+    "DeadLetterConfig": "failed events go to a queue only where AWS_ENDPOINT_URL_SQS names a service that has it",
+    "FileSystemConfigs": "no file system is mounted",
+    "KMSKeyArn": "nothing is encrypted",
+    "SnapStart": "environments start from their beginning, and are billed so",
+    "TracingConfig": "no traces go to X-Ray",
+    "VpcConfig": "functions have this host's network",
+}
+# Settings that only Lambda Managed Instances, durable functions and tenants have: here they would be promises.
+REFUSED = ("AcceleratorConfig", "CapacityProviderConfig", "DurableConfig", "RuntimeConfig", "TenancyConfig")
+# A setting of this value is as good as none.
+NEUTRAL: Mapping[str, Any] = {"TracingConfig": {"Mode": "PassThrough"}, "SnapStart": {"ApplyOn": "None"}}
+
+
+def stored(request: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the stored settings after a request, as AWS's answers have them; `before` are those that it had."""
+    settings = {**before}
+    for name in WITHOUT_EFFECT:
+        if name in request:
+            settings[name] = SHOWN[name](request[name])
+    return {name: value for name, value in settings.items() if value not in (None, NEUTRAL.get(name))}
+
+
+def without_effect(settings: Mapping[str, Any]) -> list[str]:
+    """Return a line for each stored setting that would do something on AWS."""
+    left = [name for name in settings if name != "VpcConfig" or settings[name]["SubnetIds"]]
+    return [f"{name} is stored, and has no effect here: {WITHOUT_EFFECT[name]}." for name in left]
+
+
+def _vpc(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the API's VpcConfigResponse; which VPC has the subnets is not known here, so its id is made of theirs."""
+    subnets = list(config.get("SubnetIds") or ())
+    return {
+        "Ipv6AllowedForDualStack": bool(config.get("Ipv6AllowedForDualStack")),
+        "SecurityGroupIds": list(config.get("SecurityGroupIds") or ()),
+        "SubnetIds": subnets,
+        "VpcId": f"vpc-{hashlib.sha256(','.join(subnets).encode()).hexdigest()[:17]}" if subnets else "",
+    }
+
+
+def _dead_letters(config: Mapping[str, Any]) -> dict[str, Any] | None:
+    return {"TargetArn": config["TargetArn"]} if config.get("TargetArn") else None
+
+
+# As AWS's answers have them (measured: recorded from AWS; of a key and of file systems assumed). None takes one away.
+SHOWN: Mapping[str, Callable[[Any], Any]] = {
+    "DeadLetterConfig": _dead_letters,
+    "FileSystemConfigs": lambda configs: list(configs) or None,
+    "KMSKeyArn": lambda arn: arn or None,
+    "SnapStart": dict,
+    "TracingConfig": dict,
+    "VpcConfig": _vpc,
+}
