@@ -368,3 +368,18 @@ def test_a_layers_content_may_be_in_s3(lambda_client: Any, s3_client: Any) -> No
     content = {"S3Bucket": "layers", "S3Key": "shared.zip"}
     published = lambda_client.publish_layer_version(LayerName="of-s3", Content=content)
     assert published["Content"]["CodeSha256"] == SHA256
+
+
+def test_layers_count_in_the_accounts_storage(lambda_client: Any, deploy: Deploy) -> None:
+    def used() -> int:
+        return int(lambda_client.get_account_settings()["AccountUsage"]["TotalCodeSize"])
+
+    before = used()
+    published = lambda_client.publish_layer_version(LayerName="counts", Content={"ZipFile": CONTENT})
+    assert used() == before + len(CONTENT)
+    name = deploy("def handler(event, context): pass")
+    of_function = used()
+    lambda_client.update_function_configuration(FunctionName=name, Layers=[published["LayerVersionArn"]])
+    assert used() == of_function, "a function that has a layer stores no copy"
+    lambda_client.delete_layer_version(LayerName="counts", VersionNumber=published["Version"])
+    assert used() == of_function - len(CONTENT)

@@ -62,8 +62,8 @@ def test_what_a_function_returns_becomes_the_response(
     assert made.body == (payload if body is None else body)
 
 
-def test_what_is_no_json_or_failed_is_an_internal_error() -> None:
-    assert answer(b"no json") == answer(None) == FAILED
+def test_a_failure_is_an_internal_error() -> None:
+    assert answer(None) == answer(None, streamed=True) == FAILED
     assert UrlAnswer(502, (("content-type", "application/json"),), b"Internal Server Error") == FAILED
 
 
@@ -71,6 +71,18 @@ def test_a_url_that_streams_has_the_payload_as_its_body() -> None:
     payload = b'{"statusCode": 418, "headers": {"x-own": "y"}, "body": "z"}'
     assert answer(payload, streamed=True) == UrlAnswer(418, [("x-own", "y"), JSON], payload)
     assert answer(b'"text"', streamed=True) == UrlAnswer(200, (JSON,), b'"text"')
+    assert answer(b'{"statusCode": 204}', streamed=True) == UrlAnswer(204, [JSON], b"")
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+def test_a_runtime_that_streams_may_describe_its_response(streamed: bool) -> None:
+    described = b'{"statusCode": 206, "headers": {"Content-Type": "text/plain"}, "cookies": ["a=1"]}' + bytes(8)
+    headers = [("content-type", "text/plain"), ("set-cookie", "a=1")]
+    body = b"bytes" + bytes(9)
+    assert answer(described + body, streamed=streamed) == UrlAnswer(206, headers, body if streamed else b"")
+    assert answer(b"{}" + bytes(8) + body, streamed=streamed) == UrlAnswer(200, [JSON], body if streamed else b"")
+    for bare in (b"bytes", b"3" + bytes(8), b"\xff" + bytes(8) + b"{}"):
+        assert answer(bare, streamed=streamed) == UrlAnswer(200, (("content-type", "application/octet-stream"),), bare)
 
 
 VALUES = st.recursive(
