@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import sys
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -42,7 +43,9 @@ if TYPE_CHECKING:  # pytest imports this module at every start, even if no test 
 
 ROLE = "arn:aws:iam::000000000000:role/test"
 OPTION, REPORT = "--slslab-report", "slslab_report"
-DEFAULTS = {"Runtime": "python3.11", "Handler": "app.handler", "Role": ROLE, "MemorySize": 1769, "Timeout": 10}
+# The emulator's own Python, which alone has the packages that are installed beside it.
+RUNTIME = f"python3.{sys.version_info[1]}"
+DEFAULTS = {"Runtime": RUNTIME, "Handler": "app.handler", "Role": ROLE, "MemorySize": 1769, "Timeout": 10}
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,8 @@ class Limits:
     image_bytes: int
     descriptors: int
     processes: int
+    locked_bytes: int
+    core_bytes: int
     environment_bytes: int
     log_tail_bytes: int
     account_concurrency: int

@@ -58,6 +58,11 @@ def _stack_option(default: str | None, text: str) -> Callable[[Any], Any]:
     "whose memory is not Lambda's; records say so.",
 )
 @click.option(
+    "--strict-packages",
+    is_flag=True,
+    help="Functions see no packages of this host: what a zip archive and its layers lack fails as on Lambda.",
+)
+@click.option(
     "--memory-budget",
     "budget_mb",
     type=click.IntRange(128),
@@ -109,6 +114,7 @@ def up(
     limits: tuple[str, ...],
     account: str,
     template: str,
+    strict_packages: bool,
     budget_mb: int | None,
     code: tuple[Path, ...],
     tensor_databases: int,
@@ -153,6 +159,7 @@ def up(
         options += [
             f"--account={account if account in (DEFAULT, NEW) else _resolved([Path(account)])[0]}",
             *[f"--template={template}"] * bool(template),
+            *["--strict-packages"] * strict_packages,
         ]
         options += [f"--memory-budget={budget_mb}"] * (budget_mb is not None)
         options += [f"--code={root}" for root in roots]
@@ -164,6 +171,7 @@ def up(
             s3_port=s3_port,
             limits=chosen,
             template=modules,
+            strict_packages=strict_packages,
             budget_mb=budget_mb,
             code_roots=roots,
             tensor_databases=tensor_databases,
@@ -179,7 +187,10 @@ def _print(described: Mapping[str, Any], json_: bool) -> None:
 
 
 # Options of `up` that only one kind of stack has.
-OF_EMBEDDED = ("port", "s3_port", "limits", "account", "template", "budget_mb", "code", "queue", "credentials")
+OF_EMBEDDED = (
+    *("port", "s3_port", "limits", "account", "template", "strict_packages", "budget_mb", "code", "queue"),
+    "credentials",
+)
 OF_COMPOSE = ("offline", "files")
 
 

@@ -143,17 +143,23 @@ class Processes:
         return process_tree(self._init)[1:] if self._init is not None else []
 
     async def end(self, pids: Iterable[int]) -> None:
-        """Kill everything; `pids` are its known processes, for where the end of a namespace does not kill them."""
+        """Kill everything, and return when these processes have ended, which are all that are known.
+
+        Where the end of a namespace kills them, that of its init shows before theirs, and until theirs their memory is
+        charged to a control group that others may use again.
+        """
         await self.started
-        for pid in () if self._namespaced else pids:
+        held = [descriptor for pid in pids if (descriptor := _open_process(pid)) is not None]
+        for descriptor in () if self._namespaced else held:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+                signal.pidfd_send_signal(descriptor, signal.SIGKILL)
         if self._pidfd >= 0:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
             os.close(self._pidfd)
             self._pidfd = -1
         await asyncio.shield(self.exited)
+        self._init = None  # another process may have its number
         self._status.close()
 
     def _feed(self, chunk: bytes) -> None:
@@ -185,17 +191,44 @@ class Processes:
                 future.set_result(result)
 
 
+def package_directories() -> list[str]:
+    """Return where this Python finds installed packages."""
+    packages = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
+    user = [site.getusersitepackages()] if site.ENABLE_USER_SITE else []
+    return list(dict.fromkeys([*packages, *user]))
+
+
+def _open_process(pid: int) -> int | None:
+    """Return a descriptor of a process; None if it is gone."""
+    with contextlib.suppress(ProcessLookupError):
+        return os.pidfd_open(pid)
+    return None
+
+
+async def _ended(process: int) -> None:
+    """Wait until a process has ended, and close its descriptor, which can be read from then on."""
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(process, ended.set)
+    try:
+        await ended.wait()
+    finally:
+        loop.remove_reader(process)
+        os.close(process)
+
+
 @cache
 def visible_paths() -> list[str]:
     """Return the paths of the host that a function sees: system programs and libraries, the interpreter, its packages.
 
     Directories that an editable installation adds to `sys.path` are not among them: on Lambda they would not exist.
     """
-    packages = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
-    user = [site.getusersitepackages()] if site.ENABLE_USER_SITE else []
-    candidates = [*SYSTEM_PATHS, sys.prefix, sys.base_prefix, *packages, *user]
+    return outermost([*SYSTEM_PATHS, sys.prefix, sys.base_prefix, *package_directories()])
+
+
+def outermost(paths: Iterable[str]) -> list[str]:
+    """Return the paths that exist, without those below others."""
     visible: list[str] = []
-    for path in sorted({os.path.abspath(path) for path in candidates if os.path.lexists(path)}):
+    for path in sorted({os.path.abspath(path) for path in paths if os.path.lexists(path)}):
         if not any(path == known or path.startswith(known + "/") for known in visible if not os.path.islink(known)):
             visible.append(path)
     return visible
@@ -270,28 +303,35 @@ def environment_request(
     files: Iterable[tuple[str, str]] = (),
     join: Iterable[Path] = (),
     processors: Iterable[int] = (),
-    descriptors: int = 1024,
-    processes: int = 1024,
+    resources: Mapping[str, int] | None = None,
+    visible: Iterable[str] | None = None,
+    forked: bool = True,
 ) -> dict[str, Any]:
-    """Return the spawner's request to start environment `number`, whose own directory on the host is `home`."""
+    """Return the spawner's request to start environment `number`, whose own directory on the host is `home`.
+
+    `resources` are limits by their names (`NOFILE`), `visible` the host's paths that it sees, by default what this
+    Python needs. A template starts it as a program if it is not `forked`.
+    """
     uid = FIRST_UID + number % UIDS if isolation.own_uid else None
     if isolation.mode:
-        (home / "root").mkdir(exist_ok=True)
+        for name in ("root", "tmp"):
+            (home / name).mkdir(exist_ok=True)
         seen = uid if uid is not None else LAMBDA_UID
         (home / "passwd").write_text(f"root:x:0:0:root:/:/sbin/nologin\nsbx:x:{seen}:{seen}::/tmp:/sbin/nologin\n")
         files = [*files, *extra_files(), (str(home / "passwd"), "/etc/passwd")]
     return {
         "uid": uid,
         "root": str(home / "root"),
-        "visible": visible_paths(),
+        "tmp": str(home / "tmp"),
+        "visible": list(visible_paths() if visible is None else visible),
         "files": list(files),
         "code": str(code),
         "directory": TASK_ROOT if isolation.mode else str(code),
         "ephemeral_mb": ephemeral_mb,
         "join": [str(path) for path in join],
         "processors": list(processors),
-        "descriptors": descriptors,
-        "processes": processes,
+        "resources": dict(resources or {}),
+        "forked": forked,
         "arguments": arguments,
         "environment": dict(variables),
     }

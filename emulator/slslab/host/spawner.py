@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWUSER, CLONE_NEWPID = 0x00020000, 0x08000000, 0x10000000, 0x20000000
-MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_BIND, MS_REC, MS_PRIVATE = 2, 4, 8, 4096, 16384, 1 << 18
+MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_BIND, MS_REC, MS_PRIVATE, MS_SLAVE = 2, 4, 8, 4096, 16384, 1 << 18, 1 << 19
 MNT_DETACH, AT_FDCWD, AT_EMPTY_PATH, AT_RECURSIVE = 2, -100, 0x1000, 0x8000
 MOUNT_ATTR_RDONLY, MOUNT_ATTR_NOSUID, MOUNT_ATTR_IDMAP = 1, 2, 0x100000
 OPEN_TREE_CLONE, MOVE_MOUNT_F_EMPTY_PATH = 1, 4
@@ -181,8 +181,7 @@ def build_root(request: dict[str, Any]) -> None:
     mount("", "/", "", MS_REC | MS_PRIVATE)
     mount("tmpfs", root, "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=1m")
     # Before the visible paths, because an interpreter may itself be below /tmp.
-    os.mkdir(f"{root}/tmp")
-    mount("tmpfs", f"{root}/tmp", "tmpfs", MS_NOSUID | MS_NODEV, f"mode=1777,size={request['ephemeral_mb']}m")
+    bind(request["tmp"], f"{root}/tmp")
     for path in request["visible"]:
         bind(path, root + path)
     for source, target in request["files"]:
@@ -221,11 +220,16 @@ def become_runtime(request: dict[str, Any], log: int, trace: int, groups: list[i
         os.write(group, b"0")  # 0 stands for the writing process
     if request["processors"]:
         os.sched_setaffinity(0, request["processors"])
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (request["descriptors"],) * 2)
     uid = request["uid"]
+    for name, limit in request["resources"].items():
+        number = getattr(resource, f"RLIMIT_{name}")
+        # The kernel counts the processes of a user, who may be the emulator's own; and nobody else may raise a limit.
+        if name != "NPROC" or uid is not None:
+            most = resource.getrlimit(number)[1]
+            resource.setrlimit(
+                number, (limit if most == resource.RLIM_INFINITY or uid is not None else min(limit, most),) * 2
+            )
     if uid is not None:
-        resource.setrlimit(resource.RLIMIT_NPROC, (request["processes"],) * 2)
         os.setgroups([])
         os.setresgid(uid, uid, uid)
         os.setresuid(uid, uid, uid)
@@ -253,18 +257,19 @@ def report_first(status: int) -> None:
 
 
 def run_forked(request: dict[str, Any]) -> NoReturn:
-    """Run a runtime that is a fork of the template, as if it had been started as a program."""
+    """Run a runtime that is a fork of the template, as if its last argument had been started as a program."""
     os.closerange(TRACE_DESCRIPTOR + 1, 4096)
     os.environ.clear()
     os.environ.update(request["environment"])
-    sys.path.insert(0, request["directory"])
-    sys.argv = ["awslambdaric", request["arguments"][-1]]
+    program = request["arguments"][-1]
+    sys.path.insert(0, os.path.dirname(program))
+    sys.argv = [program]
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    from awslambdaric.__main__ import main as runtime
+    from runpy import run_path
 
     status = 1
     try:
-        runtime(sys.argv)
+        run_path(program, run_name="__main__")
         status = 0
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else int(end.code is not None)
@@ -301,7 +306,7 @@ def run_init(
         if runtime == 0:
             become_runtime(request, log, trace, groups)
             report_first(status)
-            if template:
+            if template and request["forked"]:
                 run_forked(request)
             os.execve(request["arguments"][0], request["arguments"], request["environment"])
         for descriptor in (log, trace, *groups):
@@ -319,8 +324,20 @@ def run_init(
         os._exit(1)
 
 
+def keep_files(request: dict[str, Any]) -> None:
+    """Mount what becomes /tmp, unless this environment has had a sandbox before: a reset environment keeps its files.
+
+    The mount is in the spawner's own mount namespace. The kernel removes it with its directory, or with the spawner.
+    """
+    if not os.path.ismount(request["tmp"]):
+        options = f"mode=1777,size={request['ephemeral_mb']}m"
+        mount("tmpfs", request["tmp"], "tmpfs", MS_NOSUID | MS_NODEV, options)
+
+
 def spawn(request: dict[str, Any], channel: socket.socket, template: bool, log: int, trace: int, status: int) -> None:
     """Fork the init of one environment and report its process id."""
+    if request["mode"]:
+        keep_files(request)
     pid = fork_into(CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWPID) if request["mode"] else os.fork()
     if pid == 0:
         run_init(request, channel, template, log, trace, status)
@@ -342,6 +359,12 @@ def enter_user_namespace() -> None:
     map_ids(0, uid, gid)
 
 
+def enter_mount_namespace() -> None:
+    """See mounts of one's own beside the host's, which show here as they come and go."""
+    check(LIBC.unshare(CLONE_NEWNS), "unshare of the mount namespace")
+    mount("", "/", "", MS_REC | MS_SLAVE)
+
+
 def main(descriptor: int, mode: str, modules: str) -> int:
     """Serve requests until the emulator closes its end of the socket or ends, in whatever way."""
     # Without a handler of SIGCHLD the kernel reaps inits; the status pipe reports their end.
@@ -349,12 +372,14 @@ def main(descriptor: int, mode: str, modules: str) -> int:
         signal.signal(number, signal.SIG_IGN)
     channel = socket.socket(fileno=descriptor)
     channel.set_inheritable(False)
-    if mode == "user":
-        try:
+    try:
+        if mode == "user":
             enter_user_namespace()
-        except OSError as error:
-            channel.send(str(error).encode())
-            return 1
+        if mode:
+            enter_mount_namespace()
+    except OSError as error:
+        channel.send(str(error).encode())
+        return 1
     for module in filter(None, modules.split(",")):
         try:
             __import__(module)

@@ -27,11 +27,13 @@ from slslab.host.procfs import files_bytes
 from slslab.host.session import Session
 from slslab.host.spawner import TRACE_DESCRIPTOR, open_directory
 from slslab.lambda_.configuration import Function
+from slslab.lambda_.layers import Layers
 from slslab.lambda_.packages import Image
-from slslab.lambda_.sandbox import Setting
+from slslab.lambda_.sandbox import Sandbox, Setting, in_wrapper
 
 # The container's own init, which reaps orphans and ends with the runtime.
 OWN_PROCESSES = 1
+LAYER_PYTHON = "/opt/layers/python"
 
 
 class ContainerSandbox(Container):
@@ -82,10 +84,14 @@ class ContainerSandboxes(Containers):
     def _enter(self, stack: ExitStack) -> None:
         super()._enter(stack)
         self.address = self.engine.address()
+        self._layers = Layers(self._session.home / "layers")
         self.hierarchy = self._hierarchy()
         self.isolation = Isolation("docker", True, engine=f"Docker {self.engine.version}")
 
-    def runtime(self, function: Function) -> str:
+    def prepare(self, function: Function) -> None:
+        """Nothing takes time before a container is made."""
+
+    async def runtime(self, function: Function) -> str:
         """Return what the function really runs on."""
         if function.code.image is not None:
             return f"image {function.code.image.uri}"
@@ -102,8 +108,13 @@ class ContainerSandboxes(Containers):
             )
         return Image(uri, image["Id"], image["Size"])
 
-    async def start(self, setting: Setting) -> ContainerSandbox:
-        """Start a container; StartFailed if the engine or the host fails."""
+    async def start(self, setting: Setting, former: Sandbox | None = None) -> ContainerSandbox:
+        """Start a container; StartFailed if the engine or the host fails.
+
+        Of a `former` one nothing is kept, /tmp neither: it is the container's own.
+        """
+        if former is not None:
+            await former.close()
         configure = partial(self._configuration, setting)
         sandbox = ContainerSandbox(
             self, setting.home, {"clock": setting.home / "clock"}, configure, setting.log, setting.trace
@@ -130,6 +141,11 @@ class ContainerSandboxes(Containers):
         if function.code.directory is not None:
             code = readable(function.code.directory, setting.home)
             binds.append(f"{self.engine.host_path(code)}:{TASK_ROOT}:ro")
+        if function.layer_directories:
+            for path in self._layers.merged(function.layer_directories).iterdir():
+                # The worker's image has packages of its own in /opt/python.
+                place = LAYER_PYTHON if path.name == "python" else f"/opt/{path.name}"
+                binds.append(f"{self.engine.host_path(path)}:{place}:ro")
         host = api.create_host_config(
             binds=binds,
             tmpfs={"/tmp": f"size={function.ephemeral_mb}m,mode=1777,nosuid,nodev,exec"},
@@ -142,7 +158,8 @@ class ContainerSandboxes(Containers):
             pids_limit=limits.processes + OWN_PROCESSES,
             ulimits=[
                 {"Name": "nofile", "Soft": limits.descriptors, "Hard": limits.descriptors},
-                {"Name": "core", "Soft": 0, "Hard": 0},
+                {"Name": "memlock", "Soft": limits.locked_bytes, "Hard": limits.locked_bytes},
+                {"Name": "core", "Soft": limits.core_bytes, "Hard": limits.core_bytes},
             ],
             cap_drop=["ALL"],
             security_opt=["no-new-privileges:true"],
@@ -161,16 +178,24 @@ class ContainerSandboxes(Containers):
             "SLSLAB_TRACE_FD": str(TRACE_DESCRIPTOR),
             "SLSLAB_CLOCK_FILE": f"{SHARED}/clock",
         }
-        if function.code.image is None and (path := variables.get("PYTHONPATH")):
-            # The worker's image needs its own PYTHONPATH to find the runtime client; Lambda's runtimes do not.
-            entries = (entry.partition("=") for entry in defaults.get("Env") or ())
-            variables["PYTHONPATH"] = os.pathsep.join(
-                [path, *(value for name, _, value in entries if name == "PYTHONPATH")]
-            )
+        program = [*(chosen.entry_point or defaults.get("Entrypoint") or []), *command]
+        if function.code.image is None:
+            program = in_wrapper(function.variables, program)
+            # The worker's image needs its own variables to find programs and the runtime client.
+            own = dict(entry.split("=", 1) for entry in defaults.get("Env") or ())
+            paths = [variables.get("PYTHONPATH"), own.get("PYTHONPATH")]
+            if function.layer_directories:
+                layers = [f"{LAYER_PYTHON}/lib/{function.runtime}/site-packages", LAYER_PYTHON]
+                paths = [TASK_ROOT, *layers, *paths]
+                variables = {
+                    "LD_LIBRARY_PATH": "/opt/lib",
+                    "PATH": f"{own.get('PATH', os.defpath)}:/opt/bin",
+                } | variables
+            variables["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
         return dict(
             api.create_container_config(
                 name,
-                [*(chosen.entry_point or defaults.get("Entrypoint") or []), *command],
+                program,
                 entrypoint=[*GATE, "/dev/null"],
                 environment=variables,
                 user=f"{LAMBDA_UID}:{LAMBDA_GID}",

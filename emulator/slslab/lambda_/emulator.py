@@ -72,12 +72,14 @@ class Emulator(Managed):
     records (events and clock samples) and `on_record` metered invocations, both on the emulator's own thread;
     `listening` adds further listeners. `logs` is where the functions' logs go, by default the session's temporary
     home. `limits` are Lambda's unless changed. `template` names modules that one process imports once and of which all
-    environments are forks (faster cold starts, but their memory is not Lambda's: records say so). `isolate=False`
-    leaves environments in the host's namespaces. `environment` is what confines environments: processes of this host,
-    or containers (`docker`) of `image` ($SLSLAB_WORKER_IMAGE) for functions without an image of their own. An emulator
-    without a session makes one of its own. It binds the address `listen`; `advertise` is the URL by which functions
-    reach it, if that is another. `keys` are what clients sign their requests with, random ones unless given; a pair of
-    keys in `variables` is the owner's, and then the functions', too, which have temporary ones otherwise.
+    environments are forks (faster cold starts, but their memory is not Lambda's: records say so). With
+    `strict_packages` functions see no packages of the host: what a zip archive lacks fails as on Lambda.
+    `isolate=False` leaves environments in the host's namespaces. `environment` is what confines environments: processes
+    of this host, or containers (`docker`) of `image` ($SLSLAB_WORKER_IMAGE) for functions without an image of their
+    own. An emulator without a session makes one of its own. It binds the address `listen`; `advertise` is the URL by
+    which functions reach it, if that is another. `keys` are what clients sign their requests with, random ones unless
+    given; a pair of keys in `variables` is the owner's, and then the functions', too, which have temporary ones
+    otherwise.
     Hot reload uses directories below `code_roots`, and those that `packages.allow` adds.
 
     `id` marks everything that it makes, `mark` is the environment variable by which the reaper knows its processes,
@@ -102,6 +104,7 @@ class Emulator(Managed):
         image: str | None = None,
         isolate: bool = True,
         template: Sequence[str] = (),
+        strict_packages: bool = False,
         code_roots: Sequence[Path] = (),
         listen: str = "127.0.0.1",
         port: int = 0,
@@ -119,7 +122,7 @@ class Emulator(Managed):
         self.keys = keys or Keyring.of(self._variables)
         self._logs = logs
         self.budget_mb = budget_mb if budget_mb is not None else memory_budget_mb()
-        self._sandboxes = self._make_sandboxes(environment, image, isolate, tuple(template))
+        self._sandboxes = self._make_sandboxes(environment, image, isolate, tuple(template), strict_packages)
         self._code_roots = code_roots
         self._address = (listen, port)
         self._advertise = advertise
@@ -249,12 +252,18 @@ class Emulator(Managed):
         return self._stack.client(service, **settings)
 
     def _make_sandboxes(
-        self, environment: str, image: str | None, isolate: bool, template: tuple[str, ...]
+        self, environment: str, image: str | None, isolate: bool, template: tuple[str, ...], strict: bool
     ) -> Sandboxes:
         if environment == "process":
-            return ProcessSandboxes(self._session, self.limits, isolate=isolate, modules=template)
+            return ProcessSandboxes(
+                self._session, self.limits, isolate=isolate, modules=template, strict_packages=strict
+            )
         if template:
             raise RequestError("Containers cannot be forks of a template.", "leave out --template, or the containers.")
+        if strict:
+            raise RequestError(
+                "Containers have the packages of their image, never the host's.", "leave out strict packages."
+            )
         require("docker")
         from slslab.lambda_.container_sandbox import ContainerSandboxes  # its client is needed nowhere else
 

@@ -9,6 +9,7 @@ import shutil
 import signal
 import struct
 import time
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -40,6 +41,13 @@ BACKSTOP_FACTOR = 20
 BACKSTOP_S = 120
 # The deadline and the host's delay so far, nanoseconds.
 CLOCK_STATE = struct.Struct("<QQ")
+# documented: configuration-envvars.html; the addresses are measured. Nothing listens there: traces are not emulated.
+XRAY = {
+    "AWS_XRAY_CONTEXT_MISSING": "LOG_ERROR",
+    "AWS_XRAY_DAEMON_ADDRESS": "169.254.79.129:2000",
+    "_AWS_XRAY_DAEMON_ADDRESS": "169.254.79.129",
+    "_AWS_XRAY_DAEMON_PORT": "2000",
+}
 SIGNALS: dict[int, str] = {
     signal.SIGKILL: "killed",
     signal.SIGSEGV: "segmentation fault",
@@ -54,6 +62,7 @@ class State(Enum):
     STARTING = "starting"
     READY = "ready"
     BUSY = "busy"
+    RESET = "reset"
     STOPPED = "stopped"
 
 
@@ -110,6 +119,8 @@ class Environment:
         self.function = function
         self.state = State.STARTING
         self.log = FunctionLog(host.logs / f"{self.id}.log", host.limits.log_tail_bytes)
+        # documented: monitoring-cloudwatchlogs-view.html shows such a name; its 32 hexadecimal digits are measured.
+        self.log_stream = f"{time.strftime('%Y/%m/%d', time.gmtime())}/[{function.version}]{uuid.uuid4().hex}"
         self._number = number
         self._host = host
         self._home = host.home / self.id
@@ -127,6 +138,7 @@ class Environment:
         limit, address = self._host.limits.response_bytes, self._host.sandboxes.address
         self._runtime = RuntimeApi(self._owns, limit, address, self._wake)
         self.sandbox: Sandbox | None = None
+        self._end: asyncio.Future[None] | None = None
         self._tasks: Tasks | None = None
         self._confined = asyncio.Event()
         self._memory = MemoryMeter(self.function.memory_mb * MB)
@@ -151,11 +163,19 @@ class Environment:
         outcome = await self._start(limit_s)
         if outcome.ending is Ending.EXIT and not self._has_stopped() and self._runtime.given_up():
             # awslambdaric gives up a connection that takes it a second, which on a busy host is no fault of its own.
-            await self.restart()
+            await self.reset()
             outcome = await self._start(limit_s)
         return outcome
 
     async def _start(self, limit_s: float) -> Outcome:
+        if self._has_stopped():
+            raise StartFailed("the emulator is ending")
+        former, used = self.sandbox, Sample(0, 0, 0, {})
+        if former is not None:
+            # What its runtime has used of a control group that the next one has, too.
+            used = make_sample(0, {}, former.accounts)
+            self._begin()
+            self.state = State.STARTING
         address = self._runtime.start()
         self._home.mkdir(parents=True, exist_ok=True)
         if self._clock is None:
@@ -163,15 +183,22 @@ class Environment:
                 file.truncate(CLOCK_STATE.size)
                 self._clock = mmap.mmap(file.fileno(), CLOCK_STATE.size)
         try:
-            sandbox = await self._host.sandboxes.start(self._setting(address))
-        except OSError as error:
-            raise StartFailed(str(error)) from error
+            sandbox = await self._host.sandboxes.start(self._setting(address), former)
+        except BaseException as error:
+            if former is not None:
+                await former.close()
+            if isinstance(error, OSError):
+                raise StartFailed(str(error)) from error
+            raise
         if self._has_stopped():
             await sandbox.end()
             await sandbox.close()
             raise StartFailed("the emulator is ending")
         self.sandbox = sandbox
         accounts = sandbox.accounts
+        if former is not None and accounts is not None:
+            self._memory.kills = accounts.out_of_memory_kills()
+            accounts.reset_peak()
         self._tasks = Tasks(sandbox.pids, accounts.tasks if accounts is not None else lambda: None)
         self._confined.set()
         sandbox.exited.add_done_callback(lambda _: self._wake())
@@ -180,6 +207,7 @@ class Environment:
             began = await asyncio.wait_for(asyncio.shield(sandbox.began), BACKSTOP_S)
         except TimeoutError as error:
             raise StartFailed(f"it did not begin within {BACKSTOP_S} s") from error
+        began = began._replace(cpu_ns=used.cpu_ns + began.cpu_ns, throttled_ns=used.throttled_ns)
         outcome = await self._run(limit_s, began, initialising=True)
         if sandbox.failure:
             raise StartFailed(sandbox.failure)
@@ -217,9 +245,11 @@ class Environment:
     def rest(self, rests: Callable[["Environment"], object]) -> None:
         """Freeze the idle environment soon, as Lambda does between invocations, and call `rests` with it.
 
-        The next invocation thaws it.
+        The next invocation thaws it. One that has been reset has nothing to freeze.
         """
-        if self.sandbox is not None and self.sandbox.freezes:
+        if self.state is State.RESET:
+            rests(self)
+        elif self.sandbox is not None and self.sandbox.freezes:
             self._resting = asyncio.get_running_loop().call_later(FREEZE_AFTER_S, self._freeze, rests)
 
     def resting_mb(self) -> int:
@@ -232,24 +262,31 @@ class Environment:
             return self.function.memory_mb
         return min(math.ceil(held_bytes(self.sandbox) / MB), self.function.memory_mb)
 
+    async def reset(self) -> None:
+        """End the runtime and all that it started; `start` starts it again in the same environment, with /tmp's files.
+
+        documented: lambda-runtime-environment.html, "Failures during the invoke phase": the environment is reset and
+        may be used again; "the Lambda reset does not clear the /tmp directory content prior to the next init phase".
+        """
+        await self._end_runtime()
+        if not self._has_stopped():
+            self.state = State.RESET
+
     async def stop(self) -> None:
         """Kill everything in the environment and remove its files."""
         self.state = State.STOPPED
         try:
-            await self._end_sandbox()
+            try:
+                await self._end_runtime()
+            finally:
+                if self.sandbox is not None:
+                    await self.sandbox.close()
         finally:
             self.log.close()
             if self._clock is not None:
                 self._clock.close()
                 self._clock = None
             await asyncio.to_thread(shutil.rmtree, self._home, ignore_errors=True)
-
-    async def restart(self) -> None:
-        """Return to the state before `start`: kill the runtime, so that its initialisation can be repeated."""
-        await self._end_sandbox()
-        if not self._has_stopped():
-            self._begin()
-            self.state = State.STARTING
 
     async def _owns(self, client: Address, server: Address) -> bool:
         await self._confined.wait()  # the address is there before the sandbox is
@@ -274,7 +311,13 @@ class Environment:
             self._freezing = None
             await self.sandbox.thaw()
 
-    async def _end_sandbox(self) -> None:
+    async def _end_runtime(self) -> None:
+        """Kill the runtime and all that it started, once, whoever asks for it."""
+        if self._end is None:
+            self._end = asyncio.ensure_future(self._kill())
+        await asyncio.shield(self._end)
+
+    async def _kill(self) -> None:
         self._runtime.stop()
         with contextlib.suppress(OSError):  # a frozen sandbox can be ended, too
             await self._thaw()
@@ -286,7 +329,6 @@ class Environment:
             finally:
                 if self._tasks is not None:
                     self._tasks.files.close()
-                await self.sandbox.close()
 
     def _setting(self, address: str) -> Setting:
         function, host = self.function, self._host
@@ -299,7 +341,7 @@ class Environment:
             variables={
                 "LANG": "en_US.UTF-8",
                 "TZ": ":UTC",
-                "PYTHONDONTWRITEBYTECODE": "1",
+                **XRAY,
                 **host.variables,
                 **function.variables,
                 **host.keys.function(function.name).variables(),
@@ -312,7 +354,7 @@ class Environment:
                 "AWS_LAMBDA_FUNCTION_VERSION": function.version,
                 "AWS_LAMBDA_INITIALIZATION_TYPE": "on-demand",
                 "AWS_LAMBDA_LOG_GROUP_NAME": f"/aws/lambda/{function.name}",
-                "AWS_LAMBDA_LOG_STREAM_NAME": f"{time.strftime('%Y/%m/%d')}/[{function.version}]{self.id}",
+                "AWS_LAMBDA_LOG_STREAM_NAME": self.log_stream,
                 "AWS_LAMBDA_RUNTIME_API": address,
                 MARK: host.emulator_id,
             },

@@ -20,7 +20,7 @@ from slslab.aws.requests import parse_json
 from slslab.errors import StartFailed
 from slslab.lambda_.concurrency import Concurrency
 from slslab.lambda_.configuration import Function
-from slslab.lambda_.environment import Ending, Environment, EnvironmentHost, Outcome, exit_reason, peak_mb
+from slslab.lambda_.environment import Ending, Environment, EnvironmentHost, Outcome, State, exit_reason, peak_mb
 from slslab.lambda_.events import Answer, Asynchronous, Request
 from slslab.lambda_.functions import Functions, Target
 from slslab.lambda_.packages import Packages
@@ -53,11 +53,12 @@ class Failure:
 
 @dataclass
 class Metered:
-    """An invocation under way: when it began, and what its phases took."""
+    """An invocation under way: when it began, and the phases that have ended; `init` is that of a cold start."""
 
     started: datetime
     start_ns: int
     init: Outcome | None
+    phases: list[Outcome]
     duration_ns: int = 0
 
     @property
@@ -111,6 +112,10 @@ class InvocationService:
         """Queue an asynchronous invocation and return its request id at once."""
         return self._asynchronous.accept(target, _checked(payload, "Event", self._limits.event_bytes), trace_id)
 
+    def prepare(self, function: Function) -> None:
+        """Start what takes time once for all environments of a function that has been created or changed."""
+        self._host.sandboxes.prepare(function)
+
     def retire(self) -> None:
         """Start to end the idle environments of versions that are gone, and to remove what nothing needs any more."""
         self.pool.retire_outdated()
@@ -160,7 +165,7 @@ class InvocationService:
 
     async def _execute(self, environment: Environment, init: Outcome | None, request: Request) -> Response:
         timeout_s = request.target.function.timeout_s
-        metered = Metered(datetime.now(UTC), time.monotonic_ns(), init)
+        metered = Metered(datetime.now(UTC), time.monotonic_ns(), init, [init] if init is not None else [])
         if init is not None and init.ending is not Ending.RESPONSE:
             # documented: an Init phase that fails is reported by INIT_REPORT and repeated in the Invoke phase, under
             # the function's own time-out; assumed here: one that ended in the handler's own error is not repeated.
@@ -173,6 +178,8 @@ class InvocationService:
                 return await self._initialise_in_invoke(environment, request, metered)
             environment.log.begin(request.request_id, request.target.function.version)
             return self._conclude(environment, request, metered, init)
+        if environment.state is State.RESET:
+            return await self._initialise_in_invoke(environment, request, metered)
         deadline_ms = time.time_ns() // 1_000_000 + timeout_s * 1000
         self._begin(environment, request, metered)
         outcome = await environment.invoke(_handed_out(request, deadline_ms), timeout_s)
@@ -180,16 +187,21 @@ class InvocationService:
         return self._conclude(environment, request, metered, outcome)
 
     async def _initialise_in_invoke(self, environment: Environment, request: Request, metered: Metered) -> Response:
-        """Repeat an Init phase that exceeded 10 s inside the invocation, as part of its duration, as Lambda does."""
+        """Repeat the Init phase in the invocation, as part of its duration: after one that exceeded 10 s, or a reset.
+
+        documented: lambda-runtime-environment.html calls the latter a suppressed init: Lambda "doesn't explicitly
+        report the additional Init phase in CloudWatch Logs", and the REPORT line's duration includes it.
+        """
         timeout_s = request.target.function.timeout_s
         metered.started, metered.start_ns = datetime.now(UTC), time.monotonic_ns()
-        await environment.restart()
+        await environment.reset()
         self._begin(environment, request, metered)
         try:
             outcome = await environment.start(timeout_s)
         except StartFailed as failure:
             raise ServiceError(500, "ServiceException", f"The environment could not start: {failure}.") from failure
         metered.duration_ns = outcome.lambda_ns
+        metered.phases.append(outcome)
         if outcome.ending is Ending.RESPONSE:
             left_s = timeout_s - outcome.lambda_ns / 1e9
             deadline_ms = time.time_ns() // 1_000_000 + round(left_s * 1000)
@@ -239,7 +251,7 @@ class InvocationService:
         environment.log.write(lines.encode())
         cgroup_peak = outcome.cgroup_peak_bytes
         # A failed initialisation is the outcome itself and must not count twice.
-        phases = [outcome] if init is None or init is outcome else [init, outcome]
+        phases = metered.phases if outcome in metered.phases else [*metered.phases, outcome]
         self._on_record(
             InvocationRecord(
                 request_id=request_id,

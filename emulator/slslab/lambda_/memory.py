@@ -32,13 +32,15 @@ class MemoryMeter:
     `peak_bytes` is the most that it held since `begin`, `group_peak_bytes` the most that the kernel charged to its
     control group, None without one. `exceeded` tells whether the limit has been exceeded, or the kernel has killed a
     process for want of memory. `tick_s` is when to look again: several processes can be over the limit for moments, and
-    the kernel keeps high-water marks of one process only.
+    the kernel keeps high-water marks of one process only. `kills` is how many processes the kernel had killed
+    before, when another runtime had the control group.
     """
 
     def __init__(self, limit_bytes: int) -> None:
         self.peak_bytes = 0
         self.group_peak_bytes: int | None = None
         self.exceeded = False
+        self.kills = 0
         self.tick_s = TICK_S
         self._limit = limit_bytes
         self._several = False
@@ -62,7 +64,7 @@ class MemoryMeter:
         self._take(sets, accounts)
         file = max((resident.file for resident in sets.values()), default=0)
         if accounts is not None and accounts.enforces_memory:
-            self.exceeded = accounts.out_of_memory_kills() > 0
+            self.exceeded = accounts.out_of_memory_kills() > self.kills
             self._look_at_group(sandbox, accounts, file, thorough)
         else:
             self._look_at_processes(sets, file, thorough)

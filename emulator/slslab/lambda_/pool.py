@@ -56,7 +56,8 @@ class Pool:
     async def lease(self, request: Request) -> AsyncIterator[tuple[Environment, Outcome | None]]:
         """Lease a warm environment of exactly this version, or a new one with the outcome of its initialisation.
 
-        However the block ends, the environment is given back: kept warm if it can be used again, else ended.
+        However the block ends, the environment is given back: kept warm if it can be used again, else ended. One in
+        which the initialisation or the invocation failed is reset: its next invocation starts its runtime again.
         """
         if Pool.fault is not None:
             await Pool.fault(request.target.function.name, request.request_id)
@@ -66,16 +67,26 @@ class Pool:
                 environment, init = await self._start(request.target.function, request.request_id)
             else:
                 environment, init = warm, None
+            ended = False
             try:
                 yield environment, init
+                ended = True
             finally:
-                if environment.state is State.READY and not self._closing:
-                    await environment.ready()
-                keep = environment.state is State.READY and self._functions.is_current(environment.function)
-                if keep and not self._closing:
+                if ended and not self._closing and self._functions.is_current(environment.function):
+                    await self._make_reusable(environment)
+                reusable = environment.state in (State.READY, State.RESET)
+                if reusable and not self._closing and self._functions.is_current(environment.function):
                     self._put_idle(environment)
                 else:
                     await self._discard(environment)
+
+    @staticmethod
+    async def _make_reusable(environment: Environment) -> None:
+        """Wait until an environment is ready for its next invocation; after a failure reset it."""
+        if environment.state is State.READY:
+            await environment.ready()
+        elif environment.state is not State.STOPPED:
+            await environment.reset()
 
     def retire_outdated(self) -> None:
         """Start to end the idle environments of versions that no longer exist; busy ones end after their invocation."""
@@ -148,7 +159,7 @@ class Pool:
                 if self._closing:
                     raise ServiceError(503, "ServiceException", "The emulator is ending.")
                 warm = next((e for e in reversed(self._idle) if e.function.revision == function.revision), None)
-                if warm is not None and not warm.waits:
+                if warm is not None and warm.state is State.READY and not warm.waits:
                     await self._take_and_discard(warm)
                     continue
                 held_mb = 0 if warm is None else self._held_mb[warm]
@@ -198,8 +209,10 @@ class Pool:
         self._all.add(environment)
         self._held_mb[environment] = function.memory_mb
         start_ns = time.monotonic_ns()
-        environment.log.write(f"INIT_START Runtime Version: {self._host.sandboxes.runtime(function)}\n".encode())
         try:
+            runtime = await self._host.sandboxes.runtime(function)
+            line = f"INIT_START Runtime Version: {runtime}\tLog Stream: {environment.log_stream}\n"
+            environment.log.write(line.encode())
             init = await environment.start(self._host.limits.init_s)
         except BaseException as error:
             await self._discard(environment)

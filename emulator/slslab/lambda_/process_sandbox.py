@@ -1,9 +1,9 @@
 """Confine environments as processes of this host: a control group each, and namespaces, where the host allows them."""
 
 import asyncio
+import logging
 import os
-import platform
-import sys
+from concurrent.futures import Future
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -21,25 +21,35 @@ from slslab.host.procfs import files_bytes
 from slslab.host.session import Session
 from slslab.host.spawner import TRACE_DESCRIPTOR
 from slslab.lambda_.configuration import Function
+from slslab.lambda_.layers import Layers
 from slslab.lambda_.packages import Image
-from slslab.lambda_.sandbox import Setting
+from slslab.lambda_.runtimes import Runtime, Runtimes
+from slslab.lambda_.sandbox import Sandbox, Setting, in_wrapper
 
 CLOCK_FILE = "/run/slslab-clock"
+LOG = logging.getLogger(__name__)
 
 
 class ProcessSandbox:
-    """One runtime process (`python -m awslambdaric`) with what it starts; see `Sandbox`."""
+    """One runtime process (`python3 /var/runtime/bootstrap.py`) with what it starts; see `Sandbox`."""
 
     ended_ns: int | None = None
 
-    def __init__(self, sandboxes: "ProcessSandboxes", setting: Setting) -> None:
+    def __init__(
+        self,
+        sandboxes: "ProcessSandboxes",
+        setting: Setting,
+        runtime: Runtime,
+        opt: Path,
+        accounts: Cgroup | None,
+    ) -> None:
         self._isolated = bool(sandboxes.isolation.mode)
-        self.accounts = self._make_group(sandboxes, setting)
+        self.accounts = accounts or self._make_group(sandboxes, setting)
         self.freezes = self.accounts is not None and self.accounts.freezes
         self._output, self._trace = Stream(setting.log), Stream(setting.trace)
         log, trace = self._output.open(), self._trace.open()
         try:
-            self._processes = Processes(sandboxes.spawner, self._request(sandboxes, setting), log, trace)
+            self._processes = Processes(sandboxes.spawner, self._request(sandboxes, setting, runtime, opt), log, trace)
         except OSError:
             self._output.close()
             self._trace.close()
@@ -90,6 +100,13 @@ class ProcessSandbox:
         """Kill its processes, and return when they are gone."""
         await self._processes.end(self.pids())
 
+    def hand_over(self) -> Cgroup | None:
+        """Close all but the control group, and return that: /tmp's files are charged to it."""
+        accounts, self.accounts = self.accounts, None
+        self._output.close()
+        self._trace.close()
+        return accounts
+
     async def close(self) -> None:
         """Remove the control group, whose accounts are not needed any more, and close the streams."""
         if self.accounts is not None:
@@ -112,51 +129,91 @@ class ProcessSandbox:
             processes=sandboxes.limits.processes,
         )
 
-    def _request(self, sandboxes: "ProcessSandboxes", setting: Setting) -> dict[str, Any]:
+    def _request(self, sandboxes: "ProcessSandboxes", setting: Setting, runtime: Runtime, opt: Path) -> dict[str, Any]:
         function, isolated = setting.function, self._isolated
         assert function.code.directory is not None  # images are refused
+        task, lang, folder, layers = function.code.directory, runtime.lang, runtime.folder, opt
+        files = [(str(setting.home / "clock"), CLOCK_FILE)]
+        if isolated:
+            places = ("/var/lang", "/var/runtime", "/opt")
+            files += zip(map(str, (lang, folder, layers)), places, strict=True)
+            task, (lang, folder, layers) = Path(TASK_ROOT), map(Path, places)
+        else:
+            (setting.home / "tmp").mkdir(exist_ok=True)
         variables = {
+            **paths(task, lang, folder, layers),
+            "HOME": "/tmp" if isolated else str(setting.home),
+            **({} if isolated else {"TMPDIR": str(setting.home / "tmp")}),
             **setting.variables,
-            "PATH": function.variables.get("PATH", os.environ.get("PATH", "/usr/local/bin:/usr/bin:/bin")),
-            "HOME": function.variables.get("HOME", "/tmp" if isolated else str(setting.home)),
-            "LAMBDA_TASK_ROOT": TASK_ROOT if isolated else str(function.code.directory),
-            "LAMBDA_RUNTIME_DIR": str(Path(sys.executable).parent),
+            "LAMBDA_TASK_ROOT": str(task),
+            "LAMBDA_RUNTIME_DIR": str(folder),
             "SLSLAB_TRACE_FD": str(TRACE_DESCRIPTOR),
             "SLSLAB_CLOCK_FILE": CLOCK_FILE if isolated else str(setting.home / "clock"),
         }
         if not isolated:
-            (setting.home / "tmp").mkdir(exist_ok=True)
-            variables["TMPDIR"] = str(setting.home / "tmp")
+            own = [f"{opt}/{runtime.layer_path}", f"{opt}/python", variables["PYTHONPATH"]]
+            variables["PYTHONPATH"] = os.pathsep.join(own)
+        program = [str(lang / runtime.command), str(folder / "bootstrap.py")]
+        wrapped = in_wrapper(function.variables, program)
+        limits = sandboxes.limits
         return environment_request(
             sandboxes.isolation,
             setting.home,
             function.code.directory,
             number=setting.number,
             variables=variables,
-            arguments=[sys.executable, "-m", "awslambdaric", function.handler],
+            arguments=wrapped,
             ephemeral_mb=function.ephemeral_mb,
-            files=[(str(setting.home / "clock"), CLOCK_FILE)],
+            files=files,
             join=self.accounts.join_files if self.accounts is not None else (),
             processors=setting.processors,
-            descriptors=sandboxes.limits.descriptors,
-            processes=sandboxes.limits.processes,
+            resources={
+                "NOFILE": limits.descriptors,
+                "NPROC": limits.processes,
+                "MEMLOCK": limits.locked_bytes,
+                # Without a file system of its own it would leave its cores in the host's.
+                "CORE": limits.core_bytes if isolated else 0,
+            },
+            visible=runtime.interpreter.paths,
+            forked=runtime.own and wrapped == program,
         )
+
+
+def paths(task: Path, lang: Path, folder: Path, opt: Path) -> dict[str, str]:
+    """Return the variables that say where programs, libraries and modules are.
+
+    documented: configuration-envvars.html, "Defined runtime environment variables"; /var/lang/bin and PWD are measured.
+    """
+    libraries = [lang / "lib", "/lib64", "/usr/lib64", folder, folder / "lib", task, task / "lib", opt / "lib"]
+    return {
+        "PATH": f"{lang}/bin:/usr/local/bin:/usr/bin/:/bin:{opt}/bin",
+        "LD_LIBRARY_PATH": os.pathsep.join(map(str, libraries)),
+        "PYTHONPATH": str(folder),
+        "PWD": str(task),
+    }
 
 
 class ProcessSandboxes(Managed):
     """Makes sandboxes of this host's processes; see `Sandboxes`.
 
-    `modules` are imported once, by a process of which all runtimes are forks; `isolate=False` leaves runtimes in the
-    host's namespaces. Entering raises HostError if a module cannot be imported, RequestError for a template that cannot
-    work.
+    `modules` are imported once, by a process of which all runtimes of this Python are forks; `isolate=False` leaves
+    runtimes in the host's namespaces; `strict_packages` hides the host's packages from all of them. Entering raises
+    HostError if a module cannot be imported, RequestError for a template that cannot work.
     """
 
     address = LOOPBACK
 
     def __init__(
-        self, session: Session, limits: Limits, *, isolate: bool = True, modules: tuple[str, ...] = ()
+        self,
+        session: Session,
+        limits: Limits,
+        *,
+        isolate: bool = True,
+        modules: tuple[str, ...] = (),
+        strict_packages: bool = False,
     ) -> None:
         self.limits = limits
+        self._strict_packages = strict_packages
         self.template = ",".join(modules)
         self._session = session
         self._isolate = isolate
@@ -172,6 +229,10 @@ class ProcessSandboxes(Managed):
                 "awslambdaric cannot be in a template: it reads the address of its Runtime API on import.",
                 "name what your handlers import, for instance torch.",
             )
+        if self._modules and self._strict_packages:
+            raise RequestError(
+                "A template has the host's packages, which strict packages hide.", "leave out one of the two."
+            )
         self.isolation = namespaces(self._isolate, self._session.home)
         try:
             self.spawner = Spawner(self.isolation, self._modules)
@@ -180,15 +241,37 @@ class ProcessSandboxes(Managed):
                 f"The environments' spawner could not start: {error}.", "name modules that can be imported."
             ) from error
         stack.callback(self.spawner.close)
+        home = self._session.home
+        self._runtimes = stack.enter_context(Runtimes(home / "runtimes", strict=self._strict_packages))
+        self._layers = Layers(home / "layers")
 
-    def runtime(self, function: Function) -> str:
+    def prepare(self, function: Function) -> None:
+        """Start to make what the function will run on, so that no cold start waits for it."""
+
+        def tell(made: Future[Runtime]) -> None:
+            if not made.cancelled() and made.exception() is None and made.result().instead:
+                LOG.warning("INIT_START of %s: Runtime Version: %s", function.name, made.result().description)
+
+        self._runtimes.start_making(function.runtime).add_done_callback(tell)
+
+    async def runtime(self, function: Function) -> str:
         """Return what the function really runs on."""
-        return f"python:{platform.python_version()} of the host, for {function.runtime}"
+        return (await self._runtime(function)).description
+
+    async def _runtime(self, function: Function) -> Runtime:
+        making = self._runtimes.start_making(function.runtime)
+        return making.result() if making.done() else await asyncio.wrap_future(making)
 
     def find_image(self, uri: str) -> Image:
         """Raise InvalidParameterValueException: a process runs the host's packages."""
         raise invalid(f"The image {uri} can only run in a container; package the function as a zip archive.")
 
-    async def start(self, setting: Setting) -> ProcessSandbox:
-        """Start a runtime; OSError if the host cannot."""
-        return ProcessSandbox(self, setting)
+    async def start(self, setting: Setting, former: Sandbox | None = None) -> ProcessSandbox:
+        """Start a runtime, with the control group of the `former` one if there is one; OSError if the host cannot."""
+        runtime = await self._runtime(setting.function)
+        layers = setting.function.layer_directories
+        opt = self._layers.known(layers)
+        if opt is None:
+            opt = await asyncio.to_thread(self._layers.merged, layers)
+        assert former is None or isinstance(former, ProcessSandbox)
+        return ProcessSandbox(self, setting, runtime, opt, former.hand_over() if former is not None else None)

@@ -95,11 +95,27 @@ class Sandboxes(AbstractContextManager["Sandboxes"], Protocol):
     isolation: Isolation
     template: str
 
-    def runtime(self, function: Function) -> str:
+    def prepare(self, function: Function) -> None:
+        """Start what takes time once for all environments of a function that has been created or changed."""
+
+    async def runtime(self, function: Function) -> str:
         """Return what the function really runs on, for its log."""
 
     def find_image(self, uri: str) -> Image:
         """Return the container image of this name; InvalidParameterValueException if it is missing or cannot run."""
 
-    async def start(self, setting: Setting) -> Sandbox:
-        """Start a runtime. Raises StartFailed, or OSError, if the host cannot."""
+    async def start(self, setting: Setting, former: Sandbox | None = None) -> Sandbox:
+        """Start a runtime. Raises StartFailed, or OSError, if the host cannot.
+
+        `former` is the sandbox of the same environment that has ended, of which it keeps what it can.
+        """
+
+
+def in_wrapper(variables: Mapping[str, str], program: list[str]) -> list[str]:
+    """Return the command line of a runtime: that of its wrapper script, if the function has one.
+
+    documented: runtimes-modify.html, "Wrapper scripts": it has the runtime's command line as its arguments. The shell
+    exits with status 127 if there is no such script.
+    """
+    wrapper = variables.get("AWS_LAMBDA_EXEC_WRAPPER")
+    return ["/bin/sh", "-c", 'exec "$@"', "/var/runtime/bootstrap", wrapper, *program] if wrapper else program

@@ -15,8 +15,10 @@ from slslab.host.cgroups import Cgroup, Hierarchy, detect
 from slslab.host.namespaces import detect as namespaces
 from slslab.host.procfs import peak_resident_bytes, process_tree, reset_peak_resident, take_sample
 from slslab.installation import installed, lacking
+from slslab.lambda_.configuration import RUNTIMES
 from slslab.lambda_.emulator import memory_budget_mb
 from slslab.lambda_.packages import layer_size
+from slslab.lambda_.runtimes import find_interpreter, obstacle
 from slslab.reports.terminal.doctor import MISSING, OK, PARTLY, Finding
 from slslab.stack.queues import find_rabbitmq
 
@@ -26,6 +28,7 @@ def examine() -> list[Finding]:
     hierarchy = detect()
     return [
         Finding("Python", OK, sys.version.split()[0], needed=True),
+        _runtimes(),
         _torch(),
         _gpus(),
         _reports(),
@@ -56,6 +59,18 @@ def _finding(subject: str, fine: bool, found: str, hint: str, *, state: str = PA
 def _lacking(subject: str, module: str) -> Finding:
     error = lacking(module)
     return Finding(subject, MISSING, error.message.rstrip("."), error.hint)
+
+
+def _runtimes() -> Finding:
+    found = [(runtime, find_interpreter(runtime), obstacle(runtime)) for runtime in RUNTIMES]
+    versions = [runtime if of is None else of.version for runtime, of, why in found if not why]
+    stood_for = [f"{runtime} ({why})" for runtime, _, why in found if why]
+    return _finding(
+        "runtimes",
+        not stood_for,
+        f"functions run on Python {', '.join(versions)}",
+        f"{sys.version.split()[0]} stands for {', '.join(stood_for)}; alone it has this host's packages",
+    )
 
 
 def _torch() -> Finding:

@@ -43,6 +43,8 @@ def test_the_limits_are_those_that_aws_documents() -> None:
         "unzipped_bytes": 250 * 2**20,
         "descriptors": 1024,
         "processes": 1024,
+        "locked_bytes": 64 * 2**10,
+        "core_bytes": 10 * 2**30,
         "environment_bytes": 4096,
         "log_tail_bytes": 4096,
         "account_concurrency": 1000,

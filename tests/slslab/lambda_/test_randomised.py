@@ -20,6 +20,8 @@ MEMORY_MB = 512
 TIMEOUT_S = 2
 # Nearer to a limit than this nobody can say on which side a size is.
 MARGIN_MB, MARGIN_S = 8, 0.25
+# After a failure, the initialisation that an invocation repeats is a part of its time.
+INIT_S = 1
 HANDLER = """
     import os, time
 
@@ -60,7 +62,8 @@ def draw(dice: random.Random, base_mb: int) -> tuple[str, float]:
         near = side * dice.randint(MARGIN_MB, 80)
         return kind, dice.choice((dice.randint(0, 300), MEMORY_MB - base_mb + near))
     if kind == "sleep":
-        return kind, dice.choice((dice.uniform(0, 0.3), TIMEOUT_S + side * dice.uniform(MARGIN_S, 1)))
+        past_s = dice.uniform(MARGIN_S, 1) if side > 0 else -dice.uniform(INIT_S, INIT_S + 0.5)
+        return kind, dice.choice((dice.uniform(0, 0.3), TIMEOUT_S + past_s))
     return kind, dice.randint(0, 255) if kind == "exit" else dice.randint(0, 3_000)
 
 

@@ -7,6 +7,7 @@ import base64
 import importlib.util
 import io
 import json
+import sys
 import threading
 import zipfile
 from collections.abc import Mapping
@@ -239,7 +240,8 @@ def create_function(client: Any, function: FunctionSpec, timeout: int) -> str:
     """Create a function by Lambda's client, wait until it can be invoked, and return its ARN."""
     created = client.create_function(
         FunctionName=function.name,
-        Runtime="python3.11",
+        # The driver's own Python: an emulator of the same version has torch beside it, and no other Python has.
+        Runtime=f"python3.{sys.version_info[1]}",
         Role=ROLE,
         Handler=function.handler,
         Code={"ZipFile": package(function.handler)},

@@ -47,7 +47,9 @@ class FunctionOperations:
     async def _create(self, call: Call) -> Answer:
         name, _ = self._functions.check_creation(call.members)
         async with self._stored(name, call.members.get("Code") or {}) as code:
-            return self._functions.create(call.members, code)
+            answer = self._functions.create(call.members, code)
+            self._service.prepare(self._functions.entry(name).latest)
+            return answer
 
     async def _update_code(self, call: Call) -> Answer:
         self._functions.entry(call.unqualified)  # raises before its code is stored
@@ -100,6 +102,7 @@ class FunctionOperations:
 
     async def _update_configuration(self, call: Call) -> Answer:
         answer = self._functions.update_configuration(call.unqualified, call.members)
+        self._service.prepare(self._functions.entry(call.name).latest)
         self._service.pool.retire_outdated()
         return answer
 

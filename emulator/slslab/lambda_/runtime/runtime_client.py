@@ -1,0 +1,62 @@
+"""Stand in for awslambdaric's compiled `runtime_client`, which is built for one Python: call the Runtime API by HTTP.
+
+https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html
+"""
+
+import http.client
+import os
+
+PATH = "/2018-06-01/runtime/invocation/"
+HEADERS = (
+    *("Lambda-Runtime-Aws-Request-Id", "Lambda-Runtime-Trace-Id", "Lambda-Runtime-Invoked-Function-Arn"),
+    *("Lambda-Runtime-Deadline-Ms", "Lambda-Runtime-Client-Context", "Lambda-Runtime-Cognito-Identity"),
+    *("Lambda-Runtime-Aws-Tenant-Id", "Lambda-Runtime-Invocation-Id", "Content-Type"),
+)
+
+
+class _Client:
+    """One connection, which stays open."""
+
+    def __init__(self, user_agent: str) -> None:
+        self._agent = user_agent
+        self._connection = http.client.HTTPConnection(os.environ["AWS_LAMBDA_RUNTIME_API"])
+
+    def send(
+        self, method: str, path: str, failed: str, body: bytes | None = None, headers: dict[str, bytes] | None = None
+    ) -> tuple[bytes, dict[str, str | None]]:
+        """Return the body and the headers of the answer; RuntimeError unless it is one of success."""
+        self._connection.request(method, PATH + path, body, {"User-Agent": self._agent, **(headers or {})})
+        answer = self._connection.getresponse()
+        content = answer.read()
+        if not 200 <= answer.status < 300:
+            raise RuntimeError(failed)
+        return content, {name: answer.getheader(name) for name in HEADERS}
+
+
+_clients: list[_Client] = []
+
+
+def initialize_client(user_agent: str) -> None:
+    """Set the client of this process."""
+    _clients[:] = [_Client(user_agent)]
+
+
+def next() -> tuple[bytes, dict[str, str | None]]:
+    """Wait for an invocation; return its event and its headers."""
+    return _clients[0].send("GET", "next", "Failed to get next")
+
+
+def post_invocation_result(
+    request_id: str, result: bytes, content_type: str, _invocation_id: str | None = None
+) -> None:
+    """Report a result."""
+    failed = "Failed to post invocation response"
+    _clients[0].send("POST", f"{request_id}/response", failed, result, {"Content-Type": content_type.encode()})
+
+
+def post_error(request_id: str, error: str, xray: str, _invocation_id: str | None = None) -> None:
+    """Report the handler's error, and its cause for AWS X-Ray."""
+    headers = {"Content-Type": b"application/json"}
+    if xray:
+        headers["Lambda-Runtime-Function-XRay-Error-Cause"] = xray.encode()
+    _clients[0].send("POST", f"{request_id}/error", "Failed to post invocation error", error.encode(), headers)

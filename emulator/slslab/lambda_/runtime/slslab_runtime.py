@@ -1,0 +1,64 @@
+"""Run a function's handler on the function's Python, which may be another one than the emulator's.
+
+It is compiled once, when /var/runtime is made, and finds awslambdaric beside itself.
+"""
+
+import os
+import sys
+
+RUNTIME = "/var/runtime"
+
+
+def arrange_path(runtime: str) -> list[str]:
+    """Order the places of modules as Lambda does: the function's code, its layers, the runtime; then come Python's own.
+
+    Returns what comes before those. documented: python-layers.html, "Layer paths for Python runtimes"; without a file
+    system of its own a function has its layers in PYTHONPATH.
+    """
+    version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    layers = [f"/opt/python/lib/{version}/site-packages", "/opt/python"] if runtime == RUNTIME else []
+    variable = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path not in ("", runtime)]
+    own = [os.environ["LAMBDA_TASK_ROOT"], *layers, *variable, runtime]
+    sys.path[:] = list(dict.fromkeys([*own, *sys.path]))
+    return own
+
+
+def host_packages(own: list[str]) -> list[str]:
+    """Return the packages that were imported from the host's installation: on Lambda they would be missing."""
+    places = [path for path in sys.path if path not in own and path.endswith(("site-packages", "dist-packages"))]
+    hosts = tuple(path + os.sep for path in places)
+    found = []
+    for name, module in list(sys.modules.items()):
+        if "." not in name and not name.startswith("_"):
+            file = getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", ())), "")
+            if file.startswith(hosts):
+                found.append(name)
+    return sorted(found)
+
+
+def main() -> None:
+    """Initialise the function and run its invocations."""
+    sys.dont_write_bytecode = True
+    # Before the function's own places are searched, too: these are many modules, none of which is there.
+    from awslambdaric import bootstrap
+    from awslambdaric.lambda_config import LambdaConfigProvider
+    from awslambdaric.lambda_runtime_client import LambdaRuntimeClient
+
+    own = arrange_path(os.environ["LAMBDA_RUNTIME_DIR"])
+
+    class Client(LambdaRuntimeClient):  # type: ignore[misc]
+        """Asks for invocations; before and after the first it says which packages are not the function's own."""
+
+        told: tuple[str, ...] = ()
+        waits = 0
+
+        def wait_next_invocation(self) -> object:
+            """Wait for the next invocation, and return it."""
+            self.waits += 1
+            if self.waits <= 2 and (found := [name for name in host_packages(own) if name not in self.told]):
+                self.told += tuple(found)
+                print(f"slslab: imported from the host, not from the package: {', '.join(found)}")
+            return super().wait_next_invocation()
+
+    config = LambdaConfigProvider([__file__, os.environ["_HANDLER"]])
+    bootstrap.run(config.handler, Client(config.api_address, config.use_thread_polling))

@@ -1,0 +1,229 @@
+"""Find the Python that runs the functions of each runtime, and make what they see of it: /var/lang and /var/runtime.
+
+An installed Python of the version that a function asks for runs it. Where there is none that can, the emulator's own
+stands for it. Only the emulator's own has the host's packages; every other has Lambda's alone (boto3 and awslambdaric),
+and so has the emulator's own with strict packages.
+"""
+
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import PathDistribution, distribution
+from pathlib import Path
+from py_compile import PycInvalidationMode
+from py_compile import compile as compile_module
+from typing import Any
+
+from slslab.host.managed import Managed
+from slslab.host.namespaces import SYSTEM_PATHS, outermost, package_directories, visible_paths
+
+OWN = f"python3.{sys.version_info[1]}"
+# documented: lambda-runtimes.html and python-package.html: the runtimes include boto3 and what it needs.
+DISTRIBUTIONS = (
+    *("awslambdaric", "simplejson", "snapshot-restore-py"),
+    *("boto3", "botocore", "s3transfer", "jmespath", "python-dateutil", "six", "urllib3"),
+)
+PROGRAMS = Path(__file__).with_name("runtime")
+ABOUT = """\
+import json, platform, sys
+program = getattr(sys, "_base_executable", None) or sys.executable
+print(json.dumps([platform.python_implementation(), platform.python_version(), program, sys.base_prefix]))
+"""
+ANSWER_LIMIT_S = 20
+UNCHECKED = PycInvalidationMode.UNCHECKED_HASH
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    """An installed Python: its full version, its program, and the paths of the host that it needs."""
+
+    version: str
+    program: str
+    paths: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """What functions that ask for the Python `name` run on; `lang` and `folder` become /var/lang and /var/runtime.
+
+    `own` says that it is the emulator's own Python, and `instead` why that stands for the one that was asked for.
+    """
+
+    name: str
+    interpreter: Interpreter
+    lang: Path
+    folder: Path
+    own: bool
+    instead: str = ""
+
+    @property
+    def command(self) -> str:
+        """The interpreter's name below `lang`."""
+        return "bin/python" + ".".join(self.interpreter.version.split(".")[:2])
+
+    @property
+    def layer_path(self) -> str:
+        """Where a layer has the packages of this version alone."""
+        return f"python/lib/{Path(self.command).name}/site-packages"
+
+    @property
+    def description(self) -> str:
+        """Say what it is, for the line INIT_START."""
+        if self.instead:
+            return f"python:{self.interpreter.version} of the host, for {self.name} ({self.instead})"
+        return f"python:{self.interpreter.version}" + (" of the host" if self.own else "")
+
+
+class Runtimes(Managed):
+    """The runtimes below one directory, each made when it is first asked for; `strict` hides the host's packages."""
+
+    def __init__(self, home: Path, *, strict: bool) -> None:
+        self._home = home
+        self._strict = strict
+        self._made: dict[str, Future[Runtime]] = {}
+        self._lock = threading.Lock()
+
+    def _enter(self, stack: ExitStack) -> None:
+        self._maker = stack.enter_context(ThreadPoolExecutor(1, "runtime-maker"))
+        self.start_making(OWN)  # which nearly every function needs
+
+    def start_making(self, name: str) -> Future[Runtime]:
+        """Start to make what functions of this runtime run on, unless that has begun."""
+        with self._lock:
+            if name not in self._made:
+                self._made[name] = self._maker.submit(self._make, name)
+            return self._made[name]
+
+    def _make(self, name: str) -> Runtime:
+        instead = obstacle(name)
+        own = name == OWN or bool(instead)
+        found = find_interpreter(OWN if own else name)
+        assert found is not None
+        home = self._home / (OWN if own else name)
+        runtime = Runtime(name, found, home / "lang", home / "runtime", own, instead)
+        if not home.exists():
+            self._make_lang(runtime)
+            _make_folder(runtime)
+        return runtime
+
+    def _make_lang(self, runtime: Runtime) -> None:
+        """Make a virtual environment, in which `python3` is this Python: with the host's packages, or with none."""
+        command = runtime.lang / runtime.command
+        packages = runtime.lang / "lib" / command.name / "site-packages"
+        command.parent.mkdir(parents=True)
+        packages.mkdir(parents=True)
+        for name in (command.name, "python3", "python"):
+            command.with_name(name).symlink_to(runtime.interpreter.program)
+        home = os.path.dirname(runtime.interpreter.program)
+        (runtime.lang / "pyvenv.cfg").write_text(f"home = {home}\ninclude-system-site-packages = false\n")
+        if runtime.own and not self._strict:
+            lines = [f"import site; site.addsitedir({path!r})\n" for path in package_directories()]
+            (packages / "host.pth").write_text("".join(lines))
+
+
+def obstacle(name: str) -> str:
+    """Say why the emulator's own Python stands for a runtime; empty if the runtime's own runs here."""
+    if find_interpreter(name) is None:
+        return f"no {name} is installed"
+    minor = int(name.partition(".")[2])
+    for package in map(distribution, DISTRIBUTIONS):
+        least = re.search(r">=\s*3\.(\d+)", str(package.metadata["Requires-Python"]))
+        if least is not None and minor < int(least[1]):
+            return f"{package.metadata['Name']} {package.version} needs Python 3.{least[1]}"
+    return ""
+
+
+@cache
+def find_interpreter(name: str) -> Interpreter | None:
+    """Return an installed Python of a runtime, for instance python3.12; None if there is none.
+
+    Of the emulator's version it is the emulator's own.
+    """
+    if name == OWN:
+        program = os.path.realpath(str(getattr(sys, "_base_executable", None) or sys.executable))
+        return Interpreter(platform.python_version(), program, tuple(visible_paths()))
+    for program in _candidates(name):
+        with suppress(OSError, ValueError, subprocess.SubprocessError):
+            answer = subprocess.run(
+                [program, "-I", "-c", ABOUT], capture_output=True, text=True, timeout=ANSWER_LIMIT_S, check=True
+            )
+            kind, version, real, prefix = json.loads(answer.stdout)
+            if kind == "CPython" and version.startswith(name.removeprefix("python") + "."):
+                real = os.path.realpath(real)
+                paths = outermost([*SYSTEM_PATHS, prefix, os.path.realpath(prefix), str(Path(real).parents[1])])
+                return Interpreter(version, real, tuple(paths))
+    return None
+
+
+def _candidates(name: str) -> Iterator[str]:
+    """Yield programs that may be the Python: on PATH, and where pyenv and uv keep theirs, the newest first."""
+    for directory in os.environ.get("PATH", os.defpath).split(os.pathsep):
+        if program := shutil.which(name, path=directory):
+            yield program
+    home = Path.home()
+    pyenv = Path(os.environ.get("PYENV_ROOT") or home / ".pyenv") / "versions"
+    uv = Path(os.environ.get("UV_PYTHON_INSTALL_DIR") or home / ".local/share/uv/python")
+    version = name.removeprefix("python")
+    found = [*pyenv.glob(f"{version}.*/bin/{name}"), *uv.glob(f"cpython-{version}.*/bin/{name}")]
+    yield from map(str, sorted(found, key=_numbers, reverse=True))
+
+
+def _numbers(path: Path) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", path.parts[-3])]
+
+
+def _make_folder(runtime: Runtime) -> None:
+    """Make /var/runtime: of the emulator's own Python links to the host's packages, of others copies without binaries.
+
+    awslambdaric's compiled module is built for the emulator's own Python; elsewhere one of slslab's takes its place.
+    """
+    runtime.folder.mkdir(parents=True)
+    for name in ("bootstrap.py", "slslab_runtime.py", *(() if runtime.own else ("runtime_client.py",))):
+        shutil.copy(PROGRAMS / name, runtime.folder)
+    for package in map(distribution, DISTRIBUTIONS):
+        for path in _contents(package):
+            target = runtime.folder / path.name
+            if runtime.own:
+                target.symlink_to(path)
+            elif path.is_dir():
+                shutil.copytree(path, target, ignore=_compiled, copy_function=link_or_copy)
+            elif path.suffix == ".py":
+                link_or_copy(path, target)
+    # Nobody can write there later: without this every cold start would compile what it imports.
+    if runtime.own:
+        compile_module(str(runtime.folder / "slslab_runtime.py"), invalidation_mode=UNCHECKED)
+    else:
+        compiling = ["-I", "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash", str(runtime.folder)]
+        subprocess.run([runtime.interpreter.program, *compiling], check=False, stdout=subprocess.DEVNULL)
+
+
+def _contents(package: Any) -> Iterator[Path]:
+    """Yield what an installed distribution has put beside others: modules, packages, and its own metadata."""
+    assert isinstance(package, PathDistribution)
+    # `package.files` makes a path of each of thousands of lines.
+    names = {re.split("[,/]", line)[0] for line in (package.read_text("RECORD") or "").splitlines()}
+    for name in sorted(names - {"..", "__pycache__"}):
+        yield Path(str(package.locate_file(name)))
+
+
+def _compiled(_directory: str, names: list[str]) -> list[str]:
+    return [name for name in names if name == "__pycache__" or name.endswith(".so")]
+
+
+def link_or_copy(source: str | Path, target: str | Path) -> str:
+    """Link a file, which is never written, or copy it where that cannot be; return the target."""
+    try:
+        os.link(source, target)
+    except OSError:  # another file system, or another user's file
+        shutil.copy(source, target)
+    return str(target)
