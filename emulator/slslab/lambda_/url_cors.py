@@ -50,7 +50,10 @@ def shared(cors: Mapping[str, Any], origin: str | None, headers: Headers) -> Hea
 
 
 def _allows(cors: Mapping[str, Any], member: str, value: str) -> bool:
-    """Return whether a list of the configuration has a value, whatever the case, or the asterisk."""
+    """Return whether a list of the configuration has a value, whatever the case, or the asterisk.
+
+    assumed of the asterisk: an origin that it allows is answered by its name, as any other.
+    """
     return any(each == "*" or each.lower() == value.lower() for each in cors.get(member) or ())
 
 

@@ -25,6 +25,8 @@ CONNECTION = frozenset({"connection", "content-length", "date", "keep-alive", "t
 SIGNATURE = frozenset({"authorization", "x-amz-security-token"})
 TOKEN, CONTROL = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"), re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 NO_CONTENT = (204, 304)
+# What a runtime that streams writes between its description of a response and the body.
+DESCRIPTION_END = bytes(8)
 
 
 @dataclass(frozen=True)
@@ -111,23 +113,32 @@ FAILED = UrlAnswer(502, (("content-type", "application/json"),), b"Internal Serv
 def answer(payload: bytes | None, *, streamed: bool = False) -> UrlAnswer:
     """Return the response for what a function returned; None if it failed.
 
-    Anything but an object with a `statusCode` is a body. A URL that streams has the payload as its body in any case,
-    since a runtime that does not stream returns it as a whole.
+    JSON but for an object with a `statusCode` is a body. A URL that streams has the payload as its body in any case,
+    since a runtime that does not stream returns it as a whole. A runtime that streams may describe the response before
+    the body; other bytes that are no JSON are a body, too.
     """
     if payload is None:
         return FAILED
+    described, end, rest = payload.partition(DESCRIPTION_END)
+    bare = UrlAnswer(200, (("content-type", "application/octet-stream"),), payload)
     try:
-        returned = parse_json(payload)
-    except (ValueError, RecursionError):
-        return FAILED  # assumed: a runtime of one's own may answer anything
-    if not isinstance(returned, dict) or "statusCode" not in returned:
-        body = returned.encode() if isinstance(returned, str) and not streamed else payload
-        return UrlAnswer(200, (("content-type", "application/json"),), body)
-    return _structured(returned, payload if streamed else None)
+        returned = parse_json(described)
+        if isinstance(returned, dict) and (end or "statusCode" in returned):
+            behind = rest if end else payload
+            content = behind if streamed else b"" if end else None
+            return _structured({"statusCode": 200} | returned, content)
+    except ValueError:
+        return bare
+    except RecursionError:
+        return FAILED
+    if end:
+        return bare
+    body = _encoded(returned) if isinstance(returned, str) and not streamed else payload
+    return UrlAnswer(200, (("content-type", "application/json"),), body)
 
 
-def _structured(returned: Mapping[str, Any], payload: bytes | None) -> UrlAnswer:
-    """Return the response that an object describes; its body is the payload, if there is one."""
+def _structured(returned: Mapping[str, Any], content: bytes | None) -> UrlAnswer:
+    """Return the response that an object describes; its body is the content, or where that is None the object's."""
     status, given, cookies = returned["statusCode"], returned.get("headers") or {}, returned.get("cookies") or []
     if isinstance(status, str) and status.isdecimal():
         status = int(status[:4])
@@ -141,11 +152,10 @@ def _structured(returned: Mapping[str, Any], payload: bytes | None) -> UrlAnswer
         return FAILED
     if all(name != "content-type" for name, _ in headers):
         headers.append(("content-type", "application/json"))
-    if payload is not None:
-        return UrlAnswer(status, headers, payload)
-    body = returned.get("body", "")
-    text = body if isinstance(body, str) else json.dumps(body, separators=(",", ":"))
-    content = _lenient_base64(text) if returned.get("isBase64Encoded") is True else text.encode()
+    if content is None:
+        body = returned.get("body", "")
+        text = body if isinstance(body, str) else json.dumps(body, separators=(",", ":"))
+        content = _lenient_base64(text) if returned.get("isBase64Encoded") is True else _encoded(text)
     return UrlAnswer(status, headers, b"" if status in NO_CONTENT else content)
 
 
@@ -153,7 +163,12 @@ def _shown(value: Any) -> str:
     """Return a header's value as text: an object as Java writes a map."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{key}={_shown(each)}" for key, each in value.items()) + "}"
-    return value if isinstance(value, str) else json.dumps(value)
+    return _encoded(value).decode() if isinstance(value, str) else json.dumps(value)
+
+
+def _encoded(text: str) -> bytes:
+    """Return text as UTF-8; half a pair of surrogates, which JSON may have, becomes a question mark."""
+    return text.encode(errors="replace")
 
 
 def _lenient_base64(text: str) -> bytes:

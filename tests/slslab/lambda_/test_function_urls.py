@@ -1,75 +1,31 @@
 """Function URLs: their configuration, who may call them, and what becomes of requests and answers."""
 
 import base64
-import http.client
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 from tests.slslab.lambda_.client_answers import answer, missing
+from tests.slslab.lambda_.urls import ECHO, RETURNS, ask, permit, public
 
 from slslab.aws.clients import aws_client, signed_headers
 from slslab.aws.keys import Pair
 from slslab.lambda_.emulator import Emulator
-from slslab.lambda_.url_payloads import FAILED, UrlAnswer
-from slslab.lambda_.url_payloads import answer as answer_of
 
 pytestmark = pytest.mark.server
 
 Deploy = Callable[..., str]
 Ask = Callable[..., tuple[int, list[tuple[str, str]], bytes]]
 FUNCTION = "arn:aws:lambda:us-east-1:000000000000:function"
-ECHO = """
-    def handler(event, context):
-        return {"event": event, "id": context.aws_request_id}
-"""
-RETURNS = """
-    import json
-
-    def handler(event, context):
-        return json.loads(event["body"])
-"""
 STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z")
 FORBIDDEN = {
     "Message": "Forbidden. For troubleshooting Function URL authorization issues, see: "
     "https://docs.aws.amazon.com/lambda/latest/dg/urls-auth.html"
 }
 NO_FUNCTION, NO_RESOURCE = missing("Function does not exist"), missing("The resource you requested does not exist.")
-
-
-def permit(client: Any, name: str, principal: str = "*", auth_type: str = "NONE", **more: Any) -> None:
-    """Allow both actions that an invocation by URL needs."""
-    both: tuple[dict[str, Any], ...] = (
-        {"Action": "lambda:InvokeFunctionUrl", "FunctionUrlAuthType": auth_type},
-        {"Action": "lambda:InvokeFunction", "InvokedViaFunctionUrl": True},
-    )
-    for number, members in enumerate(both):
-        client.add_permission(FunctionName=name, StatementId=f"s{number}", Principal=principal, **members, **more)
-
-
-def ask(
-    url: str, method: str = "GET", headers: Mapping[str, str] | None = None, body: bytes | None = None
-) -> tuple[int, list[tuple[str, str]], bytes]:
-    """Status, headers and body of the answer to a request, whose path is sent as it is."""
-    parts = urlsplit(url)
-    connection = http.client.HTTPConnection(parts.netloc)
-    try:
-        target = parts.path + (f"?{parts.query}" if parts.query else "")
-        connection.request(method, target, body, dict(headers or {}))
-        response = connection.getresponse()
-        return response.status, response.getheaders(), response.read()
-    finally:
-        connection.close()
-
-
-def public(client: Any, name: str, **more: Any) -> str:
-    """Give a function a URL that everybody may call."""
-    url = client.create_function_url_config(FunctionName=name, AuthType="NONE", **more)["FunctionUrl"]
-    permit(client, name)
-    return str(url)
 
 
 def test_a_configuration_is_answered_as_aws_answers_it(lambda_client: Any, deploy: Deploy, emulator: Emulator) -> None:
@@ -242,69 +198,6 @@ def test_without_a_body_there_is_none_in_the_event(lambda_client: Any, deploy: D
     assert (event["isBase64Encoded"], event["rawPath"], event["headers"]["content-length"]) == (False, "/", "0")
 
 
-JSON = ("content-type", "application/json")
-
-
-@pytest.mark.parametrize(
-    ("returned", "status", "headers", "body"),
-    [
-        ({"hello": "owned"}, 200, [JSON], None),
-        ("hello owned", 200, [JSON], b"hello owned"),
-        (None, 200, [JSON], b"null"),
-        (3.1, 200, [JSON], b"3.1"),
-        (["hello", 3, True], 200, [JSON], None),
-        ({"statusCode": 200, "body": "body123"}, 200, [JSON], b"body123"),
-        ({"statusCode": "201"}, 201, [JSON], b""),
-        ({"statusCode": 200, "body": {"not": "string"}}, 200, [JSON], b'{"not":"string"}'),
-        (
-            {
-                "statusCode": 202,
-                "headers": {"Content-Type": "text/html", "X-Owned": "yes", "Set-Cookie": "header=c"},
-                "cookies": ["a=1; Path=/", "b=2; HttpOnly"],
-                "body": "x",
-            },
-            202,
-            [
-                ("content-type", "text/html"),
-                ("x-owned", "yes"),
-                ("set-cookie", "header=c"),
-                ("set-cookie", "a=1; Path=/"),
-                ("set-cookie", "b=2; HttpOnly"),
-            ],
-            b"x",
-        ),
-        ({"statusCode": 200, "isBase64Encoded": True, "body": "AAEC/w=="}, 200, [JSON], b"\x00\x01\x02\xff"),
-        ({"statusCode": 200, "isBase64Encoded": True, "body": "!!AAEC_w!!"}, 200, [JSON], b"\x00\x01\x02\xff"),
-        ({"statusCode": 200, "headers": {"x-owned": {"bad": True}}}, 200, [("x-owned", "{bad=true}"), JSON], b""),
-        ({"statusCode": 200, "headers": {"Content-Length": "9", "Connection": "close"}}, 200, [JSON], b""),
-        ({"statusCode": 204, "body": "nothing of this"}, 204, [JSON], b""),
-        ({"statusCode": 700}, *(FAILED.status, FAILED.headers, FAILED.body)),
-        ({"statusCode": 101}, *(FAILED.status, FAILED.headers, FAILED.body)),
-        ({"statusCode": True}, *(FAILED.status, FAILED.headers, FAILED.body)),
-        ({"statusCode": 200, "headers": {"x": "a\r\nset-cookie: b"}}, *(FAILED.status, FAILED.headers, FAILED.body)),
-        ({"statusCode": 200, "headers": {"no token": "a"}}, *(FAILED.status, FAILED.headers, FAILED.body)),
-    ],
-)
-def test_what_a_function_returns_becomes_the_response(
-    returned: Any, status: int, headers: list[tuple[str, str]], body: bytes | None
-) -> None:
-    payload = json.dumps(returned).encode()
-    made = answer_of(payload)
-    assert (made.status, list(made.headers)) == (status, list(headers))
-    assert made.body == (payload if body is None else body)
-
-
-def test_what_is_no_json_or_failed_is_an_internal_error() -> None:
-    assert answer_of(b"no json") == answer_of(None) == FAILED
-    assert UrlAnswer(502, (("content-type", "application/json"),), b"Internal Server Error") == FAILED
-
-
-def test_a_url_that_streams_has_the_payload_as_its_body() -> None:
-    payload = b'{"statusCode": 418, "headers": {"x-own": "y"}, "body": "z"}'
-    assert answer_of(payload, streamed=True) == UrlAnswer(418, [("x-own", "y"), JSON], payload)
-    assert answer_of(b'"text"', streamed=True) == UrlAnswer(200, (JSON,), b'"text"')
-
-
 def test_responses_arrive_as_they_were_returned(lambda_client: Any, deploy: Deploy) -> None:
     url = public(lambda_client, deploy(RETURNS))
     returned = {"statusCode": 201, "headers": {"X-Grüße".replace("üß", "us"): "Grüße"}, "cookies": ["a=1"], "body": "x"}
@@ -409,84 +302,6 @@ def test_the_url_of_an_alias_outlives_it_but_serves_nothing(lambda_client: Any, 
     assert ask(url)[0] == 200
     lambda_client.delete_function(FunctionName=name)
     assert ask(url)[0] == 403
-
-
-CORS = {
-    "AllowCredentials": True,
-    "AllowHeaders": ["x-allowed", "content-type"],
-    "AllowMethods": ["GET", "POST"],
-    "AllowOrigins": ["https://allowed.example"],
-    "ExposeHeaders": ["x-owned"],
-    "MaxAge": 321,
-}
-GRANTED = {
-    "access-control-allow-origin": "https://allowed.example",
-    "access-control-allow-headers": "x-allowed,content-type",
-    "access-control-allow-methods": "GET,POST",
-    "access-control-max-age": "321",
-    "access-control-allow-credentials": "true",
-    "vary": "Origin",
-}
-
-
-@pytest.mark.parametrize(
-    ("headers", "granted", "runs"),
-    [
-        ({"Origin": "https://allowed.example", "Access-Control-Request-Method": "POST"}, GRANTED, 0),
-        (
-            {
-                "Origin": "https://allowed.example",
-                "Access-Control-Request-Method": "GET",
-                "Access-Control-Request-Headers": "X-Allowed, content-type",
-            },
-            GRANTED,
-            0,
-        ),
-        ({"Origin": "https://evil.example", "Access-Control-Request-Method": "POST"}, {}, 0),
-        ({"Origin": "https://allowed.example", "Access-Control-Request-Method": "PUT"}, {}, 0),
-        (
-            {
-                "Origin": "https://allowed.example",
-                "Access-Control-Request-Method": "GET",
-                "Access-Control-Request-Headers": "x-other",
-            },
-            {},
-            0,
-        ),
-        ({"Access-Control-Request-Method": "GET"}, {}, 1),
-        ({"Origin": "https://evil.example"}, {}, 1),
-    ],
-)
-def test_preflight_requests_are_answered_without_the_function(
-    lambda_client: Any, deploy: Deploy, invocations: Any, headers: dict[str, str], granted: dict[str, str], runs: int
-) -> None:
-    url = public(lambda_client, deploy(ECHO), Cors=CORS)
-    status, sent, body = ask(url, "OPTIONS", headers)
-    found = {name.lower(): value for name, value in sent}
-    assert status == 200
-    assert (len(invocations), body == b"") == (runs, runs == 0)
-    assert {name: value for name, value in found.items() if name.startswith(("access-control", "vary"))} == granted
-    assert found["content-type"] == "application/json"
-
-
-def test_answers_get_the_headers_of_their_callers_origin(lambda_client: Any, deploy: Deploy) -> None:
-    url = public(lambda_client, deploy(RETURNS), Cors=CORS)
-    own = {"access-control-allow-origin": "https://own.example", "access-control-expose-headers": "x-handler"}
-    body = json.dumps({"statusCode": 200, "headers": own}).encode()
-
-    def shared(origin: str | None) -> list[tuple[str, str]]:
-        headers = {"Content-Type": "text/plain"} | ({"Origin": origin} if origin else {})
-        sent = ask(url, "POST", headers, body)[1]
-        return sorted((name, value) for name, value in sent if name.startswith(("access-control", "vary")))
-
-    assert shared("https://allowed.example") == [
-        ("access-control-allow-credentials", "true"),
-        ("access-control-allow-origin", "https://allowed.example"),
-        ("access-control-allow-origin", "https://own.example"),
-        ("access-control-expose-headers", "x-handler,x-owned"),
-        ("vary", "Origin"),
-    ]
-    assert shared("https://evil.example") == shared(None) == sorted(own.items())
 
 
 def test_a_url_has_a_host_of_its_own_and_leads_nowhere_else(lambda_client: Any, deploy: Deploy) -> None:

@@ -368,3 +368,32 @@ def test_a_layers_content_may_be_in_s3(lambda_client: Any, s3_client: Any) -> No
     content = {"S3Bucket": "layers", "S3Key": "shared.zip"}
     published = lambda_client.publish_layer_version(LayerName="of-s3", Content=content)
     assert published["Content"]["CodeSha256"] == SHA256
+
+
+def test_layers_count_in_the_accounts_storage(lambda_client: Any, deploy: Deploy) -> None:
+    def used() -> int:
+        return int(lambda_client.get_account_settings()["AccountUsage"]["TotalCodeSize"])
+
+    before = used()
+    published = lambda_client.publish_layer_version(LayerName="counts", Content={"ZipFile": CONTENT})
+    assert used() == before + len(CONTENT)
+    name = deploy("def handler(event, context): pass")
+    of_function = used()
+    lambda_client.update_function_configuration(FunctionName=name, Layers=[published["LayerVersionArn"]])
+    assert used() == of_function, "a function that has a layer stores no copy"
+    lambda_client.delete_layer_version(LayerName="counts", VersionNumber=published["Version"])
+    assert used() == of_function - len(CONTENT)
+
+
+def test_a_function_imports_from_its_layers(lambda_client: Any, deploy: Deploy, invoke: Callable[..., Any]) -> None:
+    def publish(name: str, text: str) -> str:
+        content = {"ZipFile": archive(shared=text)}
+        return str(lambda_client.publish_layer_version(LayerName=name, Content=content)["LayerVersionArn"])
+
+    first, second = publish("first", "X = 'first'"), publish("second", "X = 'second'")
+    name = deploy("import shared\n\ndef handler(event, context): return shared.X", Layers=[first, second])
+    assert invoke(name).payload == "second", "a later layer's files are over those of an earlier one"
+    lambda_client.update_function_configuration(FunctionName=name, Layers=[second, first])
+    assert invoke(name).payload == "first"
+    lambda_client.update_function_configuration(FunctionName=name, Layers=[])
+    assert invoke(name, check=False).payload["errorType"] == "Runtime.ImportModuleError"

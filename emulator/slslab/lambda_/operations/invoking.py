@@ -55,8 +55,8 @@ class Invoking:
     async def _stream(self, call: Call) -> Response:
         """Answer with a stream of events (recorded).
 
-        No runtime here streams, so a function's answer, which may be its error, comes as one chunk, and is limited as
-        Invoke's. Whatever the InvocationType, the function runs while the client waits.
+        A function's answer, which may be its error, comes as one chunk when it is whole, and is limited as Invoke's:
+        Python's runtimes do not stream. Whatever the InvocationType, the function runs while the client waits.
         """
         target = self._functions.route(call.name, call.qualifier)
         headers: Headers = call.request.state.headers
