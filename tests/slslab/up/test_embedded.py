@@ -174,6 +174,7 @@ def test_up_status_down(state: dict[str, str]) -> None:
         (["--limit", "idle_s=soon"], 2, "needs a number, not 'soon'"),
         (["--template", "no_such_module"], 3, "The environments' spawner could not start"),
         (["--template", "awslambdaric"], 2, "awslambdaric cannot be in a template"),
+        (["--template", "json", "--strict-packages"], 2, "A template has the host's packages"),
         (["--port", "1"], 3, "The port 1 cannot be bound"),
     ],
 )
