@@ -7,16 +7,25 @@ of references in JSONata; the others are assumed.
 """
 
 import re
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
 from slslab.aws.errors import ServiceError
 from slslab.statemachines.expressions import QueryError, read
+from slslab.statemachines.fields import (
+    EXPRESSION,
+    SCHEMA,
+    TYPES,
+    Problem,
+    expected,
+    machine_problems,
+    none_of,
+    state_problems,
+    too_many,
+)
 from slslab.statemachines.jackson import JacksonError, parse
 
-TYPES = ("Task", "Pass", "Wait", "Choice", "Succeed", "Fail", "Parallel", "Map")
 ENDINGS = ("Succeed", "Fail", "Choice")  # they have neither Next nor End
 REQUIRED: Mapping[str, str] = {"Task": "Resource", "Choice": "Choices", "Parallel": "Branches"}
 NAME_CHARACTERS = 80
@@ -25,42 +34,19 @@ RESOURCES = re.compile(
     r"|arn:aws:states:::lambda:invoke(\.waitForTaskToken)?"
 )
 TIMESTAMP = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d+)?Z")
-EXPRESSION = re.compile(r"\{%(.*)%\}", re.DOTALL)
-SCHEMA = "SCHEMA_VALIDATION_FAILED"
 TARGET = "MISSING_TRANSITION_TARGET"
 LANGUAGES = ("JSONPath", "JSONata")
-# Fields that only one query language has, and fields that only some types of states have.
+# Fields that only one query language has.
 JSONPATH_FIELDS = (
     "InputPath OutputPath ResultPath ResultSelector Parameters Result ItemsPath MaxConcurrencyPath ErrorPath CausePath"
 ).split()
 JSONATA_FIELDS = ("Output", "Arguments", "Items")
-FAILING = ("Task", "Parallel", "Map")
-GOING_ON = tuple(kind for kind in TYPES if kind not in ENDINGS)
-TYPES_WITH: Mapping[str, Collection[str]] = {
-    "TimeoutSeconds": ("Task",),
-    "Catch": FAILING,
-    "Retry": FAILING,
-    "Next": GOING_ON,
-    "End": GOING_ON,
-}
 # Fields with text that is no expression, whatever it looks like; and those with a user's own keys.
 TEXTS = frozenset("Comment Next Default Resource ErrorEquals Retry Credentials".split())
 MACHINES = frozenset(("ItemProcessor", "Iterator", "Branches"))
 PAYLOADS = frozenset(("Output", "Assign", "Arguments", "ItemSelector"))
 # A variable in a JSONPath state: in a path, or as an argument of an intrinsic function.
 VARIABLE = re.compile(r"'(?:\\.|[^'\\])*'|(?<![\w$.])\$([A-Za-z_]\w*)")
-
-
-@dataclass(frozen=True)
-class Problem:
-    """What is wrong with a definition, as ValidateStateMachineDefinition has it."""
-
-    code: str
-    message: str
-    location: str | None
-
-    def __str__(self) -> str:
-        return f"{self.code}: {self.message} at {'null' if self.location is None else self.location}"
 
 
 def check(definition: str, limit_bytes: int) -> None:
@@ -152,7 +138,7 @@ def _expressions(value: Any, path: str, payload: bool, caught: bool) -> Iterator
 def _problems(machine: Any, where: str, names: set[str], top: Mapping[str, Any]) -> Iterator[Problem]:
     """Yield the problems of a machine, branch or iterator; `names` collects those of the whole machine's states."""
     if not isinstance(machine, dict):
-        yield Problem(SCHEMA, "Expected value of type [OBJECT]", where)
+        yield expected("Object", where)
         return
     if missing := [field for field in ("States", "StartAt") if field not in machine]:
         yield Problem(SCHEMA, f"These fields are required: [{', '.join(missing)}]", where or "/")
@@ -161,8 +147,7 @@ def _problems(machine: Any, where: str, names: set[str], top: Mapping[str, Any])
     if not isinstance(states, dict) or not states:
         yield Problem(SCHEMA, "The field 'States' must be an object with at least one state", f"{where}/States")
         return
-    if where and "QueryLanguage" in machine:
-        yield Problem(SCHEMA, "Field 'QueryLanguage' is not supported", where)
+    yield from machine_problems(machine, where)
     if not _names(start, states):
         yield Problem(TARGET, f"Missing 'Next' target: {start}", f"{where}/StartAt")
     reached = [start]
@@ -174,13 +159,14 @@ def _problems(machine: Any, where: str, names: set[str], top: Mapping[str, Any])
         if len(name) > NAME_CHARACTERS:
             yield Problem(SCHEMA, f"State name is longer than {NAME_CHARACTERS} characters", path)
         if not isinstance(state, dict):
-            yield Problem(SCHEMA, "Expected value of type [OBJECT]", path)
+            yield expected("Object", path)
             return
         if "Type" not in state:
             yield Problem(SCHEMA, "These fields are required: [Type]", path)
             return
-        if state["Type"] not in TYPES:
-            yield Problem(SCHEMA, f"The field 'Type' should have one of these values: {[*TYPES]}", path)
+        if not isinstance(state["Type"], str) or state["Type"] not in TYPES:
+            what = f"The field 'Type' should have one of these values: [{', '.join(TYPES)}]"
+            yield Problem(SCHEMA, what, f"{path}/Type")
             return
         yield from _state_problems(state, path, names, top)
         for target, field in _targets(state):
@@ -195,11 +181,9 @@ def _problems(machine: Any, where: str, names: set[str], top: Mapping[str, Any])
 def _state_problems(state: Mapping[str, Any], path: str, names: set[str], top: Mapping[str, Any]) -> Iterator[Problem]:
     kind = state["Type"]
     if kind not in ENDINGS and ("Next" in state) == (state.get("End") is True):
-        yield Problem(SCHEMA, "A state has one of the fields 'Next' and 'End'", path)
+        yield (too_many if "Next" in state else none_of)(["Next", "End"], path)
     yield from _language(state, path, top)
-    for field, types in TYPES_WITH.items():
-        if field in state and kind not in types:
-            yield Problem(SCHEMA, f"Field '{field}' is not supported", path)
+    yield from state_problems(state, path, _uses_jsonata(state, _uses_jsonata(top, False)))
     if kind in REQUIRED and REQUIRED[kind] not in state:
         yield Problem(SCHEMA, f"These fields are required: [{REQUIRED[kind]}]", path)
         return
@@ -212,14 +196,12 @@ def _state_problems(state: Mapping[str, Any], path: str, names: set[str], top: M
     if kind == "Parallel":
         branches = state["Branches"]
         if not isinstance(branches, list):
-            yield Problem(SCHEMA, "Expected value of type [ARRAY]", f"{path}/Branches")
             return
         for number, branch in enumerate(branches):
             yield from _problems(branch, f"{path}/Branches[{number}]", names, top)
     if kind == "Map":
         field = "Iterator" if "Iterator" in state else "ItemProcessor"
         if field not in state:
-            yield Problem(SCHEMA, "These fields are required: [ItemProcessor]", path)
             return
         yield from _problems(state[field], f"{path}/{field}", names, top)
         config = state[field].get("ProcessorConfig") if isinstance(state[field], dict) else None
@@ -244,9 +226,8 @@ def _language(part: Mapping[str, Any], path: str, top: Mapping[str, Any]) -> Ite
     declared, of_machine = part.get("QueryLanguage", "JSONPath"), _uses_jsonata(top, False)
     if declared not in LANGUAGES:
         what = f"Value should be one of the following: [{', '.join(LANGUAGES)}]"
-        yield Problem(
-            SCHEMA, what if isinstance(declared, str) else "Expected value of type [STRING]", f"{path}/QueryLanguage"
-        )
+        where = f"{path}/QueryLanguage"
+        yield Problem(SCHEMA, what, where) if isinstance(declared, str) else expected("String", where)
     if part is top:
         return
     if of_machine and "QueryLanguage" in part and declared == "JSONPath":
@@ -301,4 +282,5 @@ def _targets(state: Mapping[str, Any]) -> Iterator[tuple[Any, str]]:
     for field in ("Choices", "Catch"):
         rules = state.get(field)
         for number, rule in enumerate(rules if isinstance(rules, list) else ()):
-            yield rule.get("Next") if isinstance(rule, dict) else None, f"{field}[{number}]/Next"
+            if isinstance(rule, dict) and "Next" in rule:
+                yield rule["Next"], f"{field}[{number}]/Next"

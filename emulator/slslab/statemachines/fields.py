@@ -1,0 +1,249 @@
+"""The fields of the Amazon States Language: which there are where, of which types, and how large.
+
+https://docs.aws.amazon.com/step-functions/latest/dg/concepts-amazon-states-language.html
+measured, in others' recordings of ValidateStateMachineDefinition: each type's fields, the messages of fields that are not supported,
+required, excluded or empty, of integers and their ranges, of paths and of names of variables; where a message points to
+is assumed, as are the names of other types.
+"""
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+SCHEMA = "SCHEMA_VALIDATION_FAILED"
+EXPRESSION = re.compile(r"\{%(.*)%\}", re.DOTALL)
+OF_MACHINES = frozenset("Comment QueryLanguage StartAt TimeoutSeconds Version States".split())
+OF_BRANCHES = OF_MACHINES - {"QueryLanguage"} | {"ProcessorConfig"}
+EVERYWHERE = "Type Comment QueryLanguage "
+TYPES: Mapping[str, Collection[str]] = {
+    kind: frozenset((EVERYWHERE + fields).split())
+    for kind, fields in {
+        "Task": "InputPath OutputPath ResultPath Parameters Arguments Output Assign Resource Credentials "
+        "ResultSelector Retry Catch TimeoutSeconds TimeoutSecondsPath HeartbeatSeconds HeartbeatSecondsPath Next End",
+        "Wait": "InputPath OutputPath Output Assign Seconds Timestamp SecondsPath TimestampPath Next End",
+        "Pass": "InputPath OutputPath Result ResultPath Parameters Output Assign Next End",
+        "Succeed": "InputPath OutputPath Output",
+        "Fail": "Error Cause ErrorPath CausePath",
+        "Choice": "InputPath OutputPath Output Assign Choices Default",
+        "Parallel": "InputPath OutputPath ResultPath Parameters Arguments Output Assign ResultSelector Retry Catch "
+        "Branches Next End",
+        "Map": "InputPath OutputPath ResultPath Parameters Output Assign ResultSelector Retry Catch ItemProcessor "
+        "Iterator ItemsPath Items ItemSelector ItemReader ItemBatcher ResultWriter MaxConcurrency MaxConcurrencyPath "
+        "ToleratedFailurePercentage ToleratedFailurePercentagePath ToleratedFailureCount ToleratedFailureCountPath "
+        "Label Next End",
+    }.items()
+}
+# The fields of the entries of a list, and those that each entry needs.
+ENTRIES: Mapping[str, Collection[str]] = {
+    "Retry": frozenset(
+        "ErrorEquals IntervalSeconds MaxAttempts BackoffRate MaxDelaySeconds JitterStrategy Comment".split()
+    ),
+    "Catch": frozenset("ErrorEquals Next ResultPath Output Assign Comment".split()),
+}
+NEEDED = {"Retry": ["ErrorEquals"], "Catch": ["ErrorEquals", "Next"]}
+INTEGERS = frozenset(
+    "TimeoutSeconds HeartbeatSeconds Seconds MaxConcurrency ToleratedFailureCount ToleratedFailurePercentage "
+    "IntervalSeconds MaxAttempts MaxDelaySeconds".split()
+)
+LEAST = {"TimeoutSeconds": 1, "HeartbeatSeconds": 1, "Seconds": 0, "MaxConcurrency": 0, "MaxAttempts": 0}
+LEAST |= {"BackoffRate": 1, "MaxDelaySeconds": 1}
+MOST = {"TimeoutSeconds": 99_999_999, "HeartbeatSeconds": 99_999_999, "Seconds": 99_999_999, "MaxAttempts": 99_999_999}
+MOST |= {"ToleratedFailurePercentage": 100, "MaxDelaySeconds": 31_622_400}
+LEADING_ON = ("Next", "Assign", "Output", "Comment")
+COMPARISONS = ("Equals", "LessThan", "GreaterThan", "LessThanEquals", "GreaterThanEquals")
+OPERATORS = [
+    *(f"{kind}{comparison}{of}" for kind in ("String", "Numeric") for comparison in COMPARISONS for of in ("", "Path")),
+    *("StringMatches", "BooleanEquals", "BooleanEqualsPath"),
+    *(f"Timestamp{comparison}{of}" for comparison in COMPARISONS for of in ("", "Path")),
+    *(f"Is{what}" for what in ("Null", "Present", "Numeric", "String", "Boolean", "Timestamp")),
+]
+RULES = ("And", "Or", "Not", "Variable", "Condition")
+VALUES = {"JitterStrategy": ("NONE", "FULL"), "Version": ("1.0",), "Mode": ("INLINE", "DISTRIBUTED")}
+VALUES |= {"ExecutionType": ("STANDARD", "EXPRESS")}
+KINDS: Mapping[str, tuple[str, tuple[type, ...]]] = {
+    **dict.fromkeys(INTEGERS, ("Integer", (int,))),
+    "BackoffRate": ("Double", (int, float)),
+    "End": ("Boolean", (bool,)),
+    **dict.fromkeys("Comment Next Default Resource Label Condition Variable Error Cause".split(), ("String", (str,))),
+    **dict.fromkeys("Retry Catch Choices Branches ErrorEquals And Or".split(), ("Array", (list,))),
+    "Items": ("Array", (list, dict)),
+    **dict.fromkeys(VALUES, ("String", (str,))),
+    **dict.fromkeys(
+        "Assign ProcessorConfig Credentials Parameters Arguments ResultSelector ItemSelector".split(),
+        ("Object", (dict,)),
+    ),
+}
+# Fields of which a state has at most one, and for these types exactly one.
+ALTERNATIVES = [
+    *([name, f"{name}Path"] for name in ("TimeoutSeconds", "HeartbeatSeconds", "MaxConcurrency")),
+    *([name, f"{name}Path"] for name in ("ToleratedFailurePercentage", "ToleratedFailureCount", "Error", "Cause")),
+    ["ItemProcessor", "Iterator"],
+    ["SecondsPath", "Seconds", "TimestampPath", "Timestamp"],
+]
+EXACTLY_ONE = {"Map": ALTERNATIVES[-2], "Wait": ALTERNATIVES[-1]}
+PATH = re.compile(r"\w+Path")
+NULLABLE = frozenset(("InputPath", "OutputPath", "ResultPath"))
+CALLS = frozenset(("ErrorPath", "CausePath"))  # they may be calls of intrinsic functions
+TEMPLATES = frozenset(("Parameters", "ResultSelector", "ItemSelector", "Assign"))
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is wrong with a definition, as ValidateStateMachineDefinition has it."""
+
+    code: str
+    message: str
+    location: str | None
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.message} at {'null' if self.location is None else self.location}"
+
+
+def machine_problems(machine: Mapping[str, Any], path: str) -> Iterator[Problem]:
+    """Yield what is wrong with the fields of a machine, a branch or an iterator, but for its states."""
+    yield from _problems(machine, OF_BRANCHES if path else OF_MACHINES, path, False)
+
+
+def state_problems(state: Mapping[str, Any], path: str, jsonata: bool) -> Iterator[Problem]:
+    """Yield what is wrong with the fields of a state, but for the states in it."""
+    yield from _problems(state, TYPES[state["Type"]], path, jsonata)
+    for names in ALTERNATIVES:
+        if sum(name in state for name in names) > 1:
+            yield too_many(names, path)
+    needed = EXACTLY_ONE.get(state["Type"], ())
+    if needed and not any(name in state for name in needed):
+        yield none_of(needed, path)
+
+
+def too_many(names: Collection[str], path: str) -> Problem:
+    """Return the problem of an object with more than one of these fields."""
+    return Problem(SCHEMA, f"There should only be one of the following fields: [{', '.join(names)}]", path)
+
+
+def none_of(names: Collection[str], path: str) -> Problem:
+    """Return the problem of an object without any of these fields."""
+    return Problem(SCHEMA, f"This object should have only one of the following fields: [{', '.join(names)}]", path)
+
+
+def expected(kind: str, path: str) -> Problem:
+    """Return the problem of a value of another type."""
+    return Problem(SCHEMA, f"Expected value of type {kind}", path)
+
+
+def _problems(given: Mapping[str, Any], known: Collection[str], path: str, jsonata: bool) -> Iterator[Problem]:
+    for name, value in given.items():
+        if name in known:
+            yield from _value_problems(name, value, f"{path}/{name}", jsonata)
+        else:
+            yield Problem(SCHEMA, f"Field '{name}' is not supported", path or "/")
+
+
+def _value_problems(name: str, value: Any, path: str, jsonata: bool) -> Iterator[Problem]:
+    if jsonata and isinstance(value, str) and EXPRESSION.fullmatch(value):
+        return
+    kind, types = KINDS.get(name, ("", ()))
+    if types and type(value) not in types:
+        yield expected(kind, path)
+        return
+    if name in LEAST and value < LEAST[name] and path != "/TimeoutSeconds":  # a machine's may be 0
+        yield Problem(SCHEMA, f"Minimum value is {LEAST[name]}", path)
+    if name in MOST and value > MOST[name]:
+        yield Problem(SCHEMA, f"Maximum value is {MOST[name]}", path)
+    if name in VALUES and value not in VALUES[name]:
+        yield Problem(SCHEMA, f"Value should be one of the following: [{', '.join(VALUES[name])}]", path)
+    if name in ENTRIES:
+        yield from _entry_problems(name, value, path, jsonata)
+    if name in ("Choices", "ErrorEquals", "Branches", "And", "Or") and not value:
+        yield Problem(SCHEMA, "Value cannot be empty", path)
+    if name == "ProcessorConfig":
+        yield from _problems(value, ("Mode", "ExecutionType"), path, False)
+    if name == "Choices":
+        for number, rule in enumerate(value):
+            yield from _rule_problems(rule, f"{path}[{number}]", jsonata)
+    if not jsonata and PATH.fullmatch(name) and name not in OPERATORS and not _is_path(name, value):
+        yield Problem(SCHEMA, "Value must be a valid JSONPath.", path)
+    if not jsonata and name in TEMPLATES:
+        yield from _template_problems(value, path)
+    if name == "Assign":
+        yield from _variable_problems(value, path)
+
+
+def _entry_problems(field: str, entries: list[Any], path: str, jsonata: bool) -> Iterator[Problem]:
+    for number, entry in enumerate(entries):
+        where = f"{path}[{number}]"
+        if not isinstance(entry, dict):
+            yield expected("Object", where)
+            continue
+        if missing := [name for name in NEEDED[field] if name not in entry]:
+            yield Problem(SCHEMA, f"These fields are required: [{', '.join(missing)}]", where)
+        yield from _problems(entry, ENTRIES[field], where, jsonata)
+        names = entry.get("ErrorEquals")
+        if isinstance(names, list):
+            for place, name in enumerate(names):
+                if not isinstance(name, str):
+                    yield expected("String", f"{where}/ErrorEquals[{place}]")
+            if "States.ALL" in names and (len(names) > 1 or number < len(entries) - 1):
+                yield Problem(SCHEMA, "States.ALL must appear alone and at end of list", f"{where}/ErrorEquals")
+
+
+def _rule_problems(rule: Any, path: str, jsonata: bool, outermost: bool = True) -> Iterator[Problem]:
+    """Yield what is wrong with a rule of a Choice; only the outermost one has what leads on."""
+    if not isinstance(rule, dict):
+        yield expected("Object", path)
+        return
+    if outermost and "Next" not in rule:
+        yield Problem(SCHEMA, "These fields are required: [Next]", path)
+    if sum(name in rule for name in RULES) != 1:
+        what = f"The object must have only one of the following fields, [{', '.join(RULES)}]"
+        yield Problem(SCHEMA, what, path)
+    operators = [name for name in OPERATORS if name in rule]
+    if "Variable" in rule and len(operators) != 1:
+        yield (too_many if operators else none_of)(OPERATORS, path)
+    yield from _problems(rule, {*RULES, *operators, *(LEADING_ON if outermost else ())}, path, jsonata)
+    for name in operators:
+        kind, types = _operand(name)
+        if type(rule[name]) not in types:
+            yield expected(kind, f"{path}/{name}")
+    if isinstance(rule.get("Variable"), str) and not rule["Variable"].startswith("$"):
+        yield Problem(SCHEMA, "Value is not a Reference Path: Reference path didn't start with '$'", f"{path}/Variable")
+    if "Not" in rule:
+        yield from _rule_problems(rule["Not"], f"{path}/Not", jsonata, False)
+    for name in ("And", "Or"):
+        inner = rule.get(name)
+        for number, entry in enumerate(inner if isinstance(inner, list) else ()):
+            yield from _rule_problems(entry, f"{path}/{name}[{number}]", jsonata, False)
+
+
+def _operand(operator: str) -> tuple[str, tuple[type, ...]]:
+    if operator.endswith("Path") or operator.startswith(("String", "Timestamp")):
+        return "String", (str,)
+    return ("Double", (int, float)) if operator.startswith("Numeric") else ("Boolean", (bool,))
+
+
+def _is_path(name: str, value: Any) -> bool:
+    if value is None:
+        return name in NULLABLE
+    return isinstance(value, str) and (value.startswith("$") or (name in CALLS and value.startswith("States.")))
+
+
+def _template_problems(value: Any, path: str) -> Iterator[Problem]:
+    if isinstance(value, dict):
+        for name, entry in value.items():
+            if not name.endswith(".$"):
+                yield from _template_problems(entry, f"{path}/{name}")
+            elif not isinstance(entry, str) or not entry.startswith(("$", "States.")):
+                what = "must be a valid JSONPath or a valid intrinsic function call"
+                yield Problem(SCHEMA, f"The value for the field '{name}' {what}", path)
+    elif isinstance(value, list):
+        for number, entry in enumerate(value):
+            yield from _template_problems(entry, f"{path}[{number}]")
+
+
+def _variable_problems(variables: Mapping[str, Any], path: str) -> Iterator[Problem]:
+    for name in (given.removesuffix(".$") for given in variables):
+        if name == "states":
+            yield Problem("RESERVED_VARIABLE_NAME", "Cannot assign to reserved variable '$states'.", path)
+        elif not name.isidentifier() or name.startswith("_"):
+            what = f"Invalid variable name '{name}': the variable name contains invalid characters."
+            yield Problem("INVALID_VARIABLE_NAME", what, path)
