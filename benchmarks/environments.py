@@ -35,9 +35,9 @@ from rich.table import Table
 
 from slslab.aws.limits import MB
 from slslab.errors import SlslabError
-from slslab.lambda_.emulator import Emulator
 from slslab.lambda_.environment import FREEZE_AFTER_S
 from slslab.lambda_.sandbox import Sandbox
+from slslab.lambda_.service.emulator import Emulator
 
 KINDS = ("process", "docker")
 HANDLER = "def handler(event, context):\n    return event\n"

@@ -7,7 +7,7 @@ from pkgutil import iter_modules
 from typing import Any
 
 from slslab.aws.requests import service_model
-from slslab.lambda_ import operations
+from slslab.lambda_ import service
 
 PAGE = Path(__file__).parents[1] / "docs" / "lambda-api.md"
 
@@ -15,9 +15,10 @@ PAGE = Path(__file__).parents[1] / "docs" / "lambda-api.md"
 def handled() -> list[str]:
     """The operations of all groups."""
     found: list[str] = []
-    for module in iter_modules(operations.__path__):
-        for value in vars(import_module(f"{operations.__name__}.{module.name}")).values():
-            if isinstance(value, type) and hasattr(value, "handlers"):
+    for module in iter_modules(service.__path__):
+        name = f"{service.__name__}.{module.name}"
+        for value in vars(import_module(name)).values():
+            if isinstance(value, type) and value.__module__ == name and hasattr(value, "handlers"):
                 # What a group works on is not asked for its names.
                 group: Any = object.__new__(value)
                 found += group.handlers()

@@ -15,8 +15,8 @@ import pytest
 
 from slslab.aws.clients import signed_headers
 from slslab.lambda_ import packages
-from slslab.lambda_.emulator import Emulator
 from slslab.lambda_.packages import READERS, Packages
+from slslab.lambda_.service.emulator import Emulator
 from slslab.stack.state_machines import EmbeddedStateMachines
 from slslab.testing import create_function
 
