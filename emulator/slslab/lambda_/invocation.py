@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from slslab.aws.errors import ServiceError
+from slslab.aws.jackson import explain
 from slslab.aws.limits import MB, cpu_share
 from slslab.aws.requests import parse_json
 from slslab.errors import StartFailed
@@ -361,6 +362,8 @@ def _checked(payload: bytes, kind: str, limit: int) -> bytes:
         parse_json(payload)
     except (ValueError, RecursionError) as error:
         raise ServiceError(
-            400, "InvalidRequestContentException", f"Could not parse request body into json: {error}"
+            400,
+            "InvalidRequestContentException",
+            f"Could not parse request body into json: Could not parse payload into json: {explain(payload)}",
         ) from error
     return payload

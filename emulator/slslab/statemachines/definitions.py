@@ -13,8 +13,8 @@ from datetime import datetime
 from typing import Any
 
 from slslab.aws.errors import ServiceError
+from slslab.aws.jackson import JacksonError, parse
 from slslab.statemachines.expressions import QueryError, read
-from slslab.statemachines.jackson import JacksonError, parse
 
 TYPES = ("Task", "Pass", "Wait", "Choice", "Succeed", "Fail", "Parallel", "Map")
 ENDINGS = ("Succeed", "Fail", "Choice")  # they have neither Next nor End
