@@ -214,7 +214,7 @@ class Pool:
             init = await environment.start(self._host.limits.init_s)
         except BaseException as error:
             await self._discard(environment)
-            if isinstance(error, StartFailed):
+            if isinstance(error, (StartFailed, OSError)):
                 raise _start_failed(error) from error
             raise
         self._record(
