@@ -164,7 +164,7 @@ def test_s06_a_missing_function_is_told_as_lambda_tells_it(
     _, message, status = error(functions.invoke, FunctionName=name)
     assert described["error"] == "Lambda.ResourceNotFoundException"
     told_by, _, request_id = described["cause"].partition(f" (Service: Lambda, Status Code: {status}, Request ID: ")
-    assert told_by == message
+    assert told_by == message == f"Function not found: {ARN}absent:{qualifier or '$LATEST'}"
     assert re.fullmatch(rf"{UUID}\)", request_id)
 
 
