@@ -35,9 +35,10 @@ from rich.table import Table
 
 from slslab.aws.limits import MB
 from slslab.errors import SlslabError
-from slslab.lambda_.emulator import Emulator
 from slslab.lambda_.environment import FREEZE_AFTER_S
 from slslab.lambda_.sandbox import Sandbox
+from slslab.lambda_.service.emulator import Emulator
+from slslab.testing import RUNTIME
 
 KINDS = ("process", "docker")
 HANDLER = "def handler(event, context):\n    return event\n"
@@ -59,7 +60,7 @@ class Arm:
         with zipfile.ZipFile(package, "w") as archive:
             archive.writestr("app.py", HANDLER)
         self.client.create_function(
-            FunctionName=NAME, Runtime="python3.11", Role=ROLE, Handler="app.handler", MemorySize=1769, Timeout=60,
+            FunctionName=NAME, Runtime=RUNTIME, Role=ROLE, Handler="app.handler", MemorySize=1769, Timeout=60,
             Code={"ZipFile": package.getvalue()},
         )  # fmt: skip
 

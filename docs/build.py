@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from slslab.reproductions.pages import discrepancies, replay_accuracy, results, sequences
-from slslab.reproductions.pages.operations import insert_operations
+from slslab.reproductions.pages.operations import insert_operations, lambda_operations
 from slslab.statemachines import api as states
 
 DOCS = Path(__file__).parent
@@ -20,6 +20,33 @@ STATES_NOTES = {
     "UpdateStateMachine": "logging, tracing and encryption are kept without effect",
     "StartSyncExecution": "it answers `StateMachineTypeNotSupported`, as on AWS for a Standard workflow",
     "ListExecutions": "of a machine, a version or an alias; there are no Map Runs",
+}
+# The same of Lambda's; what is only kept, and what is refused with an error of its own.
+NO_CODE_SIGNING = "there are no code signing configurations, and it answers so"
+LAMBDA_NOTES = {
+    "CreateFunction": "settings that have no effect here are kept, and named in the function's log (`slslab limits`)",
+    **dict.fromkeys(
+        ("GetFunctionCodeSigningConfig", "DeleteFunctionCodeSigningConfig", "ListCodeSigningConfigs"), NO_CODE_SIGNING
+    ),
+    **dict.fromkeys(("GetCodeSigningConfig", "UpdateCodeSigningConfig", "DeleteCodeSigningConfig"), NO_CODE_SIGNING),
+    **dict.fromkeys(("ListFunctionsByCodeSigningConfig", "PutFunctionCodeSigningConfig"), NO_CODE_SIGNING),
+    **dict.fromkeys(
+        (
+            "GetProvisionedConcurrencyConfig",
+            "ListProvisionedConcurrencyConfigs",
+            "DeleteProvisionedConcurrencyConfig",
+        ),
+        "none is provisioned, and it answers so",
+    ),
+    "InvokeWithResponseStream": "Python's runtimes do not stream: one chunk, at most 6 MB",
+}
+LAMBDA_STORED = {
+    "PutFunctionRecursionConfig": "loops are not looked for",
+    "PutRuntimeManagementConfig": "a runtime has one version here; Manual is refused",
+}
+LAMBDA_REFUSALS = {
+    "PutProvisionedConcurrencyConfig": "`InvalidParameterValueException`: a configuration that was only kept would "
+    "hide cold starts, and their cost",
 }
 PAGES: dict[str, Callable[[], str]] = {
     "what-the-paper-did-not-say.md": discrepancies.build,
@@ -32,6 +59,16 @@ PAGES: dict[str, Callable[[], str]] = {
         states.OPERATIONS,
         f"`{states.refused('').error_type}`, with its name",
         notes=STATES_NOTES,
+    ),
+    "lambda-api.md": partial(
+        insert_operations,
+        DOCS / "lambda-api.md",
+        "lambda",
+        {*lambda_operations()} - {*LAMBDA_STORED, *LAMBDA_REFUSALS},
+        "`UnknownOperationException`, 404, with its name",
+        LAMBDA_STORED,
+        LAMBDA_NOTES,
+        LAMBDA_REFUSALS,
     ),
     **{f"sequences/{name}.svg": partial(sequences.draw_sequence, name) for name in sequences.ARCHITECTURES},
 }

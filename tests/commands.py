@@ -21,7 +21,7 @@ from slslab.cli.main import main
 from slslab.cli.root import execute
 from slslab.host.namespaces import Isolation, Spawner
 from slslab.lambda_ import process_sandbox
-from slslab.lambda_.emulator import Emulator
+from slslab.lambda_.service.emulator import Emulator
 from slslab.runs import embedded
 
 NO_VARIABLES: Mapping[str, str] = MappingProxyType({})

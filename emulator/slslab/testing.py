@@ -36,7 +36,7 @@ if TYPE_CHECKING:  # pytest imports this module at every start, even if no test 
     from slslab.aws.keys import Keyring
     from slslab.billing.bill import Bill
     from slslab.host.session import Session
-    from slslab.lambda_.emulator import Emulator
+    from slslab.lambda_.service.emulator import Emulator
     from slslab.stack.object_store import EmbeddedObjectStore
     from slslab.stack.state_machines import EmbeddedStateMachines
     from slslab.trace.records import InvocationRecord
@@ -207,7 +207,7 @@ def _shared(request: pytest.FixtureRequest, emulator_settings: dict[str, Any]) -
 @pytest.fixture(scope="session")
 def emulator(request: pytest.FixtureRequest, _shared: _Shared, emulator_settings: dict[str, Any]) -> Iterator[Emulator]:
     """Run one emulator for the whole test session."""
-    from slslab.lambda_.emulator import Emulator
+    from slslab.lambda_.service.emulator import Emulator
 
     report: CostReport | None = request.config.pluginmanager.get_plugin(REPORT)
     with (

@@ -28,7 +28,7 @@ from tests.slslab.replay.platform import platform
 
 from slslab.aws.keys import Keyring
 from slslab.errors import HostError
-from slslab.lambda_.emulator import Emulator
+from slslab.lambda_.service.emulator import Emulator
 from slslab.replay.kernel.kernel import play
 from slslab.replay.measured import read_measured
 from slslab.replay.programs.scaling import generate

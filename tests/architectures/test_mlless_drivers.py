@@ -17,7 +17,7 @@ from tests.architectures.test_resumption import Context, Lambda
 from tests.commands import IMPORTS, forked_environments
 
 from slslab.aws.keys import Keyring
-from slslab.lambda_.emulator import Emulator
+from slslab.lambda_.service.emulator import Emulator
 from slslab_workers.architecture import Cloud, Outcome, RunFailed
 from slslab_workers.channels import endpoints
 from slslab_workers.channels.events import Tracer

@@ -32,7 +32,7 @@ from pathlib import Path
 from slslab.compose.control import Control
 from slslab.compose.network import Network
 from slslab.errors import HostError, RequestError, SlslabError
-from slslab.lambda_.emulator import Emulator
+from slslab.lambda_.service.emulator import Emulator
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ from slslab.aws.keys import Pair
 from slslab.compose.__main__ import serve
 from slslab.compose.network import needed, parse_listen
 from slslab.errors import SlslabError
-from slslab.lambda_.emulator import Emulator
+from slslab.lambda_.service.emulator import Emulator
 
 
 def main() -> None:

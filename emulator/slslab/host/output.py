@@ -81,10 +81,9 @@ class FunctionLog:
         self._written = 0
         self.tail = b""
 
-    def begin(self, request_id: str, version: str) -> None:
-        """Begin an invocation's log with Lambda's START line; the tail starts there."""
+    def begin(self) -> None:
+        """Begin an invocation's log: the tail starts there."""
         self.tail = b""
-        self.write(f"START RequestId: {request_id} Version: {version}\n".encode())
 
     def write(self, chunk: bytes) -> None:
         """Append to the file, up to its maximum size, and to the tail."""

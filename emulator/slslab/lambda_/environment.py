@@ -31,6 +31,7 @@ from slslab.lambda_.configuration import Function
 from slslab.lambda_.memory import TICK_S, MemoryMeter, held_bytes
 from slslab.lambda_.runtime_api import NextInvocation, RuntimeApi, RuntimeReport
 from slslab.lambda_.sandbox import Sandbox, Sandboxes, Setting
+from slslab.lambda_.system_log import SystemLog
 
 # Invocations in quick succession are spared freezing and thawing; background work runs on for this long.
 FREEZE_AFTER_S = 0.005
@@ -120,7 +121,11 @@ class Environment:
         self.state = State.STARTING
         self.log = FunctionLog(host.logs / f"{self.id}.log", host.limits.log_tail_bytes)
         # documented: monitoring-cloudwatchlogs-view.html shows such a name; its 32 hexadecimal digits are measured.
-        self.log_stream = f"{time.strftime('%Y/%m/%d', time.gmtime())}/[{function.version}]{uuid.uuid4().hex}"
+        # A log group of the function's own choice may have others' logs, too (measured).
+        own = function.name if "LogGroup" in function.logging else ""
+        day = time.strftime("%Y/%m/%d", time.gmtime())
+        self.log_stream = f"{day}/{own}[{function.version}]{uuid.uuid4().hex}"
+        self.system_log = SystemLog(function, self.log, self.log_stream)
         self._number = number
         self._host = host
         self._home = host.home / self.id
@@ -353,7 +358,7 @@ class Environment:
                 "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": str(function.memory_mb),
                 "AWS_LAMBDA_FUNCTION_VERSION": function.version,
                 "AWS_LAMBDA_INITIALIZATION_TYPE": "on-demand",
-                "AWS_LAMBDA_LOG_GROUP_NAME": f"/aws/lambda/{function.name}",
+                **_logging_variables(function),
                 "AWS_LAMBDA_LOG_STREAM_NAME": self.log_stream,
                 "AWS_LAMBDA_RUNTIME_API": address,
                 MARK: host.emulator_id,
@@ -491,6 +496,14 @@ class Environment:
         """
         if self._clock is not None:
             CLOCK_STATE.pack_into(self._clock, 0, self._deadline_ns, delay_ns)
+
+
+def _logging_variables(function: Function) -> dict[str, str]:
+    """Return what tells the runtime how to log (measured: the format is there once LoggingConfig was given)."""
+    config = function.logging
+    given = {"AWS_LAMBDA_LOG_FORMAT": config.get("LogFormat", "Text")} if config else {}
+    level = {"AWS_LAMBDA_LOG_LEVEL": config["ApplicationLogLevel"]} if "ApplicationLogLevel" in config else {}
+    return {"AWS_LAMBDA_LOG_GROUP_NAME": config.get("LogGroup", f"/aws/lambda/{function.name}"), **given, **level}
 
 
 def exit_reason(status: int | None) -> str:

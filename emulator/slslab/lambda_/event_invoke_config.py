@@ -1,21 +1,11 @@
-"""How the events of a function are retried, and where their records go (PutFunctionEventInvokeConfig).
+"""What is set for the events of a function, a version or an alias.
 
-Texts of errors are measured (recorded from AWS).
-https://docs.aws.amazon.com/lambda/latest/api/API_PutFunctionEventInvokeConfig.html
+https://docs.aws.amazon.com/lambda/latest/api/API_FunctionEventInvokeConfig.html
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
-
-from slslab.aws.arns import function_arn
-from slslab.aws.errors import ServiceError, invalid, missing
-from slslab.lambda_.configuration import LATEST
-from slslab.lambda_.functions import Functions, Target
-from slslab.lambda_.references import parse
-
-BUCKET, FUNCTION, QUEUE = "arn:aws:s3:::", "arn:aws:lambda:", "arn:aws:sqs:"
 
 
 @dataclass(frozen=True)
@@ -52,99 +42,3 @@ class Handling:
     retries: int
     age_s: int
     destinations: Mapping[str, str]
-
-
-class EventInvokeConfigs:
-    """The configurations of one emulator's functions."""
-
-    def __init__(self, functions: Functions) -> None:
-        self._functions = functions
-
-    def put(self, name: str, qualifier: str | None, request: Mapping[str, Any], *, keep: bool) -> EventInvokeConfig:
-        """Carry out PutFunctionEventInvokeConfig; to `keep` what the request does not name is the Update of it."""
-        given = [request.get(member) for member in ("MaximumRetryAttempts", "MaximumEventAgeInSeconds")]
-        if given == [None, None] and not request.get("DestinationConfig"):
-            raise invalid("You must specify at least one of error handling or destination setting.")
-        try:
-            self._functions.resolve(name, qualifier)
-        except ServiceError as error:
-            raise missing("The function doesn't exist.") from error
-        before = self.get(name, qualifier) if keep else EventInvokeConfig()
-        retries, age_s = given
-        config = EventInvokeConfig(
-            function_arn(name, qualifier or LATEST),
-            before.maximum_retry_attempts if retries is None else retries,
-            before.maximum_event_age_s if age_s is None else age_s,
-            {**before.destinations, **self._destinations(name, request.get("DestinationConfig") or {})},
-            datetime.now(UTC).timestamp(),
-        )
-        self._functions.entry(name).events[qualifier or LATEST] = config
-        return config
-
-    def get(self, name: str, qualifier: str | None) -> EventInvokeConfig:
-        """Carry out GetFunctionEventInvokeConfig."""
-        found = self._find(name, qualifier)
-        if found is None:
-            arn = function_arn(name, qualifier or LATEST)
-            raise missing(f"The function {arn} doesn't have an EventInvokeConfig")
-        return found
-
-    def all_of(self, name: str) -> dict[str, EventInvokeConfig]:
-        """Carry out ListFunctionEventInvokeConfigs: those of a function, by version or alias."""
-        if not self._functions.exists(name):
-            raise missing("The function doesn't exist.")
-        return self._functions.entry(name).events
-
-    def delete(self, name: str, qualifier: str | None) -> None:
-        """Carry out DeleteFunctionEventInvokeConfig."""
-        self.get(name, qualifier)  # raises if there is none
-        del self._functions.entry(name).events[qualifier or LATEST]
-
-    def handling(self, target: Target) -> Handling:
-        """Return what applies to an event of this target: its configuration, and Lambda's defaults."""
-        limits = self._functions.limits
-        config = self._find(target.function.name, target.qualifier) or EventInvokeConfig()
-        retries, age_s = config.maximum_retry_attempts, config.maximum_event_age_s
-        return Handling(
-            limits.event_retries.default if retries is None else retries,
-            limits.event_age_s.default if age_s is None else age_s,
-            config.destinations,
-        )
-
-    def _find(self, name: str, qualifier: str | None) -> EventInvokeConfig | None:
-        return self._functions.entry(name).events.get(qualifier or LATEST) if self._functions.exists(name) else None
-
-    def _destinations(self, name: str, given: Mapping[str, Any]) -> dict[str, str]:
-        """Return the destinations that a request names: functions, queues, and for failures S3 buckets."""
-        found: dict[str, str] = {}
-        for kind in [kind for kind in ("OnSuccess", "OnFailure") if "Destination" in given.get(kind, {})]:
-            arn = str(given[kind]["Destination"])
-            if arn.startswith(FUNCTION):
-                destination = parse(arn)
-                if destination.name == name:
-                    raise invalid("You can't specify the function as a destination for itself.")
-                if not self._functions.exists(destination.name):
-                    raise invalid(f"The destination ARN {arn} is invalid.")
-            elif arn and not (arn.startswith(QUEUE) or (arn.startswith(BUCKET) and kind == "OnFailure")):
-                raise _unsupported(arn, given)
-            found[kind] = arn
-        return found
-
-
-def _unsupported(arn: str, given: Mapping[str, Any]) -> ServiceError:
-    """Return the error for a destination that no event goes to: on AWS, or (SNS, EventBridge) here."""
-    if arn.split(":")[2] in ("sns", "events"):
-        return invalid(
-            f"The destination {arn} is not emulated; name a function, an SQS queue, or for failures an S3 bucket "
-            "(arn:aws:s3:::BUCKET)."
-        )
-    shown = {
-        kind: f"{kind}(destination={given[kind]['Destination']})"
-        if (given.get(kind) or {}).get("Destination")
-        else "null"
-        for kind in ("OnSuccess", "OnFailure")
-    }
-    return invalid(
-        f"The provided destination config DestinationConfig(onSuccess={shown['OnSuccess']}, "
-        f"onFailure={shown['OnFailure']}) is invalid."
-    )

@@ -9,20 +9,18 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from slslab.aws.arns import function_arn
 from slslab.aws.errors import ServiceError, conflict, invalid, missing, violation
 from slslab.aws.limits import Limits
 from slslab.lambda_.configuration import ACTIVE, CREATING, LATEST, UPDATING, Function, check_kind, settings
+from slslab.lambda_.event_invoke_config import EventInvokeConfig
 from slslab.lambda_.function_urls import FunctionUrl
 from slslab.lambda_.layer_versions import LayerVersions
 from slslab.lambda_.packages import Code
 from slslab.lambda_.policies import Policy
 from slslab.lambda_.references import parse
-
-if TYPE_CHECKING:
-    from slslab.lambda_.event_invoke_config import EventInvokeConfig
 
 TAGS = 50
 NAME_LENGTH = 64
@@ -72,7 +70,7 @@ class Entry:
     tags: dict[str, str]
     versions: dict[str, Function] = field(default_factory=dict)
     aliases: dict[str, Alias] = field(default_factory=dict)
-    events: dict[str, "EventInvokeConfig"] = field(default_factory=dict)
+    events: dict[str, EventInvokeConfig] = field(default_factory=dict)
     reserved: int | None = None
     # The last published version, and the revision of $LATEST that it was made of.
     published: tuple[str, str] = ("0", "")

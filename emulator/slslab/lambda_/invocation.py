@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from slslab.aws.errors import ServiceError
+from slslab.aws.jackson import explain
 from slslab.aws.limits import MB, cpu_share
 from slslab.aws.requests import parse_json
 from slslab.errors import StartFailed
@@ -25,7 +26,6 @@ from slslab.lambda_.events import Answer, Asynchronous, Request
 from slslab.lambda_.functions import Functions, Target
 from slslab.lambda_.packages import Packages
 from slslab.lambda_.pool import Pool
-from slslab.lambda_.report_line import report_line
 from slslab.lambda_.runtime_api import NextInvocation
 from slslab.lambda_.stack_client import StackClient
 from slslab.trace.events import own_event
@@ -169,15 +169,16 @@ class InvocationService:
         if init is not None and init.ending is not Ending.RESPONSE:
             # documented: an Init phase that fails is reported by INIT_REPORT and repeated in the Invoke phase, under
             # the function's own time-out; assumed here: one that ended in the handler's own error is not repeated.
-            status = "timeout" if init.ending is Ending.TIMEOUT else "error"
-            suffix = "" if status == "timeout" else f"\tError Type: {self._failure(init, request).error_type}"
-            environment.log.write(
-                f"INIT_REPORT Init Duration: {metered.init_ms:.2f} ms\tPhase: init\tStatus: {status}{suffix}\n".encode()
-            )
+            assert metered.init_ms is not None
+            timed_out = init.ending is Ending.TIMEOUT
+            error_type = "" if timed_out else self._failure(init, request).error_type
+            environment.system_log.end_init(metered.init_ms, "timeout" if timed_out else "error", error_type)
             if init.ending is Ending.TIMEOUT:
                 return await self._initialise_in_invoke(environment, request, metered)
-            environment.log.begin(request.request_id, request.target.function.version)
+            environment.system_log.begin(request.request_id)
             return self._conclude(environment, request, metered, init)
+        if metered.init_ms is not None:
+            environment.system_log.end_init(metered.init_ms, "success", "")
         if environment.state is State.RESET:
             return await self._initialise_in_invoke(environment, request, metered)
         deadline_ms = time.time_ns() // 1_000_000 + timeout_s * 1000
@@ -212,7 +213,7 @@ class InvocationService:
     def _begin(self, environment: Environment, request: Request, metered: Metered) -> None:
         """Begin the log, and record what the invocation is billed by; its metered record follows when it ends."""
         function = request.target.function
-        environment.log.begin(request.request_id, function.version)
+        environment.system_log.begin(request.request_id)
         self._host.record(
             {
                 "record": "begin",
@@ -238,17 +239,11 @@ class InvocationService:
             duration_ms = float(function.timeout_s * 1000)
         init, init_ms = metered.init, metered.init_ms
         memory_mb = peak_mb(outcome, function.memory_mb)
-        report = report_line(
-            request_id, duration_ms, init_ms, function.memory_mb, memory_mb, failure.status, failure.error_type
+        ended = outcome.ending in (Ending.EXIT, Ending.OUT_OF_MEMORY)
+        cause = str(json.loads(failure.payload)["errorMessage"]) if ended else ""
+        report = environment.system_log.end(
+            request_id, duration_ms, init_ms, memory_mb, failure.status, failure.error_type, cause
         )
-        lines = ""
-        if outcome.ending in (Ending.EXIT, Ending.OUT_OF_MEMORY):
-            lines = f"{json.loads(failure.payload)['errorMessage']}\n{failure.error_type}\n"
-        lines += f"END RequestId: {request_id}\n{report}"
-        if outcome.ending is Ending.TIMEOUT:
-            stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3]
-            lines += f"{stamp}Z {request_id} Task timed out after {function.timeout_s:.2f} seconds\n\n"
-        environment.log.write(lines.encode())
         cgroup_peak = outcome.cgroup_peak_bytes
         # A failed initialisation is the outcome itself and must not count twice.
         phases = metered.phases if outcome in metered.phases else [*metered.phases, outcome]
@@ -361,6 +356,8 @@ def _checked(payload: bytes, kind: str, limit: int) -> bytes:
         parse_json(payload)
     except (ValueError, RecursionError) as error:
         raise ServiceError(
-            400, "InvalidRequestContentException", f"Could not parse request body into json: {error}"
+            400,
+            "InvalidRequestContentException",
+            f"Could not parse request body into json: Could not parse payload into json: {explain(payload)}",
         ) from error
     return payload

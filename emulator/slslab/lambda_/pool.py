@@ -210,13 +210,11 @@ class Pool:
         self._held_mb[environment] = function.memory_mb
         start_ns = time.monotonic_ns()
         try:
-            runtime = await self._host.sandboxes.runtime(function)
-            line = f"INIT_START Runtime Version: {runtime}\tLog Stream: {environment.log_stream}\n"
-            environment.log.write(line.encode())
+            environment.system_log.begin_init(await self._host.sandboxes.runtime(function))
             init = await environment.start(self._host.limits.init_s)
         except BaseException as error:
             await self._discard(environment)
-            if isinstance(error, StartFailed):
+            if isinstance(error, (StartFailed, OSError)):
                 raise _start_failed(error) from error
             raise
         self._record(

@@ -151,7 +151,8 @@ def find_interpreter(name: str) -> Interpreter | None:
     """
     if name == OWN:
         program = os.path.realpath(str(getattr(sys, "_base_executable", None) or sys.executable))
-        return Interpreter(platform.python_version(), program, tuple(visible_paths()))
+        paths = outermost([*visible_paths(), os.path.realpath(sys.base_prefix), program])
+        return Interpreter(platform.python_version(), program, tuple(paths))
     for program in _candidates(name):
         with suppress(OSError, ValueError, subprocess.SubprocessError):
             answer = subprocess.run(
@@ -160,7 +161,7 @@ def find_interpreter(name: str) -> Interpreter | None:
             kind, version, real, prefix = json.loads(answer.stdout)
             if kind == "CPython" and version.startswith(name.removeprefix("python") + "."):
                 real = os.path.realpath(real)
-                paths = outermost([*SYSTEM_PATHS, prefix, os.path.realpath(prefix), str(Path(real).parents[1])])
+                paths = outermost([*SYSTEM_PATHS, prefix, os.path.realpath(prefix), real])
                 return Interpreter(version, real, tuple(paths))
     return None
 

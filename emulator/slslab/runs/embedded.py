@@ -17,7 +17,7 @@ from slslab.ec2.devices import choose_devices
 from slslab.ec2.processes import ProcessLauncher
 from slslab.errors import RequestError
 from slslab.host.session import Session
-from slslab.lambda_.emulator import Emulator, memory_budget_mb
+from slslab.lambda_.service.emulator import Emulator, memory_budget_mb
 from slslab.runs.recorder import Recorder
 from slslab.runs.system import Running, host_meter
 from slslab.runs.watch import Watch

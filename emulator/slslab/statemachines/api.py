@@ -21,13 +21,13 @@ from slslab.aws import requests
 from slslab.aws.arns import ACCOUNT
 from slslab.aws.errors import ServiceError, constraint
 from slslab.aws.gate import principal
+from slslab.aws.jackson import JacksonError
+from slslab.aws.jackson import parse as parse_json
 from slslab.aws.keys import Principal
 from slslab.aws.limits import MB
 from slslab.statemachines.definitions import problems, variable_references
 from slslab.statemachines.executions import Execution, Machines
 from slslab.statemachines.interpreter import failure, success
-from slslab.statemachines.jackson import JacksonError
-from slslab.statemachines.jackson import parse as parse_json
 from slslab.statemachines.machines import Alias, Machine, Version, alias_name
 
 PAGE = 100

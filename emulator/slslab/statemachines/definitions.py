@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from slslab.aws.errors import ServiceError
+from slslab.aws.jackson import JacksonError, parse
 from slslab.statemachines.expressions import QueryError, read
 from slslab.statemachines.fields import (
     EXPRESSION,
@@ -24,7 +25,6 @@ from slslab.statemachines.fields import (
     state_problems,
     too_many,
 )
-from slslab.statemachines.jackson import JacksonError, parse
 
 ENDINGS = ("Succeed", "Fail", "Choice")  # they have neither Next nor End
 REQUIRED: Mapping[str, str] = {"Task": "Resource", "Choice": "Choices", "Parallel": "Branches"}

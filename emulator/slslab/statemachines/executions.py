@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from slslab.aws.errors import ServiceError, constraint
+from slslab.aws.jackson import JacksonError
+from slslab.aws.jackson import parse as parse_json
 from slslab.aws.limits import Limits
 from slslab.lambda_.configuration import ROLE
 from slslab.statemachines.definitions import check
 from slslab.statemachines.history import History, transition_event
 from slslab.statemachines.interpreter import Run, parse
-from slslab.statemachines.jackson import JacksonError
-from slslab.statemachines.jackson import parse as parse_json
 from slslab.statemachines.machines import PREFIX, Machine, Registry, Target, Version, check_arn, check_name
 
 Record = Callable[[dict[str, Any]], None]

@@ -19,7 +19,7 @@ from jsonata.jexception import JException
 from jsonata.parser import Parser
 from jsonata.utils import Utils
 
-from slslab.statemachines.jackson import parse
+from slslab.aws.jackson import parse
 
 # measured: `1+1+…` of 100 terms is evaluated, and of 101 refused.
 DEPTH = 100

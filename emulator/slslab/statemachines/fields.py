@@ -1,9 +1,9 @@
 """The fields of the Amazon States Language: which there are where, of which types, and how large.
 
 https://docs.aws.amazon.com/step-functions/latest/dg/concepts-amazon-states-language.html
-measured, in others' recordings of ValidateStateMachineDefinition: each type's fields, the messages of fields that are not supported,
-required, excluded or empty, of integers and their ranges, of paths and of names of variables; where a message points to
-is assumed, as are the names of other types.
+measured, in others' recordings of ValidateStateMachineDefinition: each type's fields, the messages of fields that are
+not supported, required, excluded or empty, of integers and their ranges, of paths and of names of variables; where a
+message points to is assumed, as are the names of other types.
 """
 
 import re

@@ -132,7 +132,7 @@ def serve(
     from slslab.aws.keys import Keyring, Pair
     from slslab.aws.limits import lambda_limits
     from slslab.host.session import Session
-    from slslab.lambda_.emulator import Emulator
+    from slslab.lambda_.service.emulator import Emulator
     from slslab.stack.assembly import start_stack
     from slslab.stack.state_machines import EmbeddedStateMachines
     from slslab.up.record import Record

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from slslab.aws.clients import HTTP, signed_headers
-from slslab.lambda_.emulator import Emulator
+from slslab.lambda_.service.emulator import Emulator
 
 PLUGINS = os.environ.get("SLSLAB_TERRAFORM_PLUGINS")
 pytestmark = [

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from slslab.lambda_.emulator import Emulator
 from slslab.lambda_.process_sandbox import ProcessSandboxes
+from slslab.lambda_.service.emulator import Emulator
 from slslab.trace.records import InvocationRecord
 
 # These tests set how busy the host is, and leave little of it to others.

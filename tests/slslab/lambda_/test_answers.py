@@ -7,6 +7,7 @@ of its relatives.
 import base64
 import io
 import json
+import re
 import zipfile
 from collections.abc import Callable
 from typing import Any
@@ -26,7 +27,7 @@ from tests.slslab.lambda_.answers import (
 )
 
 from slslab.aws.requests import service_model
-from slslab.lambda_.emulator import Emulator
+from slslab.lambda_.service.emulator import Emulator
 from slslab.testing import packaged
 
 # The client's fixture removes what is made here.
@@ -618,6 +619,34 @@ def test_l19_an_unknown_runtime_names_those_that_there_are(call: Caller, runtime
     assert end == " or be a valid ARN"
 
 
+REDACTED = "REDACTED (`StreamReadFeature.INCLUDE_SOURCE_IN_LOCATION` disabled)"
+VALUES = "(JSON String, Number, Array, Object or token 'null', 'true' or 'false')"
+
+
+@pytest.mark.parametrize(
+    ("payload", "why", "column"),
+    [
+        (b"n\x87r\x9e", "Invalid UTF-8 start byte 0x87", 3),
+        (b"\x99", f"Unexpected character ((CTRL-CHAR, code 153)): expected a valid value {VALUES}", 1),
+        (b"'a'", f"Unexpected character (''' (code 39)): expected a valid value {VALUES}", 1),
+        (
+            b"{",
+            "Unexpected end-of-input: expected close marker for Object (start marker at "
+            f"[Source: {REDACTED}; line: 1, column: 1])",
+            2,
+        ),
+    ],
+)
+def test_l19_a_payload_that_is_not_json_is_told_in_jacksons_words(
+    call: Caller, payload: bytes, why: str, column: int
+) -> None:
+    create(call)
+    told = f"Could not parse request body into json: Could not parse payload into json: {why}"
+    message = f"{told}\n at [Source: {REDACTED}; line: 1, column: {column}]"
+    expected = 400, "InvalidRequestContentException", user(message)
+    assert call("POST", f"{FUNCTIONS}/f/invocations", payload) == expected
+
+
 # --- weighted aliases
 
 
@@ -665,3 +694,83 @@ def test_weights_that_are_wrong_are_refused(call: Caller) -> None:
         "greater than or equal to 0.0, Member must not be null]"
     )
     assert put("1", v2=2.0) == violated(violation("{2=2.0}", "routingConfig.additionalVersionWeights", rules))
+
+
+# --- L3: what is logged
+
+
+LOGGING = """
+import logging, os
+
+logging.getLogger().warning("a warning")
+
+def handler(event, context):
+    print("printed")
+    logging.getLogger().info("info")
+    logging.getLogger().debug("debug")
+    return {name: os.environ.get(name) for name in os.environ if name.startswith("AWS_LAMBDA_LOG_")}
+"""
+
+
+def lines_of(emulator: Emulator, name: str) -> list[str]:
+    [log] = (emulator.home / "logs").glob(f"{name}-*.log")
+    return log.read_text().splitlines()
+
+
+def test_l03_json_logging_is_emitted_as_json(emulator: Emulator, call: Caller, invoke: Invoke) -> None:
+    code = {"ZipFile": base64.b64encode(packaged(LOGGING)).decode()}
+    create(call, "logs_json", Code=code, LoggingConfig={"LogFormat": "JSON", "LogGroup": "group"})
+    variables = invoke("logs_json").payload
+    assert variables["AWS_LAMBDA_LOG_FORMAT"] == "JSON"
+    assert variables["AWS_LAMBDA_LOG_LEVEL"] == "INFO"
+    assert variables["AWS_LAMBDA_LOG_GROUP_NAME"] == "group"
+    stream = re.compile(r"\d{4}/\d\d/\d\d/logs_json\[\$LATEST\][0-9a-f]{32}")
+    assert stream.fullmatch(variables["AWS_LAMBDA_LOG_STREAM_NAME"])
+    written = lines_of(emulator, "logs_json")
+    assert "printed" in written, "what is printed is not wrapped"
+    documents = [json.loads(line) for line in written if line.startswith("{")]
+    assert [document.get("message") for document in documents if "level" in document] == ["a warning", "info"]
+    started, begun, reported = (document for document in documents if "type" in document)
+    time = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
+    record = {
+        **{"initializationType": "on-demand", "phase": "init", "runtimeVersion": str, "instanceMaxMemory": 134217728},
+        **{"functionName": "logs_json", "functionVersion": "$LATEST", "instanceId": stream},
+    }
+    assert_equal(started, {"time": time, "type": "platform.initStart", "record": record})
+    record = {"requestId": ID, "functionArn": f"{ARN}logs_json", "version": "$LATEST"}
+    assert_equal(begun, {"time": time, "type": "platform.start", "record": record})
+    metrics = {
+        **{"durationMs": float, "billedDurationMs": int, "initDurationMs": float},
+        **{"memorySizeMB": 128, "maxMemoryUsedMB": int},
+    }
+    record = {"requestId": ID, "status": "success", "metrics": metrics}
+    assert_equal(reported, {"time": time, "type": "platform.report", "record": record})
+    billed = reported["record"]["metrics"]
+    assert billed["billedDurationMs"] == -(-round((billed["durationMs"] + billed["initDurationMs"]) * 100) // 100)
+
+
+@pytest.mark.parametrize(
+    ("level", "kinds"),
+    [
+        ("WARN", []),
+        (
+            "DEBUG",
+            ["initStart", "initRuntimeDone", "initReport", "start", "runtimeDone", "report"],
+        ),
+    ],
+)
+def test_l03_a_system_log_level_chooses_lambdas_lines(
+    emulator: Emulator, call: Caller, invoke: Invoke, level: str, kinds: list[str]
+) -> None:
+    name = f"logs_{level}"
+    create(call, name, LoggingConfig={"LogFormat": "JSON", "SystemLogLevel": level})
+    invoke(name)
+    documents = [json.loads(line) for line in lines_of(emulator, name) if line.startswith("{")]
+    assert [document["type"].removeprefix("platform.") for document in documents] == kinds
+
+
+def test_l03_a_setting_without_effect_is_named_in_the_log(emulator: Emulator, call: Caller, invoke: Invoke) -> None:
+    create(call, "logs_settings", TracingConfig={"Mode": "Active"}, VpcConfig={"SubnetIds": [], "SecurityGroupIds": []})
+    invoke("logs_settings")
+    told = [line for line in lines_of(emulator, "logs_settings") if line.startswith("slslab:")]
+    assert told == ["slslab: TracingConfig is stored, and has no effect here: no traces go to X-Ray."]

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from slslab.lambda_.emulator import Emulator
+from slslab.lambda_.service.emulator import Emulator
 
 
 def zipped() -> bytes:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from slslab.lambda_.emulator import Emulator
 from slslab.lambda_.runtimes import OWN
+from slslab.lambda_.service.emulator import Emulator
 from slslab.trace.records import InvocationRecord
 
 pytestmark = pytest.mark.server

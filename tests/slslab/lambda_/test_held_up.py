@@ -15,8 +15,8 @@ import pytest
 
 from slslab.aws.clients import signed_headers
 from slslab.lambda_ import packages
-from slslab.lambda_.emulator import Emulator
 from slslab.lambda_.packages import READERS, Packages
+from slslab.lambda_.service.emulator import Emulator
 from slslab.stack.state_machines import EmbeddedStateMachines
 from slslab.testing import create_function
 
@@ -93,11 +93,11 @@ def test_a_deletion_answers_before_the_files_are_gone_and_the_end_waits_for_them
         folder = emulator.home / "functions"
         client.delete_function(FunctionName="f")
         with gate.held():
-            assert len(list(folder.iterdir())) == 2
+            assert len([path for path in folder.iterdir() if path.is_dir()]) == 2
             assert json.loads(client.invoke(FunctionName="other", Payload=b"1")["Payload"].read()) == 1
             closed = ending.submit(emulator.packages.close)
         closed.result()
-        assert len(list(folder.iterdir())) == 1
+        assert [path.name.partition("-")[0] for path in folder.iterdir() if path.is_dir()] == ["other"]
         client.close()
     assert not emulator.home.exists()
 

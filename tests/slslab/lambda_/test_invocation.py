@@ -16,7 +16,7 @@ from slslab.aws.keys import Keyring
 from slslab.aws.limits import lambda_limits
 from slslab.host.session import Session
 from slslab.lambda_ import memory_waits
-from slslab.lambda_.emulator import Emulator
+from slslab.lambda_.service.emulator import Emulator
 from slslab.stack.object_store import EmbeddedObjectStore
 from slslab.testing import create_function
 

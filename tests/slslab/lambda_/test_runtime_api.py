@@ -20,11 +20,11 @@ from slslab.aws.clients import signed_headers
 from slslab.host.connections import Address
 from slslab.host.namespaces import Processes
 from slslab.lambda_ import runtime_api
-from slslab.lambda_.emulator import Emulator
 from slslab.lambda_.environment import Environment
 from slslab.lambda_.process_sandbox import ProcessSandbox, ProcessSandboxes
 from slslab.lambda_.runtime_api import NextInvocation, RuntimeApi, RuntimeReport
-from slslab.lambda_.sandbox import Setting
+from slslab.lambda_.sandbox import Sandbox, Setting
+from slslab.lambda_.service.emulator import Emulator
 
 Deploy = Callable[..., str]
 Invoke = Callable[..., Any]
@@ -237,8 +237,8 @@ def test_a_runtime_may_connect_before_its_sandbox_is_known(
     start, owns = ProcessSandboxes.start, Environment._owns
     connected = asyncio.Event()
 
-    async def starting(sandboxes: ProcessSandboxes, setting: Setting) -> ProcessSandbox:
-        sandbox = await start(sandboxes, setting)
+    async def starting(sandboxes: ProcessSandboxes, setting: Setting, former: Sandbox | None = None) -> ProcessSandbox:
+        sandbox = await start(sandboxes, setting, former)
         await connected.wait()
         return sandbox
 

@@ -13,8 +13,8 @@ import pytest
 
 from slslab.errors import RequestError
 from slslab.lambda_.configuration import RUNTIMES
-from slslab.lambda_.emulator import Emulator
 from slslab.lambda_.runtimes import OWN, find_interpreter, obstacle
+from slslab.lambda_.service.emulator import Emulator
 from slslab.testing import create_function
 from slslab.up import doctor
 

@@ -39,7 +39,7 @@ from tests.slslab.statemachines.written import (
 from slslab.aws.clients import aws_client
 from slslab.aws.keys import Keyring
 from slslab.errors import HostError
-from slslab.lambda_.emulator import Emulator
+from slslab.lambda_.service.emulator import Emulator
 from slslab.stack.state_machines import EmbeddedStateMachines
 from slslab.statemachines import transitions
 from slslab.testing import create_function

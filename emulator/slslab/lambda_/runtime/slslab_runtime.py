@@ -27,12 +27,12 @@ def host_packages(own: list[str]) -> list[str]:
     """Return the packages that were imported from the host's installation: on Lambda they would be missing."""
     places = [path for path in sys.path if path not in own and path.endswith(("site-packages", "dist-packages"))]
     hosts = tuple(path + os.sep for path in places)
-    found = []
+    found = set()
     for name, module in list(sys.modules.items()):
-        if "." not in name and not name.startswith("_"):
-            file = getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", ())), "")
-            if file.startswith(hosts):
-                found.append(name)
+        # A module may be anything; its own attributes are asked without asking it.
+        file = getattr(module, "__dict__", {}).get("__file__")
+        if isinstance(file, str) and file.startswith(hosts) and not name.startswith("_"):
+            found.add(name.partition(".")[0])
     return sorted(found)
 
 

@@ -8,7 +8,7 @@ import pytest
 from slslab.aws.keys import OWNER
 from slslab.aws.limits import lambda_limits
 from slslab.aws.requests import own_models
-from slslab.reproductions.pages.operations import BEGIN, END, describe_operations, insert_operations
+from slslab.reproductions.pages.operations import BEGIN, END, describe_operations, insert_operations, lambda_operations
 from slslab.statemachines.api import OPERATIONS, StatesApi
 from slslab.statemachines.executions import Machines
 
@@ -63,3 +63,14 @@ def test_what_the_page_calls_refused_is_refused_and_nothing_else() -> None:
         assert refused == here[operation].startswith("refused: ")
         assert status == 200 if operation == "ListStateMachines" else status == 400
         assert not refused or operation in document["message"]
+
+
+def test_lambdas_operations_are_those_of_all_groups() -> None:
+    assert {"CreateFunction", "Invoke", "PublishLayerVersion", "CreateFunctionUrlConfig"} <= set(lambda_operations())
+    assert len(lambda_operations()) == len(set(lambda_operations()))
+
+
+def test_an_operation_may_be_refused_with_an_error_of_its_own() -> None:
+    table = describe_operations("lambda", (), "`All`", {}, {}, {"Invoke": "`Own`"})
+    assert "| `Invoke` | refused: `Own` |" in table
+    assert "| `GetPolicy` | refused: `All` |" in table

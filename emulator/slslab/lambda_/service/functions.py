@@ -8,8 +8,8 @@ from typing import Any
 from slslab.lambda_.archives import Archives
 from slslab.lambda_.functions import Functions
 from slslab.lambda_.invocation import InvocationService
-from slslab.lambda_.operations.call import Call, Handler
 from slslab.lambda_.packages import Code, Image, Packages
+from slslab.lambda_.service.call import Call, Handler
 
 Answer = Mapping[str, Any]
 

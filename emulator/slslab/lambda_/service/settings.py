@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from slslab.aws.limits import Limits
-from slslab.lambda_.event_invoke_config import EventInvokeConfigs
+from slslab.lambda_.event_handling import EventInvokeConfigs
 from slslab.lambda_.functions import Functions
-from slslab.lambda_.operations.call import Call, Handler
+from slslab.lambda_.service.call import Call, Handler
 
 TOTAL_CODE_BYTES = 80_530_636_800
 Answer = Mapping[str, Any]

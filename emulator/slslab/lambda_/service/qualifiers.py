@@ -5,7 +5,7 @@ import re
 from slslab.aws.arns import function_arn
 from slslab.aws.errors import ServiceError, missing
 from slslab.lambda_.functions import Entry, Functions
-from slslab.lambda_.operations.call import Call
+from slslab.lambda_.service.call import Call
 
 ALIAS = re.compile(r"(?!\d+$)[a-zA-Z0-9-_]+")
 

@@ -14,9 +14,9 @@ from slslab.aws.errors import ServiceError, invalid, missing
 from slslab.lambda_.configuration import LATEST
 from slslab.lambda_.functions import Entry, Functions
 from slslab.lambda_.layer_versions import NO_RESOURCE
-from slslab.lambda_.operations.call import Call, Handler
-from slslab.lambda_.operations.qualifiers import qualified
 from slslab.lambda_.policies import Policy, as_text, check_revision, function_statement
+from slslab.lambda_.service.call import Call, Handler
+from slslab.lambda_.service.qualifiers import qualified
 
 Answer = Mapping[str, Any]
 WHERE = "GetFunction/GetAlias"

@@ -14,7 +14,7 @@ from slslab.aws.event_streams import MEDIA_TYPE, event_message
 from slslab.aws.gate import principal
 from slslab.lambda_.functions import Functions
 from slslab.lambda_.invocation import InvocationService, new_trace_id
-from slslab.lambda_.operations.call import Call, Handler
+from slslab.lambda_.service.call import Call, Handler
 
 
 class Invoking:

@@ -10,9 +10,9 @@ from typing import Any
 from slslab.aws.errors import missing
 from slslab.lambda_.archives import Archives
 from slslab.lambda_.layer_versions import LayerVersion, LayerVersions
-from slslab.lambda_.operations.call import Call, Handler
 from slslab.lambda_.packages import Packages
 from slslab.lambda_.policies import NO_POLICY, as_text, check_revision, layer_statement
+from slslab.lambda_.service.call import Call, Handler
 
 Answer = Mapping[str, Any]
 

@@ -11,8 +11,8 @@ from slslab.aws.arns import function_arn
 from slslab.aws.errors import ServiceError, invalid, missing
 from slslab.lambda_.configuration import LATEST
 from slslab.lambda_.functions import Functions
-from slslab.lambda_.operations.call import Call, Handler
-from slslab.lambda_.operations.qualifiers import qualified
+from slslab.lambda_.service.call import Call, Handler
+from slslab.lambda_.service.qualifiers import qualified
 
 Answer = Mapping[str, Any]
 

@@ -11,6 +11,7 @@ from typing import Any
 VALUES = "(JSON String, Number, Array, Object or token 'null', 'true' or 'false')"
 TOKEN = re.compile(r"[\w$]+")
 SHOWN = 500
+LOCATION = re.compile(r"\[Source: .*; line: (\d+), column: (\d+)\]", re.DOTALL)
 # Python's messages of what a text needs at a position, and Jackson's.
 EXPECTED = {
     "Expecting property name enclosed in double quotes": "was expecting double-quote to start field name",
@@ -52,6 +53,36 @@ def parse(text: str) -> Any:
         raise JacksonError("Document nesting depth exceeds the maximum allowed", text, 0) from None
     except json.JSONDecodeError as error:
         raise _in_jacksons_words(error) from None
+
+
+def explain(body: bytes) -> str:
+    """Return why a body is not JSON, as Lambda says it: its Jackson is newer, and shows nothing of the text.
+
+    measured: a body that is not UTF-8, an unexpected character, and an object without an end.
+    """
+    try:
+        text = body.decode()
+    except UnicodeDecodeError as error:
+        code = body[error.start]
+        if error.start == 0:
+            what = f"Unexpected character ((CTRL-CHAR, code {code})): expected a valid value {VALUES}"
+            return f"{what}\n at {_redacted(1, 1)}"
+        line = body.count(b"\n", 0, error.start) + 1
+        column = error.start - body.rfind(b"\n", 0, error.start) + 1
+        return f"Invalid UTF-8 start byte 0x{code:02x}\n at {_redacted(line, column)}"
+    try:
+        parse(text)
+    except JacksonError as error:
+        earlier = str(error).startswith("Unexpected character")
+        message = LOCATION.sub(lambda found: _redacted(int(found[1]), int(found[2]) - 1), str(error))
+        [(line_text, column_text)] = LOCATION.findall(error.location)
+        return f"{message}\n at {_redacted(int(line_text), int(column_text) - earlier)}"
+    raise ValueError("it is JSON")
+
+
+def _redacted(line: int, column: int) -> str:
+    source = "REDACTED (`StreamReadFeature.INCLUDE_SOURCE_IN_LOCATION` disabled)"
+    return f"[Source: {source}; line: {line}, column: {column}]"
 
 
 def _in_jacksons_words(error: json.JSONDecodeError) -> JacksonError:

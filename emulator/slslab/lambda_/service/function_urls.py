@@ -13,7 +13,7 @@ from slslab.lambda_.configuration import LATEST
 from slslab.lambda_.function_urls import FunctionUrl
 from slslab.lambda_.functions import Entry, Functions
 from slslab.lambda_.layer_versions import NO_RESOURCE
-from slslab.lambda_.operations.call import Call, Handler
+from slslab.lambda_.service.call import Call, Handler
 
 Answer = Mapping[str, Any]
 

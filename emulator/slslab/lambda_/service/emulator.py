@@ -28,23 +28,23 @@ from slslab.host.pressure import Pressure
 from slslab.host.server_process import listening_socket
 from slslab.host.session import Session
 from slslab.installation import require
-from slslab.lambda_.api import application, body_limit
 from slslab.lambda_.archives import Archives
 from slslab.lambda_.environment import EnvironmentHost
-from slslab.lambda_.event_invoke_config import EventInvokeConfigs
+from slslab.lambda_.event_handling import EventInvokeConfigs
 from slslab.lambda_.functions import Functions
 from slslab.lambda_.invocation import InvocationService
-from slslab.lambda_.operations.deployment import DeploymentOperations
-from slslab.lambda_.operations.function_urls import FunctionUrlOperations
-from slslab.lambda_.operations.functions import FunctionOperations
-from slslab.lambda_.operations.invoking import Invoking
-from slslab.lambda_.operations.layers import LayerOperations
-from slslab.lambda_.operations.policies import PolicyOperations
-from slslab.lambda_.operations.settings import SettingOperations
 from slslab.lambda_.packages import Packages
 from slslab.lambda_.process_sandbox import ProcessSandboxes
 from slslab.lambda_.sandbox import Sandboxes
 from slslab.lambda_.server import Server
+from slslab.lambda_.service.api import application, body_limit
+from slslab.lambda_.service.deployment import DeploymentOperations
+from slslab.lambda_.service.function_urls import FunctionUrlOperations
+from slslab.lambda_.service.functions import FunctionOperations
+from slslab.lambda_.service.invoking import Invoking
+from slslab.lambda_.service.layers import LayerOperations
+from slslab.lambda_.service.policies import PolicyOperations
+from slslab.lambda_.service.settings import SettingOperations
 from slslab.lambda_.stack_client import StackClient
 from slslab.lambda_.url_server import UrlServer
 from slslab.trace.records import InvocationRecord

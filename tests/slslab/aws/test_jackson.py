@@ -2,7 +2,7 @@
 
 import pytest
 
-from slslab.statemachines.jackson import JacksonError, parse
+from slslab.aws.jackson import JacksonError, parse
 
 VALUES = "(JSON String, Number, Array, Object or token 'null', 'true' or 'false')"
 DEPTH = "Document nesting depth exceeds the maximum allowed"
