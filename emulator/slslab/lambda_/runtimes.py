@@ -18,7 +18,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import PathDistribution, distribution
+from importlib.metadata import distribution
 from pathlib import Path
 from py_compile import PycInvalidationMode
 from py_compile import compile as compile_module
@@ -210,7 +210,6 @@ def _make_folder(runtime: Runtime) -> None:
 
 def _contents(package: Any) -> Iterator[Path]:
     """Yield what an installed distribution has put beside others: modules, packages, and its own metadata."""
-    assert isinstance(package, PathDistribution)
     # `package.files` makes a path of each of thousands of lines.
     names = {re.split("[,/]", line)[0] for line in (package.read_text("RECORD") or "").splitlines()}
     for name in sorted(names - {"..", "__pycache__"}):

@@ -10,7 +10,7 @@ PLAIN = {
     "runs": {"runs"},
     f"compare {RUN} {RUN}": {"runs"},
     "doctor": {"findings"},
-    "limits": {"version", "limits"},
+    "limits": {"version", "limits", "without_effect"},
     f"report {RUN} --out page.html": {"run", "report", "bytes"},
     "status --stack embedded": {"up", "endpoints"},
 }

@@ -88,7 +88,11 @@ def call(emulator: Emulator, method: str, path: str, body: str = "", **headers: 
         connection.request(method, path, body, signed_headers(emulator.keys.owner, method, url, body.encode(), given))
         answer = connection.getresponse()
         document = json.loads(answer.read() or b"{}")
-        return answer.status, answer.headers.get("x-amzn-ErrorType", ""), str(document.get("Message", document))
+        return (
+            answer.status,
+            answer.headers.get("x-amzn-ErrorType", ""),
+            str(document.get("Message", document.get("message", document))),
+        )
     finally:
         connection.close()
 
@@ -717,7 +721,7 @@ def test_a_body_that_is_no_json_object_is_refused(body: str, emulator: Emulator)
     ("query", "says"),
     [
         ("MaxItems=0", "Member must have value greater than or equal to 1"),
-        ("MaxItems=many", "Member must have value greater than or equal to 1"),
+        ("MaxItems=many", "maxItems must be of the type integer, not str"),
         ("Marker=somewhere", "Invalid marker: somewhere"),
     ],
 )
