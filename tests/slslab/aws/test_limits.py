@@ -86,3 +86,11 @@ def test_the_command_prints_them() -> None:
     table = subprocess.check_output(command, text=True)
     assert "128 to 10,240, by default 128" in table
     assert "2 up to 3,008 MB" in table
+
+
+def test_limits_tell_how_they_differ_from_others() -> None:
+    limits = lambda_limits()
+    changed = limits.changed(init_s=3, memory_mb=Range(128, 3008, 128))
+    assert changed.differences(limits) == {"init_s": 3, "memory_mb": {"minimum": 128, "maximum": 3008, "default": 128}}
+    assert limits.differences(changed)["init_s"] == limits.init_s
+    assert limits.differences(limits) == {}

@@ -331,6 +331,7 @@ def test_a_refusal_says_what_may_stand_there() -> None:
         record(billed_ms=-1),
         record(memory_mb=-128),
         record(ephemeral_mb=-1),
+        {**record(), "requests": -1},
         record(architecture="riscv"),
         {**record(), "billed_ms": float("nan")},
         {**record(), "billed_ms": 1000.0},
