@@ -124,7 +124,7 @@ def upload(data: bytes, packages: Packages, outside: Path) -> bool:
     else:
         refused = None
         assert code.directory is not None
-        assert os.listdir(home) == [code.directory.name]
+        assert sorted(os.listdir(home)) == [code.directory.name, f"{code.directory.name}.zip"]
         for folder, folders, files in os.walk(code.directory):
             for path in (Path(folder, name) for name in (*folders, *files)):
                 assert path.is_dir() or path.is_file()

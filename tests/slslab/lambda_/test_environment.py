@@ -179,7 +179,8 @@ def test_after_a_failure_the_same_environment_is_initialised_in_the_next_invocat
 ) -> None:
     if emulator.containers is not None:
         pytest.skip("a container's /tmp ends with it")
-    name = deploy(FAILING, MemorySize=256, Timeout=2)
+    # To exhaust the memory takes seconds of a busy host; only the time-out is waited for.
+    name = deploy(FAILING, MemorySize=256, Timeout=2 if failure == "time out" else 30)
     kept, stream, started = invoke(name, "write").payload
     failed = invoke(name, failure, check=False)
     assert failed.payload["errorType"] == error_type
