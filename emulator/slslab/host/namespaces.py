@@ -158,7 +158,7 @@ class Processes:
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
             os.close(self._pidfd)
             self._pidfd = -1
-        await asyncio.shield(self.exited)
+        await asyncio.gather(asyncio.shield(self.exited), *map(_ended, held))
         self._init = None  # another process may have its number
         self._status.close()
 

@@ -70,7 +70,7 @@ def test_a_plan_keeps_it_and_a_host_with_busy_loops_is_marked(tmp_path: Path) ->
     quiet = run(tmp_path / "quiet", "allreduce", *SMALL, "--record", "alone")["alone"]
     # Containers of other tests may be there.
     assert quiet["quiet"] or quiet["stalled_share"] > STALLED or quiet["delayed_share"] > DELAYED, quiet
-    assert quiet["probe_ratio"] < 1.5
+    assert quiet["probe_ratio"] < 1.5 or not quiet["quiet"]
     # Each in a session of its own, among which the kernel may share processors out, and not among processes.
     busy = ["sh", "-c", "while :; do :; done"]
     loops = [subprocess.Popen(busy, start_new_session=True) for _ in range(os.cpu_count() or 2)]

@@ -4,6 +4,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -208,6 +209,26 @@ def test_after_a_failure_the_same_environment_is_initialised_in_the_next_invocat
     assert "INIT_REPORT" not in after.log
     log = next(emulator.logs.glob(f"{name}-*.log")).read_text()
     assert log.count("INIT_START") == 1
+
+
+@pytest.mark.usefixtures("isolated")
+def test_a_reset_leaves_no_descriptor_of_the_processes_that_it_ended(deploy: Deploy, invoke: Invoke) -> None:
+    name = deploy(FAILING, MemorySize=256, Timeout=2)
+    opened = []
+    for _ in range(3):
+        invoke(name, "time out", check=False)
+        invoke(name)
+        opened.append(pidfds())
+    assert len(set(opened)) == 1, opened
+
+
+def pidfds() -> int:
+    """How many descriptors of processes this process has open."""
+    folder, count = Path("/proc/self/fd"), 0
+    for descriptor in os.listdir(folder):
+        with suppress(OSError):  # that of the list itself
+            count += os.readlink(folder / descriptor) in ("anon_inode:[pidfd]", "pidfd:")
+    return count
 
 
 def test_a_failing_initialisation_is_repeated_in_the_same_environment(
