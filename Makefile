@@ -87,7 +87,7 @@ $(VENV)/installed: $(VENV)/bin/python pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/installed-dev: $(VENV)/installed
-	$(PIP) --editable '.[dev,report,train]'
+	$(PIP) --editable '.[aws,dev,report,train]'
 	touch $@
 
 # The client's major version before ours, apart from it: for the tests of the tensor database.

@@ -17,6 +17,8 @@ EXTRAS = {
     "watchfiles": "report",
     "moto": "stepfunctions",
     "jsonata": "stepfunctions",
+    "aiohttp": "aws",
+    "flask": "aws",
     "torch": "train",
     "PIL": "train",
     "docker": "docker",

@@ -10,14 +10,17 @@ Programs of this host sign their requests, as they sign those to AWS.
 
 import asyncio
 import ipaddress
+import json
 import re
+import uuid
 from collections.abc import Callable, Collection
 from functools import lru_cache
 from typing import Any, Protocol
+from xml.sax.saxutils import escape
 
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from slslab.aws.errors import ServiceError
@@ -165,13 +168,24 @@ def principal(request: Request) -> Principal:
 
 
 def refusal(error: ServiceError, headers: Headers) -> Response:
-    """Return the response for an error that has nothing to do with an operation, in the form of the client's protocol.
+    """Return the response for an error that belongs to no operation, in the form of the client's protocol."""
+    status, media_type, document = refusal_document(error, headers.get("content-type", ""))
+    return Response(document, status, {"x-amzn-ErrorType": error.error_type}, media_type)
+
+
+def refusal_document(error: ServiceError, content_type: str) -> tuple[int, str, bytes]:
+    """Return status, media type and body of such an error; the content type of the request tells the protocol.
 
     documented: CommonErrors.html of each service: of AWS JSON every error of a client's has status 400.
     """
-    document = {"__type": error.error_type, "Type": "User", "Message": error.message, "message": error.message}
-    status = 400 if headers.get("content-type", "").startswith("application/x-amz-json") else error.status
-    return JSONResponse(document, status, {"x-amzn-ErrorType": error.error_type})
+    if content_type.startswith("application/x-www-form-urlencoded"):
+        kind = "Sender" if error.status < 500 else "Receiver"
+        message = f"<Type>{kind}</Type><Code>{error.error_type}</Code><Message>{escape(error.message)}</Message>"
+        document = f"<ErrorResponse><Error>{message}</Error><RequestId>{uuid.uuid4()}</RequestId></ErrorResponse>"
+        return error.status, "text/xml", document.encode()
+    members = {"__type": error.error_type, "Type": "User", "Message": error.message, "message": error.message}
+    json_only = content_type.startswith("application/x-amz-json") and error.status < 500
+    return 400 if json_only else error.status, "application/json", json.dumps(members).encode()
 
 
 async def read_body(receive: Receive, headers: Headers, limit: int, operation: str) -> bytes:

@@ -43,6 +43,11 @@ def _stack_option(default: str | None, text: str) -> Callable[[Any], Any]:
 )
 @click.option("--s3-port", type=PORT, default=4601, show_default=True, help="Port of the S3 endpoint; 0: any free one.")
 @click.option(
+    "--edge-port",
+    type=PORT,
+    help="Port of the one endpoint of all services, with slslab[aws]; 0: any free one.  [default: 4566]",
+)
+@click.option(
     "--limit",
     "limits",
     multiple=True,
@@ -111,6 +116,7 @@ def up(
     detach: bool,
     port: int,
     s3_port: int,
+    edge_port: int | None,
     limits: tuple[str, ...],
     account: str,
     template: str,
@@ -144,6 +150,7 @@ def up(
     show, bill and report read it by the name `up`. A stack in containers records runs only.
     """
     from slslab.aws.accounts import DEFAULT, NEW, account_limits
+    from slslab.stack import edge
     from slslab.up import embedded
 
     explicit = [name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
@@ -151,11 +158,15 @@ def up(
     if stack == "compose":
         _up_compose(files, offline, tensor_databases if "tensor_databases" in explicit else None, detach, json_)
         return
+    if edge_port is None and edge.installed():
+        edge_port = edge.PORT
     modules = [module for module in template.split(",") if module]
     chosen = account_limits(account, dict(_pair(limit) for limit in limits))
     roots = _resolved(code)
     if detach:
-        options = [f"--port={port}", f"--s3-port={s3_port}", *(f"--limit={limit}" for limit in limits)]
+        options = [f"--port={port}", f"--s3-port={s3_port}"]
+        options += [f"--edge-port={edge_port}"] * (edge_port is not None)
+        options += [*(f"--limit={limit}" for limit in limits)]
         options += [
             f"--account={account if account in (DEFAULT, NEW) else _resolved([Path(account)])[0]}",
             *[f"--template={template}"] * bool(template),
@@ -169,6 +180,7 @@ def up(
         embedded.serve(
             port=port,
             s3_port=s3_port,
+            edge_port=edge_port,
             limits=chosen,
             template=modules,
             strict_packages=strict_packages,
@@ -188,19 +200,18 @@ def _print(described: Mapping[str, Any], json_: bool) -> None:
 
 # Options of `up` that only one kind of stack has.
 OF_EMBEDDED = (
-    *("port", "s3_port", "limits", "account", "template", "strict_packages", "budget_mb", "code", "queue"),
+    *("port", "s3_port", "edge_port", "limits", "account", "template", "strict_packages", "budget_mb", "code", "queue"),
     "credentials",
 )
 OF_COMPOSE = ("offline", "files")
 
 
 def _refuse_options(stack: str, explicit: Sequence[str]) -> None:
-    names = {"s3_port": "s3-port", "limits": "limit", "budget_mb": "memory-budget", "files": "file"}
+    names = {"limits": "limit", "budget_mb": "memory-budget", "files": "file"}
     for name in OF_EMBEDDED if stack == "compose" else OF_COMPOSE:
         if name in explicit:
-            raise RequestError(
-                f"--{names.get(name, name)} does not apply to --stack {stack}.", "see `slslab up --help`."
-            )
+            option = names.get(name, name).replace("_", "-")
+            raise RequestError(f"--{option} does not apply to --stack {stack}.", "see `slslab up --help`.")
 
 
 def _up_compose(files: Sequence[Path], offline: bool, tensor_databases: int | None, detach: bool, json_: bool) -> None:

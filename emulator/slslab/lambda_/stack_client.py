@@ -15,6 +15,7 @@ from slslab.errors import RequestError
 # Type and value of a message's attributes.
 Attributes = Mapping[str, tuple[str, str]]
 LOG = logging.getLogger(__name__)
+COMMON = "AWS_ENDPOINT_URL"
 ENDPOINT = "AWS_ENDPOINT_URL_"
 # Step Functions has three names: AWS's variable has one, boto3's client another, its ARNs the third.
 ENDPOINT_NAMES = {"sfn": "states"}
@@ -36,9 +37,10 @@ class StackClient:
 
     @property
     def endpoints(self) -> dict[str, str]:
-        """Where AWS's clients find each service: `lambda`, and what the variables name (`s3`, `states` …)."""
+        """Where AWS's clients find each service: `lambda`, what the variables name (`s3` …), and `aws`, all others."""
         named = {n.removeprefix(ENDPOINT).lower(): url for n, url in self._named.items() if n.startswith(ENDPOINT)}
-        return {"lambda": self._endpoint, **{ENDPOINT_NAMES.get(name, name): url for name, url in named.items()}}
+        common = {"aws": self._named[COMMON]} if COMMON in self._named else {}
+        return {"lambda": self._endpoint, **{ENDPOINT_NAMES.get(n, n): url for n, url in named.items()}, **common}
 
     def add_variables(self, variables: Mapping[str, str]) -> None:
         """Give these variables, too, to every environment that starts from now on."""
@@ -47,16 +49,21 @@ class StackClient:
 
     def client(self, service: str, **settings: Any) -> Any:
         """Return a boto3 client of a service; RequestError if no variable names its endpoint."""
-        name, endpoints = SERVICES.get(service, service), self.endpoints
-        if name not in endpoints:
+        endpoint = self._find(service)
+        if endpoint is None:
             raise RequestError(
-                f"This emulator has no endpoint for {service}, only for {', '.join(endpoints)}.", "give `variables`."
+                f"This emulator has no endpoint for {service}, only for {', '.join(self.endpoints)}.",
+                "give `variables`.",
             )
-        return aws_client(service, endpoints[name], self._owner, **settings)
+        return aws_client(service, endpoint, self._owner, **settings)
+
+    def reaches(self, service: str) -> bool:
+        """Return whether there is an endpoint for a service."""
+        return self._find(service) is not None
 
     def fetch(self, bucket: str, key: str, limit: int) -> bytes:
         """Return the body of a package in S3; InvalidParameterValueException if it cannot be read, or is too large."""
-        if "s3" not in self.endpoints:
+        if not self.reaches("s3"):
             raise invalid(f"The bucket {bucket} cannot be read: this emulator has no S3. Send the code as ZipFile.")
         with closing(self.client("s3")) as client:
             try:
@@ -73,7 +80,7 @@ class StackClient:
 
     def store(self, bucket: str, key: str, body: bytes) -> None:
         """Store the record of a failed event in the bucket that its function names; without S3 it is only logged."""
-        if "s3" not in self.endpoints:
+        if not self.reaches("s3"):
             LOG.error("the destination bucket %s cannot be written: this emulator has no S3", bucket)
             return
         with closing(self.client("s3")) as client:
@@ -81,13 +88,17 @@ class StackClient:
 
     def send(self, queue: str, body: bytes, attributes: Attributes) -> None:
         """Send a message to the queue of this ARN; without SQS it is only logged."""
-        if "sqs" not in self.endpoints or not queue.startswith("arn:aws:sqs:"):
+        if not self.reaches("sqs") or not queue.startswith("arn:aws:sqs:"):
             LOG.error("the destination %s cannot be reached: this emulator has no service for it", queue)
             return
         with closing(self.client("sqs")) as client:
             url = client.get_queue_url(QueueName=queue.rpartition(":")[2])["QueueUrl"]
             sent = {name: {"DataType": kind, "StringValue": value} for name, (kind, value) in attributes.items()}
             client.send_message(QueueUrl=url, MessageBody=body.decode(), MessageAttributes=sent)
+
+    def _find(self, service: str) -> str | None:
+        """Return the endpoint of a service: its own, or the one of all that have none."""
+        return self.endpoints.get(SERVICES.get(service, service), self.endpoints.get("aws"))
 
 
 def _unread(code: str, message: str) -> ServiceError:

@@ -1,23 +1,20 @@
 """The embedded Step Functions: our API over moto's interpreter, in a process of its own, which ends with this one.
 
-The process takes about two seconds to import its interpreter. Its address exists at once all the same: the socket is
-bound here and handed over, and a client that comes early waits in the socket's queue.
+The process takes about two seconds to import its interpreter; its address exists at once all the same.
 """
 
 import json
 import os
-import select
 import socket
-import threading
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from importlib.metadata import version
 from typing import Any
 
 from slslab.aws.credentials import without_foreign
 from slslab.aws.keys import Keyring
 from slslab.aws.limits import Limits, lambda_limits
-from slslab.host.server_process import ServerProcess, listening_socket
+from slslab.host.on_demand import OnDemandServer
+from slslab.host.server_process import listening_socket
 from slslab.installation import require
 
 OWNER = "states"
@@ -25,7 +22,7 @@ KEYS_VARIABLE = "SLSLAB_KEYS"
 PASSED_LIMITS = ("definition_bytes", "state_payload_bytes", "history_events", "map_concurrency")
 
 
-class EmbeddedStateMachines(ServerProcess):
+class EmbeddedStateMachines(OnDemandServer):
     """Step Functions on a loopback port of its own, as a context manager.
 
     `lambda_endpoint` is where Tasks invoke their functions; clients sign with `keys`; `environment` is added to the
@@ -57,57 +54,23 @@ class EmbeddedStateMachines(ServerProcess):
         self._keys = keys
         self._limits = limits if limits is not None else lambda_limits()
         self._on_event = on_event
-        self._on_demand = on_demand
-        self._asking = threading.Lock()
-        self._answered = False
+        self.on_demand = on_demand
 
     @property
     def name(self) -> str:
         """Name and version of the interpreter."""
         return f"moto {version('moto')}"
 
-    @property
-    def pid(self) -> int | None:  # type: ignore[override]
-        """The process; None before it has started."""
-        return None if self._process is None else self._process.pid
-
     def client_environment(self) -> dict[str, str]:
         """Return the variable by which AWS's clients find it."""
         return {"AWS_ENDPOINT_URL_SFN": self.endpoint}
 
-    def ready(self) -> None:
-        """Wait until it answers, unless it is still to start on demand. Raises HostError if it exited instead."""
-        if self._process is None:
-            return
-        with self._asking:
-            self._answered = self._answered or self._report() is not None
-        if not self._answered:
-            raise self._did_not_start(self.output())
-
-    def _start(self, undo: ExitStack) -> bool:
-        listener = undo.enter_context(listening_socket("127.0.0.1", 0))
+    def _listen(self) -> socket.socket:
+        listener = listening_socket("127.0.0.1", 0)
         self.endpoint = "http://{}:{}".format(*listener.getsockname())
-        if not self._on_demand:
-            self._hand_over(listener)
-            return True
-        ending = os.eventfd(0)
-        undo.callback(os.close, ending)
-        waiting = threading.Thread(target=self._wait_for_request, args=(listener, ending), daemon=True)
-        waiting.start()
-        undo.callback(waiting.join)
-        undo.callback(os.eventfd_write, ending, 1)
-        return True
+        return listener
 
-    def _wait_for_request(self, listener: socket.socket, ending: int) -> None:
-        """Start the process when a client connects, unless the end comes first."""
-        poll = select.poll()
-        for descriptor in (listener.fileno(), ending):
-            poll.register(descriptor, select.POLLIN)
-        if ending not in dict(poll.poll()):
-            self._hand_over(listener)
-
-    def _hand_over(self, listener: socket.socket) -> None:
-        """Start the process with the listening socket."""
+    def _launch_at(self, listener: socket.socket) -> None:
         limits = json.dumps({name: getattr(self._limits, name) for name in PASSED_LIMITS})
         owner = {"record": "event", "function": OWNER, "environment": OWNER}
         on_event = self._on_event
@@ -123,5 +86,3 @@ class EmbeddedStateMachines(ServerProcess):
             inherited=[listener.fileno()],
             on_event=None if on_event is None else lambda event: on_event({**event, **owner}),
         )
-        # If the process exits, its clients' connections break; with the socket open here they would wait for ever.
-        listener.close()

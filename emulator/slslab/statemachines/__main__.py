@@ -9,9 +9,7 @@ keyring by which clients sign.
 import argparse
 import json
 import os
-import signal
 import socket
-import sys
 import threading
 from collections.abc import Callable
 from importlib.metadata import version
@@ -21,13 +19,13 @@ from slslab.aws.clients import aws_client
 from slslab.aws.keys import Keyring
 from slslab.aws.limits import lambda_limits
 from slslab.host.server_process import listening_socket
+from slslab.host.tied import block_endings, wait_for_end
 from slslab.lambda_.server import Server
 from slslab.statemachines.api import StatesApi, body_limit
 from slslab.statemachines.executions import Machines
 from slslab.statemachines.interpreter import prepare
 from slslab_workers.channels.events import environment_sink
 
-ENDINGS = (signal.SIGINT, signal.SIGTERM)
 # A function runs up to 900 s, and may wait for the host's memory before; AWS puts no limit of its own on a Task.
 CALL_LIMIT_S = 24 * 3600
 CONNECTIONS = 1000
@@ -35,8 +33,7 @@ CONNECTIONS = 1000
 
 def main() -> None:
     """Serve until a signal or the end of standard input."""
-    # Threads inherit it: the signals stay pending for `sigwait` below.
-    signal.pthread_sigmask(signal.SIG_BLOCK, ENDINGS)
+    block_endings()
     options = _options()
     limits = lambda_limits().changed(**json.loads(options.limits))
     keys = Keyring.from_text(os.environ.pop("SLSLAB_KEYS"))
@@ -54,10 +51,8 @@ def main() -> None:
     prepare(client, limits)
     machines = Machines(limits, _recorder())
     with server.serving(StatesApi(machines).application(), keys=keys, limit=body_limit):
-        if options.tied:
-            threading.Thread(target=_end_with_input, name="tie", daemon=True).start()
         print(json.dumps({"endpoint": server.endpoint, "moto": version("moto")}), flush=True)
-        signal.sigwait(ENDINGS)
+        wait_for_end(tied=options.tied)
     machines.close()
     # Calls of Lambda may be under way for many minutes, and there is nothing left to record.
     os._exit(0)
@@ -84,11 +79,6 @@ def _recorder() -> Callable[[dict[str, Any]], None]:
             sink(event)
 
     return record
-
-
-def _end_with_input() -> None:
-    sys.stdin.buffer.read()
-    os.kill(os.getpid(), signal.SIGTERM)
 
 
 if __name__ == "__main__":

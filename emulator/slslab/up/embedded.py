@@ -112,6 +112,7 @@ def serve(
     *,
     port: int,
     s3_port: int,
+    edge_port: int | None,
     limits: Limits,
     template: Sequence[str],
     strict_packages: bool,
@@ -125,6 +126,8 @@ def serve(
 ) -> None:
     """Run the service until SIGINT or SIGTERM, with these options of `up`; `limits` are those of an account.
 
+    Without an `edge_port` the services have an address each, and no common one.
+
     `ready` receives its description as soon as everything answers, `log` the REPORT line of every invocation.
     Raises RequestError if a service runs already, HostError if this host cannot run it.
     """
@@ -134,6 +137,7 @@ def serve(
     from slslab.host.session import Session
     from slslab.lambda_.service.emulator import Emulator
     from slslab.stack.assembly import start_stack
+    from slslab.stack.edge import AwsServices, Edge
     from slslab.stack.state_machines import EmbeddedStateMachines
     from slslab.up.record import Record
     from slslab_workers.architecture import Requirements
@@ -187,6 +191,14 @@ def serve(
                     running.enter_context(states)
                     parts["states"], states_variables = states.name, states.client_environment()
                     emulator.add_variables(states_variables)
+                edge_variables: dict[str, str] = {}
+                if edge_port is not None:
+                    services = AwsServices(session.home, emulator.endpoints, keys, session.mark)
+                    running.enter_context(services)
+                    edge = Edge(edge_port, emulator.endpoints, services.path, keys, session.mark)
+                    running.enter_context(edge)
+                    edge_variables = edge.client_environment()
+                    emulator.add_variables(edge_variables)
                 about = {"stack": parts, "environment": "process", **emulator.host()}
                 directory = record.begin(about, stack.tensor_urls, stack.queue_url or "")
                 running.callback(record.update_at_end)
@@ -210,6 +222,7 @@ def serve(
                 variables = {
                     **stack.client_environment(),
                     **states_variables,
+                    **edge_variables,
                     "AWS_ENDPOINT_URL_LAMBDA": emulator.endpoint,
                     "AWS_DEFAULT_REGION": REGION,
                     **keys.owner.variables(),

@@ -144,7 +144,9 @@ def run(execute: Execute, directory: Path, variables: Mapping[str, str], _theirs
 
 
 def up(execute: Execute, directory: Path, variables: Mapping[str, str], _theirs: Mapping[str, str]) -> None:
-    started = execute(["slslab", "up", "--detach", "--port", "0", "--s3-port", "0"], directory, variables)
+    started = execute(
+        ["slslab", "up", "--detach", "--port", "0", "--s3-port", "0", "--edge-port", "0"], directory, variables
+    )
     assert started.code == 0, started
     try:
         status = execute(["slslab", "status", "--json"], directory, variables).document
@@ -244,7 +246,12 @@ def test_a_run_with_all_at_once(files: Path) -> None:
 
 def test_a_service_with_all_at_once(files: Path) -> None:
     variables, theirs = user(files, ALL)
-    assert own(["slslab", "up", "--detach", "--port", "0", "--s3-port", "0"], files / "work", variables).code == 0
+    assert (
+        own(
+            ["slslab", "up", "--detach", "--port", "0", "--s3-port", "0", "--edge-port", "0"], files / "work", variables
+        ).code
+        == 0
+    )
     try:
         printed = own(["slslab", "env", "--json"], files / "work", variables).document["variables"]
         # The user's own client does as it always does: told to take the variables of the service, it finds them.

@@ -172,7 +172,20 @@ def in_use(folder: Path) -> Iterator[Service]:
     state = {**os.environ, "SLSLAB_STATE": str(folder / "state"), "SLSLAB_RUNS": str(folder / "runs")}
     run = Growing(folder / "runs")
     described = commands.slslab(
-        *("up", "--detach", "--port", "0", "--s3-port", "0", "--tensor-databases", "2", "--queue", "auto"),
+        *(
+            "up",
+            "--detach",
+            "--port",
+            "0",
+            "--s3-port",
+            "0",
+            "--edge-port",
+            "0",
+            "--tensor-databases",
+            "2",
+            "--queue",
+            "auto",
+        ),
         *("--code", folder / "code", "--json"),
         variables=state,
     ).document

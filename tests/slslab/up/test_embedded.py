@@ -55,7 +55,20 @@ def slslab(state: dict[str, str], *arguments: str) -> commands.Done:
 @pytest.fixture
 def service(state: dict[str, str]) -> Iterator[dict[str, Any]]:
     """A service in the background, ended after the test."""
-    started = slslab(state, "up", "--detach", "--port", "0", "--s3-port", "0", "--credentials", "test:te/st", "--json")
+    started = slslab(
+        state,
+        "up",
+        "--detach",
+        "--port",
+        "0",
+        "--s3-port",
+        "0",
+        "--edge-port",
+        "0",
+        "--credentials",
+        "test:te/st",
+        "--json",
+    )
     described: dict[str, Any] = started.document
     yield {**described, **slslab(state, "env", "--json").document["variables"]}
     assert slslab(state, "down").code == 0
@@ -103,7 +116,7 @@ def test_without_a_service_there_is_no_env(state: dict[str, str]) -> None:
 
 def test_credentials_that_are_none_are_refused(state: dict[str, str]) -> None:
     for options in (["--credentials", "test"], ["--detach", "--credentials", "a b:c"]):
-        done = slslab(state, "up", "--port", "0", "--s3-port", "0", *options)
+        done = slslab(state, "up", "--port", "0", "--s3-port", "0", "--edge-port", "0", *options)
         assert done.code == 2
         assert "is not a pair of keys" in done.err
         assert "Hint: give KEY:SECRET" in done.err
@@ -113,8 +126,8 @@ def test_up_status_down(state: dict[str, str]) -> None:
     assert slslab(state, "status").code == 1
     assert json.loads(slslab(state, "status", "--json").out) == {"schema": 1, "up": False, "endpoints": {}}
     started = slslab(
-        state, "up", "--detach", "--port", "0", "--s3-port", "0", "--limit", "account_concurrency=7",
-        "--tensor-databases", "2", "--json",
+        state, "up", "--detach", "--port", "0", "--s3-port", "0", "--edge-port", "0",
+        "--limit", "account_concurrency=7", "--tensor-databases", "2", "--json",
     )  # fmt: skip
     assert started.code == 0, started.err
     try:
@@ -204,7 +217,7 @@ def test_a_state_directory_that_cannot_be_made_is_refused(
     (tmp_path / "file").touch()
     for directory, why in ((tmp_path / "file", "File exists"), (tmp_path / "file" / "below", "Not a directory")):
         wrong = state | {"SLSLAB_STATE": str(directory)}
-        ended = slslab(wrong, "up", *detach, "--port", "0", "--s3-port", "0")
+        ended = slslab(wrong, "up", *detach, "--port", "0", "--s3-port", "0", "--edge-port", "0")
         assert (ended.code, ended.out) == (3, "")
         assert f"The state directory {directory} cannot be used: {why}.\nHint: " in ended.err
         assert slslab(wrong, "status").code == 1
@@ -241,7 +254,7 @@ def test_asking_for_the_service_does_not_keep_one_from_starting(
 def test_in_the_foreground_it_ends_with_its_signal_and_leaves_nothing(
     state: dict[str, str], number: signal.Signals
 ) -> None:
-    command = [sys.executable, "-m", "slslab", "up", "--port", "0", "--s3-port", "0", "--json"]
+    command = [sys.executable, "-m", "slslab", "up", "--port", "0", "--s3-port", "0", "--edge-port", "0", "--json"]
     process = subprocess.Popen(command, env=state, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     while slslab(state, "status").code:
         assert process.poll() is None, process.communicate()
@@ -292,7 +305,7 @@ def test_a_service_in_the_background_has_the_code_directories_of_its_start(
     for name in ("named", "other"):
         (tmp_path / name / "code").mkdir(parents=True)
         (tmp_path / name / "code" / "app.py").write_text(HANDLER)
-    options = ("--detach", "--port", "0", "--s3-port", "0", "--code", "named", "--json")
+    options = ("--detach", "--port", "0", "--s3-port", "0", "--edge-port", "0", "--code", "named", "--json")
     described = commands.slslab("up", *options, variables=state, directory=tmp_path).document
     try:
         lambda_client = client(described | slslab(state, "env", "--json").document["variables"], "lambda")

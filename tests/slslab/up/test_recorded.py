@@ -82,7 +82,7 @@ class Service:
 
 @pytest.fixture
 def service(state: dict[str, str]) -> Iterator[Service]:
-    started = slslab(state, "up", "--detach", "--port", "0", "--s3-port", "0", "--json").document
+    started = slslab(state, "up", "--detach", "--port", "0", "--s3-port", "0", "--edge-port", "0", "--json").document
     with ExitStack() as clients:
         yield Service(state, clients)
     slslab(state, "down")
@@ -231,7 +231,7 @@ def test_without_a_record_the_error_tells_where_it_was_looked_for(state: dict[st
 
 
 def test_a_killed_service_keeps_its_record(state: dict[str, str]) -> None:
-    command = [sys.executable, "-m", "slslab", "up", "--port", "0", "--s3-port", "0", "--json"]
+    command = [sys.executable, "-m", "slslab", "up", "--port", "0", "--s3-port", "0", "--edge-port", "0", "--json"]
     with subprocess.Popen(command, env=state, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         assert process.stdout is not None
         while process.stdout.readline() != b"}\n":

@@ -1,0 +1,109 @@
+"""moto's server, for the services of the edge alone."""
+
+import io
+import json
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+from urllib.parse import parse_qsl
+
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
+from moto.sqs.models import SQSBackend
+
+from slslab.aws.errors import ServiceError
+from slslab.aws.gate import refusal_document
+from slslab.aws_services import SERVICES, refusals
+from slslab.aws_services.function_logs import FunctionLogs
+from slslab.aws_services.targets import Targets
+
+Environ = dict[str, Any]
+StartResponse = Callable[..., Any]
+
+
+class MotoHandler(MotoRequestHandler):  # type: ignore[misc]
+    """Takes requests from a Unix socket, whose clients have no address."""
+
+    def address_string(self) -> str:
+        """Return what moto would print of the client."""
+        return "edge"
+
+    def log(self, type: str, message: str, *args: Any) -> None:
+        """Print nothing: a client reads errors in its answer."""
+
+
+class Services:
+    """The WSGI application: one request at a time, since moto's tables are not made for several threads.
+
+    A receiver that waits for messages lets the others go on, and is woken by whatever they do.
+    """
+
+    def __init__(self, targets: Targets, logs: FunctionLogs) -> None:
+        self._targets = targets
+        self._logs = logs
+        self._dispatcher = DomainDispatcherApplication(create_backend_app)
+        self._changed = threading.Condition()
+        receive = SQSBackend.receive_message
+        SQSBackend.receive_message = lambda backend, queue, count, wait_s, *more, **named: self._receive(
+            lambda: receive(backend, queue, count, 0, *more, **named), backend.get_queue(queue), wait_s
+        )
+
+    def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        """Answer one request, whose signature names the service."""
+        operation, members = _operation(environ)
+        try:
+            if operation.partition(":")[0] not in SERVICES:
+                raise ServiceError(501, "UnknownOperationException", f"There is no {operation} here.")
+            refusals.check(operation, members, self._targets)
+            if operation.startswith("logs:"):
+                with self._changed:
+                    self._logs.fetch()
+        except ServiceError as error:
+            return _refuse(error, environ, start_response)
+        with self._changed:
+            answered: Iterable[bytes] = list(self._application(environ)(environ, start_response))
+            self._changed.notify_all()
+        return answered
+
+    def _application(self, environ: Environ) -> Any:
+        """Return moto's application of the service; never one that a path would choose, such as moto's own API."""
+        host = self._dispatcher.infer_service_region_host(environ, "")
+        service = self._dispatcher.get_backend_for_host(host)
+        if service not in self._dispatcher.app_instances:
+            self._dispatcher.app_instances[service] = create_backend_app(service)
+        return self._dispatcher.app_instances[service]
+
+    def _receive(self, receive: Callable[[], list[Any]], queue: Any, wait_s: float) -> list[Any]:
+        """Receive messages: those that are there, or the first that come within this time.
+
+        moto itself would look again every few milliseconds.
+        """
+        end = time.monotonic() + (wait_s or 0)
+        while not (found := receive()) and (left_s := end - time.monotonic()) > 0:
+            now_ms = time.time() * 1000
+            # One that is in flight, or delayed, comes back by itself.
+            later = [max(message.visible_at, message.delayed_until) - now_ms for message in queue._messages]
+            self._changed.wait(min([left_s, *(max(ms, 1.0) / 1000 for ms in later)]))
+        return found
+
+
+def _operation(environ: Environ) -> tuple[str, Mapping[str, Any]]:
+    """Return service and operation of a request, such as `sqs:SendMessage`, and its members on the first level."""
+    service = environ["HTTP_AUTHORIZATION"].split("Credential=")[1].split("/")[3]
+    body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+    environ["wsgi.input"] = io.BytesIO(body)
+    if target := environ.get("HTTP_X_AMZ_TARGET", ""):
+        try:
+            members = json.loads(body or b"{}")
+        except ValueError:
+            members = {}
+        return f"{service}:{target.rpartition('.')[2]}", members if isinstance(members, dict) else {}
+    members = dict(parse_qsl(body.decode("latin-1")))
+    return f"{service}:{members.get('Action', '')}", members
+
+
+def _refuse(error: ServiceError, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+    status, media_type, document = refusal_document(error, environ.get("CONTENT_TYPE", ""))
+    headers = [("Content-Type", media_type), ("Content-Length", str(len(document)))]
+    start_response(f"{status} {error.error_type}", [*headers, ("x-amzn-ErrorType", error.error_type)])
+    return [document]

@@ -1,0 +1,53 @@
+"""The logs of functions in CloudWatch Logs: fetched from Lambda whenever somebody asks for logs, and never before."""
+
+import http.client
+import json
+from contextlib import closing
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
+from urllib.parse import urlsplit
+
+from moto.logs.models import logs_backends
+
+from slslab.aws.arns import ACCOUNT, REGION
+from slslab.aws.clients import signed_headers
+from slslab.aws.errors import ServiceError
+from slslab.aws.keys import Pair
+
+PATH = "/slslab/logs"
+
+
+class FunctionLogs:
+    """Brings what functions have written since the last time into their log groups."""
+
+    def __init__(self, endpoint: str, owner: Pair) -> None:
+        self._endpoint = endpoint
+        self._owner = owner
+        self._cursor = ""
+
+    def fetch(self) -> None:
+        """Fetch the new lines; ServiceUnavailableException if Lambda does not answer."""
+        try:
+            document = self._read()
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise ServiceError(503, "ServiceUnavailableException", f"Lambda gives no logs: {error}.") from error
+        self._cursor = document["cursor"]
+        backend: Any = logs_backends[ACCOUNT][REGION]
+        where = itemgetter("group", "stream")
+        for (group, stream), lines in groupby(sorted(document["events"], key=where), key=where):
+            backend.ensure_log_group(group)
+            backend.ensure_log_stream(group, stream)
+            # An environment's clock may be set back; CloudWatch Logs asks for one order within a request.
+            events = [{"timestamp": line["timestamp_ms"], "message": line["message"]} for line in lines]
+            backend.put_log_events(group, stream, sorted(events, key=itemgetter("timestamp")))
+
+    def _read(self) -> dict[str, Any]:
+        url = f"{self._endpoint}{PATH}?since={self._cursor}"
+        with closing(http.client.HTTPConnection(urlsplit(url).netloc)) as connection:
+            connection.request("GET", url.removeprefix(self._endpoint), None, signed_headers(self._owner, "GET", url))
+            answer = connection.getresponse()
+            if answer.status != http.HTTPStatus.OK:
+                raise OSError(f"status {answer.status}")
+            document: dict[str, Any] = json.loads(answer.read())
+        return document

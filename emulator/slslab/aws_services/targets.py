@@ -1,0 +1,105 @@
+"""What moto's services call: the emulated Lambda and Step Functions, in the place of moto's own."""
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, NoReturn
+
+import botocore.exceptions
+import moto.awslambda.utils
+from moto.events.models import Rule
+from moto.events.utils import EventTemplateParser
+from moto.sns.models import Subscription
+
+from slslab.aws.clients import aws_client
+from slslab.aws.keys import Pair
+
+
+class Targets:
+    """The targets of topics and rules, which it gives to moto: what they call from then on is here, and real."""
+
+    def __init__(self, lambda_endpoint: str, states_endpoint: str, owner: Pair) -> None:
+        self._lambda = aws_client("lambda", lambda_endpoint, owner)
+        self._states = aws_client("stepfunctions", states_endpoint, owner) if states_endpoint else None
+        moto.awslambda.utils.get_backend = _no_backend
+        self._publish = Subscription.publish
+        self._send = Rule.send_to_targets
+        Subscription.publish = lambda subscription, *given, **named: self._notify(subscription, *given, **named)
+        Rule.send_to_targets = lambda rule, event, transform_input=True: self._pass_on(rule, event, transform_input)
+
+    def exists(self, function: str) -> bool:
+        """Return whether there is a function with this ARN."""
+        try:
+            self._lambda.get_function_configuration(FunctionName=function)
+        except botocore.exceptions.ClientError:
+            return False
+        return True
+
+    def _notify(
+        self, subscription: Any, message: str, message_id: str, subject: str | None = None, **more: Any
+    ) -> None:
+        """Publish a message to one subscription of a topic: to a function as an event, to a queue by moto.
+
+        https://docs.aws.amazon.com/lambda/latest/dg/with-sns.html
+        """
+        attributes: Mapping[str, Any] = more.get("message_attributes") or {}
+        if subscription.protocol != "lambda":
+            self._publish(subscription, message, message_id, subject, **more)
+            return
+        matcher = subscription._filter_policy_matcher
+        if matcher is not None and not matcher.matches(attributes, message):
+            return
+        if more.get("message_structure") == "json":
+            message = subscription._parse_message_structure(message, "lambda")
+        data = subscription.get_post_data(message, message_id, subject, message_attributes=dict(attributes))
+        # To functions it goes by other names than to queues (documented): the URLs' abbreviation, and all members.
+        signed = {"SigningCertUrl": data.pop("SigningCertURL"), "UnsubscribeUrl": data.pop("UnsubscribeURL")}
+        notification = {"Subject": None, "MessageAttributes": {}, **data, **signed}
+        record = {
+            "EventSource": "aws:sns",
+            "EventVersion": "1.0",
+            "EventSubscriptionArn": subscription.arn,
+            "Sns": notification,
+        }
+        self._invoke(subscription.endpoint, {"Records": [record]})
+
+    def _pass_on(self, rule: Any, event: dict[str, Any], transform_input: bool) -> None:
+        """Send an event to the targets of its rule: to functions and state machines here, to others by moto."""
+        ours = [target for target in rule.targets if target["Arn"].split(":")[2] in ("lambda", "states")]
+        others = [target for target in rule.targets if target not in ours]
+        if ours and rule.event_pattern.matches_event(event):
+            for target in ours:
+                self._start(target["Arn"], _input(target, event))
+        rule.targets, targets = others, rule.targets
+        try:
+            self._send(rule, event, transform_input)
+        finally:
+            rule.targets = targets
+
+    def _start(self, arn: str, event: Any) -> None:
+        if arn.split(":")[2] == "lambda":
+            self._invoke(arn, event)
+        elif self._states is not None:
+            self._states.start_execution(stateMachineArn=arn, input=json.dumps(event))
+
+    def _invoke(self, function: str, event: Any) -> None:
+        self._lambda.invoke(FunctionName=function, InvocationType="Event", Payload=json.dumps(event))
+
+
+def _input(target: Mapping[str, Any], event: dict[str, Any]) -> Any:
+    """Return what a target of a rule receives: a constant, the transformed event, or the event.
+
+    https://docs.aws.amazon.com/eventbridge/latest/APIReference/API_Target.html
+    """
+    if "Input" in target:
+        return json.loads(target["Input"])
+    if "InputTransformer" in target:
+        transformer = target["InputTransformer"]
+        return EventTemplateParser.parse(transformer["InputTemplate"], transformer.get("InputPathsMap", {}), event)
+    # documented: eb-events-structure.html: the time is a text. moto's has seconds, and a member of its own.
+    told = {name: value for name, value in event.items() if name != "ingestion-time"}
+    return told | {"time": f"{datetime.fromtimestamp(float(event['time']), UTC):%Y-%m-%dT%H:%M:%SZ}"}
+
+
+def _no_backend(_account: str, _region: str) -> NoReturn:
+    raise NotImplementedError("moto's Lambda is not there: the emulated one is elsewhere")

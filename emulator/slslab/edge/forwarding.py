@@ -1,0 +1,143 @@
+"""Pass requests on as they are, in pieces: no body is ever held whole, and what cannot be read yet is not sent yet."""
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any
+
+import aiohttp
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive, Scope, Send
+from yarl import URL
+
+# documented: RFC 9110, 7.6.1: they speak of one connection. `Date` is each server's own; `Expect` was answered here.
+OF_ONE_CONNECTION = frozenset(
+    {b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade"}
+)
+NOT_SENT = OF_ONE_CONNECTION | {b"expect"}
+NOT_RETURNED = OF_ONE_CONNECTION | {b"date"}
+# aiohttp would add its own; the signature of a request need not cover them, but its server may read them.
+ADDED = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
+# A piece of a body; smaller ones cost more time, larger ones more memory for each connection.
+PIECE_BYTES = 256 * 1024
+
+
+class Unreachable(Exception):
+    """No server answers there."""
+
+
+class Forwarder:
+    """Passes requests on to HTTP servers of this host, and those for `services` to the one at that Unix socket."""
+
+    def __init__(self, services: str) -> None:
+        self._services = services
+        self._sessions: dict[bool, aiohttp.ClientSession] = {}
+
+    async def close(self) -> None:
+        """End all connections."""
+        for session in self._sessions.values():
+            await session.close()
+
+    async def forward(self, scope: Scope, receive: Receive, send: Send, endpoint: str) -> None:
+        """Pass a request on to the server at this URL, and its answer back to the client. Raises Unreachable."""
+        path = scope["raw_path"].decode("latin-1")
+        query = f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else ""
+        upload = Upload(receive)
+        request = self._session(endpoint == "").request(
+            scope["method"],
+            # Encoded as the client did: the signature covers these characters.
+            URL(f"{endpoint or 'http://services'}{path}{query}", encoded=True),
+            headers=_headers(scope),
+            data=upload.pieces() if _has_body(scope) else None,
+            skip_auto_headers=ADDED,
+            allow_redirects=False,
+            read_bufsize=PIECE_BYTES,
+        )
+        if not _has_body(scope):
+            upload.finished.set()
+        gone = asyncio.ensure_future(upload.client_left())
+        try:
+            answer = await _unless(gone, request)
+            try:
+                await _pass_back(answer, send, gone)
+            finally:
+                # What a client does not read any more need not be read here; a whole answer has been.
+                answer.close()
+        except aiohttp.ClientPayloadError:
+            raise  # the client has half of an answer, which ends with its connection
+        except aiohttp.ClientConnectionError as error:
+            raise Unreachable(str(error)) from error
+        finally:
+            gone.cancel()
+
+    def _session(self, to_services: bool) -> aiohttp.ClientSession:
+        """Return the connections to one kind of server; they need a running event loop, which there is now."""
+        if to_services not in self._sessions:
+            connector = aiohttp.UnixConnector(self._services, limit=0) if to_services else aiohttp.TCPConnector(limit=0)
+            self._sessions[to_services] = aiohttp.ClientSession(
+                connector=connector,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=False,
+                # An invocation may take 15 minutes, and a task of a state machine more.
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=10),
+            )
+        return self._sessions[to_services]
+
+
+class Upload:
+    """The body of one request, as it arrives; `finished` once it has."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self.finished = asyncio.Event()
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """Yield the body; ClientDisconnect if the client goes before its end."""
+        more = True
+        while more:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise ClientDisconnect
+            if piece := message.get("body", b""):
+                yield piece
+            more = message.get("more_body", False)
+        self.finished.set()
+
+    async def client_left(self) -> None:
+        """Return when the client has closed its connection after its request was read."""
+        await self.finished.wait()
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+
+def _has_body(scope: Scope) -> bool:
+    names = {name for name, _ in scope["headers"]}
+    return b"content-length" in names or b"transfer-encoding" in names
+
+
+def _headers(scope: Scope) -> list[tuple[str, str]]:
+    return [
+        (name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"] if name not in NOT_SENT
+    ]
+
+
+async def _unless(gone: "asyncio.Future[None]", request: Coroutine[Any, Any, aiohttp.ClientResponse]) -> Any:
+    """Return the answer's head; ClientDisconnect if the client goes first, for whom nobody need answer."""
+    asked: asyncio.Future[Any] = asyncio.ensure_future(request)
+    waited: set[asyncio.Future[Any]] = {asked, gone}
+    try:
+        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+        if not asked.done():
+            raise ClientDisconnect
+        return asked.result()
+    finally:
+        asked.cancel()
+
+
+async def _pass_back(answer: aiohttp.ClientResponse, send: Send, gone: "asyncio.Future[None]") -> None:
+    headers = [(name.lower(), value) for name, value in answer.raw_headers if name.lower() not in NOT_RETURNED]
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    async for piece in answer.content.iter_any():
+        if gone.done():
+            return
+        await send({"type": "http.response.body", "body": piece, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})

@@ -1,0 +1,72 @@
+"""Servers of this package whose address exists at once and whose process starts with the first request.
+
+The socket is bound here and handed over. A client that comes before the process is ready waits in the socket's queue.
+"""
+
+import os
+import select
+import socket
+import threading
+from contextlib import ExitStack
+
+from slslab.host.server_process import ServerProcess
+
+
+class OnDemandServer(ServerProcess):
+    """A module of this package behind a socket that listens from the start.
+
+    A subclass makes the socket in `_listen` and launches the module with it in `_launch_at`. Without `on_demand` the
+    process starts at once and gets ready in the background.
+    """
+
+    on_demand = True
+    _answered = False
+
+    @property
+    def pid(self) -> int | None:  # type: ignore[override]
+        """The process; None before it has started."""
+        return None if self._process is None else self._process.pid
+
+    def ready(self) -> None:
+        """Wait until it answers, unless it is still to start on demand. Raises HostError if it exited instead."""
+        if self._process is None:
+            return
+        with self._asking:
+            self._answered = self._answered or self._report() is not None
+        if not self._answered:
+            raise self._did_not_start(self.output())
+
+    def _listen(self) -> socket.socket:
+        """Return the listening socket."""
+        raise NotImplementedError
+
+    def _launch_at(self, listener: socket.socket) -> None:
+        """Launch the module, which inherits the socket."""
+        raise NotImplementedError
+
+    def _start(self, undo: ExitStack) -> bool:
+        self._asking = threading.Lock()
+        listener = undo.enter_context(self._listen())
+        if not self.on_demand:
+            self._hand_over(listener)
+            return True
+        ending = os.eventfd(0)
+        undo.callback(os.close, ending)
+        waiting = threading.Thread(target=self._wait_for_request, args=(listener, ending), daemon=True)
+        waiting.start()
+        undo.callback(waiting.join)
+        undo.callback(os.eventfd_write, ending, 1)
+        return True
+
+    def _wait_for_request(self, listener: socket.socket, ending: int) -> None:
+        """Start the process when a client connects, unless the end comes first."""
+        poll = select.poll()
+        for descriptor in (listener.fileno(), ending):
+            poll.register(descriptor, select.POLLIN)
+        if ending not in dict(poll.poll()):
+            self._hand_over(listener)
+
+    def _hand_over(self, listener: socket.socket) -> None:
+        self._launch_at(listener)
+        # If the process exits, its clients' connections break; with the socket open here they would wait for ever.
+        listener.close()

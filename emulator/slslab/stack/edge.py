@@ -1,0 +1,128 @@
+"""The one endpoint of all services, and the services of AWS beside ours: two processes, which start on demand."""
+
+import os
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from slslab.aws.credentials import without_foreign
+from slslab.aws.keys import Keyring
+from slslab.errors import HostError
+from slslab.host.on_demand import OnDemandServer
+from slslab.host.server_process import listening_socket
+from slslab.installation import installed as module_installed
+from slslab.installation import require
+from slslab.stack.state_machines import KEYS_VARIABLE
+
+PORT = 4566
+# The services that are not moto's.
+OWN = ("lambda", "s3", "states")
+MODULES = ("aiohttp", "flask", "moto")
+
+
+def installed() -> bool:
+    """Return whether the packages of the extra `aws` are installed."""
+    return all(module_installed(module) for module in MODULES)
+
+
+class AwsServices(OnDemandServer):
+    """IAM, CloudWatch Logs, SQS, SNS, DynamoDB and EventBridge by moto, at a Unix socket in a private directory.
+
+    They start with the first request, which takes two seconds. `endpoints` are Lambda's and Step Functions'.
+    """
+
+    title = "The services of AWS around Lambda"
+    hint = "run `slslab doctor`."
+
+    def __init__(self, home: Path, endpoints: Mapping[str, str], keys: Keyring, environment: Mapping[str, str]) -> None:
+        require("flask")
+        super().__init__(environment)
+        self.path = home / "aws-services.sock"
+        self._endpoints = endpoints
+        self._keys = keys
+
+    def _listen(self) -> socket.socket:
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(str(self.path))
+        listener.listen(1024)
+        return listener
+
+    def _launch_at(self, listener: socket.socket) -> None:
+        self._launch_module(
+            "slslab.aws_services",
+            [
+                f"--listener={listener.fileno()}",
+                f"--socket={self.path}",
+                f"--lambda-endpoint={self._endpoints['lambda']}",
+                f"--states-endpoint={self._endpoints.get('states', '')}",
+            ],
+            {**without_foreign(os.environ), KEYS_VARIABLE: self._keys.text()},
+            inherited=[listener.fileno()],
+        )
+
+    def _stop(self) -> None:
+        super()._stop()
+        self.path.unlink(missing_ok=True)
+
+
+class Edge(OnDemandServer):
+    """The endpoint at `port` of loopback, any free one if it is 0. HostError if another process has it.
+
+    `endpoints` are Lambda's, S3's and Step Functions'; all other services are behind the socket `services`.
+    """
+
+    title = "The endpoint of all services"
+    hint = "run `slslab doctor`."
+
+    def __init__(
+        self,
+        port: int,
+        endpoints: Mapping[str, str],
+        services: Path,
+        keys: Keyring,
+        environment: Mapping[str, str],
+    ) -> None:
+        require("aiohttp")
+        super().__init__(environment)
+        self._port = port
+        self._endpoints = endpoints
+        self._services = services
+        self._keys = keys
+
+    def client_environment(self) -> dict[str, str]:
+        """Return the variable by which AWS's clients find it."""
+        return {"AWS_ENDPOINT_URL": self.endpoint}
+
+    def _listen(self) -> socket.socket:
+        try:
+            listener = listening_socket("127.0.0.1", self._port)
+        except HostError as error:
+            raise HostError(
+                f"The port {self._port}, at which all services answer, is taken by {_holder(self._port)}.",
+                "end it, or choose another port with --edge-port, or 0 for any free one.",
+            ) from error
+        self.endpoint = "http://{}:{}".format(*listener.getsockname())
+        return listener
+
+    def _launch_at(self, listener: socket.socket) -> None:
+        named = [
+            f"--{name}-endpoint={url}" for name, url in self._endpoints.items() if name in ("lambda", "s3", "states")
+        ]
+        self._launch_module(
+            "slslab.edge",
+            [f"--listener={listener.fileno()}", f"--socket={self._services}", *named],
+            {**without_foreign(os.environ), KEYS_VARIABLE: self._keys.text()},
+            inherited=[listener.fileno()],
+        )
+
+
+def _holder(port: int) -> str:
+    """Return who listens at a port, as far as this user may know."""
+    for found in psutil.net_connections("tcp"):
+        address: Any = found.laddr
+        if found.status == psutil.CONN_LISTEN and address.port == port and found.pid is not None:
+            return f"{psutil.Process(found.pid).name()} (process {found.pid})"
+    return "a process of another user"

@@ -1,0 +1,202 @@
+"""moto's services behind the endpoint: what hangs together on AWS does so here, and nothing has a shadow."""
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from typing import Any
+
+import aiohttp
+import pytest
+from tests.slslab.edge.conftest import Endpoint
+from tests.slslab.lambda_.client_answers import answer
+
+from slslab.aws.arns import ACCOUNT, REGION, function_arn
+from slslab.testing import ROLE, create_function
+
+pytestmark = pytest.mark.server
+
+PATTERN = json.dumps({"source": ["tests"]})
+TRUST = json.dumps({"Version": "2012-10-17", "Statement": []})
+# Keeps what it is given where the test can read it.
+TELL = """
+import json, os, boto3
+
+def handler(event, context):
+    boto3.client("sqs", endpoint_url=os.environ["ENDPOINT"]).send_message(
+        QueueUrl=os.environ["QUEUE"], MessageBody=json.dumps(event))
+"""
+
+
+class Services:
+    """Clients of all services at the endpoint, a queue, and a function that puts its events there."""
+
+    def __init__(self, endpoint: Endpoint, parts: ExitStack) -> None:
+        for name in ("sqs", "sns", "events", "logs", "dynamodb", "iam", "cloudformation"):
+            setattr(self, name, parts.enter_context(closing(endpoint.client(name))))
+        self.url = self.sqs.create_queue(QueueName="told")["QueueUrl"]
+        self.queue_arn = f"arn:aws:sqs:{REGION}:{ACCOUNT}:told"
+        parts.callback(self.sqs.delete_queue, QueueUrl=self.url)
+
+    def __getattr__(self, name: str) -> Any:  # for type checkers
+        raise AttributeError(name)
+
+    def receive(self) -> Any:
+        """The next message, as JSON."""
+        found = self.sqs.receive_message(QueueUrl=self.url, WaitTimeSeconds=20)["Messages"]
+        assert len(found) == 1
+        self.sqs.delete_message(QueueUrl=self.url, ReceiptHandle=found[0]["ReceiptHandle"])
+        return json.loads(found[0]["Body"])
+
+
+@pytest.fixture
+def services(endpoint: Endpoint) -> Iterator[Services]:
+    with ExitStack() as parts:
+        yield Services(endpoint, parts)
+
+
+@pytest.fixture
+def teller(endpoint: Endpoint, services: Services, lambda_client: Any) -> str:
+    variables = {"ENDPOINT": endpoint.url, "QUEUE": services.url}
+    create_function(lambda_client, "teller", TELL, Environment={"Variables": variables})
+    return function_arn("teller")
+
+
+@pytest.fixture
+def topic(services: Services) -> Iterator[str]:
+    arn = services.sns.create_topic(Name="topic")["TopicArn"]
+    yield arn
+    services.sns.delete_topic(TopicArn=arn)
+
+
+def test_a_topic_calls_the_emulated_function(services: Services, teller: str, topic: str) -> None:
+    subscription = services.sns.subscribe(TopicArn=topic, Protocol="lambda", Endpoint=teller)["SubscriptionArn"]
+    attributes = {"kind": {"DataType": "String", "StringValue": "test"}}
+    published = services.sns.publish(TopicArn=topic, Message="hello", Subject="greeting", MessageAttributes=attributes)
+    (record,) = services.receive()["Records"]
+    assert {name: record[name] for name in ("EventSource", "EventVersion", "EventSubscriptionArn")} == {
+        "EventSource": "aws:sns",
+        "EventVersion": "1.0",
+        "EventSubscriptionArn": subscription,
+    }
+    told = record["Sns"]
+    assert (told["Message"], told["Subject"], told["TopicArn"]) == ("hello", "greeting", topic)
+    assert (told["Type"], told["MessageId"]) == ("Notification", published["MessageId"])
+    assert told["MessageAttributes"] == {"kind": {"Type": "String", "Value": "test"}}
+    # documented: with-sns.html
+    assert {"SigningCertUrl", "UnsubscribeUrl", "Signature", "SignatureVersion", "Timestamp"} <= told.keys()
+
+
+def test_a_rule_calls_the_emulated_function_and_a_queue(services: Services, teller: str) -> None:
+    services.events.put_rule(Name="rule", EventPattern=PATTERN)
+    targets = [{"Id": "function", "Arn": teller}, {"Id": "queue", "Arn": services.queue_arn}]
+    services.events.put_targets(Rule="rule", Targets=targets)
+    entry = {"Source": "tests", "DetailType": "kind", "Detail": '{"a": 1}'}
+    services.events.put_events(Entries=[entry, {**entry, "Source": "others"}])
+    received = sorted((services.receive() for _ in targets), key=lambda event: len(event))
+    for event in received:
+        assert (event["source"], event["detail-type"], event["detail"]) == ("tests", "kind", {"a": 1})
+    told = next(event for event in received if "account" in event)
+    # documented: eb-events-structure.html
+    assert told.keys() == {
+        *("version", "id", "detail-type", "source", "account", "time", "region", "resources", "detail")
+    }
+    assert time.strptime(told["time"], "%Y-%m-%dT%H:%M:%SZ")
+    assert services.sqs.receive_message(QueueUrl=services.url).get("Messages") is None, "no other event was sent on"
+    services.events.remove_targets(Rule="rule", Ids=["function", "queue"])
+    services.events.delete_rule(Name="rule")
+
+
+@pytest.mark.parametrize(
+    ("service", "operation", "members", "words"),
+    [
+        ("cloudformation", "create_stack", {"StackName": "s", "TemplateBody": "{}"}, "slslab deploy template.yaml"),
+        (
+            "events",
+            "put_targets",
+            {"Rule": "r", "Targets": [{"Id": "1", "Arn": f"arn:aws:kinesis:{REGION}:{ACCOUNT}:stream/s"}]},
+            "is none of sqs, logs, events, lambda, states",
+        ),
+        ("events", "put_rule", {"Name": "r", "ScheduleExpression": "rate(1 minute)"}, "schedules do not run here"),
+        (
+            "logs",
+            "put_subscription_filter",
+            {"logGroupName": "g", "filterName": "f", "filterPattern": "", "destinationArn": function_arn("none")},
+            "nothing is delivered",
+        ),
+        ("logs", "create_export_task", {"logGroupName": "g", "fromTime": 0, "to": 1, "destination": "b"}, "its S3 is"),
+        ("dynamodb", "export_table_to_point_in_time", {"TableArn": "a", "S3Bucket": "b"}, "its S3 is not this one"),
+        ("sns", "publish", {"PhoneNumber": "+15555550100", "Message": "m"}, "no message leaves this host"),
+    ],
+)
+def test_what_would_be_a_shadow_is_refused_by_name(
+    services: Services, service: str, operation: str, members: dict[str, Any], words: str
+) -> None:
+    code, (_, message) = answer(getattr(getattr(services, service), operation), **members)
+    assert code in (400, 501)
+    assert words in message
+
+
+def test_no_topic_sends_to_a_function_that_is_not_there_or_away(services: Services, topic: str) -> None:
+    absent = answer(services.sns.subscribe, TopicArn=topic, Protocol="lambda", Endpoint=function_arn("absent"))
+    assert absent[1][0] == "InvalidParameter"
+    mail = answer(services.sns.subscribe, TopicArn=topic, Protocol="email", Endpoint="a@example.com")
+    assert "messages go to sqs and lambda here, not to email" in mail[1][1]
+
+
+def test_motos_own_lambda_does_not_answer_even_at_the_socket(endpoint: Endpoint) -> None:
+    async def ask(service: str) -> tuple[int, bool]:
+        scope = f"AWS4-HMAC-SHA256 Credential=key/20260101/{REGION}/{service}/aws4_request, SignedHeaders=host"
+        connector = aiohttp.UnixConnector(str(endpoint.services.path))
+        async with (
+            aiohttp.ClientSession(connector=connector) as session,
+            session.get("http://services/2015-03-31/functions", headers={"Authorization": scope}) as answered,
+        ):
+            return answered.status, "There is no" in await answered.text()
+
+    for service in ("lambda", "states", "s3", "cloudformation", "apigateway"):
+        assert asyncio.run(ask(service)) == (501, True)
+
+
+def test_a_receiver_is_woken_by_the_message(services: Services) -> None:
+    received: list[Any] = []
+    waiting = threading.Thread(target=lambda: received.append(services.receive()))
+    waiting.start()
+    # Others are served while it waits.
+    assert services.sqs.get_queue_attributes(QueueUrl=services.url, AttributeNames=["All"])["Attributes"]
+    services.sqs.send_message(QueueUrl=services.url, MessageBody='"hello"')
+    waiting.join(15)
+    assert received == ["hello"]
+
+
+def test_a_message_that_is_not_deleted_comes_again_and_then_to_the_dead_letters(services: Services) -> None:
+    letters = services.sqs.create_queue(QueueName="letters")["QueueUrl"]
+    policy = {"deadLetterTargetArn": f"arn:aws:sqs:{REGION}:{ACCOUNT}:letters", "maxReceiveCount": 2}
+    services.sqs.set_queue_attributes(
+        QueueUrl=services.url, Attributes={"RedrivePolicy": json.dumps(policy), "VisibilityTimeout": "1"}
+    )
+    services.sqs.send_message(QueueUrl=services.url, MessageBody="again")
+    for _ in range(2):
+        found = services.sqs.receive_message(QueueUrl=services.url, WaitTimeSeconds=10)["Messages"]
+        assert found[0]["Body"] == "again"
+    services.sqs.receive_message(QueueUrl=services.url, WaitTimeSeconds=2)
+    assert services.sqs.receive_message(QueueUrl=letters, WaitTimeSeconds=5)["Messages"][0]["Body"] == "again"
+    services.sqs.delete_queue(QueueUrl=letters)
+
+
+def test_tables_and_roles_keep_what_they_are_given(services: Services) -> None:
+    services.dynamodb.create_table(
+        TableName="table",
+        KeySchema=[{"AttributeName": "key", "KeyType": "HASH"}],
+        AttributeDefinitions=[{"AttributeName": "key", "AttributeType": "S"}],
+        BillingMode="PAY_PER_REQUEST",
+    )
+    item = {"key": {"S": "k"}, "value": {"B": b"\x00\xff"}}
+    services.dynamodb.put_item(TableName="table", Item=item)
+    assert services.dynamodb.get_item(TableName="table", Key={"key": {"S": "k"}})["Item"] == item
+    services.dynamodb.delete_table(TableName="table")
+    arn = services.iam.create_role(RoleName="worker", AssumeRolePolicyDocument=TRUST)["Role"]["Arn"]
+    assert arn == ROLE.replace("test", "worker")
+    services.iam.delete_role(RoleName="worker")
