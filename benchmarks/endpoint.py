@@ -20,7 +20,7 @@ from typing import Any
 
 from slslab.aws.clients import aws_client
 from slslab.lambda_.service.emulator import Emulator
-from slslab.stack.edge import AwsServices, Edge
+from slslab.stack.edge import Edge
 from slslab.stack.object_store import EmbeddedObjectStore
 from slslab.testing import create_function
 
@@ -84,8 +84,7 @@ def run(quick: bool) -> dict[str, Any]:
         keys = emulator.keys
         store = parts.enter_context(EmbeddedObjectStore(folder / "data", keys, emulator.mark))
         endpoints = {"lambda": emulator.endpoint, "s3": store.endpoint}
-        services = parts.enter_context(AwsServices(folder, endpoints, keys, emulator.mark))
-        edge = parts.enter_context(Edge(0, endpoints, services.path, keys, emulator.mark))
+        edge = parts.enter_context(Edge(0, folder, endpoints, keys, emulator.mark))
         direct, through = (aws_client("s3", url, keys.owner, **FAST) for url in (store.endpoint, edge.endpoint))
         through.create_bucket(Bucket="bucket")
         create_function(emulator.client("lambda"), "echo", "def handler(event, context):\n    return event\n")

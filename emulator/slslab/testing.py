@@ -37,6 +37,7 @@ if TYPE_CHECKING:  # pytest imports this module at every start, even if no test 
     from slslab.billing.bill import Bill
     from slslab.host.session import Session
     from slslab.lambda_.service.emulator import Emulator
+    from slslab.stack.edge import Edge
     from slslab.stack.object_store import EmbeddedObjectStore
     from slslab.stack.state_machines import EmbeddedStateMachines
     from slslab.trace.records import InvocationRecord
@@ -234,6 +235,22 @@ def state_machines(emulator: Emulator) -> Iterator[EmbeddedStateMachines]:
         emulator.add_variables(states.client_environment())
         states.ready()
         yield states
+
+
+@pytest.fixture(scope="session")
+def aws_endpoint(
+    emulator: Emulator,
+    object_store: EmbeddedObjectStore,
+    state_machines: EmbeddedStateMachines,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Edge]:
+    """Run one endpoint of all services for the whole test session; functions find it through AWS_ENDPOINT_URL."""
+    from slslab.stack.edge import Edge
+
+    endpoints = {**emulator.endpoints, "s3": object_store.endpoint, "states": state_machines.endpoint}
+    with Edge(0, tmp_path_factory.mktemp("edge"), endpoints, emulator.keys, emulator.mark) as edge:
+        emulator.add_variables(edge.client_environment())
+        yield edge
 
 
 @pytest.fixture

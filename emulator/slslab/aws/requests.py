@@ -170,7 +170,8 @@ def _broken(shape: Any, value: Any) -> Iterator[str]:
     }
     if "pattern" in rules and size <= LONGEST_MATCHED:
         broken["pattern"] = _pattern(rules["pattern"]).fullmatch(value) is None
-    return (rule for kind, rule in _rules_by_kind(shape).items() if broken.get(kind))
+    if any(broken.values()):
+        yield from (rule for kind, rule in _rules_by_kind(shape).items() if broken.get(kind))
 
 
 def _rules(shape: Any) -> Iterable[str]:

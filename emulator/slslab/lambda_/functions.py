@@ -148,7 +148,11 @@ class Functions:
     def is_current(self, function: Function) -> bool:
         """Return whether exactly this version still exists."""
         entry = self._entries.get(function.name)
-        return entry is not None and function in entry.all_versions()
+        if entry is None:
+            return False
+        version = entry.latest if function.version == LATEST else entry.versions.get(function.version)
+        # Each change of its code or configuration gives it another revision.
+        return version is not None and version.revision == function.revision
 
     def entries(self) -> list[Entry]:
         """Return all functions, sorted by name."""

@@ -47,9 +47,11 @@ class Reference:
 
     def qualified(self, qualifier: str | None) -> "Reference":
         """Return it with the qualifier that stands elsewhere in the request, if one does."""
-        if qualifier and self.qualifier not in (None, qualifier):
+        if not qualifier:
+            return self
+        if self.qualifier not in (None, qualifier):
             raise invalid("The derived qualifier from the function name does not match the specified qualifier.")
-        return Reference(self.name, self.qualifier or qualifier or None, self.region, self.account)
+        return Reference(self.name, qualifier, self.region, self.account)
 
 
 @lru_cache(1024)

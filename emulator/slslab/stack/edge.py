@@ -3,6 +3,7 @@
 import os
 import socket
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,8 @@ class AwsServices(OnDemandServer):
 class Edge(OnDemandServer):
     """The endpoint at `port` of loopback, any free one if it is 0. HostError if another process has it.
 
-    `endpoints` are Lambda's, S3's and Step Functions'; all other services are behind the socket `services`.
+    `endpoints` are Lambda's, S3's and Step Functions'. `services` has all others, and its socket in `home`, a private
+    directory.
     """
 
     title = "The endpoint of all services"
@@ -80,21 +82,25 @@ class Edge(OnDemandServer):
     def __init__(
         self,
         port: int,
+        home: Path,
         endpoints: Mapping[str, str],
-        services: Path,
         keys: Keyring,
         environment: Mapping[str, str],
     ) -> None:
         require("aiohttp")
         super().__init__(environment)
+        self.services = AwsServices(home, endpoints, keys, environment)
         self._port = port
         self._endpoints = endpoints
-        self._services = services
         self._keys = keys
 
     def client_environment(self) -> dict[str, str]:
         """Return the variable by which AWS's clients find it."""
         return {"AWS_ENDPOINT_URL": self.endpoint}
+
+    def _start(self, undo: ExitStack) -> bool:
+        undo.enter_context(self.services)
+        return super()._start(undo)
 
     def _listen(self) -> socket.socket:
         try:
@@ -113,7 +119,7 @@ class Edge(OnDemandServer):
         ]
         self._launch_module(
             "slslab.edge",
-            [f"--listener={listener.fileno()}", f"--socket={self._services}", *named],
+            [f"--listener={listener.fileno()}", f"--socket={self.services.path}", *named],
             {**without_foreign(os.environ), KEYS_VARIABLE: self._keys.text()},
             inherited=[listener.fileno()],
         )

@@ -137,7 +137,7 @@ def serve(
     from slslab.host.session import Session
     from slslab.lambda_.service.emulator import Emulator
     from slslab.stack.assembly import start_stack
-    from slslab.stack.edge import AwsServices, Edge
+    from slslab.stack.edge import Edge
     from slslab.stack.state_machines import EmbeddedStateMachines
     from slslab.up.record import Record
     from slslab_workers.architecture import Requirements
@@ -193,9 +193,7 @@ def serve(
                     emulator.add_variables(states_variables)
                 edge_variables: dict[str, str] = {}
                 if edge_port is not None:
-                    services = AwsServices(session.home, emulator.endpoints, keys, session.mark)
-                    running.enter_context(services)
-                    edge = Edge(edge_port, emulator.endpoints, services.path, keys, session.mark)
+                    edge = Edge(edge_port, session.home, emulator.endpoints, keys, session.mark)
                     running.enter_context(edge)
                     edge_variables = edge.client_environment()
                     emulator.add_variables(edge_variables)

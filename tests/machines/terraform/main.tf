@@ -1,20 +1,51 @@
-# A function with all that Terraform's provider can give it here; the emulator's address and keys come as variables.
+# A function with all that Terraform's provider can give it here, and what stands around it. The address is in
+# AWS_ENDPOINT_URL.
 terraform {
   required_providers {
     aws = { source = "hashicorp/aws" }
   }
 }
 
-variable "endpoint" {}
-
 provider "aws" {
-  region                      = "us-east-1"
-  skip_credentials_validation = true
-  skip_requesting_account_id  = true
-  skip_metadata_api_check     = true
-  endpoints {
-    lambda = var.endpoint
-  }
+  skip_metadata_api_check = true
+  s3_use_path_style       = true
+}
+
+resource "aws_iam_role" "app" {
+  name               = "app"
+  assume_role_policy = jsonencode({ Version = "2012-10-17", Statement = [] })
+}
+
+resource "aws_iam_role_policy" "app" {
+  role = aws_iam_role.app.id
+  policy = jsonencode({
+    Version   = "2012-10-17"
+    Statement = [{ Effect = "Allow", Action = "s3:GetObject", Resource = "${aws_s3_bucket.data.arn}/*" }]
+  })
+}
+
+resource "aws_s3_bucket" "data" {
+  bucket = "data"
+}
+
+resource "aws_s3_object" "data" {
+  bucket  = aws_s3_bucket.data.bucket
+  key     = "key"
+  content = "body"
+}
+
+resource "aws_sqs_queue" "jobs" {
+  name = "jobs"
+}
+
+resource "aws_sfn_state_machine" "machine" {
+  name     = "machine"
+  role_arn = aws_iam_role.app.arn
+  definition = jsonencode({
+    QueryLanguage = "JSONata"
+    StartAt       = "Call"
+    States        = { Call = { Type = "Task", Resource = aws_lambda_function.app.arn, End = true } }
+  })
 }
 
 resource "aws_lambda_layer_version" "shared" {
@@ -37,7 +68,7 @@ resource "aws_lambda_function" "app" {
   function_name    = "app"
   filename         = "code.zip"
   source_code_hash = filebase64sha256("code.zip")
-  role             = "arn:aws:iam::000000000000:role/app"
+  role             = aws_iam_role.app.arn
   handler          = "app.handler"
   runtime          = "python3.11"
   layers           = [aws_lambda_layer_version.shared.arn]
@@ -56,7 +87,7 @@ resource "aws_lambda_permission" "bucket" {
   function_name = aws_lambda_function.app.function_name
   qualifier     = aws_lambda_alias.live.name
   principal     = "s3.amazonaws.com"
-  source_arn    = "arn:aws:s3:::bucket"
+  source_arn    = aws_s3_bucket.data.arn
 }
 
 resource "aws_lambda_function_url" "app" {

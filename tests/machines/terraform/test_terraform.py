@@ -14,8 +14,10 @@ from typing import Any
 
 import pytest
 
+from slslab.aws.arns import REGION
 from slslab.aws.clients import HTTP, signed_headers
 from slslab.lambda_.service.emulator import Emulator
+from slslab.stack.edge import Edge
 
 PLUGINS = os.environ.get("SLSLAB_TERRAFORM_PLUGINS")
 pytestmark = [
@@ -32,11 +34,14 @@ def write_archive(path: Path, name: str, source: str) -> None:
         archive.writestr(name, source)
 
 
-def test_a_function_with_all_that_belongs_to_it(emulator: Emulator, lambda_client: Any, tmp_path: Path) -> None:
+def test_a_function_with_all_that_belongs_to_it(
+    aws_endpoint: Edge, emulator: Emulator, lambda_client: Any, s3_client: Any, tmp_path: Path
+) -> None:
     shutil.copy(Path(__file__).with_name("main.tf"), tmp_path)
     write_archive(tmp_path / "layer.zip", "python/shared.py", "X = 1")
     write_archive(tmp_path / "code.zip", "app.py", HANDLER)
-    settings = {"TF_CLI_CONFIG_FILE": os.devnull, "CHECKPOINT_DISABLE": "1", "TF_VAR_endpoint": emulator.endpoint}
+    settings = {"TF_CLI_CONFIG_FILE": os.devnull, "CHECKPOINT_DISABLE": "1", "AWS_REGION": REGION}
+    settings |= aws_endpoint.client_environment()
     variables = {**os.environ, **emulator.keys.owner.variables(), **settings}
 
     def terraform(*arguments: str) -> tuple[int, str]:
@@ -54,6 +59,8 @@ def test_a_function_with_all_that_belongs_to_it(emulator: Emulator, lambda_clien
     request = signed_headers(emulator.keys.owner, "GET", url)
     with HTTP.open(urllib.request.Request(url, headers=request)) as answer:
         assert answer.read() == b"/path"
+    assert s3_client.get_object(Bucket="data", Key="key")["Body"].read() == b"body"
     code, told = terraform("destroy", "-auto-approve", "-no-color")
     assert code == 0, told
     assert lambda_client.list_functions()["Functions"] == lambda_client.list_layers()["Layers"] == []
+    assert s3_client.list_buckets()["Buckets"] == []

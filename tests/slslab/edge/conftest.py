@@ -1,6 +1,5 @@
-"""The one endpoint before the session's Lambda, S3 and Step Functions."""
+"""The one endpoint before the session's Lambda, S3 and Step Functions, with clients that know it alone."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -8,17 +7,14 @@ import pytest
 from slslab.aws.clients import aws_client
 from slslab.aws.keys import Pair
 from slslab.lambda_.service.emulator import Emulator
-from slslab.stack.edge import AwsServices, Edge
-from slslab.stack.object_store import EmbeddedObjectStore
-from slslab.stack.state_machines import EmbeddedStateMachines
+from slslab.stack.edge import Edge
 
 
 class Endpoint:
-    """The endpoint, the socket behind it, and clients of both."""
+    """The endpoint, and clients of it."""
 
-    def __init__(self, edge: Edge, services: AwsServices, emulator: Emulator) -> None:
+    def __init__(self, edge: Edge, emulator: Emulator) -> None:
         self.edge = edge
-        self.services = services
         self.emulator = emulator
 
     @property
@@ -26,21 +22,10 @@ class Endpoint:
         return self.edge.endpoint
 
     def client(self, service: str, pair: Pair | None = None, **settings: Any) -> Any:
-        """A client that knows this address alone."""
+        """A client of a service, which signs as the owner unless another pair is given."""
         return aws_client(service, self.url, pair or self.emulator.keys.owner, **settings)
 
 
 @pytest.fixture(scope="session")
-def endpoint(
-    emulator: Emulator,
-    object_store: EmbeddedObjectStore,
-    state_machines: EmbeddedStateMachines,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Endpoint]:
-    endpoints = {**emulator.endpoints, "s3": object_store.endpoint, "states": state_machines.endpoint}
-    home = tmp_path_factory.mktemp("edge")
-    with (
-        AwsServices(home, endpoints, emulator.keys, emulator.mark) as services,
-        Edge(0, endpoints, services.path, emulator.keys, emulator.mark) as edge,
-    ):
-        yield Endpoint(edge, services, emulator)
+def endpoint(aws_endpoint: Edge, emulator: Emulator) -> Endpoint:
+    return Endpoint(aws_endpoint, emulator)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import localstack_client.session
 import psutil
 import pytest
 from botocore.exceptions import ClientError
@@ -21,7 +22,7 @@ from slslab.aws.clients import HTTP, signed_headers
 from slslab.aws.keys import Pair
 from slslab.errors import HostError
 from slslab.lambda_.service.emulator import Emulator
-from slslab.stack.edge import AwsServices, Edge
+from slslab.stack.edge import Edge
 from slslab.stack.object_store import EmbeddedObjectStore
 from slslab.testing import ROLE, create_function
 
@@ -238,7 +239,7 @@ def test_a_port_that_is_taken_is_told_with_its_holder(emulator: Emulator, tmp_pa
         port = taken.getsockname()[1]
         with (
             pytest.raises(HostError, match=rf"The port {port}, .* is taken by .* \(process {os.getpid()}\)") as error,
-            Edge(port, emulator.endpoints, tmp_path / "none", emulator.keys, emulator.mark),
+            Edge(port, tmp_path, emulator.endpoints, emulator.keys, emulator.mark),
         ):
             pass
     assert "--edge-port" in str(error.value.hint)
@@ -249,10 +250,10 @@ def test_services_that_have_ended_are_named(
 ) -> None:
     endpoints = {"lambda": emulator.endpoint, "s3": object_store.endpoint}
     with (
-        AwsServices(tmp_path, endpoints, emulator.keys, emulator.mark) as services,
-        Edge(0, endpoints, services.path, emulator.keys, emulator.mark) as edge,
-        closing(Endpoint(edge, services, emulator).client("sqs")) as sqs,
+        Edge(0, tmp_path, endpoints, emulator.keys, emulator.mark) as edge,
+        closing(Endpoint(edge, emulator).client("sqs")) as sqs,
     ):
+        services = edge.services
         assert sqs.list_queues()["ResponseMetadata"]["HTTPStatusCode"] == 200
         assert services.pid is not None
         process = psutil.Process(services.pid)
@@ -264,3 +265,23 @@ def test_services_that_have_ended_are_named(
         pids = [services.pid, edge.pid]
     assert not any(psutil.pid_exists(pid) for pid in pids if pid is not None)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_localstacks_client_finds_all_services(
+    endpoint: Endpoint, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    owner = endpoint.emulator.keys.owner
+    session = localstack_client.session.Session(
+        aws_access_key_id=owner.key_id,
+        aws_secret_access_key=owner.secret,
+        localstack_host=f"localhost:{urlsplit(endpoint.url).port}",
+    )
+    with closing(session.client("s3")) as s3, closing(session.client("sqs")) as sqs:
+        s3.put_object(Bucket=bucket, Key="key", Body=b"body")
+        assert s3.get_object(Bucket=bucket, Key="key")["Body"].read() == b"body"
+        url = sqs.create_queue(QueueName="theirs")["QueueUrl"]
+        assert sqs.list_queues()["QueueUrls"] == [url]
+        sqs.delete_queue(QueueUrl=url)
+    with closing(session.client("lambda")) as functions:
+        assert functions.list_functions()["Functions"] == []

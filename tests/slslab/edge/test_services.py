@@ -149,7 +149,7 @@ def test_no_topic_sends_to_a_function_that_is_not_there_or_away(services: Servic
 def test_motos_own_lambda_does_not_answer_even_at_the_socket(endpoint: Endpoint) -> None:
     async def ask(service: str) -> tuple[int, bool]:
         scope = f"AWS4-HMAC-SHA256 Credential=key/20260101/{REGION}/{service}/aws4_request, SignedHeaders=host"
-        connector = aiohttp.UnixConnector(str(endpoint.services.path))
+        connector = aiohttp.UnixConnector(str(endpoint.edge.services.path))
         async with (
             aiohttp.ClientSession(connector=connector) as session,
             session.get("http://services/2015-03-31/functions", headers={"Authorization": scope}) as answered,

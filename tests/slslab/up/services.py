@@ -52,6 +52,9 @@ REQUESTS: list[tuple[str, str, dict[str, str], str]] = [
     ("POST", "/2015-03-31/functions", {}, json.dumps(CREATE)),
     ("POST", "/2015-03-31/functions/secretive/invocations", {}, "{}"),
     ("POST", "/", {"X-Amz-Target": "AWSStepFunctions.ListStateMachines"}, "{}"),
+    ("POST", "/", {"X-Amz-Target": "AmazonSQS.ListQueues", "Content-Type": "application/x-amz-json-1.0"}, "{}"),
+    ("GET", "/000000000000/jobs?Action=ReceiveMessage&Version=2012-11-05", {}, ""),
+    ("GET", "/moto-api/data.json", {}, ""),
     ("GET", "/2018-06-01/runtime/invocation/next", {}, ""),
     ("GET", "/", {}, ""),
     ("POST", "/", {"Content-Type": "application/x-www-form-urlencoded"}, SESSION),
@@ -97,7 +100,8 @@ class Service:
         names = {"stepfunctions": "SFN"}
         pair = Pair.of(self.variables)
         assert pair is not None
-        return aws_client(service, self.variables[f"AWS_ENDPOINT_URL_{names.get(service, service.upper())}"], pair)
+        own = f"AWS_ENDPOINT_URL_{names.get(service, service.upper())}"
+        return aws_client(service, self.variables.get(own, self.variables["AWS_ENDPOINT_URL"]), pair)
 
     def databases(self) -> Iterator[TensorDatabase]:
         for url in tensor_urls(self.variables):
@@ -117,6 +121,8 @@ class Service:
             s3.put_object(Bucket="objects", Key="key", Body=SECRET.encode())
         with closing(self.client("stepfunctions")) as states:
             states.create_state_machine(name="machine", definition=MACHINE, roleArn=ROLE)
+        with closing(self.client("sqs")) as sqs:
+            sqs.send_message(QueueUrl=sqs.create_queue(QueueName="jobs")["QueueUrl"], MessageBody=SECRET)
         for database in self.databases():
             database.command("SET", "key", SECRET)
         with self.queues() as queues:
@@ -129,8 +135,9 @@ class Service:
         self.pids = {self.described["pid"], self.live.process.pid, *marked_processes(mark)}
         connections = [found for pid in self.pids for found in psutil.Process(pid).net_connections("tcp")]
         self.ports = sorted({found.laddr.port for found in connections if found.status == psutil.CONN_LISTEN})
-        # Lambda, Step Functions, eight of the object store, two databases, the queue, a Runtime API, the live pages.
-        assert len(self.ports) >= 15
+        # Lambda, Step Functions, all services', eight of the object store, two databases, the queue, a Runtime API, the
+        # live pages.
+        assert len(self.ports) >= 16
 
     @contextmanager
     def unchanged(self) -> Iterator[None]:
@@ -155,11 +162,14 @@ class Service:
             {bytes(key): bytes(database.command("GET", bytes(key))) for key in database.command("KEYS", "*")}
             for database in self.databases()
         ]
+        with closing(self.client("sqs")) as sqs:
+            (url,) = sqs.list_queues()["QueueUrls"]
+            jobs = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["ApproximateNumberOfMessages"])["Attributes"]
         with self.queues() as queues:
             messages = queues.count("queue", "other")
         return {
             **{"functions": functions, "memory": memory, "buckets": buckets, "objects": objects},
-            **{"machines": machines, "executions": executions, "values": values, "messages": messages},
+            **{"machines": machines, "executions": executions, "values": values, "messages": messages, "jobs": jobs},
             "runs": sorted(path.name for path in self.live.folder.iterdir()),
         }
 

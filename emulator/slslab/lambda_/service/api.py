@@ -159,6 +159,8 @@ async def _read_members(request: Request, operation: str) -> Members:
             value = _typed(request.path_params[key], kind)
         elif place == "header":
             value = headers.get(key)
+        elif not request.scope["query_string"]:
+            continue
         elif kind == "list":
             value = request.query_params.getlist(key) or None
         else:

@@ -15,7 +15,7 @@ from slslab_workers.channels.endpoints import QUEUE_URL, TENSOR_URLS
 OK, PARTLY, MISSING = "ok", "partly", "missing"
 COLOURS = {OK: "green", PARTLY: "yellow", MISSING: "red"}
 # Endpoints whose variable is not AWS_ENDPOINT_URL_ and their name.
-VARIABLES = {"states": "AWS_ENDPOINT_URL_SFN", "tensors": TENSOR_URLS, "queue": QUEUE_URL}
+VARIABLES = {"aws": "AWS_ENDPOINT_URL", "states": "AWS_ENDPOINT_URL_SFN", "tensors": TENSOR_URLS, "queue": QUEUE_URL}
 
 
 @dataclass(frozen=True)
