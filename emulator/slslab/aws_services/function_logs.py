@@ -24,23 +24,19 @@ class FunctionLogs:
     def __init__(self, endpoint: str, owner: Pair) -> None:
         self._endpoint = endpoint
         self._owner = owner
-        self._cursor = ""
+        self._cursor = 0
 
     def fetch(self) -> None:
         """Fetch the new lines; ServiceUnavailableException if Lambda does not answer."""
-        try:
-            document = self._read()
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            raise ServiceError(503, "ServiceUnavailableException", f"Lambda gives no logs: {error}.") from error
-        self._cursor = document["cursor"]
-        backend: Any = logs_backends[ACCOUNT][REGION]
-        where = itemgetter("group", "stream")
-        for (group, stream), lines in groupby(sorted(document["events"], key=where), key=where):
-            backend.ensure_log_group(group)
-            backend.ensure_log_stream(group, stream)
-            # An environment's clock may be set back; CloudWatch Logs asks for one order within a request.
-            events = [{"timestamp": line["timestamp_ms"], "message": line["message"]} for line in lines]
-            backend.put_log_events(group, stream, sorted(events, key=itemgetter("timestamp")))
+        more = True
+        while more:
+            try:
+                document = self._read()
+            except (OSError, http.client.HTTPException, ValueError) as error:
+                raise ServiceError(503, "ServiceUnavailableException", f"Lambda gives no logs: {error}.") from error
+            more = document["more"]
+            self._cursor = document["cursor"]
+            _store(document["events"])
 
     def _read(self) -> dict[str, Any]:
         url = f"{self._endpoint}{PATH}?since={self._cursor}"
@@ -51,3 +47,15 @@ class FunctionLogs:
                 raise OSError(f"status {answer.status}")
             document: dict[str, Any] = json.loads(answer.read())
         return document
+
+
+def _store(events: list[dict[str, Any]]) -> None:
+    """Put events into their groups and streams, which are made where they are missing."""
+    backend: Any = logs_backends[ACCOUNT][REGION]
+    where = itemgetter("group", "stream")
+    for (group, stream), lines in groupby(sorted(events, key=where), key=where):
+        backend.ensure_log_group(group)
+        backend.ensure_log_stream(group, stream)
+        told = [{"timestamp": line["timestamp_ms"], "message": line["message"]} for line in lines]
+        # CloudWatch Logs asks for one order within a request, and the host's clock may be set back.
+        backend.put_log_events(group, stream, sorted(told, key=itemgetter("timestamp")))

@@ -71,11 +71,15 @@ class Stream:
 class FunctionLog:
     """The log of one environment: a file, and the tail that Invoke returns.
 
-    `tail` has the last bytes of the log of the present or latest invocation.
+    `tail` has the last bytes of the log of the present or latest invocation. `wrote` is called with the place of each
+    piece in the file.
     """
 
-    def __init__(self, path: Path, tail_bytes: int) -> None:
+    def __init__(
+        self, path: Path, tail_bytes: int, wrote: Callable[[int, int], None] = lambda _start, _end: None
+    ) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
+        self._wrote = wrote
         self._file: FileIO = path.open("ab", buffering=0)
         self._tail_bytes = tail_bytes
         self._written = 0
@@ -91,6 +95,7 @@ class FunctionLog:
             try:
                 self._file.write(chunk)
                 self._written += len(chunk)
+                self._wrote(self._written - len(chunk), self._written)
                 if self._written >= LOG_BYTES:
                     self._file.write(b"\n(slslab keeps no more of this log)\n")
             except OSError as error:

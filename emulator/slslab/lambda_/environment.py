@@ -28,6 +28,7 @@ from slslab.host.reaper import MARK
 from slslab.host.tasks import Tasks
 from slslab.lambda_.clock import LambdaClock
 from slslab.lambda_.configuration import Function
+from slslab.lambda_.log_events import LogEvents
 from slslab.lambda_.memory import TICK_S, MemoryMeter, held_bytes
 from slslab.lambda_.runtime_api import NextInvocation, RuntimeApi, RuntimeReport
 from slslab.lambda_.sandbox import Sandbox, Sandboxes, Setting
@@ -109,6 +110,7 @@ class EnvironmentHost:
     variables: Mapping[str, str]
     keys: Keyring
     pressure: Pressure
+    log_events: LogEvents
     record: Callable[[dict[str, Any]], None]
 
 
@@ -119,12 +121,14 @@ class Environment:
         self.id = f"{function.name}-{number:04d}"
         self.function = function
         self.state = State.STARTING
-        self.log = FunctionLog(host.logs / f"{self.id}.log", host.limits.log_tail_bytes)
         # documented: monitoring-cloudwatchlogs-view.html shows such a name; its 32 hexadecimal digits are measured.
         # A log group of the function's own choice may have others' logs, too (measured).
         own = function.name if "LogGroup" in function.logging else ""
         day = time.strftime("%Y/%m/%d", time.gmtime())
         self.log_stream = f"{day}/{own}[{function.version}]{uuid.uuid4().hex}"
+        path = host.logs / f"{self.id}.log"
+        wrote = host.log_events.writer(log_group(function), self.log_stream, path)
+        self.log = FunctionLog(path, host.limits.log_tail_bytes, wrote)
         self.system_log = SystemLog(function, self.log, self.log_stream)
         self._number = number
         self._host = host
@@ -503,7 +507,12 @@ def _logging_variables(function: Function) -> dict[str, str]:
     config = function.logging
     given = {"AWS_LAMBDA_LOG_FORMAT": config.get("LogFormat", "Text")} if config else {}
     level = {"AWS_LAMBDA_LOG_LEVEL": config["ApplicationLogLevel"]} if "ApplicationLogLevel" in config else {}
-    return {"AWS_LAMBDA_LOG_GROUP_NAME": config.get("LogGroup", f"/aws/lambda/{function.name}"), **given, **level}
+    return {"AWS_LAMBDA_LOG_GROUP_NAME": log_group(function), **given, **level}
+
+
+def log_group(function: Function) -> str:
+    """Return the name of the log group that a function writes to."""
+    return str(function.logging.get("LogGroup", f"/aws/lambda/{function.name}"))
 
 
 def exit_reason(status: int | None) -> str:

@@ -33,6 +33,7 @@ from slslab.lambda_.environment import EnvironmentHost
 from slslab.lambda_.event_handling import EventInvokeConfigs
 from slslab.lambda_.functions import Functions
 from slslab.lambda_.invocation import InvocationService
+from slslab.lambda_.log_events import LogEvents
 from slslab.lambda_.packages import Packages
 from slslab.lambda_.process_sandbox import ProcessSandboxes
 from slslab.lambda_.sandbox import Sandboxes
@@ -141,6 +142,7 @@ class Emulator(Managed):
         self._stack = StackClient(self.endpoint, self._advertise or self.endpoint, self._variables, self.keys.owner)
         pressure = Pressure()
         stack.callback(pressure.close)
+        log_events = LogEvents()
         host = EnvironmentHost(
             emulator_id=self.id,
             home=self.home / "environments",
@@ -150,6 +152,7 @@ class Emulator(Managed):
             variables=self._stack.variables,
             keys=self.keys,
             pressure=pressure,
+            log_events=log_events,
             record=self._pass_on_event,
         )
         functions = Functions(self.limits)
@@ -174,7 +177,7 @@ class Emulator(Managed):
         }
         # Environments end before the server does, so that a caller that waits for an invocation gets its answer.
         names = [] if self._advertise is None else [urlsplit(self._advertise).hostname or ""]
-        served = application(handlers, [archives.route(), *self._routes])
+        served = application(handlers, [archives.route(), log_events.route(), *self._routes])
         limit = partial(body_limit, self.limits)
         urls = UrlServer(functions, self.service, self.keys, self.limits)
         stack.enter_context(self._server.serving(served, self.service.close, names, self.keys, limit, urls))

@@ -1,0 +1,104 @@
+"""What functions write, as events of log streams: whole lines, in order, each once."""
+
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slslab.aws.clients import HTTP, signed_headers
+from slslab.lambda_ import log_events
+from slslab.lambda_.log_events import LogEvents, read_events
+from slslab.lambda_.service.emulator import Emulator
+
+
+def read(events: LogEvents, since: int = 0) -> tuple[list[tuple[str, str]], int, bool]:
+    found = read_events(events.take(since), since)
+    return [(event["stream"], event["message"]) for event in found["events"]], found["cursor"], found["more"]
+
+
+def writer(events: LogEvents, path: Path, stream: str) -> Callable[[str], None]:
+    wrote = events.writer("/aws/lambda/f", stream, path)
+
+    def write(text: str) -> None:
+        with path.open("ab") as file:
+            start = file.tell()
+            file.write(text.encode())
+        wrote(start, start + len(text.encode()))
+
+    return write
+
+
+def test_lines_of_several_environments_come_once_each(tmp_path: Path) -> None:
+    events = LogEvents()
+    one, two = (writer(events, tmp_path / name, name) for name in ("one", "two"))
+    one("first\nsec")
+    two("theirs\n")
+    lines, cursor, more = read(events)
+    assert (lines, more) == ([("one", "first"), ("two", "theirs")], False)
+    one("ond\n\nthird")
+    assert read(events, cursor)[0] == [("one", "second")], "an empty line is no event"
+    cursor = read(events, cursor)[1]
+    one(" line\n")
+    assert read(events, cursor)[0] == [("one", "third line")]
+    assert [line for _, line in read(events)[0]] == ["first", "theirs", "second", "third line"]
+
+
+def test_a_line_longer_than_a_look_back_is_whole(tmp_path: Path) -> None:
+    events = LogEvents()
+    write = writer(events, tmp_path / "one", "one")
+    write("before\n" + "x" * 10_000)
+    _, cursor, _ = read(events)
+    write("y\n")
+    assert read(events, cursor)[0] == [("one", "x" * 10_000 + "y")]
+
+
+def test_pieces_of_one_moment_are_one_entry_until_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    events = LogEvents()
+    monkeypatch.setattr(time, "time_ns", lambda: 1_000_000)
+    write = writer(events, tmp_path / "one", "one")
+    for _ in range(3):
+        write("a\n")
+    assert read(events)[:2] == ([("one", "a")] * 3, 1)
+    write("b\n")
+    assert read(events, 1)[:2] == ([("one", "b")], 2)
+
+
+def test_an_answer_has_about_a_megabyte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_events, "ANSWER_BYTES", 10)
+    events = LogEvents()
+    writers = [writer(events, tmp_path / name, name) for name in ("one", "two")]
+    for number in range(4):
+        writers[number % 2](f"{number:09d}\n")
+    cursors, cursor, more = [], 0, True
+    while more:
+        lines, cursor, more = read(events, cursor)
+        cursors.append((len(lines), cursor))
+    assert cursors == [(1, 1), (1, 2), (1, 3), (1, 4)]
+
+
+@pytest.mark.server
+def test_the_owner_reads_the_log_that_a_function_wrote(
+    emulator: Emulator, deploy: Callable[..., str], invoke: Callable[..., Any]
+) -> None:
+    name = deploy("def handler(event, context):\n    print('said', event)\n", LoggingConfig={"LogGroup": "own"})
+    invoke(name, "hello")
+    url = f"{emulator.endpoint}/slslab/logs?since=0"
+
+    def ask(headers: dict[str, str]) -> Any:
+        with HTTP.open(urllib.request.Request(url, headers=headers)) as answer:
+            return json.load(answer)
+
+    found: Sequence[dict[str, Any]] = [
+        event for event in ask(signed_headers(emulator.keys.owner, "GET", url))["events"] if event["group"] == "own"
+    ]
+    words = [event["message"].split()[0] for event in found]
+    assert words == ["INIT_START", "START", "said", "END", "REPORT"]
+    assert len({event["stream"] for event in found}) == 1
+    assert [event["timestamp_ms"] for event in found] == sorted(event["timestamp_ms"] for event in found)
+    with pytest.raises(urllib.error.HTTPError, match="403"):
+        ask(signed_headers(emulator.keys.function(name), "GET", url))
