@@ -56,12 +56,17 @@ def aws_client(service: str, endpoint: str, pair: Pair, **more: Any) -> Any:
 
 
 def signed_headers(
-    pair: Pair, method: str, url: str, data: bytes = b"", headers: Mapping[str, str] | None = None
+    pair: Pair,
+    method: str,
+    url: str,
+    data: bytes = b"",
+    headers: Mapping[str, str] | None = None,
+    service: str = "lambda",
 ) -> dict[str, str]:
-    """Return the headers of a request to Lambda's port that no boto3 client makes, with its signature."""
+    """Return the headers of a request that no boto3 client makes, with its signature."""
     request = botocore.awsrequest.AWSRequest(method, url, headers, data)
     credentials = botocore.credentials.Credentials(pair.key_id, pair.secret, pair.token or None)
-    botocore.auth.SigV4Auth(credentials, "lambda", REGION).add_auth(request)
+    botocore.auth.SigV4Auth(credentials, service, REGION).add_auth(request)
     return dict(request.headers)
 
 

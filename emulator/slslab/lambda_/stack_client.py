@@ -30,8 +30,8 @@ class StackClient:
     """
 
     def __init__(self, endpoint: str, advertised: str, variables: Mapping[str, str], owner: Pair) -> None:
-        self._endpoint = endpoint
-        self._owner = owner
+        self._own = endpoint
+        self.owner = owner
         self._named = dict(variables)
         self.variables = {"AWS_ENDPOINT_URL_LAMBDA": advertised, **variables}
 
@@ -40,7 +40,7 @@ class StackClient:
         """Where AWS's clients find each service: `lambda`, what the variables name (`s3` …), and `aws`, all others."""
         named = {n.removeprefix(ENDPOINT).lower(): url for n, url in self._named.items() if n.startswith(ENDPOINT)}
         common = {"aws": self._named[COMMON]} if COMMON in self._named else {}
-        return {"lambda": self._endpoint, **{ENDPOINT_NAMES.get(n, n): url for n, url in named.items()}, **common}
+        return {"lambda": self._own, **{ENDPOINT_NAMES.get(n, n): url for n, url in named.items()}, **common}
 
     def add_variables(self, variables: Mapping[str, str]) -> None:
         """Give these variables, too, to every environment that starts from now on."""
@@ -49,17 +49,21 @@ class StackClient:
 
     def client(self, service: str, **settings: Any) -> Any:
         """Return a boto3 client of a service; RequestError if no variable names its endpoint."""
-        endpoint = self._find(service)
+        endpoint = self.endpoint(service)
         if endpoint is None:
             raise RequestError(
                 f"This emulator has no endpoint for {service}, only for {', '.join(self.endpoints)}.",
                 "give `variables`.",
             )
-        return aws_client(service, endpoint, self._owner, **settings)
+        return aws_client(service, endpoint, self.owner, **settings)
 
     def reaches(self, service: str) -> bool:
         """Return whether there is an endpoint for a service."""
-        return self._find(service) is not None
+        return self.endpoint(service) is not None
+
+    def endpoint(self, service: str) -> str | None:
+        """Return the endpoint of a service: its own, or the one of all that have none; None without one."""
+        return self.endpoints.get(SERVICES.get(service, service), self.endpoints.get("aws"))
 
     def fetch(self, bucket: str, key: str, limit: int) -> bytes:
         """Return the body of a package in S3; InvalidParameterValueException if it cannot be read, or is too large."""
@@ -95,10 +99,6 @@ class StackClient:
             url = client.get_queue_url(QueueName=queue.rpartition(":")[2])["QueueUrl"]
             sent = {name: {"DataType": kind, "StringValue": value} for name, (kind, value) in attributes.items()}
             client.send_message(QueueUrl=url, MessageBody=body.decode(), MessageAttributes=sent)
-
-    def _find(self, service: str) -> str | None:
-        """Return the endpoint of a service: its own, or the one of all that have none."""
-        return self.endpoints.get(SERVICES.get(service, service), self.endpoints.get("aws"))
 
 
 def _unread(code: str, message: str) -> ServiceError:

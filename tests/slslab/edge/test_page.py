@@ -48,7 +48,7 @@ def script_of(session: str) -> str:
         if ending or goes_on or line.startswith("$ "):
             text = line if ending or goes_on else line[2:]
             lines.append(text)
-            goes_on = not ending and text.endswith(("\\", "|"))
+            goes_on = not ending and text.endswith(("\\", "|", " do"))
             if ending and text == ending:
                 ending = ""
             elif found := re.search(r"<<'(\w+)'$", text):

@@ -31,6 +31,7 @@ from slslab.installation import require
 from slslab.lambda_.archives import Archives
 from slslab.lambda_.environment import EnvironmentHost
 from slslab.lambda_.event_handling import EventInvokeConfigs
+from slslab.lambda_.event_sources import EventSourceMappings
 from slslab.lambda_.functions import Functions
 from slslab.lambda_.invocation import InvocationService
 from slslab.lambda_.log_events import LogEvents
@@ -40,6 +41,7 @@ from slslab.lambda_.sandbox import Sandboxes
 from slslab.lambda_.server import Server
 from slslab.lambda_.service.api import application, body_limit
 from slslab.lambda_.service.deployment import DeploymentOperations
+from slslab.lambda_.service.event_sources import EventSourceOperations
 from slslab.lambda_.service.function_urls import FunctionUrlOperations
 from slslab.lambda_.service.functions import FunctionOperations
 from slslab.lambda_.service.invoking import Invoking
@@ -164,6 +166,12 @@ class Emulator(Managed):
             functions, self.packages, host, self.budget_mb, self._pass_on_record, self._stack
         )
         archives = Archives(self.packages, self.keys)
+        sources = EventSourceMappings(functions, self.service, self._stack)
+
+        async def finish() -> None:
+            sources.close()
+            await self.service.close()
+
         handlers = {
             **FunctionOperations(functions, self.packages, archives, self.service).handlers(),
             **LayerOperations(
@@ -173,6 +181,7 @@ class Emulator(Managed):
             **PolicyOperations(functions).handlers(),
             **DeploymentOperations(functions).handlers(),
             **FunctionUrlOperations(functions).handlers(),
+            **EventSourceOperations(sources).handlers(),
             **Invoking(functions, self.service).handlers(),
         }
         # Environments end before the server does, so that a caller that waits for an invocation gets its answer.
@@ -180,7 +189,7 @@ class Emulator(Managed):
         served = application(handlers, [archives.route(), log_events.route(), *self._routes])
         limit = partial(body_limit, self.limits)
         urls = UrlServer(functions, self.service, self.keys, self.limits)
-        stack.enter_context(self._server.serving(served, self.service.close, names, self.keys, limit, urls))
+        stack.enter_context(self._server.serving(served, finish, names, self.keys, limit, urls))
 
     @property
     def containers(self) -> "Containers | None":

@@ -1,0 +1,221 @@
+"""Event source mappings: queues of SQS whose messages invoke functions in batches.
+
+https://docs.aws.amazon.com/lambda/latest/dg/with-sqs.html. Texts of errors are measured (recorded from AWS) where a
+comment says nothing else.
+"""
+
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from slslab.aws.arns import ACCOUNT, REGION, function_arn
+from slslab.aws.errors import ServiceError, invalid, missing
+from slslab.lambda_.functions import Functions
+from slslab.lambda_.invocation import InvocationService
+from slslab.lambda_.queue_client import QueueClient, QueueError
+from slslab.lambda_.queue_poller import QueuePoller
+from slslab.lambda_.references import Reference, parse
+from slslab.lambda_.stack_client import StackClient
+
+QUEUE = "arn:aws:sqs:"
+# documented: services-sqs-parameters.html: what a mapping of SQS has, but for the last two lines.
+EMULATED = frozenset(
+    {
+        *("EventSourceArn", "FunctionName", "UUID", "Enabled", "BatchSize", "MaximumBatchingWindowInSeconds"),
+        *("FunctionResponseTypes", "ScalingConfig"),
+    }
+)
+BATCH_SIZE = 10
+NO_QUEUE = "AWS.SimpleQueueService.NonExistentQueue"
+
+
+@dataclass(frozen=True)
+class EventSourceMapping:
+    """One mapping: which queue invokes which function, and how."""
+
+    id: str
+    queue: str
+    function: Reference
+    enabled: bool = True
+    batch_size: int = BATCH_SIZE
+    window_s: int = 0
+    reports_failures: bool = False
+    most_concurrent: int | None = None
+    modified: float = 0.0
+
+    @property
+    def state(self) -> str:
+        """AWS's name of its state when no change of it is under way."""
+        return "Enabled" if self.enabled else "Disabled"
+
+    def document(self, state: str = "") -> dict[str, Any]:
+        """Return the API's EventSourceMappingConfiguration."""
+        scaling = {} if self.most_concurrent is None else {"MaximumConcurrency": self.most_concurrent}
+        return {
+            "UUID": self.id,
+            "BatchSize": self.batch_size,
+            "MaximumBatchingWindowInSeconds": self.window_s,
+            "EventSourceArn": self.queue,
+            "EventSourceMappingArn": f"arn:aws:lambda:{REGION}:{ACCOUNT}:event-source-mapping:{self.id}",
+            "FunctionArn": self.function.arn,
+            "LastModified": self.modified,
+            "State": state or self.state,
+            "StateTransitionReason": "USER_INITIATED",
+            "FunctionResponseTypes": ["ReportBatchItemFailures"] if self.reports_failures else [],
+            **({"ScalingConfig": scaling} if scaling else {}),
+        }
+
+
+class EventSourceMappings:
+    """The mappings of one emulator, and their pollers."""
+
+    def __init__(self, functions: Functions, service: InvocationService, stack: StackClient) -> None:
+        self._functions = functions
+        self._service = service
+        self._stack = stack
+        self._mappings: dict[str, EventSourceMapping] = {}
+        self._pollers: dict[str, QueuePoller] = {}
+
+    def check(self, request: Mapping[str, Any]) -> QueueClient:
+        """Check a request to create a mapping, and return its queue, which `check_queue` asks."""
+        queue, function = str(request.get("EventSourceArn", "")), parse(request["FunctionName"])
+        if not queue.startswith("arn:"):
+            raise invalid("Unrecognized event source.")
+        if not queue.startswith(QUEUE):
+            raise invalid(
+                f"slslab emulates event source mappings of SQS, not of {queue.split(':')[2]}: it has no such service."
+            )
+        self._resolve(function)
+        for mapping in self._mappings.values():
+            if (mapping.queue, mapping.function) == (queue, _plain(function)):
+                raise ServiceError(
+                    409,
+                    "ResourceConflictException",
+                    f'The event source arn (" {queue} ") and function (" {function.name} ") provided mapping already '
+                    f"exists. Please update or delete the existing mapping with UUID {mapping.id}",
+                )
+        self._checked(EventSourceMapping("", queue, _plain(function)), request)
+        return self._queue(queue)
+
+    def check_queue(self, queue: QueueClient, function: Reference) -> None:
+        """Ask the queue whether it suits the function; blocks."""
+        try:
+            visible_s = int(queue.attributes()["VisibilityTimeout"])
+        except QueueError as error:
+            raise invalid(
+                f"Error occurred while ReceiveMessage. SQS Error Code: {error.code}. SQS Error Message: {error}"
+            ) from error
+        timeout_s = self._resolve(function).timeout_s
+        if visible_s < timeout_s:
+            raise invalid(
+                f"Queue visibility timeout: {visible_s} seconds is less than Function timeout: {timeout_s} seconds"
+            )
+
+    def create(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Carry out CreateEventSourceMapping, checked already."""
+        mapping = EventSourceMapping(
+            str(uuid.uuid4()), request["EventSourceArn"], _plain(parse(request["FunctionName"]))
+        )
+        return self._put(self._checked(mapping, request)).document("Creating")
+
+    def get(self, mapping_id: str) -> EventSourceMapping:
+        """Carry out GetEventSourceMapping."""
+        if mapping_id not in self._mappings:
+            raise missing("The resource you requested does not exist.")
+        return self._mappings[mapping_id]
+
+    def listed(self, queue: str | None, function: str | None) -> dict[str, dict[str, Any]]:
+        """Carry out ListEventSourceMappings: of a queue or a function, or all."""
+        wanted = _plain(parse(function)) if function is not None else None
+        return {
+            mapping.id: mapping.document()
+            for mapping in self._mappings.values()
+            if queue in (None, mapping.queue) and wanted in (None, mapping.function)
+        }
+
+    def update(self, mapping_id: str, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Carry out UpdateEventSourceMapping: what the request does not name stays."""
+        mapping = self.get(mapping_id)
+        if "FunctionName" in request:
+            mapping = replace(mapping, function=_plain(parse(request["FunctionName"])))
+            self._resolve(mapping.function)
+        return self._put(self._checked(mapping, request)).document("Updating")
+
+    def delete(self, mapping_id: str) -> dict[str, Any]:
+        """Carry out DeleteEventSourceMapping."""
+        mapping = self.get(mapping_id)
+        self._stop(mapping_id)
+        del self._mappings[mapping_id]
+        return mapping.document("Deleting")
+
+    def close(self) -> None:
+        """Stop to poll; what is being invoked goes on."""
+        for mapping_id in list(self._pollers):
+            self._stop(mapping_id)
+
+    def _put(self, mapping: EventSourceMapping) -> EventSourceMapping:
+        self._stop(mapping.id)
+        self._mappings[mapping.id] = mapping = replace(mapping, modified=time.time())
+        if mapping.enabled:
+            self._pollers[mapping.id] = QueuePoller(
+                self._queue(mapping.queue),
+                self._service,
+                lambda: self._functions.route(mapping.function.name, mapping.function.qualifier),
+                queue_arn=mapping.queue,
+                batch_size=mapping.batch_size,
+                window_s=mapping.window_s,
+                reports_failures=mapping.reports_failures,
+                most_concurrent=mapping.most_concurrent,
+            )
+        return mapping
+
+    def _stop(self, mapping_id: str) -> None:
+        if poller := self._pollers.pop(mapping_id, None):
+            poller.close()
+
+    def _resolve(self, function: Reference) -> Any:
+        try:
+            return self._functions.resolve(function.name, function.qualifier).function
+        except ServiceError as error:
+            raise invalid("Function does not exist") from error
+
+    def _queue(self, arn: str) -> QueueClient:
+        endpoint = self._stack.endpoint("sqs")
+        if endpoint is None:
+            raise invalid(
+                f"The queue {arn} cannot be polled: this emulator has no SQS. `slslab up` has it with slslab[aws]."
+            )
+        return QueueClient(endpoint, self._stack.owner, arn.rpartition(":")[2])
+
+    def _checked(self, before: EventSourceMapping, request: Mapping[str, Any]) -> EventSourceMapping:
+        """Return a mapping with what a request names."""
+        if others := sorted(request.keys() - EMULATED):
+            raise invalid(f"slslab does not emulate {', '.join(others)} of an event source mapping of SQS.")
+        scaling = request.get("ScalingConfig", {"MaximumConcurrency": before.most_concurrent})
+        types = request.get("FunctionResponseTypes", ["ReportBatchItemFailures"] * before.reports_failures)
+        mapping = replace(
+            before,
+            enabled=request.get("Enabled", before.enabled),
+            batch_size=request.get("BatchSize", before.batch_size),
+            window_s=request.get("MaximumBatchingWindowInSeconds", before.window_s),
+            reports_failures="ReportBatchItemFailures" in types,
+            most_concurrent=scaling.get("MaximumConcurrency"),
+        )
+        if mapping.queue.endswith(".fifo"):
+            # documented: services-sqs-parameters.html; assumed: the text.
+            if mapping.window_s:
+                raise invalid("Batching window is not supported for FIFO queues")
+            if mapping.batch_size > BATCH_SIZE:
+                raise invalid(f"The batch size of a FIFO queue must be at most {BATCH_SIZE}")
+        elif mapping.batch_size > BATCH_SIZE and not mapping.window_s:
+            raise invalid(
+                "Maximum batch window in seconds must be greater than 0 if maximum batch size is greater than 10"
+            )
+        return mapping
+
+
+def _plain(function: Reference) -> Reference:
+    """Return a reference of this account and Region, however it was written."""
+    return parse(function_arn(function.name, function.qualifier))

@@ -1,0 +1,100 @@
+"""One queue of SQS as a poller uses it: a long poll that another thread can end at once.
+
+https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_Operations.html, AWS JSON protocol
+"""
+
+import http.client
+import json
+import socket
+from contextlib import suppress
+from typing import Any
+from urllib.parse import urlsplit
+
+from slslab.aws.clients import signed_headers
+from slslab.aws.keys import Pair
+
+# documented: API_ReceiveMessage.html: at most ten messages, and at most 20 s.
+MOST_MESSAGES, LONGEST_WAIT_S = 10, 20
+# Longer than the longest wait: a server that does not answer by then has a defect.
+LIMIT_S = 60.0
+
+
+class QueueError(Exception):
+    """SQS refused a request, or did not answer; `code` is AWS's, empty if none came."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class QueueClient:
+    """A queue by its name, at an endpoint; each call has a connection of its own, which `interrupt` ends."""
+
+    def __init__(self, endpoint: str, owner: Pair, name: str) -> None:
+        self._endpoint = endpoint
+        self._owner = owner
+        self._name = name
+        self._url = ""
+        self._receiving: http.client.HTTPConnection | None = None
+        self._interrupted = False
+
+    def attributes(self) -> dict[str, str]:
+        """Return the attributes of the queue."""
+        found: dict[str, str] = self._call("GetQueueAttributes", AttributeNames=["All"])["Attributes"]
+        return found
+
+    def receive(self, most: int, wait_s: int) -> list[dict[str, Any]]:
+        """Return up to ten messages, waiting for the first of them. Raises QueueError, also if it is interrupted."""
+        document = self._call(
+            "ReceiveMessage",
+            MaxNumberOfMessages=min(most, MOST_MESSAGES),
+            WaitTimeSeconds=min(wait_s, LONGEST_WAIT_S),
+            AttributeNames=["All"],
+            MessageAttributeNames=["All"],
+        )
+        return list(document.get("Messages") or [])
+
+    def delete(self, receipts: list[str]) -> None:
+        """Delete messages that were received."""
+        for start in range(0, len(receipts), MOST_MESSAGES):
+            chosen = receipts[start : start + MOST_MESSAGES]
+            entries = [{"Id": str(number), "ReceiptHandle": receipt} for number, receipt in enumerate(chosen)]
+            self._call("DeleteMessageBatch", Entries=entries)
+
+    def interrupt(self) -> None:
+        """End the call of `receive` that waits in another thread, and every later one."""
+        self._interrupted = True
+        waiting = self._receiving
+        if waiting is not None and waiting.sock is not None:
+            with suppress(OSError):
+                waiting.sock.shutdown(socket.SHUT_RDWR)
+
+    def _call(self, operation: str, **members: Any) -> dict[str, Any]:
+        if not self._url:
+            self._url = self._request("GetQueueUrl", {"QueueName": self._name})["QueueUrl"]
+        return self._request(operation, {"QueueUrl": self._url, **members})
+
+    def _request(self, operation: str, members: dict[str, Any]) -> dict[str, Any]:
+        body = json.dumps(members).encode()
+        kind = {"Content-Type": "application/x-amz-json-1.0", "X-Amz-Target": f"AmazonSQS.{operation}"}
+        url = f"{self._endpoint}/"
+        connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=LIMIT_S)
+        try:
+            connection.connect()
+            if operation == "ReceiveMessage":
+                self._receiving = connection
+                if self._interrupted:  # before there was a socket to shut down
+                    raise QueueError("", "interrupted")
+            connection.request("POST", "/", body, signed_headers(self._owner, "POST", url, body, kind, "sqs"))
+            answer = connection.getresponse()
+            document = json.loads(answer.read() or b"{}")
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise QueueError("", f"SQS does not answer: {error}") from error
+        finally:
+            connection.close()
+        if answer.status != http.HTTPStatus.OK:
+            # documented: the JSON protocol of SQS tells the older protocol's code in a header.
+            code = answer.headers.get("x-amzn-query-error", "").partition(";")[0]
+            code = code or str(document.get("__type", "")).rpartition("#")[2]
+            raise QueueError(code, str(document.get("message") or document.get("Message") or code))
+        return dict(document)

@@ -1,0 +1,183 @@
+"""Poll one queue: receive batches, invoke a function with each, and delete what it has processed.
+
+https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-scaling.html and services-sqs-errorhandling.html. What fails
+or is throttled stays in the queue until its visibility timeout, as on AWS; that AWS then polls more slowly is not
+emulated.
+"""
+
+import asyncio
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from slslab.aws.arns import REGION
+from slslab.aws.errors import ServiceError
+from slslab.aws.limits import MB
+from slslab.lambda_.functions import Target
+from slslab.lambda_.invocation import InvocationService, Response, new_trace_id
+from slslab.lambda_.queue_client import LONGEST_WAIT_S, QueueClient, QueueError
+
+# documented: services-sqs-scaling.html: five batches at once, up to 300 more each minute, and 1,250 in all.
+FIRST_AT_ONCE, MORE_PER_S, MOST_AT_ONCE = 5, 5, 1250
+AGAIN_S = 1.0
+LOG = logging.getLogger(__name__)
+Message = dict[str, Any]
+
+
+class QueuePoller:
+    """Polls from its creation until `close`, on a thread of its own; invocations run on the event loop of its creation.
+
+    `target` tells what to invoke, with batches of up to `batch_size` messages or 6 MB, gathered for up to `window_s`
+    after the first. With `reports_failures` the function's answer names the messages that failed.
+    """
+
+    def __init__(
+        self,
+        queue: QueueClient,
+        service: InvocationService,
+        target: Callable[[], Target],
+        *,
+        queue_arn: str,
+        batch_size: int,
+        window_s: int,
+        reports_failures: bool,
+        most_concurrent: int | None,
+    ) -> None:
+        self._queue = queue
+        self._service = service
+        self._target = target
+        self._arn = queue_arn
+        self._batch_size = batch_size
+        self._window_s = window_s
+        self._reports_failures = reports_failures
+        self._most = most_concurrent or MOST_AT_ONCE
+        self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closed = threading.Event()
+        self._changed = threading.Condition()
+        self._running = 0
+        # Since when all that may run at once has run at once.
+        self._busy_s: float | None = None
+        self._thread = threading.Thread(target=self._poll, name=f"poller of {queue_arn}", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop to poll at once; messages that were received and not processed become visible again."""
+        self._closed.set()
+        with self._changed:
+            self._changed.notify_all()
+        self._queue.interrupt()
+        self._thread.join()
+
+    def _poll(self) -> None:
+        while self._wait_for_place():
+            try:
+                batch = self._gather()
+            except QueueError as error:
+                if not self._closed.is_set():
+                    LOG.error("%s cannot be polled: %s", self._arn, error)
+                    self._closed.wait(AGAIN_S)
+                batch = []
+            if batch and not self._closed.is_set():
+                with self._changed:
+                    self._running += 1
+                self._loop.call_soon_threadsafe(self._begin, batch)
+
+    def _gather(self) -> list[Message]:
+        """Return the next batch, empty if no message came."""
+        batch = self._queue.receive(self._batch_size, LONGEST_WAIT_S)
+        end, size = time.monotonic() + self._window_s, sum(map(_size, batch))
+        while batch and len(batch) < self._batch_size and size < 6 * MB and not self._closed.is_set():
+            left_s = end - time.monotonic()
+            if left_s <= 0:
+                break
+            more = self._queue.receive(self._batch_size - len(batch), max(1, round(left_s)))
+            batch, size = batch + more, size + sum(map(_size, more))
+        return batch
+
+    def _wait_for_place(self) -> bool:
+        """Wait until one more batch may be processed; False at the end."""
+        with self._changed:
+            while not self._closed.is_set():
+                if self._running < FIRST_AT_ONCE:
+                    self._busy_s = None
+                elif self._busy_s is None:
+                    self._busy_s = time.monotonic()
+                extra = 0 if self._busy_s is None else MORE_PER_S * (time.monotonic() - self._busy_s)
+                if self._running < min(self._most, FIRST_AT_ONCE + int(extra)):
+                    return True
+                self._changed.wait(1 / MORE_PER_S if self._running < self._most else None)
+        return False
+
+    def _begin(self, batch: list[Message]) -> None:
+        task = self._loop.create_task(self._process(batch))
+        self._tasks.add(task)
+        task.add_done_callback(self._end)
+
+    def _end(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        with self._changed:
+            self._running -= 1
+            self._changed.notify_all()
+        if not task.cancelled() and (error := task.exception()) is not None and not self._closed.is_set():
+            LOG.error("a batch of %s stays in its queue: %s", self._arn, error)
+
+    async def _process(self, batch: list[Message]) -> None:
+        event = json.dumps({"Records": [_record(message, self._arn) for message in batch]}).encode()
+        try:
+            response = await self._service.invoke(self._target(), event, new_trace_id())
+        except ServiceError as error:
+            LOG.warning("a batch of %s stays in its queue: %s", self._arn, error.message)
+            return
+        failed = self._failed(response, {message["MessageId"] for message in batch})
+        done = [message["ReceiptHandle"] for message in batch if message["MessageId"] not in failed]
+        await asyncio.to_thread(self._queue.delete, done)
+
+    def _failed(self, response: Response, sent: set[str]) -> set[str]:
+        """Return the ids of the messages that failed.
+
+        documented: services-sqs-errorhandling.html, "Success and failure conditions".
+        """
+        if response.function_error is not None:
+            return sent
+        if not self._reports_failures:
+            return set()
+        try:
+            answer = json.loads(response.payload)
+            failures = ([] if answer is None else answer.get("batchItemFailures")) or []
+            named = {failure["itemIdentifier"] for failure in failures}
+        except (ValueError, LookupError, TypeError, AttributeError):
+            return sent
+        return named if named <= sent else sent
+
+
+def _record(message: Message, queue_arn: str) -> dict[str, Any]:
+    """Return a message as the function receives it (measured: recorded from AWS)."""
+    attributes = {
+        name: {
+            **{kind[0].lower() + kind[1:]: value for kind, value in given.items()},
+            "stringListValues": [],
+            "binaryListValues": [],
+        }
+        for name, given in (message.get("MessageAttributes") or {}).items()
+    }
+    record = {
+        "messageId": message["MessageId"],
+        "receiptHandle": message["ReceiptHandle"],
+        "body": message["Body"],
+        "attributes": message.get("Attributes") or {},
+        "messageAttributes": attributes,
+        "md5OfBody": message["MD5OfBody"],
+        "eventSource": "aws:sqs",
+        "eventSourceARN": queue_arn,
+        "awsRegion": REGION,
+    }
+    digest = message.get("MD5OfMessageAttributes")
+    return record | ({"md5OfMessageAttributes": digest} if digest else {})
+
+
+def _size(message: Message) -> int:
+    return len(message["Body"])
