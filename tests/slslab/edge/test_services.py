@@ -200,3 +200,27 @@ def test_tables_and_roles_keep_what_they_are_given(services: Services) -> None:
     arn = services.iam.create_role(RoleName="worker", AssumeRolePolicyDocument=TRUST)["Role"]["Arn"]
     assert arn == ROLE.replace("test", "worker")
     services.iam.delete_role(RoleName="worker")
+
+
+def test_a_topic_gets_the_records_and_the_dead_letters_of_events(
+    services: Services, topic: str, endpoint: Endpoint, lambda_client: Any
+) -> None:
+    services.sns.subscribe(
+        TopicArn=topic,
+        Protocol="sqs",
+        Endpoint=services.queue_arn,
+        Attributes={"RawMessageDelivery": "true"},
+    )
+    failing = "def handler(event, context):\n    raise ValueError('as asked')\n"
+    create_function(lambda_client, "failing", failing, DeadLetterConfig={"TargetArn": topic})
+    lambda_client.put_function_event_invoke_config(
+        FunctionName="failing",
+        MaximumRetryAttempts=0,
+        DestinationConfig={"OnFailure": {"Destination": topic}},
+    )
+    with closing(endpoint.client("lambda")) as here:
+        here.invoke(FunctionName="failing", InvocationType="Event", Payload=b'{"n": 1}')
+    letter, record = (services.receive() for _ in range(2))
+    assert letter == {"n": 1}
+    assert record["requestContext"]["condition"] == "RetriesExhausted"
+    assert record["responsePayload"]["errorMessage"] == "as asked"
