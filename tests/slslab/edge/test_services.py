@@ -112,7 +112,12 @@ def test_a_rule_calls_the_emulated_function_and_a_queue(services: Services, tell
 @pytest.mark.parametrize(
     ("service", "operation", "members", "words"),
     [
-        ("cloudformation", "create_stack", {"StackName": "s", "TemplateBody": "{}"}, "slslab deploy template.yaml"),
+        (
+            "cloudformation",
+            "create_stack",
+            {"StackName": "s", "TemplateBody": "{}"},
+            "make what a template has by the aws CLI",
+        ),
         (
             "events",
             "put_targets",
