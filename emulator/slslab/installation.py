@@ -19,6 +19,7 @@ EXTRAS = {
     "jsonata": "stepfunctions",
     "aiohttp": "aws",
     "flask": "aws",
+    "samtranslator": "aws",
     "torch": "train",
     "PIL": "train",
     "docker": "docker",

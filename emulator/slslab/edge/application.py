@@ -110,7 +110,7 @@ def _not_emulated(service: str) -> ServiceError:
     if service == "states":
         hint = f"install it with pip install 'slslab[{EXTRAS['moto']}]'."
     elif service in DEPLOYING:
-        hint = "make what a template has by the aws CLI, boto3 or Terraform."
+        hint = "slslab deploys templates itself: slslab deploy template.yaml."
     else:
         hint = f"It has lambda, s3, states and {', '.join(sorted({*SERVICES, STS}))}."
     return ServiceError(501, "UnknownOperationException", f"slslab does not emulate {service}: {hint}")

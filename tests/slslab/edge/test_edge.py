@@ -204,7 +204,7 @@ def test_a_function_may_use_queues_and_not_make_roles(endpoint: Endpoint) -> Non
 @pytest.mark.parametrize(
     ("service", "call", "words"),
     [
-        ("cloudformation", lambda client: client.list_stacks(), "make what a template has by the aws CLI"),
+        ("cloudformation", lambda client: client.list_stacks(), "slslab deploy template.yaml"),
         ("ec2", lambda client: client.describe_instances(), "It has lambda, s3, states and dynamodb, events"),
         ("kinesis", lambda client: client.list_streams(), "slslab does not emulate kinesis"),
         ("apigateway", lambda client: client.get_rest_apis(), "slslab does not emulate apigateway"),

@@ -116,7 +116,7 @@ def test_a_rule_calls_the_emulated_function_and_a_queue(services: Services, tell
             "cloudformation",
             "create_stack",
             {"StackName": "s", "TemplateBody": "{}"},
-            "make what a template has by the aws CLI",
+            "slslab deploy template.yaml",
         ),
         (
             "events",
