@@ -144,6 +144,16 @@ def test_what_would_be_a_shadow_is_refused_by_name(
     assert words in message
 
 
+def test_a_message_to_a_function_that_is_gone_is_published_all_the_same(
+    services: Services, teller: str, topic: str, lambda_client: Any
+) -> None:
+    for protocol, endpoint in (("lambda", teller), ("sqs", services.queue_arn)):
+        services.sns.subscribe(TopicArn=topic, Protocol=protocol, Endpoint=endpoint)
+    lambda_client.delete_function(FunctionName="teller")
+    published = services.sns.publish(TopicArn=topic, Message="hello")
+    assert services.receive()["MessageId"] == published["MessageId"]
+
+
 def test_no_topic_sends_to_a_function_that_is_not_there_or_away(services: Services, topic: str) -> None:
     absent = answer(services.sns.subscribe, TopicArn=topic, Protocol="lambda", Endpoint=function_arn("absent"))
     assert absent[1][0] == "InvalidParameter"
