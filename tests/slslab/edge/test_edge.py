@@ -203,7 +203,7 @@ def test_a_presigned_request_is_for_s3(endpoint: Endpoint) -> None:
         request
     )
     with pytest.raises(urllib.error.HTTPError) as refused:
-        HTTP.open(request.url)
+        HTTP.open(str(request.url))
     with refused.value:
         assert (refused.value.code, b"signed in their headers" in refused.value.read()) == (400, True)
 
