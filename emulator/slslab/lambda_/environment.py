@@ -175,20 +175,14 @@ class Environment:
     async def _start(self, limit_s: float) -> Outcome:
         if self._has_stopped():
             raise StartFailed("the emulator is ending")
-        former, used = self.sandbox, Sample(0, 0, 0, {})
+        former, inherited, used = self.sandbox, None, Sample(0, 0, 0, {})
         if former is not None:
-            # What its runtime has used of a control group that the next one has, too.
-            used = make_sample(0, {}, former.accounts)
+            inherited = former.accounts
+            used = make_sample(0, {}, inherited)
             self._begin()
             self.state = State.STARTING
-        address = self._runtime.start()
-        self._home.mkdir(parents=True, exist_ok=True)
-        if self._clock is None:
-            with (self._home / "clock").open("w+b") as file:
-                file.truncate(CLOCK_STATE.size)
-                self._clock = mmap.mmap(file.fileno(), CLOCK_STATE.size)
         try:
-            sandbox = await self._host.sandboxes.start(self._setting(address), former)
+            sandbox = await self._host.sandboxes.start(self._setting(self._open()), former)
         except BaseException as error:
             if former is not None:
                 await former.close()
@@ -212,13 +206,24 @@ class Environment:
             began = await asyncio.wait_for(asyncio.shield(sandbox.began), BACKSTOP_S)
         except TimeoutError as error:
             raise StartFailed(f"it did not begin within {BACKSTOP_S} s") from error
-        began = began._replace(cpu_ns=used.cpu_ns + began.cpu_ns, throttled_ns=used.throttled_ns)
+        if accounts is inherited:  # a process has its predecessor's control group, a container a new one
+            began = began._replace(cpu_ns=used.cpu_ns + began.cpu_ns, throttled_ns=used.throttled_ns)
         outcome = await self._run(limit_s, began, initialising=True)
         if sandbox.failure:
             raise StartFailed(sandbox.failure)
         if outcome.ending is Ending.RESPONSE:
             self.state = State.READY
         return outcome
+
+    def _open(self) -> str:
+        """Open what the runtime needs of the emulator, and return the address of its Runtime API."""
+        address = self._runtime.start()
+        self._home.mkdir(parents=True, exist_ok=True)
+        if self._clock is None:
+            with (self._home / "clock").open("w+b") as file:
+                file.truncate(CLOCK_STATE.size)
+                self._clock = mmap.mmap(file.fileno(), CLOCK_STATE.size)
+        return address
 
     async def invoke(self, invocation: NextInvocation, limit_s: float) -> Outcome:
         """Pass one invocation to the waiting runtime and meter it to its end."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from slslab.aws.arns import function_arn
+from slslab.aws.arns import ACCOUNT, REGION, function_arn
 from slslab.aws.errors import ServiceError, invalid, missing
 from slslab.lambda_.configuration import LATEST
 from slslab.lambda_.event_invoke_config import EventInvokeConfig, Handling
@@ -85,10 +85,11 @@ class EventInvokeConfigs:
             arn = str(given[kind]["Destination"])
             if arn.startswith(FUNCTION):
                 destination = parse(arn)
+                place = (destination.account, destination.region)
+                if not self._functions.exists(destination.name) or place != (ACCOUNT, REGION):
+                    raise invalid(f"The destination ARN {arn} is invalid.")
                 if destination.name == name:
                     raise invalid("You can't specify the function as a destination for itself.")
-                if not self._functions.exists(destination.name):
-                    raise invalid(f"The destination ARN {arn} is invalid.")
             elif arn and not (arn.startswith(QUEUE) or (arn.startswith(BUCKET) and kind == "OnFailure")):
                 raise _unsupported(arn, given)
             found[kind] = arn
@@ -97,7 +98,7 @@ class EventInvokeConfigs:
 
 def _unsupported(arn: str, given: Mapping[str, Any]) -> ServiceError:
     """Return the error for a destination that no event goes to: on AWS, or (SNS, EventBridge) here."""
-    if arn.split(":")[2] in ("sns", "events"):
+    if arn.split(":")[2:3] in (["sns"], ["events"]):
         return invalid(
             f"The destination {arn} is not emulated; name a function, an SQS queue, or for failures an S3 bucket "
             "(arn:aws:s3:::BUCKET)."

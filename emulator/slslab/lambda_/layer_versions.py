@@ -103,10 +103,7 @@ class LayerVersions:
         found = ARN.fullmatch(arn)
         if found is None or found["version"] is None:
             raise constraint(arn, "arn", f"Member must satisfy regular expression pattern: {ARN.pattern}")
-        _check_account(arn, found)
-        if found["region"] != REGION:
-            raise missing(NO_RESOURCE)  # assumed
-        return self.get(found["name"], int(found["version"]))
+        return self.get(_name(arn), int(found["version"]))
 
     def delete(self, name: str, version: int) -> None:
         """Carry out DeleteLayerVersion; functions that have it keep it."""
@@ -184,9 +181,14 @@ class LayerVersions:
 
 
 def _name(reference: str) -> str:
-    """Return the name in a layer's name or ARN."""
+    """Return the name in a layer's name or ARN; ServiceError for the ARN of another account or Region."""
     found = ARN.fullmatch(reference)
-    return found["name"] if found is not None else reference
+    if found is None:
+        return reference
+    _check_account(reference, found)
+    if found["region"] != REGION:
+        raise missing(NO_RESOURCE)  # assumed
+    return found["name"]
 
 
 def _check_account(arn: str, found: re.Match[str]) -> None:

@@ -268,6 +268,8 @@ def _extract(package: zipfile.ZipFile, directory: Path) -> None:
         # The environment's user must be able to read it; an executable file stays one.
         executable = path.is_dir() or entry.external_attr >> 16 & stat.S_IXUSR
         path.chmod(0o755 if executable else 0o644)
+    for top, _, _ in os.walk(directory):  # also the folders that are no entries
+        os.chmod(top, 0o755)
 
 
 def layer_size() -> tuple[str, int] | None:

@@ -162,7 +162,7 @@ def _structured(returned: Mapping[str, Any], content: bytes | None) -> UrlAnswer
 def _shown(value: Any) -> str:
     """Return a header's value as text: an object as Java writes a map."""
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{key}={_shown(each)}" for key, each in value.items()) + "}"
+        return "{" + ", ".join(f"{_shown(key)}={_shown(each)}" for key, each in value.items()) + "}"
     return _encoded(value).decode() if isinstance(value, str) else json.dumps(value)
 
 
