@@ -191,7 +191,12 @@ class Packages:
             shutil.rmtree(directory, ignore_errors=True)
             raise _not_a_zip() from error
         kept = directory.with_name(f"{directory.name}.zip")
-        kept.write_bytes(archive)
+        try:
+            kept.write_bytes(archive)
+        except OSError as error:
+            kept.unlink(missing_ok=True)
+            shutil.rmtree(directory, ignore_errors=True)
+            raise ServiceError(500, "ServiceException", f"The package cannot be kept: {error}.") from error
         with self._lock:
             self._held.add(directory)
             self._known[directory] = kept
