@@ -82,7 +82,8 @@ class UrlRequest:
         text = _text_of(self.body, headers.get("content-type", ""))
         if self.body:
             document["body"] = base64.b64encode(self.body).decode() if text is None else text
-        return json.dumps(document | {"isBase64Encoded": text is None}).encode()
+        document["isBase64Encoded"] = text is None
+        return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
 
     def _headers(self, trace_id: str) -> dict[str, str]:
         """Return the event's headers: the client's, and those that Lambda adds; there is no TLS to tell of."""

@@ -1,7 +1,10 @@
 """What is not JSON, in the words of AWS's parser."""
 
+import json
+
 import pytest
 
+from slslab.aws import jackson
 from slslab.aws.jackson import JacksonError, parse
 
 VALUES = "(JSON String, Number, Array, Object or token 'null', 'true' or 'false')"
@@ -14,6 +17,7 @@ FIELD = "was expecting double-quote to start field name"
     [
         ("not a definition", f"Unrecognized token 'not': was expecting {VALUES}", "line: 1, column: 4"),
         ("{'a': 1}", f"Unexpected character (''' (code 39)): {FIELD}", "line: 1, column: 3"),
+        ("[1,]", f"Unexpected character (']' (code 93)): expected a valid value {VALUES}", "line: 1, column: 5"),
         ('{"a":1,}', f"Unexpected character ('}}' (code 125)): {FIELD}", "line: 1, column: 9"),
         (
             '{"a" 1}',
@@ -61,6 +65,19 @@ def test_s11_messages_and_places(text: str, message: str, place: str) -> None:
     assert str(raised.value) == message
     assert raised.value.location.startswith("[Source: (String)")
     assert raised.value.location.endswith(f"{place}]")
+
+
+def test_s11_pythons_of_any_version_lead_to_the_same_message() -> None:
+    newer = jackson._in_jacksons_words(json.JSONDecodeError("Illegal trailing comma before end of array", "[1,]", 2))
+    with pytest.raises(JacksonError) as raised:
+        parse("[1,]")
+    assert (str(newer), newer.location) == (str(raised.value), raised.value.location)
+
+
+def test_s11_a_message_that_names_no_container_looks_for_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jackson, "_container", lambda _text: pytest.fail("the whole text was searched"))
+    with pytest.raises(JacksonError, match="Unrecognized token 'x'"):
+        parse("[[],[],x]")
 
 
 def test_json_is_read() -> None:
