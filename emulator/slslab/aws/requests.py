@@ -44,7 +44,7 @@ LONGEST_MATCHED = 4096
 # Larger bodies are read, and explained if they are not JSON, on a thread of their own.
 READ_AT_ONCE = 256 * 1024
 # Members whose rules have errors of their own, which the services' code knows.
-# By their names, with the shapes that they have where that is so.
+# Member name → its shape's name; a member of that name with another shape is checked as usual.
 OWN_RULES: Mapping[str, Mapping[str, str]] = {
     "lambda": {"Runtime": "Runtime"},
     "stepfunctions": {"definition": "Definition", "input": "SensitiveData", "name": "Name"},

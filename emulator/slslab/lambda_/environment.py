@@ -122,9 +122,9 @@ class Environment:
         self.log = FunctionLog(host.logs / f"{self.id}.log", host.limits.log_tail_bytes)
         # documented: monitoring-cloudwatchlogs-view.html shows such a name; its 32 hexadecimal digits are measured.
         # A log group of the function's own choice may have others' logs, too (measured).
-        own = function.name if "LogGroup" in function.logging else ""
+        prefix = function.name if "LogGroup" in function.logging else ""
         day = time.strftime("%Y/%m/%d", time.gmtime())
-        self.log_stream = f"{day}/{own}[{function.version}]{uuid.uuid4().hex}"
+        self.log_stream = f"{day}/{prefix}[{function.version}]{uuid.uuid4().hex}"
         self.system_log = SystemLog(function, self.log, self.log_stream)
         self._number = number
         self._host = host
@@ -508,7 +508,7 @@ def _logging_variables(function: Function) -> dict[str, str]:
     config = function.logging
     given = {"AWS_LAMBDA_LOG_FORMAT": config.get("LogFormat", "Text")} if config else {}
     level = {"AWS_LAMBDA_LOG_LEVEL": config["ApplicationLogLevel"]} if "ApplicationLogLevel" in config else {}
-    return {"AWS_LAMBDA_LOG_GROUP_NAME": config.get("LogGroup", f"/aws/lambda/{function.name}"), **given, **level}
+    return {"AWS_LAMBDA_LOG_GROUP_NAME": function.log_group, **given, **level}
 
 
 def exit_reason(status: int | None) -> str:

@@ -190,8 +190,8 @@ class InvocationService:
     async def _initialise_in_invoke(self, environment: Environment, request: Request, metered: Metered) -> Response:
         """Repeat the Init phase in the invocation, as part of its duration: after one that exceeded 10 s, or a reset.
 
-        documented: lambda-runtime-environment.html calls the latter a suppressed init: Lambda "doesn't explicitly
-        report the additional Init phase in CloudWatch Logs", and the REPORT line's duration includes it.
+        documented: lambda-runtime-environment.html calls the latter a suppressed init: the log does not report it, but
+        the REPORT line's duration includes it.
         """
         timeout_s = request.target.function.timeout_s
         metered.started, metered.start_ns = datetime.now(UTC), time.monotonic_ns()

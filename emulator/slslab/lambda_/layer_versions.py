@@ -86,8 +86,7 @@ class LayerVersions:
             for key in ("LicenseInfo", "CompatibleRuntimes", "CompatibleArchitectures")
             if key in request
         }
-        created = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "+0000")
-        layer = LayerVersion(_name(name), versions.published, code, created, described)
+        layer = LayerVersion(_name(name), versions.published, code, timestamp(), described)
         versions.layers[layer.version] = layer
         return layer
 
@@ -178,6 +177,11 @@ class LayerVersions:
         if version < 1:
             raise invalid("Layer Version Cannot be less than 1")
         return self._names.get(_name(name), _Versions())
+
+
+def timestamp() -> str:
+    """Return the present time as Lambda's answers have it."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "+0000")
 
 
 def _name(reference: str) -> str:

@@ -116,7 +116,7 @@ def answer(payload: bytes | None, *, streamed: bool = False) -> UrlAnswer:
 
     JSON but for an object with a `statusCode` is a body. A URL that streams has the payload as its body in any case,
     since a runtime that does not stream returns it as a whole. A runtime that streams may describe the response before
-    the body; other bytes that are no JSON are a body, too.
+    the body; bytes that are not JSON are a body.
     """
     if payload is None:
         return FAILED
