@@ -41,20 +41,17 @@ def _limit(limits: Limits, name: str, value: Any) -> int | float | Range:
     before = getattr(limits, name, None)
     if not isinstance(before, int | float | Range):
         raise RequestError(f"There is no limit {name!r} that can be changed.", "`slslab limits` lists them.")
+    kind, read = ("number", float) if name.endswith("_s") and not isinstance(before, Range) else ("whole number", int)
     try:
-        number = float(value)
-        if not (name.endswith("_s") and not isinstance(before, Range)):
-            number = int(value)
-            if isinstance(value, bool) or number != float(value):
-                raise ValueError
-    except (TypeError, ValueError, OverflowError):
-        raise RequestError(f"The limit {name} needs a number, not {str(value)[:40]!r}.", f"{name} = 10") from None
+        number = read(str(value))  # of 10.9, inf and true too, Python would make a number
+    except ValueError:
+        raise RequestError(f"The limit {name} needs a {kind}, not {str(value)[:40]!r}.", f"{name} = 10") from None
     most = before.maximum if isinstance(before, Range) else MOST
     least = before.minimum if isinstance(before, Range) else LEAST_OF.get(name, LEAST)
     if not least <= number <= most:
         raise RequestError(
             f"The limit {name} cannot be {str(value)[:40]}.", f"choose a number from {least:g} to {most:g}."
         )
-    if isinstance(before, Range):
-        return replace(before, maximum=int(number), default=min(before.default, int(number)))
-    return number
+    if not isinstance(before, Range):
+        return number
+    return replace(before, maximum=int(number), default=min(before.default, int(number)))

@@ -88,7 +88,7 @@ def _redacted(line: int, column: int) -> str:
 def _in_jacksons_words(error: json.JSONDecodeError) -> JacksonError:
     text, position = error.doc, error.pos
     if error.msg.startswith("Illegal trailing comma"):
-        position += len(text[position:]) - len(text[position + 1 :].lstrip())  # Python names the comma
+        position = text.index("}" if error.msg.endswith("object") else "]", position)  # Python names the comma
     if error.msg.startswith("Unterminated string"):
         return JacksonError("Unexpected end-of-input: was expecting closing quote for a string value", text, len(text))
     if error.msg.startswith("Invalid control character"):
@@ -112,8 +112,8 @@ def _in_jacksons_words(error: json.JSONDecodeError) -> JacksonError:
     if token and not token[0][0].isdigit() and error.msg in ("Expecting value", "Extra data"):
         return JacksonError(f"Unrecognized token '{token[0]}': was expecting {VALUES}", text, token.end())
     expected = EXPECTED.get(error.msg)
-    if expected is None and error.msg == "Expecting ',' delimiter" and (opened := _container(text[:position])):
-        expected = f"was expecting comma to separate {opened[0]} entries"
+    if error.msg == "Expecting ',' delimiter" and (container := _container(text[:position])):
+        expected = f"was expecting comma to separate {container[0]} entries"
     character, expected = text[position], expected or f"expected a valid value {VALUES}"
     return JacksonError(f"Unexpected character ('{character}' (code {ord(character)})): {expected}", text, position + 1)
 

@@ -38,10 +38,13 @@ DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 SURROGATES = re.compile("[\ud800-\udfff]")
 # No answer names more of them.
 MOST_VIOLATIONS = 10
-# No pattern is tried on a longer text, which counts as breaking it: some patterns take quadratic time.
+# No pattern is tried on a longer text unless its shape allows such a length: some patterns take quadratic time. Where a
+# shape has no maximum (names of environment variables, which have 4 KB together), a longer text breaks the pattern.
 LONGEST_MATCHED = 4096
+# Larger bodies are read, and explained if they are not JSON, on a thread of their own.
+READ_AT_ONCE = 256 * 1024
 # Members whose rules have errors of their own, which the services' code knows.
-# By their names, with the name of the shape; a member of that name with another shape is checked as usual.
+# Member name → its shape's name; a member of that name with another shape is checked as usual.
 OWN_RULES: Mapping[str, Mapping[str, str]] = {
     "lambda": {"Runtime": "Runtime"},
     "stepfunctions": {"definition": "Definition", "input": "SensitiveData", "name": "Name"},
@@ -168,8 +171,11 @@ def _broken(shape: Any, value: Any) -> Iterator[str]:
         "min": size < rules.get("min", size),
         "enum": "enum" in rules and value not in rules["enum"],
     }
-    if "pattern" in rules and not broken["max"]:
-        broken["pattern"] = size > LONGEST_MATCHED or _pattern(rules["pattern"]).fullmatch(value) is None
+    if "pattern" in rules:
+        if size > max(LONGEST_MATCHED, rules.get("max", 0)):
+            broken["pattern"] = "max" not in rules
+        else:
+            broken["pattern"] = _pattern(rules["pattern"]).fullmatch(value) is None
     if any(broken.values()):
         yield from (rule for kind, rule in _rules_by_kind(shape).items() if broken.get(kind))
 

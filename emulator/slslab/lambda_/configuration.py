@@ -100,6 +100,11 @@ class Function:
         return tuple(layer.code.directory for layer in self.layers if layer.code.directory is not None)
 
     @property
+    def log_group(self) -> str:
+        """The log group of its environments' log streams."""
+        return self.logging.get("LogGroup", f"/aws/lambda/{self.name}")
+
+    @property
     def codes(self) -> list[Code]:
         """The packages that the function needs."""
         return [self.code, *(layer.code for layer in self.layers)]
@@ -133,7 +138,7 @@ class Function:
             "PackageType": "Zip" if self.code.image is None else "Image",
             "Architectures": [self.architecture],
             "EphemeralStorage": {"Size": self.ephemeral_mb},
-            "LoggingConfig": {"LogFormat": "Text", "LogGroup": f"/aws/lambda/{self.name}", **self.logging},
+            "LoggingConfig": {"LogFormat": "Text", **self.logging, "LogGroup": self.log_group},
             **self.stored,
             "SnapStart": {"ApplyOn": snap_start, "OptimizationStatus": "On" if optimised else "Off"},
         }
@@ -178,13 +183,17 @@ def settings(request: Mapping[str, Any], limits: Limits, before: Function | None
     if refused := [name for name in REFUSED if request.get(name)]:
         raise invalid(f"slslab does not emulate {refused[0]}; leave it out.")
     if arn := request.get("CodeSigningConfigArn"):
-        raise ServiceError(
-            404,
-            "CodeSigningConfigNotFoundException",
-            f"The code signing configuration cannot be found. Check that the provided configuration is not deleted: "
-            f"{arn}.",
-        )
+        raise no_code_signing(arn)
     return checked
+
+
+def no_code_signing(arn: str) -> ServiceError:
+    """Return the error for a function's code signing configuration: none can be made here."""
+    return ServiceError(
+        404,
+        "CodeSigningConfigNotFoundException",
+        f"The code signing configuration cannot be found. Check that the provided configuration is not deleted: {arn}.",
+    )
 
 
 def _packaging(request: Mapping[str, Any]) -> dict[str, Any]:

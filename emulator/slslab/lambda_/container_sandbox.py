@@ -182,14 +182,14 @@ class ContainerSandboxes(Containers):
         if function.code.image is None:
             program = in_wrapper(function.variables, program)
             # The worker's image needs its own variables to find programs and the runtime client.
-            own = dict(entry.split("=", 1) for entry in defaults.get("Env") or ())
-            paths = [variables.get("PYTHONPATH"), own.get("PYTHONPATH")]
+            image_variables = dict(entry.split("=", 1) for entry in defaults.get("Env") or ())
+            paths = [variables.get("PYTHONPATH"), image_variables.get("PYTHONPATH")]
             if function.layer_directories:
                 layers = [f"{LAYER_PYTHON}/lib/{function.runtime}/site-packages", LAYER_PYTHON]
                 paths = [TASK_ROOT, *layers, *paths]
                 variables = {
                     "LD_LIBRARY_PATH": "/opt/lib",
-                    "PATH": f"{own.get('PATH', os.defpath)}:/opt/bin",
+                    "PATH": f"{image_variables.get('PATH', os.defpath)}:/opt/bin",
                 } | variables
             variables["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
         return dict(

@@ -123,11 +123,11 @@ class Environment:
         self.state = State.STARTING
         # documented: monitoring-cloudwatchlogs-view.html shows such a name; its 32 hexadecimal digits are measured.
         # A log group of the function's own choice may have others' logs, too (measured).
-        own = function.name if "LogGroup" in function.logging else ""
+        prefix = function.name if "LogGroup" in function.logging else ""
         day = time.strftime("%Y/%m/%d", time.gmtime())
-        self.log_stream = f"{day}/{own}[{function.version}]{uuid.uuid4().hex}"
+        self.log_stream = f"{day}/{prefix}[{function.version}]{uuid.uuid4().hex}"
         path = host.logs / f"{self.id}.log"
-        wrote = host.log_events.writer(log_group(function), self.log_stream, path)
+        wrote = host.log_events.writer(function.log_group, self.log_stream, path)
         self.log = FunctionLog(path, host.limits.log_tail_bytes, wrote)
         self.system_log = SystemLog(function, self.log, self.log_stream)
         self._number = number
@@ -179,20 +179,14 @@ class Environment:
     async def _start(self, limit_s: float) -> Outcome:
         if self._has_stopped():
             raise StartFailed("the emulator is ending")
-        former, used = self.sandbox, Sample(0, 0, 0, {})
-        accounts = former.accounts if former is not None else None
+        former, inherited, used = self.sandbox, None, Sample(0, 0, 0, {})
         if former is not None:
-            used = make_sample(0, {}, accounts)
+            inherited = former.accounts
+            used = make_sample(0, {}, inherited)
             self._begin()
             self.state = State.STARTING
         try:
-            address = self._runtime.start()
-            self._home.mkdir(parents=True, exist_ok=True)
-            if self._clock is None:
-                with (self._home / "clock").open("w+b") as file:
-                    file.truncate(CLOCK_STATE.size)
-                    self._clock = mmap.mmap(file.fileno(), CLOCK_STATE.size)
-            sandbox = await self._host.sandboxes.start(self._setting(address), former)
+            sandbox = await self._host.sandboxes.start(self._setting(self._open()), former)
         except BaseException as error:
             if former is not None:
                 await former.close()
@@ -204,11 +198,10 @@ class Environment:
             await sandbox.close()
             raise StartFailed("the emulator is ending")
         self.sandbox = sandbox
-        handed_over = accounts is not None and sandbox.accounts is accounts
-        if handed_over and accounts is not None:
+        accounts = sandbox.accounts
+        if former is not None and accounts is not None:
             self._memory.kills = accounts.out_of_memory_kills()
             accounts.reset_peak()
-        accounts = sandbox.accounts
         self._tasks = Tasks(sandbox.pids, accounts.tasks if accounts is not None else lambda: None)
         self._confined.set()
         sandbox.exited.add_done_callback(lambda _: self._wake())
@@ -217,8 +210,7 @@ class Environment:
             began = await asyncio.wait_for(asyncio.shield(sandbox.began), BACKSTOP_S)
         except TimeoutError as error:
             raise StartFailed(f"it did not begin within {BACKSTOP_S} s") from error
-        if handed_over:
-            # What the former runtime has used of the control group is in its accounts for good.
+        if accounts is inherited:  # a process has its predecessor's control group, a container a new one
             began = began._replace(cpu_ns=used.cpu_ns + began.cpu_ns, throttled_ns=used.throttled_ns)
         outcome = await self._run(limit_s, began, initialising=True)
         if sandbox.failure:
@@ -226,6 +218,16 @@ class Environment:
         if outcome.ending is Ending.RESPONSE:
             self.state = State.READY
         return outcome
+
+    def _open(self) -> str:
+        """Open what the runtime needs of the emulator, and return the address of its Runtime API."""
+        address = self._runtime.start()
+        self._home.mkdir(parents=True, exist_ok=True)
+        if self._clock is None:
+            with (self._home / "clock").open("w+b") as file:
+                file.truncate(CLOCK_STATE.size)
+                self._clock = mmap.mmap(file.fileno(), CLOCK_STATE.size)
+        return address
 
     async def invoke(self, invocation: NextInvocation, limit_s: float) -> Outcome:
         """Pass one invocation to the waiting runtime and meter it to its end."""
@@ -510,12 +512,7 @@ def _logging_variables(function: Function) -> dict[str, str]:
     config = function.logging
     given = {"AWS_LAMBDA_LOG_FORMAT": config.get("LogFormat", "Text")} if config else {}
     level = {"AWS_LAMBDA_LOG_LEVEL": config["ApplicationLogLevel"]} if "ApplicationLogLevel" in config else {}
-    return {"AWS_LAMBDA_LOG_GROUP_NAME": log_group(function), **given, **level}
-
-
-def log_group(function: Function) -> str:
-    """Return the name of the log group that a function writes to."""
-    return str(function.logging.get("LogGroup", f"/aws/lambda/{function.name}"))
+    return {"AWS_LAMBDA_LOG_GROUP_NAME": function.log_group, **given, **level}
 
 
 def exit_reason(status: int | None) -> str:

@@ -15,7 +15,8 @@ from slslab.lambda_.event_invoke_config import EventInvokeConfig, Handling
 from slslab.lambda_.functions import Functions, Target
 from slslab.lambda_.references import parse
 
-BUCKET, FUNCTION, QUEUE, TOPIC = "arn:aws:s3:::", "arn:aws:lambda:", "arn:aws:sqs:", "arn:aws:sns:"
+BUCKET, FUNCTION, QUEUE = "arn:aws:s3:::", "arn:aws:lambda:", "arn:aws:sqs:"
+TOPIC = "arn:aws:sns:"
 
 
 class EventInvokeConfigs:
@@ -85,11 +86,11 @@ class EventInvokeConfigs:
             arn = str(given[kind]["Destination"])
             if arn.startswith(FUNCTION):
                 destination = parse(arn)
+                place = (destination.account, destination.region)
+                if not self._functions.exists(destination.name) or place != (ACCOUNT, REGION):
+                    raise invalid(f"The destination ARN {arn} is invalid.")
                 if destination.name == name:
                     raise invalid("You can't specify the function as a destination for itself.")
-                elsewhere = destination.account not in (None, ACCOUNT) or destination.region not in (None, REGION)
-                if elsewhere or not self._functions.exists(destination.name):
-                    raise invalid(f"The destination ARN {arn} is invalid.")
             elif arn and not (arn.startswith((QUEUE, TOPIC)) or (arn.startswith(BUCKET) and kind == "OnFailure")):
                 raise _unsupported(arn, given)
             found[kind] = arn

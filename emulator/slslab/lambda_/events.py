@@ -128,12 +128,15 @@ class Asynchronous:
             if self._closing:
                 return
             await asyncio.sleep(delay_s)
-        letters = request.target.function.stored.get("DeadLetterConfig")
-        if letters is not None and condition != "Success":
-            await asyncio.to_thread(self._send, letters["TargetArn"], request.payload, _dead_letter(request, answer))
         destination = handling.destinations.get("OnSuccess" if condition == "Success" else "OnFailure")
-        if destination:
-            await self._deliver(destination, request, _record(request, condition, attempts, answer))
+        letters = request.target.function.stored.get("DeadLetterConfig")
+        try:
+            if destination:
+                await self._deliver(destination, request, _record(request, condition, attempts, answer))
+        finally:
+            if letters is not None and condition != "Success":
+                letter = _dead_letter(request, answer)
+                await asyncio.to_thread(self._send, letters["TargetArn"], request.payload, letter)
 
     async def _deliver(self, destination: str, request: Request, record: bytes) -> None:
         """Send the record to a function, an SQS queue, an SNS topic or an S3 bucket."""

@@ -8,18 +8,17 @@ import random
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from typing import Any
 
 from slslab.aws.arns import function_arn
-from slslab.aws.errors import ServiceError, conflict, invalid, missing, violation
+from slslab.aws.errors import conflict, invalid, missing, violation
 from slslab.aws.limits import Limits
 from slslab.lambda_.configuration import ACTIVE, CREATING, LATEST, UPDATING, Function, check_kind, settings
 from slslab.lambda_.event_invoke_config import EventInvokeConfig
 from slslab.lambda_.function_urls import FunctionUrl
-from slslab.lambda_.layer_versions import LayerVersions
+from slslab.lambda_.layer_versions import LayerVersions, timestamp
 from slslab.lambda_.packages import Code
-from slslab.lambda_.policies import Policy
+from slslab.lambda_.policies import Policy, check_revision
 from slslab.lambda_.references import parse
 
 TAGS = 50
@@ -200,7 +199,7 @@ class Functions:
     def update_configuration(self, name: str, request: Mapping[str, Any]) -> dict[str, Any]:
         """Carry out UpdateFunctionConfiguration: environments started from now on have the new configuration."""
         entry = self.entry(name)
-        _check_revision(request, entry.latest.revision_id)
+        check_revision(request, entry.latest.revision_id)
         check_kind(request, of_image=entry.latest.code.image is not None)
         updated = replace(entry.latest, **self._settings(request, entry.latest))
         self.layers.check_size(updated.code, updated.layers)
@@ -209,7 +208,7 @@ class Functions:
     def update_code(self, name: str, request: Mapping[str, Any], code: Code) -> dict[str, Any]:
         """Carry out UpdateFunctionCode, its code being stored already; `DryRun` changes nothing."""
         entry = self.entry(name)
-        _check_revision(request, entry.latest.revision_id)
+        check_revision(request, entry.latest.revision_id)
         if (code.image is None) != (entry.latest.code.image is None):
             kind, ask = ("Zip", "don't provide") if code.image is not None else ("Image", "provide")
             raise invalid(f"Please {ask} ImageUri when updating a function with packageType {kind}.")
@@ -227,7 +226,7 @@ class Functions:
     def publish(self, name: str, request: Mapping[str, Any]) -> dict[str, Any]:
         """Carry out PublishVersion: number $LATEST as a version, or return the last one if nothing has changed."""
         entry = self.entry(name)
-        _check_revision(request, entry.latest.revision_id)
+        check_revision(request, entry.latest.revision_id)
         digest = request.get("CodeSha256")
         if digest and digest != entry.latest.code.sha256:
             raise invalid(
@@ -268,7 +267,7 @@ class Functions:
         entry, alias = self.entry(name), str(request["Name"])
         if alias not in entry.aliases:
             raise missing(f"Alias not found: {function_arn(name, alias)}")
-        _check_revision(request, entry.aliases[alias].revision_id)
+        check_revision(request, entry.aliases[alias].revision_id)
         return self._put_alias(entry, entry.aliases[alias], request)
 
     def alias(self, name: str, alias: str) -> Alias:
@@ -279,7 +278,10 @@ class Functions:
         return entry.aliases[alias]
 
     def reserve(self, name: str, request: Mapping[str, Any], qualifier: str | None = None) -> None:
-        """Carry out PutFunctionConcurrency: reserve concurrent executions that no other function may use."""
+        """Carry out PutFunctionConcurrency: reserve concurrent executions that no other function may use.
+
+        Here AWS refuses every qualifier, $LATEST too, which other operations take for the function (recorded).
+        """
         if qualifier is not None:
             raise invalid(FUNCTIONS_ONLY)
         entry = self.entry(name, LATEST)
@@ -376,18 +378,7 @@ class Functions:
 
 
 def _stamped(function: Function) -> Function:
-    stamp = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "+0000")
-    return replace(function, last_modified=stamp, revision=str(uuid.uuid4()), revision_id=str(uuid.uuid4()))
-
-
-def _check_revision(request: Mapping[str, Any], current: str) -> None:
-    if request.get("RevisionId") not in (None, current):
-        raise ServiceError(
-            412,
-            "PreconditionFailedException",
-            "The Revision Id provided does not match the latest Revision Id. Call the GetFunction/GetAlias API to "
-            "retrieve the latest Revision Id",
-        )
+    return replace(function, last_modified=timestamp(), revision=str(uuid.uuid4()), revision_id=str(uuid.uuid4()))
 
 
 def _check_tags(tags: Mapping[str, str]) -> None:

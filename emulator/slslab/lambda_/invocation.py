@@ -17,7 +17,7 @@ from typing import Any
 from slslab.aws.errors import ServiceError
 from slslab.aws.jackson import explain
 from slslab.aws.limits import MB, cpu_share
-from slslab.aws.requests import parse_json
+from slslab.aws.requests import READ_AT_ONCE, parse_json
 from slslab.errors import StartFailed
 from slslab.lambda_.concurrency import Concurrency
 from slslab.lambda_.configuration import Function
@@ -104,13 +104,13 @@ class InvocationService:
     ) -> Response:
         """Run a synchronous invocation to its end, with a new request id unless one is given."""
         kind = "RequestResponse"
-        payload = _checked(payload, kind, self._limits.request_bytes)
+        payload = await _checked(payload, kind, self._limits.request_bytes)
         request_id = request_id or str(uuid.uuid4())
         return await self._run(Request(target, payload, request_id, trace_id, kind, client_context, caller))
 
-    def accept_event(self, target: Target, payload: bytes, trace_id: str) -> str:
+    async def accept_event(self, target: Target, payload: bytes, trace_id: str) -> str:
         """Queue an asynchronous invocation and return its request id at once."""
-        return self._asynchronous.accept(target, _checked(payload, "Event", self._limits.event_bytes), trace_id)
+        return self._asynchronous.accept(target, await _checked(payload, "Event", self._limits.event_bytes), trace_id)
 
     def prepare(self, function: Function) -> None:
         """Start what takes time once for all environments of a function that has been created or changed."""
@@ -190,8 +190,8 @@ class InvocationService:
     async def _initialise_in_invoke(self, environment: Environment, request: Request, metered: Metered) -> Response:
         """Repeat the Init phase in the invocation, as part of its duration: after one that exceeded 10 s, or a reset.
 
-        documented: lambda-runtime-environment.html calls the latter a suppressed init: no line of the log reports it,
-        and the REPORT line's duration includes it.
+        documented: lambda-runtime-environment.html calls the latter a suppressed init: the log does not report it, but
+        the REPORT line's duration includes it.
         """
         timeout_s = request.target.function.timeout_s
         metered.started, metered.start_ns = datetime.now(UTC), time.monotonic_ns()
@@ -199,7 +199,7 @@ class InvocationService:
         self._begin(environment, request, metered)
         try:
             outcome = await environment.start(timeout_s)
-        except (StartFailed, OSError) as failure:
+        except StartFailed as failure:
             raise ServiceError(500, "ServiceException", f"The environment could not start: {failure}.") from failure
         metered.duration_ns = outcome.lambda_ns
         metered.phases.append(outcome)
@@ -342,7 +342,7 @@ def _error(error_type: str, message: str, status: str = "error") -> Failure:
     return Failure(error_type, json.dumps(document, separators=(",", ":")).encode(), status)
 
 
-def _checked(payload: bytes, kind: str, limit: int) -> bytes:
+async def _checked(payload: bytes, kind: str, limit: int) -> bytes:
     """Return a payload that is JSON within the limit; an empty one becomes an empty object, as on AWS."""
     if len(payload) > limit:
         raise ServiceError(
@@ -355,9 +355,10 @@ def _checked(payload: bytes, kind: str, limit: int) -> bytes:
     try:
         parse_json(payload)
     except (ValueError, RecursionError) as error:
+        reason = explain(payload) if len(payload) <= READ_AT_ONCE else await asyncio.to_thread(explain, payload)
         raise ServiceError(
             400,
             "InvalidRequestContentException",
-            f"Could not parse request body into json: Could not parse payload into json: {explain(payload)}",
+            f"Could not parse request body into json: Could not parse payload into json: {reason}",
         ) from error
     return payload

@@ -86,8 +86,7 @@ class LayerVersions:
             for key in ("LicenseInfo", "CompatibleRuntimes", "CompatibleArchitectures")
             if key in request
         }
-        created = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "+0000")
-        layer = LayerVersion(_name(name), versions.published, code, created, described)
+        layer = LayerVersion(_name(name), versions.published, code, timestamp(), described)
         versions.layers[layer.version] = layer
         return layer
 
@@ -103,10 +102,7 @@ class LayerVersions:
         found = ARN.fullmatch(arn)
         if found is None or found["version"] is None:
             raise constraint(arn, "arn", f"Member must satisfy regular expression pattern: {ARN.pattern}")
-        _check_account(arn, found)
-        if found["region"] != REGION:
-            raise missing(NO_RESOURCE)  # assumed
-        return self.get(found["name"], int(found["version"]))
+        return self.get(_name(arn), int(found["version"]))
 
     def delete(self, name: str, version: int) -> None:
         """Carry out DeleteLayerVersion; functions that have it keep it."""
@@ -183,14 +179,19 @@ class LayerVersions:
         return self._names.get(_name(name), _Versions())
 
 
+def timestamp() -> str:
+    """Return the present time as Lambda's answers have it."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "+0000")
+
+
 def _name(reference: str) -> str:
-    """Return the name in a layer's name or ARN; ServiceError for one of another account or Region."""
+    """Return the name in a layer's name or ARN; ServiceError for the ARN of another account or Region."""
     found = ARN.fullmatch(reference)
     if found is None:
         return reference
     _check_account(reference, found)
     if found["region"] != REGION:
-        raise missing(NO_RESOURCE)
+        raise missing(NO_RESOURCE)  # assumed
     return found["name"]
 
 

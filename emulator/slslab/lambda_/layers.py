@@ -32,6 +32,7 @@ class Layers:
         """
         with self._lock:
             if layers not in self._merged:
+                self._remove_outdated()
                 self._merged[layers] = self._merge(layers)
             return self._merged[layers]
 
@@ -41,32 +42,37 @@ class Layers:
         self._home.mkdir(parents=True, exist_ok=True)
         merged = Path(tempfile.mkdtemp(dir=self._home))
         try:
-            merged.chmod(0o755)  # functions have user ids of their own
-            _fill(merged, layers)
-        except OSError:
+            merged.chmod(0o755)  # environments have users of their own
+            for layer in layers:
+                _add(layer, merged)
+        except BaseException:
             shutil.rmtree(merged, ignore_errors=True)
             raise
         return merged
 
+    def _remove_outdated(self) -> None:
+        """Remove what was merged of layers that are gone: no function and no environment has them any more."""
+        for layers in [layers for layers in self._merged if not all(layer.exists() for layer in layers)]:
+            shutil.rmtree(self._merged.pop(layers), ignore_errors=True)
 
-def _fill(merged: Path, layers: tuple[Path, ...]) -> None:
-    """Put the layers' files into a directory, one layer after the other."""
-    for layer in layers:
-        for top, folders, files in os.walk(layer):
-            into = merged / Path(top).relative_to(layer)
-            links = [name for name in folders if os.path.islink(os.path.join(top, name))]
-            for name in (*files, *links, *(folder for folder in folders if folder not in links)):
-                target, source = into / name, Path(top, name)
-                kept = source.is_dir() and not source.is_symlink() and target.is_dir() and not target.is_symlink()
-                if not kept and os.path.lexists(target):
-                    _remove(target)
-                if source.is_symlink():
-                    target.symlink_to(os.readlink(source))
-                elif source.is_dir():
-                    target.mkdir(exist_ok=True)
-                    target.chmod(0o755)
-                else:
-                    link_or_copy(source, target)
+
+def _add(layer: Path, merged: Path) -> None:
+    """Link a layer's files into a directory, in place of what is there."""
+    for top, folders, files in os.walk(layer):
+        into = merged / Path(top).relative_to(layer)
+        links = [name for name in folders if os.path.islink(os.path.join(top, name))]
+        for name in (*files, *links, *(folder for folder in folders if folder not in links)):
+            target, source = into / name, Path(top, name)
+            kept = source.is_dir() and not source.is_symlink() and target.is_dir() and not target.is_symlink()
+            if not kept and os.path.lexists(target):
+                _remove(target)
+            if source.is_symlink():
+                target.symlink_to(os.readlink(source))
+            elif source.is_dir():
+                target.mkdir(exist_ok=True)
+                target.chmod(0o755)
+            else:
+                link_or_copy(source, target)
 
 
 def _remove(path: Path) -> None:

@@ -98,7 +98,7 @@ def layer_statement(request: Mapping[str, Any], resource: str) -> Statement:
     return _statement(request, _principal(request["Principal"]), resource, conditions)
 
 
-def check_revision(request: Mapping[str, Any], current: str, where: str) -> None:
+def check_revision(request: Mapping[str, Any], current: str, where: str = "GetFunction/GetAlias") -> None:
     """Raise PreconditionFailedException if a request names another revision than the current one."""
     if request.get("RevisionId") not in (None, current):
         raise ServiceError(

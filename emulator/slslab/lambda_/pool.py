@@ -56,8 +56,9 @@ class Pool:
     async def lease(self, request: Request) -> AsyncIterator[tuple[Environment, Outcome | None]]:
         """Lease a warm environment of exactly this version, or a new one with the outcome of its initialisation.
 
-        However the block ends, the environment is given back: kept warm if it can be used again, else ended. One in
-        which the initialisation or the invocation failed is reset: its next invocation starts its runtime again.
+        If the block ends without an exception, an environment in which the initialisation or the invocation failed is
+        reset: its next invocation starts its runtime again. Then the environment is kept warm if it is READY or RESET,
+        else ended.
         """
         if Pool.fault is not None:
             await Pool.fault(request.target.function.name, request.request_id)

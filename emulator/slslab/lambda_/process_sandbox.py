@@ -151,8 +151,8 @@ class ProcessSandbox:
             "SLSLAB_CLOCK_FILE": CLOCK_FILE if isolated else str(setting.home / "clock"),
         }
         if not isolated:
-            own = [f"{opt}/{runtime.layer_path}", f"{opt}/python", variables["PYTHONPATH"]]
-            variables["PYTHONPATH"] = os.pathsep.join(own)
+            modules = [f"{opt}/{runtime.layer_path}", f"{opt}/python", variables["PYTHONPATH"]]
+            variables["PYTHONPATH"] = os.pathsep.join(modules)
         program = [str(lang / runtime.command), str(folder / "bootstrap.py")]
         wrapped = in_wrapper(function.variables, program)
         limits = sandboxes.limits

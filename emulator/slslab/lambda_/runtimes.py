@@ -98,11 +98,12 @@ class Runtimes(Managed):
         self.start_making(OWN)  # which nearly every function needs
 
     def start_making(self, name: str) -> Future[Runtime]:
-        """Start to make what functions of this runtime run on, unless that has begun."""
+        """Start to make what functions of this runtime run on, unless that has begun; what failed is tried again."""
         with self._lock:
-            if name not in self._made:
-                self._made[name] = self._maker.submit(self._make, name)
-            return self._made[name]
+            made = self._made.get(name)
+            if made is None or made.cancelled() or (made.done() and made.exception() is not None):
+                made = self._made[name] = self._maker.submit(self._make, name)
+            return made
 
     def _make(self, name: str) -> Runtime:
         instead = obstacle(name)
@@ -110,17 +111,14 @@ class Runtimes(Managed):
         found = find_interpreter(OWN if own else name)
         assert found is not None
         home = self._home / (OWN if own else name)
-        runtime = Runtime(name, found, home / "lang", home / "runtime", own, instead)
         if not home.exists():
-            try:
-                self._make_lang(runtime)
-                _make_folder(runtime)
-            except OSError:
-                shutil.rmtree(home, ignore_errors=True)
-                with self._lock:
-                    del self._made[name]  # the next one tries again
-                raise
-        return runtime
+            part = home.with_name(f"{home.name}.part")
+            shutil.rmtree(part, ignore_errors=True)
+            making = Runtime(name, found, part / "lang", part / "runtime", own, instead)
+            self._make_lang(making)
+            _make_folder(making)
+            part.rename(home)
+        return Runtime(name, found, home / "lang", home / "runtime", own, instead)
 
     def _make_lang(self, runtime: Runtime) -> None:
         """Make a virtual environment, in which `python3` is this Python: with the host's packages, or with none."""

@@ -92,8 +92,8 @@ class UrlServer:
         streamed = url.invoke_mode not in (None, BUFFERED)
         returned = answer(None if result.function_error else result.payload, streamed=streamed)
         merged = shared(url.cors, headers.get("origin"), returned.headers)
-        told = [("x-amzn-requestid", request_id), ("x-amzn-trace-id", trace_id)]
-        return _response(UrlAnswer(returned.status, [*merged, *told], returned.body))
+        ids = [("x-amzn-requestid", request_id), ("x-amzn-trace-id", trace_id)]
+        return _response(UrlAnswer(returned.status, [*merged, *ids], returned.body))
 
     def _find(self, url_id: str) -> tuple[Entry, str, FunctionUrl]:
         """Return whose URL has this id; nobody is told whether there is none, or that it is closed."""
@@ -127,8 +127,8 @@ def _authorize(policy: Policy, url: FunctionUrl, caller: Principal | None) -> No
     """Raise AccessDeniedException unless the caller's own rights or the function's policy allow the invocation."""
     values = {"lambda:FunctionUrlAuthType": url.auth_type, "lambda:InvokedViaFunctionUrl": "true"}
     for action in ACTIONS:
-        own = caller is not None and (caller.actions is None or action in caller.actions)
-        if not own and not policy.allows(action, caller.arn if caller is not None else None, values):
+        permitted = caller is not None and (caller.actions is None or action in caller.actions)
+        if not permitted and not policy.allows(action, caller.arn if caller is not None else None, values):
             raise _forbidden()
 
 

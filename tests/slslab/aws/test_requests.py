@@ -35,6 +35,11 @@ def test_members_without_a_value_are_left_out_also_of_structures() -> None:
     }
 
 
+def test_a_long_text_that_its_shape_allows_is_a_member() -> None:
+    given = {**GOOD, "KMSKeyArn": "arn:aws:kms:" + "x" * 5000}
+    assert members("lambda", "CreateFunction", json.dumps(given).encode()) == given
+
+
 def test_members_may_be_elsewhere() -> None:
     assert members("lambda", "TagResource", b'{"Tags": {}}', {"Resource": ARN}) == {"Tags": {}, "Resource": ARN}
     assert members("lambda", "GetAccountSettings", b"") == {}
@@ -48,6 +53,8 @@ def test_members_may_be_elsewhere() -> None:
         ({"Timeout": 10**30}, "at 'timeout'", "Member must have value less than or equal to"),
         ({"Description": "x" * 257}, "at 'description'", "Member must have length less than or equal to 256"),
         ({"Handler": "a b"}, "'a b' at 'handler'", "Member must satisfy regular expression pattern: [^\\s]+"),
+        ({"Role": "x" * 5000}, "at 'role'", "Member must satisfy regular expression pattern: arn:"),
+        ({"Environment": {"Variables": {"A" * 5000: "x"}}}, "at 'environment.variables'", "Map keys must satisfy"),
         ({"PackageType": "Tar"}, "'Tar' at 'packageType'", "Member must satisfy enum value set: [Zip, Image]"),
         ({"Code": {"S3Bucket": "../.."}}, "'../..' at 'code.s3Bucket'", "Member must satisfy regular expression"),
         ({"Code": {"S3Key": ""}}, "'' at 'code.s3Key'", "Member must have length greater than or equal to 1"),
@@ -69,7 +76,6 @@ def test_members_may_be_elsewhere() -> None:
         ({"SnapStart": {"ApplyOn": 7 * "x"}}, "at 'snapStart.applyOn'", "Member must satisfy enum value set"),
         ({"TenancyConfig": {}}, "null at 'tenancyConfig.tenantIsolationMode'", "Member must not be null"),
         ({"Handler": "a\0b"}, "at 'handler'", TEXT),
-        ({"Role": "x" * 5000}, "at 'role'", "Member must satisfy regular expression pattern: arn"),
         ({"Code": {"S3Key": "\ud800"}}, "at 'code.s3Key'", TEXT),
         ({"Environment": {"Variables": {"KEY": "\0"}}}, "at 'environment.variables'", TEXT),
         ({"Runtime": "\0"}, "at 'runtime'", TEXT),

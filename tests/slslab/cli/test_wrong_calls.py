@@ -27,7 +27,7 @@ RUN = Path(__file__).parents[3] / "results" / "table2" / "mobilenet-scatterreduc
         ("up --limit init_s=1e400", "The limit init_s cannot be 1e400."),
         ("up --limit request_bytes=-1", "The limit request_bytes cannot be -1."),
         (f"up --limit processes={BIG}", f"The limit processes cannot be {BIG}."),
-        (f"up --limit processes={LONG}", "The limit processes needs a number, not 'xxxx"),
+        (f"up --limit processes={LONG}", "The limit processes needs a whole number, not 'xxxx"),
         (f"run allreduce --seed {BIG}", f"seed is {BIG}."),
         (f"run spirt --workers {BIG}", f"workers is {BIG}."),
         ("run allreduce --epochs 0", "epochs is 0."),

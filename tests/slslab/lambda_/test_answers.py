@@ -466,6 +466,13 @@ def test_l11_what_is_wrong_is_refused(call: Caller) -> None:
 
     assert put(f"{ARN}nobody") == invalid(f"The destination ARN {ARN}nobody is invalid.")
     assert put(f"{ARN}f") == invalid("You can't specify the function as a destination for itself.")
+    create(call, "g")
+    for place in ("eu-west-1:000000000000", "us-east-1:999999999999"):
+        elsewhere = f"arn:aws:lambda:{place}:function:g"
+        assert put(elsewhere) == invalid(f"The destination ARN {elsewhere} is invalid.")
+    topic = "kafka://topic"
+    shown = f"null, onFailure=OnFailure(destination={topic})"
+    assert put(topic) == invalid(f"The provided destination config DestinationConfig(onSuccess={shown}) is invalid.")
     role = "arn:aws:iam::000000000000:role/r"
     shown = f"OnSuccess(destination={role}), onFailure=null"
     config = f"The provided destination config DestinationConfig(onSuccess={shown}) is invalid."

@@ -1,5 +1,6 @@
 """An execution environment as the function sees it, and what is left of it after a failure."""
 
+import asyncio
 import os
 import re
 import time
@@ -9,8 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.slslab.lambda_.registry import make_functions
 
+from slslab.aws.keys import Keyring
+from slslab.aws.limits import lambda_limits
+from slslab.errors import StartFailed
+from slslab.host.cgroup_accounts import GroupAccounts
+from slslab.host.pressure import Pressure
+from slslab.host.procfs import Sample
+from slslab.lambda_.environment import Environment, EnvironmentHost, Outcome
+from slslab.lambda_.log_events import LogEvents
+from slslab.lambda_.runtime_api import RuntimeApi
 from slslab.lambda_.runtimes import OWN
+from slslab.lambda_.sandbox import Setting
 from slslab.lambda_.service.emulator import Emulator
 from slslab.trace.records import InvocationRecord
 
@@ -256,3 +268,93 @@ def test_an_environment_that_was_reset_ends_like_any_other(isolated: Emulator, d
     groups = {group for parent in isolated.hierarchy.parents.values() for group in parent.glob(f"{name}-*")}
     assert not groups
     assert invoke(name).payload[0] is False, "a new environment has an empty /tmp"
+
+
+class Accounts(GroupAccounts):
+    """Accounts of a control group that has used some CPU time."""
+
+    def __init__(self) -> None:
+        super().__init__(2, {})
+        self.used_ns = 0
+
+    def cpu_ns(self) -> int:
+        return self.used_ns
+
+    def throttled_ns(self) -> int:
+        return self.used_ns
+
+
+class Exiting:
+    """A sandbox whose runtime uses 20 ms of CPU time and exits."""
+
+    failure, freezes, ended_ns = "", False, None
+
+    def __init__(self, accounts: Accounts) -> None:
+        self.accounts = accounts
+        self.began: asyncio.Future[Sample] = asyncio.get_running_loop().create_future()
+        self.began.set_result(Sample(time.monotonic_ns(), 0, 0, {}))
+        self.exited: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self.exited.set_result(0)
+        self.closed = False
+        accounts.used_ns += 20_000_000
+
+    def pids(self) -> list[int]:
+        return []
+
+    def files_bytes(self) -> int:
+        return 0
+
+    def drain(self) -> None:
+        pass
+
+    async def end(self) -> None:
+        pass
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+class ExitingSandboxes:
+    """Makes them, each with a new control group, as containers have, or with its predecessor's."""
+
+    address = "127.0.0.1"
+
+    def __init__(self, *, inherit: bool) -> None:
+        self.made: list[Exiting] = []
+        self._inherit = inherit
+
+    async def start(self, _setting: Setting, former: Exiting | None = None) -> Exiting:
+        self.made.append(Exiting(former.accounts if former is not None and self._inherit else Accounts()))
+        return self.made[-1]
+
+
+async def start_twice(home: Path, sandboxes: Any, before: Callable[[], object] = lambda: None) -> Outcome:
+    """Start an environment, and once more after a reset; `before` is called in between."""
+    pressure, keys = Pressure(), Keyring.of({})
+    host = EnvironmentHost("e", home, home, lambda_limits(), sandboxes, {}, keys, pressure, LogEvents(), lambda _: None)
+    environment = Environment(host, make_functions("f").entry("f").latest, 1)
+    try:
+        await environment.start(5)
+        await environment.reset()
+        before()
+        return await environment.start(5)
+    finally:
+        await environment.stop()
+        pressure.close()
+
+
+@pytest.mark.parametrize("inherit", [True, False])
+def test_an_initialisation_after_a_reset_is_charged_its_own_cpu_time_alone(tmp_path: Path, inherit: bool) -> None:
+    assert asyncio.run(start_twice(tmp_path, ExitingSandboxes(inherit=inherit))).cpu_ns == 20_000_000
+
+
+def test_a_restart_that_the_host_refuses_leaves_no_former_sandbox(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_api: RuntimeApi) -> str:
+        raise OSError("Too many open files")
+
+    sandboxes = ExitingSandboxes(inherit=True)
+    with pytest.raises(StartFailed, match="Too many open files"):
+        asyncio.run(start_twice(tmp_path, sandboxes, lambda: monkeypatch.setattr(RuntimeApi, "start", refuse)))
+    assert [sandbox.closed for sandbox in sandboxes.made] == [True]

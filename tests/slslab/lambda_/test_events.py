@@ -258,6 +258,16 @@ def test_an_event_that_failed_goes_to_the_dead_letter_queue(make: Callable[..., 
     assert platform.sent == [(QUEUE, b'{"n": 1}', attributes)]
 
 
+def test_a_dead_letter_is_sent_also_if_the_destination_fails(make: Callable[..., Platform]) -> None:
+    functions = make_functions("f", "sink", DeadLetterConfig={"TargetArn": QUEUE})
+    sink = {"DestinationConfig": {"OnFailure": {"Destination": function_arn("sink")}}}
+    EventInvokeConfigs(functions).put("f", None, sink, keep=False)
+    functions.delete("sink", None)
+    platform = make(functions, FAILED)
+    platform.run(functions.resolve("f"))
+    assert [queue for queue, _, _ in platform.sent] == [QUEUE]
+
+
 def test_a_success_is_no_dead_letter(make: Callable[..., Platform]) -> None:
     functions = make_functions("f", DeadLetterConfig={"TargetArn": QUEUE})
     platform = make(functions, DONE)

@@ -1,5 +1,6 @@
 """Leases, admission to the host's memory, and what becomes of asynchronous failures."""
 
+import asyncio
 import json
 import re
 import threading
@@ -12,10 +13,12 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
+from slslab.aws.errors import ServiceError
 from slslab.aws.keys import Keyring
 from slslab.aws.limits import lambda_limits
+from slslab.aws.requests import READ_AT_ONCE
 from slslab.host.session import Session
-from slslab.lambda_ import memory_waits
+from slslab.lambda_ import invocation, memory_waits
 from slslab.lambda_.service.emulator import Emulator
 from slslab.stack.object_store import EmbeddedObjectStore
 from slslab.testing import create_function
@@ -125,6 +128,7 @@ def test_a_wait_is_said_once(
 
 
 CHAIN = """
+import asyncio
 import json
 
 import boto3
@@ -225,3 +229,17 @@ def test_asynchronous_failures_land_in_the_destination_bucket(tmp_path: Path, co
     assert record["requestPayload"] == {"fail": True, "n": 1}
     assert record["responseContext"]["functionError"] == "Unhandled"
     assert record["responsePayload"]["errorType"] == "RuntimeError"
+
+
+def test_a_large_payload_that_is_not_json_is_explained_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = []
+
+    def explain(_payload: bytes) -> str:
+        threads.append(threading.current_thread())
+        return "why"
+
+    monkeypatch.setattr(invocation, "explain", explain)
+    for size in (10, READ_AT_ONCE + 1):
+        with pytest.raises(ServiceError, match="why"):
+            asyncio.run(invocation._checked(b"x" * size, "Event", size))
+    assert [thread is threading.current_thread() for thread in threads] == [True, False]

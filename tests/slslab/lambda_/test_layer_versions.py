@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError
 from tests.slslab.lambda_.client_answers import answer, invalid, missing
 from tests.slslab.lambda_.registry import make_functions
 
@@ -316,23 +315,36 @@ def test_layers_count_in_the_unzipped_size() -> None:
     assert [layer.name for layer in functions.entry("f").latest.layers] == ["one", "two"]
 
 
-def test_a_layer_of_another_region_is_not_there() -> None:
-    with pytest.raises(ServiceError, match="The resource you requested does not exist"):
-        LayerVersions(lambda_limits()).by_arn("arn:aws:lambda:eu-west-1:000000000000:layer:any:1")
-
-
 @pytest.mark.parametrize(
-    ("place", "error"),
-    [("eu-west-1:000000000000", "ResourceNotFoundException"), ("us-east-1:999999999999", "AccessDeniedException")],
+    ("place", "refusal"),
+    [
+        ("eu-west-1:000000000000", "The resource you requested does not exist"),
+        ("us-east-1:999999999999", "is not authorized to perform"),
+    ],
 )
-def test_a_layer_of_elsewhere_is_not_the_one_of_its_name(place: str, error: str) -> None:
-    layers = LayerVersions(lambda_limits())
-    layers.publish("mine", {}, Code(Path("code"), 0, "", unzipped=1))
-    for call in (layers.get, layers.delete):
-        with pytest.raises(ServiceError) as refused:
-            call(f"arn:aws:lambda:{place}:layer:mine", 1)
-        assert refused.value.error_type == error
-    assert layers.get("mine", 1).name == "mine"
+def test_a_layer_of_another_region_or_account_is_not_there(place: str, refusal: str) -> None:
+    layers, arn = LayerVersions(lambda_limits()), f"arn:aws:lambda:{place}:layer:mine"
+    layers.publish("mine", {}, Code(None, 0, ""))
+    calls: list[Callable[[], object]] = [
+        lambda: layers.by_arn(f"{arn}:1"),
+        lambda: layers.get(arn, 1),
+        lambda: layers.delete(arn, 1),
+        lambda: layers.versions(arn, {}),
+        lambda: layers.policy(arn, 1),
+        lambda: layers.publish(arn, {}, Code(None, 0, "")),
+    ]
+    for call in calls:
+        with pytest.raises(ServiceError, match=refusal):
+            call()
+    assert [layer.version for layer in layers.versions("mine", {})] == [1]
+
+
+def test_a_directory_of_the_host_is_no_layer(lambda_client: Any, emulator: Emulator, tmp_path: Path) -> None:
+    emulator.packages.allow(tmp_path)
+    content = {"S3Bucket": "hot-reload", "S3Key": str(tmp_path)}
+    assert answer(lambda_client.publish_layer_version, LayerName="local", Content=content) == invalid(
+        "A layer is an archive: only a function's code can be a directory that is used in place."
+    )
 
 
 def test_archives_are_downloaded_from_their_location(lambda_client: Any, deploy: Deploy, emulator: Emulator) -> None:
@@ -375,13 +387,6 @@ def test_a_directory_that_is_used_in_place_has_no_archive(lambda_client: Any, de
         "RepositoryType": "Local",
         "Location": tmp_path.as_uri(),
     }
-
-
-def test_no_layer_is_a_directory_in_place(lambda_client: Any, tmp_path: Path) -> None:
-    with pytest.raises(ClientError, match="A layer is an archive"):
-        lambda_client.publish_layer_version(
-            LayerName="local", Content={"S3Bucket": "hot-reload", "S3Key": str(tmp_path)}
-        )
 
 
 def test_a_layers_content_may_be_in_s3(lambda_client: Any, s3_client: Any) -> None:

@@ -1,22 +1,23 @@
 """Layers as the function sees them: merged into /opt, in its order."""
 
-import errno
+import io
 import json
-from collections.abc import Callable
+import os
+import shutil
+import zipfile
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 
-from slslab.lambda_ import layers as layers_module
 from slslab.lambda_.layer_versions import LayerVersion
 from slslab.lambda_.layers import Layers
-from slslab.lambda_.packages import Code
+from slslab.lambda_.packages import Code, unpacked
 from slslab.lambda_.runtimes import OWN
 from slslab.lambda_.service.emulator import Emulator
-from slslab.testing import create_function
+from slslab.testing import create_function, packaged
 
 pytestmark = pytest.mark.server
 
@@ -82,19 +83,6 @@ def test_a_function_without_layers_has_an_empty_opt(deploy: Callable[..., str], 
     assert invoke(name).payload == []
 
 
-def test_a_merge_that_failed_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    one, two = make(tmp_path / "one", {"a": "1"}), make(tmp_path / "two", {"b": "2"})
-    merged = Layers(tmp_path / "merged")
-    with monkeypatch.context() as full:
-        full.setattr(layers_module, "link_or_copy", Mock(side_effect=OSError(errno.ENOSPC, "No space left")))
-        with pytest.raises(OSError, match="No space left"):
-            merged.merged((one, two))
-    assert list((tmp_path / "merged").iterdir()) == []
-    found = merged.merged((one, two))
-    assert sorted(path.name for path in found.iterdir()) == ["a", "b"]
-    assert found.stat().st_mode & 0o777 == 0o755
-
-
 def test_a_later_layer_replaces_files_links_and_folders(tmp_path: Path) -> None:
     one = make(tmp_path / "one", {"a": "1", "b/c": "1", "d": "1"})
     (one / "link").symlink_to("a")
@@ -106,3 +94,47 @@ def test_a_later_layer_replaces_files_links_and_folders(tmp_path: Path) -> None:
     assert found == {"a/x": "2", "b/c": "1", "b/e": "2", "link": "2"}
     assert (merged / "d").readlink() == Path("b")
     assert (one / "a").read_text() == "1", "a layer itself is never changed"
+
+
+@pytest.fixture
+def private_umask() -> Iterator[None]:
+    before = os.umask(0o077)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("private_umask")
+def test_everybody_can_read_layers(tmp_path: Path) -> None:
+    """An environment may have a user of its own."""
+    packed = packaged("")
+    with zipfile.ZipFile(buffer := io.BytesIO(packed), "a") as package:
+        package.writestr("python/package/module.py", "")
+    layer = unpacked(buffer.getvalue(), tmp_path / "layer")
+    merged = Layers(tmp_path / "merged").merged((layer, make(tmp_path / "other", {"bin/tool": ""})))
+    for top in (layer, merged):
+        assert {path.stat().st_mode & 0o777 for path in (top, *top.rglob("*")) if path.is_dir()} == {0o755}
+
+
+def test_a_merge_that_failed_is_tried_again_and_leaves_nothing(
+    layers: tuple[Path, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_source: Path, _target: Path) -> str:
+        raise OSError("No space left on device")
+
+    known = Layers(tmp_path / "merged")
+    with monkeypatch.context() as patched:
+        patched.setattr("slslab.lambda_.layers.link_or_copy", fail)
+        with pytest.raises(OSError, match="No space left"):
+            known.merged(layers)
+    assert list((tmp_path / "merged").iterdir()) == []
+    assert (known.merged(layers) / "bin/tool").exists()
+
+
+def test_what_was_merged_of_a_removed_layer_is_removed(layers: tuple[Path, ...], tmp_path: Path) -> None:
+    known = Layers(tmp_path / "merged")
+    outdated = known.merged(layers)
+    shutil.rmtree(layers[0])
+    newer = known.merged((layers[1], make(tmp_path / "three", {"a": ""})))
+    assert not outdated.exists()
+    assert newer.exists()
+    assert known.known(layers) is None

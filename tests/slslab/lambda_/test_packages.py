@@ -77,6 +77,20 @@ def test_what_is_too_large_or_broken_leaves_nothing(packages: Packages, tmp_path
     assert packages.store("f", {"ImageUri": "small"}).sha256 == "abc"
 
 
+def test_a_package_that_cannot_be_kept_leaves_nothing(
+    packages: Packages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fill(kept: Path, _archive: bytes) -> None:
+        kept.touch()
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", fill)
+    with pytest.raises(ServiceError, match="The package cannot be kept: No space left on device") as caught:
+        packages.store("f", {"S3Bucket": "code", "S3Key": "app.zip"})
+    assert caught.value.status == 500
+    assert list(tmp_path.iterdir()) == []
+
+
 def zipped(*entries: tuple[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", method) as archive:

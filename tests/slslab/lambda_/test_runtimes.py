@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from slslab.errors import RequestError
+from slslab.lambda_ import runtimes
 from slslab.lambda_.configuration import RUNTIMES
-from slslab.lambda_.runtimes import OWN, find_interpreter, obstacle
+from slslab.lambda_.runtimes import OWN, Runtimes, find_interpreter, obstacle
 from slslab.lambda_.service.emulator import Emulator
 from slslab.testing import create_function
 from slslab.up import doctor
@@ -60,6 +61,24 @@ def asked(emulator: Emulator) -> None:
 
 def log_of(emulator: Emulator, name: str) -> str:
     return "".join(path.read_text() for path in sorted(emulator.logs.glob(f"{name}-*.log")))
+
+
+def test_l18_a_runtime_that_could_not_be_made_is_made_again_as_a_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_runtime: object) -> None:
+        raise OSError("No space left on device")
+
+    making = runtimes._make_folder
+    monkeypatch.setattr(runtimes, "_make_folder", fail)
+    with Runtimes(tmp_path, strict=False) as made:
+        with pytest.raises(OSError, match="No space left"):
+            made.start_making(OWN).result()
+        monkeypatch.setattr(runtimes, "_make_folder", making)
+        for name in ("python3.99", OWN):  # the first is not installed: the emulator's own stands for it
+            runtime = made.start_making(name).result()
+            assert (runtime.folder / "bootstrap.py").is_file()
+            assert (runtime.lang / runtime.command).exists()
 
 
 @pytest.mark.skipif(not OTHERS, reason="no other Python is installed that could run a function")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slslab.lambda_.url_payloads import FAILED, UrlAnswer, answer
+from slslab.lambda_.url_payloads import FAILED, UrlAnswer, UrlRequest, answer
 
 JSON = ("content-type", "application/json")
 
@@ -116,7 +116,15 @@ def test_half_a_surrogate_and_a_deep_answer_are_no_defect() -> None:
     assert answer(b'{"statusCode": 200, "headers": {"x": "\\ud800"}, "body": "\\ud800"}') == UrlAnswer(
         200, [("x", "?"), JSON], b"?"
     )
-    inner = answer(b'{"statusCode": 200, "headers": {"x": {"\\ud800": 1}}, "body": ""}')
-    assert inner.headers[0] == ("x", "{?=1}")
+    assert answer(b'{"statusCode": 200, "headers": {"x": {"\\ud800": 1}}}').headers[0] == ("x", "{?=1}")
     deep = b'{"statusCode": 200, "body": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
     assert answer(deep) == FAILED
+
+
+def test_an_event_has_text_as_utf_8() -> None:
+    """An escape takes 6 bytes of its limit for a character of 2."""
+    text, headers = "é" * 1000, [("content-type", "text/plain")]
+    request = UrlRequest("id", "id.host", "POST", "/", "", headers, text.encode(), "127.0.0.1", "80")
+    event = request.event("request", "trace")
+    assert json.loads(event)["body"] == text
+    assert len(event) < 3000

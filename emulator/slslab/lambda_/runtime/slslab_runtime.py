@@ -49,14 +49,14 @@ def main() -> None:
     class Client(LambdaRuntimeClient):  # type: ignore[misc]
         """Asks for invocations; before and after the first it says which packages are not the function's own."""
 
-        told: tuple[str, ...] = ()
+        reported: tuple[str, ...] = ()
         waits = 0
 
         def wait_next_invocation(self) -> object:
             """Wait for the next invocation, and return it."""
             self.waits += 1
-            if self.waits <= 2 and (found := [name for name in host_packages(own) if name not in self.told]):
-                self.told += tuple(found)
+            if self.waits <= 2 and (found := [name for name in host_packages(own) if name not in self.reported]):
+                self.reported += tuple(found)
                 print(f"slslab: imported from the host, not from the package: {', '.join(found)}")
             return super().wait_next_invocation()
 

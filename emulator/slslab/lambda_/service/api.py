@@ -24,7 +24,7 @@ from slslab.aws.arns import function_arn
 from slslab.aws.errors import ServiceError
 from slslab.aws.gate import principal
 from slslab.aws.limits import MB, Limits
-from slslab.aws.requests import Members, header_members, input_shape, members, service_model
+from slslab.aws.requests import READ_AT_ONCE, Members, header_members, input_shape, members, service_model
 from slslab.lambda_.references import parse
 from slslab.lambda_.service.call import Call, Handler
 
@@ -46,8 +46,6 @@ UNMODELLED = {
     "AccessDeniedException": ("Message",),
     "RequestEntityTooLargeException": ("message",),
 }
-# Larger bodies are read on a thread of their own.
-READ_AT_ONCE = 256 * 1024
 
 
 def application(handlers: Mapping[str, Handler], more: Sequence[BaseRoute]) -> ASGIApp:

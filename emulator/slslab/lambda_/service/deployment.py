@@ -9,7 +9,7 @@ from typing import Any
 
 from slslab.aws.arns import function_arn
 from slslab.aws.errors import ServiceError, invalid, missing
-from slslab.lambda_.configuration import LATEST
+from slslab.lambda_.configuration import LATEST, no_code_signing
 from slslab.lambda_.functions import Functions
 from slslab.lambda_.service.call import Call, Handler
 from slslab.lambda_.service.qualifiers import qualified
@@ -49,12 +49,7 @@ class DeploymentOperations:
         return {}
 
     async def _put_function_code_signing(self, call: Call) -> Answer:
-        raise ServiceError(
-            404,
-            "CodeSigningConfigNotFoundException",
-            "The code signing configuration cannot be found. Check that the provided configuration is not deleted: "
-            f"{call.members['CodeSigningConfigArn']}.",
-        )
+        raise no_code_signing(call.members["CodeSigningConfigArn"])
 
     async def _delete_function_code_signing(self, call: Call) -> None:
         self._function(call)
@@ -67,11 +62,9 @@ class DeploymentOperations:
         raise missing(f"The Lambda code signing configuration {arn} can not be found.")
 
     async def _recursion(self, call: Call) -> Answer:
-        self._function(call)
         return {"RecursiveLoop": self._functions.entry(call.name).recursive_loop}
 
     async def _put_recursion(self, call: Call) -> Answer:
-        self._function(call)
         self._functions.entry(call.name).recursive_loop = call.members["RecursiveLoop"]
         return await self._recursion(call)
 

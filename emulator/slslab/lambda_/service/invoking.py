@@ -38,7 +38,7 @@ class Invoking:
         if kind == "DryRun":
             return Response(status_code=204)
         if kind == "Event":
-            request_id = self._service.accept_event(target, payload, trace_id)
+            request_id = await self._service.accept_event(target, payload, trace_id)
             return Response(status_code=202, headers={"x-amzn-RequestId": request_id, "X-Amzn-Trace-Id": trace_id})
         result = await self._service.invoke(target, payload, trace_id, context, principal(call.request).function)
         answered = {

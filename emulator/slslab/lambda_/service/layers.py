@@ -45,7 +45,7 @@ class LayerOperations:
     async def _publish(self, call: Call) -> Answer:
         name = call.members["LayerName"]
         if call.members["Content"].get("S3Bucket") == HOT_RELOAD_BUCKET:
-            raise invalid("A layer is an archive: slslab uses only functions' directories in place.")
+            raise invalid("A layer is an archive: only a function's code can be a directory that is used in place.")
         stored = await asyncio.wrap_future(self._packages.start_storing("layer", call.members["Content"]))
         try:
             layer = self._layers.publish(name, call.members, stored)

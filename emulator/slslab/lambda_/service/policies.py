@@ -19,7 +19,6 @@ from slslab.lambda_.service.call import Call, Handler
 from slslab.lambda_.service.qualifiers import qualified
 
 Answer = Mapping[str, Any]
-WHERE = "GetFunction/GetAlias"
 
 
 class PolicyOperations:
@@ -39,7 +38,7 @@ class PolicyOperations:
         statement = function_statement(call.members, function_arn(entry.latest.name, qualifier))
         policy = entry.policies.get(qualifier or LATEST, Policy())
         policy.expect_new(statement["Sid"])
-        check_revision(call.members, _revision(entry, qualifier), WHERE)
+        check_revision(call.members, _revision(entry, qualifier))
         policy.add(statement)
         entry.policies[qualifier or LATEST] = policy
         _revise(entry, qualifier)
@@ -51,7 +50,7 @@ class PolicyOperations:
         entry, qualifier = qualified(self._functions, call)
         policy = entry.policies.get(qualifier or LATEST, Policy())
         policy.expect(call.members["StatementId"])
-        check_revision(call.members, _revision(entry, qualifier), WHERE)
+        check_revision(call.members, _revision(entry, qualifier))
         policy.remove(call.members["StatementId"])
         _revise(entry, qualifier)
 
