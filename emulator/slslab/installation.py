@@ -19,6 +19,7 @@ EXTRAS = {
     "jsonata": "stepfunctions",
     "aiohttp": "aws",
     "flask": "aws",
+    "yaml": "aws",
     "torch": "train",
     "PIL": "train",
     "docker": "docker",

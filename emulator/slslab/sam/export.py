@@ -4,8 +4,6 @@ import io
 import json
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass
-from decimal import Decimal
 from importlib.metadata import entry_points, version
 from pathlib import Path
 from typing import Any
@@ -17,12 +15,13 @@ from slslab.errors import RequestError
 from slslab.replay.modelled import model
 from slslab.replay.programs.recording import read_recording
 from slslab.reports.document import read_document
-from slslab.reports.summaries import headline, quantity, replayed
+from slslab.reports.summaries import headline, replayed
 from slslab.runs.planning import architectures, read_plan_file, refused_plans
+from slslab.sam.readme import Cost, make_readme
 from slslab.sam.template import CODE, PYTHON, deployment_of, make_template
 from slslab.trace.directory import DOCUMENT, PLAN, resolve
 from slslab_workers.architecture import read_plan
-from slslab_workers.driver.deployment import Deployment, package, worker_function
+from slslab_workers.driver.deployment import Deployment, package
 from slslab_workers.plan import Plan
 from slslab_workers.training.datasets import DIGITS
 
@@ -50,39 +49,33 @@ main(HERE / "plan.json")
 '''
 
 
-@dataclass(frozen=True)
-class Cost:
-    """What a run will cost on AWS: a sentence, how it is known, and the replayed bill (None if nothing is known)."""
-
-    sentence: str
-    source: str
-    bill: Mapping[str, Any] | None
-
-
 def read_source(source: str) -> tuple[Plan, Cost]:
     """Return the plan of a run or of a plan's file, and what it costs.
 
     RequestError if there is neither, or the plan cannot be read.
     """
     path = Path(source)
-    if path.is_file() or path.suffix == ".toml":
-        with refused_plans():
-            plan = read_plan_file(path)
-        if path.name != PLAN or not (path.parent / DOCUMENT).exists():
-            hint = f"slslab run {source} measures it; then export that run."
-            return plan, Cost("On AWS: not known, because the plan has not run here.", hint, None)
+    if path.name == PLAN and (path.parent / DOCUMENT).exists():
         source = str(path.parent)
+    elif path.is_file() or path.suffix == ".toml":
+        return read_plan_file(path), _unknown(path)
     directory = resolve(source)
     if directory.service() is not None:
         raise RequestError(f"{directory.id} is what `slslab up` recorded, which has no plan.", "export a run.")
-    with refused_plans():
-        plan = read_plan(directory.plan())
+    plan = read_plan(directory.plan())
     return plan, cost_of(directory.path, plan)
 
 
+def _unknown(plan: Path) -> Cost:
+    measured = f"`slslab run {plan}` measures it; then export that run."
+    return Cost("On AWS: not known, because the plan has not run here.", measured, None)
+
+
 def cost_of(directory: Path, plan: Plan) -> Cost:
-    """Return what a recorded run costs on AWS, by its replay."""
+    """Return what a recorded run costs on AWS, by its replay; that is not known if its plan was changed since."""
     document: Mapping[str, Any] = read_document(str(directory))
+    if read_plan(document["plan"]) != plan:
+        return _unknown(directory / PLAN)
     if replayed(document) is None and document["status"] == "done":
         # Earlier versions kept no model.
         document = {**document, "lambda": model(read_recording(directory), load_book(plan.prices))}
@@ -129,7 +122,7 @@ def write_export(plan: Plan, cost: Cost, out: Path) -> list[str]:
         "requirements.txt": "".join(f"{name}=={version(name).partition('+')[0]}\n" for name in packages),
         "plan.json": json.dumps(exported, indent=2) + "\n",
         "driver.py": DRIVER,
-        "README.md": readme(plan, cost, requirements.tensor_databases, queue=bool(requirements.queue)),
+        "README.md": make_readme(plan, cost, requirements),
     }
     files |= {name: text.encode() for name, text in texts.items()}
     for name, content in files.items():
@@ -146,56 +139,3 @@ def _code(deployment: Deployment) -> dict[str, bytes]:
         with zipfile.ZipFile(io.BytesIO(package(handler))) as archive:
             files |= {f"{CODE}{name}": archive.read(name) for name in archive.namelist()}
     return files | {f"{CODE}slslab_workers/training/{DIGITS.name}": DIGITS.read_bytes()}
-
-
-def readme(plan: Plan, cost: Cost, databases: int, *, queue: bool) -> str:
-    """Return what the folder says of itself."""
-    stack = worker_function(plan)
-    overrides = ["ImageUri=$IMAGE"]
-    needs = []
-    if queue:
-        overrides.append('QueueUrl="$QUEUE"')
-        needs.append("a RabbitMQ broker (Amazon MQ), whose address is `amqps://USER:PASSWORD@HOST:5671/%2F`")
-    if databases:
-        overrides.append('TensorUrls="$TENSORS"')
-        needs.append(f"{databases} RedisAI (an EC2 instance each), `redis://:PASSWORD@HOST:6379`")
-    up = f" --tensor-databases {databases}" if databases else ""
-    lines = [f"# {plan.run}", "", cost.sentence, cost.source, ""]
-    if cost.bill is not None:
-        currency = cost.bill["currency"]
-        lines += [f"| item | quantity | unit | {currency} |", "|---|---:|---|---:|"]
-        lines += [
-            f"| {line['item']} | {quantity(line['quantity'])} | {line['unit']} | {Decimal(line['amount']):.8f} |"
-            for line in cost.bill["lines"]
-        ]
-        lines += [f"| total | | | {Decimal(cost.bill['total']):.8f} |", ""]
-    lines += [
-        "Not in it: logs (CloudWatch), the image's storage (ECR), tax, and hosts of databases and brokers before and "
-        "after the run.",
-        "",
-        "`template.yaml` is for AWS, where functions are of one container image: PyTorch is larger than an archive may "
-        "be. `emulator.yaml` has the same functions as archives of `code/`, which is all that slslab needs.",
-        "",
-        "On the emulator:",
-        "",
-        "```",
-        f'slslab up --detach{up} && eval "$(slslab env)"',
-        "slslab deploy emulator.yaml",
-        "python driver.py",
-        "```",
-        "",
-        "On AWS, with your own credentials" + (f", and {' and '.join(needs)}" if needs else "") + ":",
-        "",
-        "```",
-        "IMAGE=ACCOUNT.dkr.ecr.REGION.amazonaws.com/slslab:latest",
-        "docker build --provenance=false -t $IMAGE . && docker push $IMAGE",
-        f"aws cloudformation deploy --stack-name {stack} --template-file template.yaml \\",
-        f"    --capabilities CAPABILITY_IAM --parameter-overrides {' '.join(overrides)}",
-        "python driver.py",
-        f"aws cloudformation delete-stack --stack-name {stack}",
-        "```",
-        "",
-        f"`driver.py` needs a Python {PYTHON} with the packages of requirements.txt. It prints the outcome as JSON, "
-        "and empties the bucket at its end.",
-    ]
-    return "\n".join(lines) + "\n"

@@ -59,6 +59,8 @@ ACTIONS: Mapping[str, tuple[str, ...]] = {
     "check_convergence": ("s3:GetObject", "s3:PutObject"),
     "trigger_next_epoch": ("s3:PutObject", "states:StartExecution"),
 }
+# Those that may start the first execution of a peer that joins.
+HANDING_OVER = ("auth", "average_gradients")
 LONGEST_BARRIER_S = 86_400
 SMALLEST_MB = 128
 SCANNED = 1000
@@ -228,10 +230,12 @@ class SpirtDeployment(Deployment):
             heavy = name in LEARNING
             module = "membership" if name in MEMBERSHIP else "learning" if heavy else "rounds"
             memory_mb = self.plan.memory_mb if heavy else _light_mb(self.plan)
-            handler, invokes = f"slslab_workers.spirt.{module}.{name}", ""
-            if name == "init_peers":
-                invokes = self._name("init_model")
-            specs.append(FunctionSpec(self._name(name), handler, memory_mb, ACTIONS.get(name, ()), invokes))
+            actions = ACTIONS.get(name, ())
+            if self._roster.joins and name in HANDING_OVER:
+                actions = ("states:StartExecution",)
+            invokes = self._name("init_model") if name == "init_peers" else ""
+            handler = f"slslab_workers.spirt.{module}.{name}"
+            specs.append(FunctionSpec(self._name(name), handler, memory_mb, actions, invokes))
         return specs
 
     def machine(self, arns: Mapping[str, Any]) -> str:
