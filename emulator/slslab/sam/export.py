@@ -96,7 +96,12 @@ def write_export(plan: Plan, cost: Cost, out: Path) -> list[str]:
 
     RequestError if the folder holds anything, or the architecture cannot be exported.
     """
-    architecture = architectures()[plan.architecture]
+    known = architectures()
+    if plan.architecture not in known:
+        raise RequestError(
+            f"The architecture {plan.architecture!r} is not installed.", f"install it; there are {', '.join(known)}."
+        )
+    architecture = known[plan.architecture]
     with refused_plans():
         deployment, requirements = deployment_of(plan, architecture), architecture.requirements(plan)
     if deployment is None:
