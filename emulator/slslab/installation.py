@@ -19,6 +19,7 @@ EXTRAS = {
     "jsonata": "stepfunctions",
     "aiohttp": "aws",
     "flask": "aws",
+    "samtranslator": "aws",
     "yaml": "aws",
     "torch": "train",
     "PIL": "train",

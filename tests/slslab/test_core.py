@@ -22,7 +22,13 @@ from slslab.trace.directory import DOCUMENT
 pytestmark = pytest.mark.server
 
 MOST_BYTES = 300e6
-NAMES = {"vl_convert": "vl-convert-python", "PIL": "pillow", "mlflow": "mlflow-skinny", "jsonata": "jsonata-python"}
+NAMES = {
+    "vl_convert": "vl-convert-python",
+    "PIL": "pillow",
+    "mlflow": "mlflow-skinny",
+    "jsonata": "jsonata-python",
+    "samtranslator": "aws-sam-translator",
+}
 # A function, an object and a key, and what the database answers to a tensor.
 USE = """
 import io, json, os, zipfile

@@ -42,8 +42,12 @@ def _limit(limits: Limits, name: str, value: Any) -> int | float | Range:
     if not isinstance(before, int | float | Range):
         raise RequestError(f"There is no limit {name!r} that can be changed.", "`slslab limits` lists them.")
     try:
-        number = float(value) if name.endswith("_s") and not isinstance(before, Range) else int(value)
-    except (TypeError, ValueError):
+        number = float(value)
+        if not (name.endswith("_s") and not isinstance(before, Range)):
+            number = int(value)
+            if isinstance(value, bool) or number != float(value):
+                raise ValueError
+    except (TypeError, ValueError, OverflowError):
         raise RequestError(f"The limit {name} needs a number, not {str(value)[:40]!r}.", f"{name} = 10") from None
     most = before.maximum if isinstance(before, Range) else MOST
     least = before.minimum if isinstance(before, Range) else LEAST_OF.get(name, LEAST)
@@ -51,4 +55,6 @@ def _limit(limits: Limits, name: str, value: Any) -> int | float | Range:
         raise RequestError(
             f"The limit {name} cannot be {str(value)[:40]}.", f"choose a number from {least:g} to {most:g}."
         )
-    return replace(before, maximum=int(number)) if isinstance(before, Range) else number
+    if isinstance(before, Range):
+        return replace(before, maximum=int(number), default=min(before.default, int(number)))
+    return number

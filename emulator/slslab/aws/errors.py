@@ -10,7 +10,7 @@ SHOWN = 1000
 class ServiceError(Exception):
     """An error of an AWS API; `fields` stand beside its message in the body, `headers` beside its type.
 
-    Of one that is `typed` the body says whose fault it is.
+    With `typed` the body has `Type` (User or Service).
     """
 
     def __init__(

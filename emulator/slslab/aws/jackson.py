@@ -88,7 +88,7 @@ def _redacted(line: int, column: int) -> str:
 def _in_jacksons_words(error: json.JSONDecodeError) -> JacksonError:
     text, position = error.doc, error.pos
     if error.msg.startswith("Illegal trailing comma"):
-        position = text.index("}", position)  # Python names the comma
+        position += len(text[position:]) - len(text[position + 1 :].lstrip())  # Python names the comma
     if error.msg.startswith("Unterminated string"):
         return JacksonError("Unexpected end-of-input: was expecting closing quote for a string value", text, len(text))
     if error.msg.startswith("Invalid control character"):
@@ -99,8 +99,8 @@ def _in_jacksons_words(error: json.JSONDecodeError) -> JacksonError:
     if error.msg.startswith("Invalid \\"):
         character = text[min(position + 1, len(text) - 1)]
         return JacksonError(f"Unrecognized character escape '{character}' (code {ord(character)})", text, position + 2)
-    container = _container(text[:position])
     if position >= len(text):
+        container = _container(text)
         if container is None:
             return JacksonError("No content to map due to end-of-input", text, position)
         kind, start = container
@@ -112,8 +112,8 @@ def _in_jacksons_words(error: json.JSONDecodeError) -> JacksonError:
     if token and not token[0][0].isdigit() and error.msg in ("Expecting value", "Extra data"):
         return JacksonError(f"Unrecognized token '{token[0]}': was expecting {VALUES}", text, token.end())
     expected = EXPECTED.get(error.msg)
-    if expected is None and error.msg == "Expecting ',' delimiter" and container:
-        expected = f"was expecting comma to separate {container[0]} entries"
+    if expected is None and error.msg == "Expecting ',' delimiter" and (opened := _container(text[:position])):
+        expected = f"was expecting comma to separate {opened[0]} entries"
     character, expected = text[position], expected or f"expected a valid value {VALUES}"
     return JacksonError(f"Unexpected character ('{character}' (code {ord(character)})): {expected}", text, position + 1)
 

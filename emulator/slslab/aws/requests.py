@@ -38,10 +38,10 @@ DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 SURROGATES = re.compile("[\ud800-\udfff]")
 # No answer names more of them.
 MOST_VIOLATIONS = 10
-# No pattern is tried on a longer text, which breaks a rule of its length: some patterns take quadratic time.
+# No pattern is tried on a longer text, which counts as breaking it: some patterns take quadratic time.
 LONGEST_MATCHED = 4096
 # Members whose rules have errors of their own, which the services' code knows.
-# By their names, with the shapes that they have where that is so.
+# By their names, with the name of the shape; a member of that name with another shape is checked as usual.
 OWN_RULES: Mapping[str, Mapping[str, str]] = {
     "lambda": {"Runtime": "Runtime"},
     "stepfunctions": {"definition": "Definition", "input": "SensitiveData", "name": "Name"},
@@ -168,8 +168,8 @@ def _broken(shape: Any, value: Any) -> Iterator[str]:
         "min": size < rules.get("min", size),
         "enum": "enum" in rules and value not in rules["enum"],
     }
-    if "pattern" in rules and size <= LONGEST_MATCHED:
-        broken["pattern"] = _pattern(rules["pattern"]).fullmatch(value) is None
+    if "pattern" in rules and not broken["max"]:
+        broken["pattern"] = size > LONGEST_MATCHED or _pattern(rules["pattern"]).fullmatch(value) is None
     if any(broken.values()):
         yield from (rule for kind, rule in _rules_by_kind(shape).items() if broken.get(kind))
 

@@ -1,7 +1,9 @@
 """What moto's services call: the emulated Lambda and Step Functions, in the place of moto's own."""
 
 import json
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, NoReturn
 
@@ -13,6 +15,8 @@ from moto.sns.models import Subscription
 
 from slslab.aws.clients import aws_client
 from slslab.aws.keys import Pair
+
+LOG = logging.getLogger(__name__)
 
 
 class Targets:
@@ -80,10 +84,21 @@ class Targets:
         if arn.split(":")[2] == "lambda":
             self._invoke(arn, event)
         elif self._states is not None:
-            self._states.start_execution(stateMachineArn=arn, input=json.dumps(event))
+            with _delivery(arn):
+                self._states.start_execution(stateMachineArn=arn, input=json.dumps(event))
 
     def _invoke(self, function: str, event: Any) -> None:
-        self._lambda.invoke(FunctionName=function, InvocationType="Event", Payload=json.dumps(event))
+        with _delivery(function):
+            self._lambda.invoke(FunctionName=function, InvocationType="Event", Payload=json.dumps(event))
+
+
+@contextmanager
+def _delivery(arn: str) -> Iterator[None]:
+    """Log what a target refuses: on AWS, too, whoever publishes a message learns nothing of it."""
+    try:
+        yield
+    except botocore.exceptions.ClientError as error:
+        LOG.error("%s takes no event: %s", arn, error)
 
 
 def _input(target: Mapping[str, Any], event: dict[str, Any]) -> Any:

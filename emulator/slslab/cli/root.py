@@ -10,6 +10,7 @@ import click
 from slslab.cli.accuracy import accuracy
 from slslab.cli.ask import ask
 from slslab.cli.calibrate import calibrate
+from slslab.cli.deploy import deploy
 from slslab.cli.doctor import doctor, limits
 from slslab.cli.export import export
 from slslab.cli.logs import logs
@@ -54,6 +55,7 @@ class RootGroup(click.Group):
         down,
         status,
         env,
+        deploy,
         limits,
         doctor,
     ],

@@ -66,7 +66,9 @@ class Edge:
 
     async def _serve(self, service: str, scope: Scope, receive: Receive, send: Send, headers: Headers) -> None:
         """Check a request's signature, which moto does not, and pass it on."""
-        caller, _, body = await authenticate(self._keys, headers, scope, receive, LARGEST_BODY, service)
+        caller, signature, body = await authenticate(self._keys, headers, scope, receive, LARGEST_BODY, service)
+        if signature.presigned:
+            raise ServiceError(400, "IncompleteSignature", f"Requests of {service} are signed in their headers.")
         if service in OF_OWNER:
             caller.require(f"{service}:*", "*")
         if service == STS:

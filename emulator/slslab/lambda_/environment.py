@@ -180,18 +180,18 @@ class Environment:
         if self._has_stopped():
             raise StartFailed("the emulator is ending")
         former, used = self.sandbox, Sample(0, 0, 0, {})
+        accounts = former.accounts if former is not None else None
         if former is not None:
-            # What its runtime has used of a control group that the next one has, too.
-            used = make_sample(0, {}, former.accounts)
+            used = make_sample(0, {}, accounts)
             self._begin()
             self.state = State.STARTING
-        address = self._runtime.start()
-        self._home.mkdir(parents=True, exist_ok=True)
-        if self._clock is None:
-            with (self._home / "clock").open("w+b") as file:
-                file.truncate(CLOCK_STATE.size)
-                self._clock = mmap.mmap(file.fileno(), CLOCK_STATE.size)
         try:
+            address = self._runtime.start()
+            self._home.mkdir(parents=True, exist_ok=True)
+            if self._clock is None:
+                with (self._home / "clock").open("w+b") as file:
+                    file.truncate(CLOCK_STATE.size)
+                    self._clock = mmap.mmap(file.fileno(), CLOCK_STATE.size)
             sandbox = await self._host.sandboxes.start(self._setting(address), former)
         except BaseException as error:
             if former is not None:
@@ -204,10 +204,11 @@ class Environment:
             await sandbox.close()
             raise StartFailed("the emulator is ending")
         self.sandbox = sandbox
-        accounts = sandbox.accounts
-        if former is not None and accounts is not None:
+        handed_over = accounts is not None and sandbox.accounts is accounts
+        if handed_over and accounts is not None:
             self._memory.kills = accounts.out_of_memory_kills()
             accounts.reset_peak()
+        accounts = sandbox.accounts
         self._tasks = Tasks(sandbox.pids, accounts.tasks if accounts is not None else lambda: None)
         self._confined.set()
         sandbox.exited.add_done_callback(lambda _: self._wake())
@@ -216,7 +217,9 @@ class Environment:
             began = await asyncio.wait_for(asyncio.shield(sandbox.began), BACKSTOP_S)
         except TimeoutError as error:
             raise StartFailed(f"it did not begin within {BACKSTOP_S} s") from error
-        began = began._replace(cpu_ns=used.cpu_ns + began.cpu_ns, throttled_ns=used.throttled_ns)
+        if handed_over:
+            # What the former runtime has used of the control group is in its accounts for good.
+            began = began._replace(cpu_ns=used.cpu_ns + began.cpu_ns, throttled_ns=used.throttled_ns)
         outcome = await self._run(limit_s, began, initialising=True)
         if sandbox.failure:
             raise StartFailed(sandbox.failure)

@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from slslab.aws.arns import function_arn
+from slslab.aws.arns import ACCOUNT, REGION, function_arn
 from slslab.aws.errors import ServiceError, invalid, missing
 from slslab.lambda_.configuration import LATEST
 from slslab.lambda_.event_invoke_config import EventInvokeConfig, Handling
 from slslab.lambda_.functions import Functions, Target
 from slslab.lambda_.references import parse
 
-BUCKET, FUNCTION, QUEUE = "arn:aws:s3:::", "arn:aws:lambda:", "arn:aws:sqs:"
+BUCKET, FUNCTION, QUEUE, TOPIC = "arn:aws:s3:::", "arn:aws:lambda:", "arn:aws:sqs:", "arn:aws:sns:"
 
 
 class EventInvokeConfigs:
@@ -79,7 +79,7 @@ class EventInvokeConfigs:
         return self._functions.entry(name).events.get(qualifier or LATEST) if self._functions.exists(name) else None
 
     def _destinations(self, name: str, given: Mapping[str, Any]) -> dict[str, str]:
-        """Return the destinations that a request names: functions, queues, and for failures S3 buckets."""
+        """Return the destinations that a request names: functions, queues, topics, and for failures S3 buckets."""
         found: dict[str, str] = {}
         for kind in [kind for kind in ("OnSuccess", "OnFailure") if "Destination" in given.get(kind, {})]:
             arn = str(given[kind]["Destination"])
@@ -87,20 +87,21 @@ class EventInvokeConfigs:
                 destination = parse(arn)
                 if destination.name == name:
                     raise invalid("You can't specify the function as a destination for itself.")
-                if not self._functions.exists(destination.name):
+                elsewhere = destination.account not in (None, ACCOUNT) or destination.region not in (None, REGION)
+                if elsewhere or not self._functions.exists(destination.name):
                     raise invalid(f"The destination ARN {arn} is invalid.")
-            elif arn and not (arn.startswith(QUEUE) or (arn.startswith(BUCKET) and kind == "OnFailure")):
+            elif arn and not (arn.startswith((QUEUE, TOPIC)) or (arn.startswith(BUCKET) and kind == "OnFailure")):
                 raise _unsupported(arn, given)
             found[kind] = arn
         return found
 
 
 def _unsupported(arn: str, given: Mapping[str, Any]) -> ServiceError:
-    """Return the error for a destination that no event goes to: on AWS, or (SNS, EventBridge) here."""
-    if arn.split(":")[2] in ("sns", "events"):
+    """Return the error for a destination that no event goes to: on AWS, or (EventBridge) here."""
+    if arn.startswith("arn:aws:events:"):
         return invalid(
-            f"The destination {arn} is not emulated; name a function, an SQS queue, or for failures an S3 bucket "
-            "(arn:aws:s3:::BUCKET)."
+            f"The destination {arn} is not emulated; name a function, an SQS queue, an SNS topic, or for failures an "
+            "S3 bucket (arn:aws:s3:::BUCKET)."
         )
     shown = {
         kind: f"{kind}(destination={given[kind]['Destination']})"

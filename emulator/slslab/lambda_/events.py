@@ -58,7 +58,7 @@ class Asynchronous:
     """The events of one emulator.
 
     `invoke` runs one attempt; `store` puts a body into a bucket of the stack, under a key; `send` sends one, with
-    attributes, to a queue of the stack, given its ARN.
+    attributes, to a queue or a topic of the stack, given its ARN.
     """
 
     def __init__(
@@ -128,15 +128,15 @@ class Asynchronous:
             if self._closing:
                 return
             await asyncio.sleep(delay_s)
-        destination = handling.destinations.get("OnSuccess" if condition == "Success" else "OnFailure")
-        if destination:
-            await self._deliver(destination, request, _record(request, condition, attempts, answer))
         letters = request.target.function.stored.get("DeadLetterConfig")
         if letters is not None and condition != "Success":
             await asyncio.to_thread(self._send, letters["TargetArn"], request.payload, _dead_letter(request, answer))
+        destination = handling.destinations.get("OnSuccess" if condition == "Success" else "OnFailure")
+        if destination:
+            await self._deliver(destination, request, _record(request, condition, attempts, answer))
 
     async def _deliver(self, destination: str, request: Request, record: bytes) -> None:
-        """Send the record to a function, an SQS queue or an S3 bucket."""
+        """Send the record to a function, an SQS queue, an SNS topic or an S3 bucket."""
         if destination.startswith(FUNCTION):
             reference = parse(destination)
             self.accept(self._functions.route(reference.name, reference.qualifier), record, request.trace_id)

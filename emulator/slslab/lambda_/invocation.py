@@ -190,8 +190,8 @@ class InvocationService:
     async def _initialise_in_invoke(self, environment: Environment, request: Request, metered: Metered) -> Response:
         """Repeat the Init phase in the invocation, as part of its duration: after one that exceeded 10 s, or a reset.
 
-        documented: lambda-runtime-environment.html calls the latter a suppressed init: Lambda "doesn't explicitly
-        report the additional Init phase in CloudWatch Logs", and the REPORT line's duration includes it.
+        documented: lambda-runtime-environment.html calls the latter a suppressed init: no line of the log reports it,
+        and the REPORT line's duration includes it.
         """
         timeout_s = request.target.function.timeout_s
         metered.started, metered.start_ns = datetime.now(UTC), time.monotonic_ns()
@@ -199,7 +199,7 @@ class InvocationService:
         self._begin(environment, request, metered)
         try:
             outcome = await environment.start(timeout_s)
-        except StartFailed as failure:
+        except (StartFailed, OSError) as failure:
             raise ServiceError(500, "ServiceException", f"The environment could not start: {failure}.") from failure
         metered.duration_ns = outcome.lambda_ns
         metered.phases.append(outcome)

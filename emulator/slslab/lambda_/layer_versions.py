@@ -184,9 +184,14 @@ class LayerVersions:
 
 
 def _name(reference: str) -> str:
-    """Return the name in a layer's name or ARN."""
+    """Return the name in a layer's name or ARN; ServiceError for one of another account or Region."""
     found = ARN.fullmatch(reference)
-    return found["name"] if found is not None else reference
+    if found is None:
+        return reference
+    _check_account(reference, found)
+    if found["region"] != REGION:
+        raise missing(NO_RESOURCE)
+    return found["name"]
 
 
 def _check_account(arn: str, found: re.Match[str]) -> None:

@@ -5,6 +5,7 @@ https://docs.aws.amazon.com/lambda/latest/dg/chapter-layers.html
 
 import os
 import shutil
+import tempfile
 import threading
 from pathlib import Path
 
@@ -37,24 +38,35 @@ class Layers:
     def _merge(self, layers: tuple[Path, ...]) -> Path:
         if len(layers) == 1:
             return layers[0].resolve()
-        merged = self._home / str(len(self._merged))
-        merged.mkdir(parents=True)
-        for layer in layers:
-            for top, folders, files in os.walk(layer):
-                into = merged / Path(top).relative_to(layer)
-                links = [name for name in folders if os.path.islink(os.path.join(top, name))]
-                for name in (*files, *links, *(folder for folder in folders if folder not in links)):
-                    target, source = into / name, Path(top, name)
-                    kept = source.is_dir() and not source.is_symlink() and target.is_dir() and not target.is_symlink()
-                    if not kept and os.path.lexists(target):
-                        _remove(target)
-                    if source.is_symlink():
-                        target.symlink_to(os.readlink(source))
-                    elif source.is_dir():
-                        target.mkdir(exist_ok=True)
-                    else:
-                        link_or_copy(source, target)
+        self._home.mkdir(parents=True, exist_ok=True)
+        merged = Path(tempfile.mkdtemp(dir=self._home))
+        try:
+            merged.chmod(0o755)  # functions have user ids of their own
+            _fill(merged, layers)
+        except OSError:
+            shutil.rmtree(merged, ignore_errors=True)
+            raise
         return merged
+
+
+def _fill(merged: Path, layers: tuple[Path, ...]) -> None:
+    """Put the layers' files into a directory, one layer after the other."""
+    for layer in layers:
+        for top, folders, files in os.walk(layer):
+            into = merged / Path(top).relative_to(layer)
+            links = [name for name in folders if os.path.islink(os.path.join(top, name))]
+            for name in (*files, *links, *(folder for folder in folders if folder not in links)):
+                target, source = into / name, Path(top, name)
+                kept = source.is_dir() and not source.is_symlink() and target.is_dir() and not target.is_symlink()
+                if not kept and os.path.lexists(target):
+                    _remove(target)
+                if source.is_symlink():
+                    target.symlink_to(os.readlink(source))
+                elif source.is_dir():
+                    target.mkdir(exist_ok=True)
+                    target.chmod(0o755)
+                else:
+                    link_or_copy(source, target)
 
 
 def _remove(path: Path) -> None:

@@ -191,7 +191,12 @@ class Packages:
             shutil.rmtree(directory, ignore_errors=True)
             raise _not_a_zip() from error
         kept = directory.with_name(f"{directory.name}.zip")
-        kept.write_bytes(archive)
+        try:
+            kept.write_bytes(archive)
+        except OSError as error:
+            shutil.rmtree(directory, ignore_errors=True)
+            kept.unlink(missing_ok=True)
+            raise ServiceError(500, "ServiceException", f"The archive cannot be kept: {error.strerror}.") from error
         with self._lock:
             self._held.add(directory)
             self._known[directory] = kept
@@ -268,6 +273,8 @@ def _extract(package: zipfile.ZipFile, directory: Path) -> None:
         # The environment's user must be able to read it; an executable file stays one.
         executable = path.is_dir() or entry.external_attr >> 16 & stat.S_IXUSR
         path.chmod(0o755 if executable else 0o644)
+    for folder, _, _ in os.walk(directory):  # also those that no entry names
+        os.chmod(folder, 0o755)
 
 
 def layer_size() -> tuple[str, int] | None:

@@ -112,8 +112,14 @@ class Runtimes(Managed):
         home = self._home / (OWN if own else name)
         runtime = Runtime(name, found, home / "lang", home / "runtime", own, instead)
         if not home.exists():
-            self._make_lang(runtime)
-            _make_folder(runtime)
+            try:
+                self._make_lang(runtime)
+                _make_folder(runtime)
+            except OSError:
+                shutil.rmtree(home, ignore_errors=True)
+                with self._lock:
+                    del self._made[name]  # the next one tries again
+                raise
         return runtime
 
     def _make_lang(self, runtime: Runtime) -> None:

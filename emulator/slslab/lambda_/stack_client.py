@@ -90,14 +90,18 @@ class StackClient:
         with closing(self.client("s3")) as client:
             client.put_object(Bucket=bucket, Key=key, Body=body)
 
-    def send(self, queue: str, body: bytes, attributes: Attributes) -> None:
-        """Send a message to the queue of this ARN; without SQS it is only logged."""
-        if not self.reaches("sqs") or not queue.startswith("arn:aws:sqs:"):
-            LOG.error("the destination %s cannot be reached: this emulator has no service for it", queue)
+    def send(self, place: str, body: bytes, attributes: Attributes) -> None:
+        """Send a message to the queue or the topic of this ARN; without SQS or SNS it is only logged."""
+        service = place.split(":")[2]
+        if service not in ("sqs", "sns") or not self.reaches(service):
+            LOG.error("the destination %s cannot be reached: this emulator has no service for it", place)
             return
-        with closing(self.client("sqs")) as client:
-            url = client.get_queue_url(QueueName=queue.rpartition(":")[2])["QueueUrl"]
-            sent = {name: {"DataType": kind, "StringValue": value} for name, (kind, value) in attributes.items()}
+        sent = {name: {"DataType": kind, "StringValue": value} for name, (kind, value) in attributes.items()}
+        with closing(self.client(service)) as client:
+            if service == "sns":
+                client.publish(TopicArn=place, Message=body.decode(), MessageAttributes=sent)
+                return
+            url = client.get_queue_url(QueueName=place.rpartition(":")[2])["QueueUrl"]
             client.send_message(QueueUrl=url, MessageBody=body.decode(), MessageAttributes=sent)
 
 

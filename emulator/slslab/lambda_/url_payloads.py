@@ -82,7 +82,8 @@ class UrlRequest:
         text = _text_of(self.body, headers.get("content-type", ""))
         if self.body:
             document["body"] = base64.b64encode(self.body).decode() if text is None else text
-        return json.dumps(document | {"isBase64Encoded": text is None}).encode()
+        # Not escaped: characters beyond ASCII count as the bytes that they are.
+        return json.dumps(document | {"isBase64Encoded": text is None}, ensure_ascii=False).encode()
 
     def _headers(self, trace_id: str) -> dict[str, str]:
         """Return the event's headers: the client's, and those that Lambda adds; there is no TLS to tell of."""
@@ -115,7 +116,7 @@ def answer(payload: bytes | None, *, streamed: bool = False) -> UrlAnswer:
 
     JSON but for an object with a `statusCode` is a body. A URL that streams has the payload as its body in any case,
     since a runtime that does not stream returns it as a whole. A runtime that streams may describe the response before
-    the body; other bytes that are no JSON are a body, too.
+    the body; bytes that are not JSON are a body, too.
     """
     if payload is None:
         return FAILED
@@ -162,7 +163,7 @@ def _structured(returned: Mapping[str, Any], content: bytes | None) -> UrlAnswer
 def _shown(value: Any) -> str:
     """Return a header's value as text: an object as Java writes a map."""
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{key}={_shown(each)}" for key, each in value.items()) + "}"
+        return "{" + ", ".join(f"{_encoded(key).decode()}={_shown(each)}" for key, each in value.items()) + "}"
     return _encoded(value).decode() if isinstance(value, str) else json.dumps(value)
 
 

@@ -114,6 +114,10 @@ def _function(spec: FunctionSpec, logical: str, image: bool, machine: Template) 
     if spec.invokes == spec.name:
         # It is invoked asynchronously, too. A worker that is repeated would change its peers' view of a step.
         destination = {"Type": "S3Bucket", "Destination": {"Fn::GetAtt": ["Bucket", "Arn"]}}
+        if image:
+            # Lambda ends a chain after some 16 invocations; the emulator knows no such limit.
+            # documented: lambda/latest/dg/invocation-recursion.html
+            properties["RecursiveLoop"] = "Allow"
         properties["EventInvokeConfig"] = {
             "MaximumRetryAttempts": 0,
             "DestinationConfig": {"OnFailure": destination},

@@ -38,12 +38,20 @@ def test_a_file_names_limits_and_options_come_last(tmp_path: Path) -> None:
         ({"account_concurrency": "0"}, "The limit account_concurrency cannot be 0."),
         ({"memory_mb": 10_241}, "The limit memory_mb cannot be 10241."),
         ({"idle_s": "nan"}, "The limit idle_s cannot be nan."),
+        ({"account_concurrency": float("inf")}, "The limit account_concurrency needs a number, not 'inf'."),
+        ({"account_concurrency": True}, "The limit account_concurrency needs a number, not 'True'."),
+        ({"account_concurrency": 10.9}, "The limit account_concurrency needs a number, not '10.9'."),
     ],
 )
 def test_what_no_account_can_have_is_refused(changes: dict[str, Any], told: str) -> None:
     with pytest.raises(RequestError) as caught:
         account_limits("default", changes)
     assert caught.value.message == told
+
+
+def test_a_default_is_within_its_limit() -> None:
+    limits = account_limits("default", {"event_retries": 0, "timeout_s": 2})
+    assert (limits.event_retries, limits.timeout_s) == (Range(0, 0, 0), Range(1, 2, 2))
 
 
 def test_an_account_that_cannot_be_read_is_refused(tmp_path: Path) -> None:

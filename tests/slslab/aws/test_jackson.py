@@ -1,7 +1,11 @@
 """What is not JSON, in the words of AWS's parser."""
 
+import json
+from unittest.mock import Mock
+
 import pytest
 
+from slslab.aws import jackson
 from slslab.aws.jackson import JacksonError, parse
 
 VALUES = "(JSON String, Number, Array, Object or token 'null', 'true' or 'false')"
@@ -61,6 +65,23 @@ def test_s11_messages_and_places(text: str, message: str, place: str) -> None:
     assert str(raised.value) == message
     assert raised.value.location.startswith("[Source: (String)")
     assert raised.value.location.endswith(f"{place}]")
+
+
+@pytest.mark.parametrize(
+    ("text", "comma", "message"),
+    [
+        ("[1, ]", "array", "Unexpected character (']' (code 93)): expected a valid value"),
+        ('{"a": [1], }', "object", "Unexpected character ('}' (code 125)): was expecting double-quote"),
+    ],
+)
+def test_a_trailing_comma_as_newer_pythons_name_it(
+    text: str, comma: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = json.JSONDecodeError(f"Illegal trailing comma before end of {comma}", text, text.index(", "))
+    monkeypatch.setattr(jackson, "DECODER", Mock(decode=Mock(side_effect=error)))
+    with pytest.raises(JacksonError) as raised:
+        parse(text)
+    assert str(raised.value).startswith(message)
 
 
 def test_json_is_read() -> None:

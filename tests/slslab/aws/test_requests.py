@@ -69,6 +69,7 @@ def test_members_may_be_elsewhere() -> None:
         ({"SnapStart": {"ApplyOn": 7 * "x"}}, "at 'snapStart.applyOn'", "Member must satisfy enum value set"),
         ({"TenancyConfig": {}}, "null at 'tenancyConfig.tenantIsolationMode'", "Member must not be null"),
         ({"Handler": "a\0b"}, "at 'handler'", TEXT),
+        ({"Role": "x" * 5000}, "at 'role'", "Member must satisfy regular expression pattern: arn"),
         ({"Code": {"S3Key": "\ud800"}}, "at 'code.s3Key'", TEXT),
         ({"Environment": {"Variables": {"KEY": "\0"}}}, "at 'environment.variables'", TEXT),
         ({"Runtime": "\0"}, "at 'runtime'", TEXT),

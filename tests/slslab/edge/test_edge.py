@@ -5,12 +5,16 @@ import json
 import os
 import socket
 import time
+import urllib.error
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import botocore.auth
+import botocore.awsrequest
+import botocore.credentials
 import localstack_client.session
 import psutil
 import pytest
@@ -18,6 +22,7 @@ from botocore.exceptions import ClientError
 from tests.slslab.edge.conftest import Endpoint
 from tests.slslab.lambda_.client_answers import answer
 
+from slslab.aws.arns import REGION
 from slslab.aws.clients import HTTP, signed_headers
 from slslab.aws.keys import Pair
 from slslab.errors import HostError
@@ -190,6 +195,17 @@ def test_no_service_answers_strange_keys(endpoint: Endpoint, service: str, call:
             *("UnrecognizedClientException", "InvalidSignatureException", "InvalidAccessKeyId"),
             "SignatureDoesNotMatch",
         }
+
+
+def test_a_presigned_request_is_for_s3(endpoint: Endpoint) -> None:
+    owner, request = endpoint.emulator.keys.owner, botocore.awsrequest.AWSRequest("GET", f"{endpoint.url}/")
+    botocore.auth.SigV4QueryAuth(botocore.credentials.Credentials(owner.key_id, owner.secret), "sqs", REGION).add_auth(
+        request
+    )
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        HTTP.open(str(request.url))
+    with refused.value:
+        assert (refused.value.code, b"signed in their headers" in refused.value.read()) == (400, True)
 
 
 def test_a_function_may_use_queues_and_not_make_roles(endpoint: Endpoint) -> None:

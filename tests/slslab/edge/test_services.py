@@ -112,7 +112,12 @@ def test_a_rule_calls_the_emulated_function_and_a_queue(services: Services, tell
 @pytest.mark.parametrize(
     ("service", "operation", "members", "words"),
     [
-        ("cloudformation", "create_stack", {"StackName": "s", "TemplateBody": "{}"}, "slslab deploy template.yaml"),
+        (
+            "cloudformation",
+            "create_stack",
+            {"StackName": "s", "TemplateBody": "{}"},
+            "slslab deploy template.yaml",
+        ),
         (
             "events",
             "put_targets",
@@ -137,6 +142,16 @@ def test_what_would_be_a_shadow_is_refused_by_name(
     code, (_, message) = answer(getattr(getattr(services, service), operation), **members)
     assert code in (400, 501)
     assert words in message
+
+
+def test_a_message_to_a_function_that_is_gone_is_published_all_the_same(
+    services: Services, teller: str, topic: str, lambda_client: Any
+) -> None:
+    for protocol, endpoint in (("lambda", teller), ("sqs", services.queue_arn)):
+        services.sns.subscribe(TopicArn=topic, Protocol=protocol, Endpoint=endpoint)
+    lambda_client.delete_function(FunctionName="teller")
+    published = services.sns.publish(TopicArn=topic, Message="hello")
+    assert services.receive()["MessageId"] == published["MessageId"]
 
 
 def test_no_topic_sends_to_a_function_that_is_not_there_or_away(services: Services, topic: str) -> None:
@@ -200,3 +215,27 @@ def test_tables_and_roles_keep_what_they_are_given(services: Services) -> None:
     arn = services.iam.create_role(RoleName="worker", AssumeRolePolicyDocument=TRUST)["Role"]["Arn"]
     assert arn == ROLE.replace("test", "worker")
     services.iam.delete_role(RoleName="worker")
+
+
+def test_a_topic_gets_the_records_and_the_dead_letters_of_events(
+    services: Services, topic: str, endpoint: Endpoint, lambda_client: Any
+) -> None:
+    services.sns.subscribe(
+        TopicArn=topic,
+        Protocol="sqs",
+        Endpoint=services.queue_arn,
+        Attributes={"RawMessageDelivery": "true"},
+    )
+    failing = "def handler(event, context):\n    raise ValueError('as asked')\n"
+    create_function(lambda_client, "failing", failing, DeadLetterConfig={"TargetArn": topic})
+    lambda_client.put_function_event_invoke_config(
+        FunctionName="failing",
+        MaximumRetryAttempts=0,
+        DestinationConfig={"OnFailure": {"Destination": topic}},
+    )
+    with closing(endpoint.client("lambda")) as here:
+        here.invoke(FunctionName="failing", InvocationType="Event", Payload=b'{"n": 1}')
+    letter, record = (services.receive() for _ in range(2))
+    assert letter == {"n": 1}
+    assert record["requestContext"]["condition"] == "RetriesExhausted"
+    assert record["responsePayload"]["errorMessage"] == "as asked"

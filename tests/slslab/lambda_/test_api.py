@@ -287,9 +287,9 @@ def handler(event, context):
 
 
 def test_unknown_operations_say_so(lambda_client: Any) -> None:
-    status, code, message = error_of(lambda: lambda_client.list_event_source_mappings())
+    status, code, message = error_of(lambda: lambda_client.list_capacity_providers())
     assert (status, code) == (404, "UnknownOperationException")
-    assert message == "slslab does not emulate ListEventSourceMappings; docs/lambda-api.md lists what it does."
+    assert message == "slslab does not emulate ListCapacityProviders; docs/lambda-api.md lists what it does."
 
 
 @pytest.mark.parametrize("kind", [{}, {"InvocationType": "DryRun"}])

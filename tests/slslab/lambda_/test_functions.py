@@ -178,7 +178,7 @@ def test_event_invoke_configurations(lambda_client: Any, unchecked: Any, deploy:
     for wrong in ({"MaximumRetryAttempts": 3}, {"MaximumEventAgeInSeconds": 59}):
         told = refused(unchecked.put_function_event_invoke_config, FunctionName=name, **wrong)
         assert told[1] == "ValidationException"
-    topic = {"OnFailure": {"Destination": "arn:aws:sns:us-east-1:000000000000:topic"}}
+    topic = {"OnFailure": {"Destination": "arn:aws:events:us-east-1:000000000000:event-bus/bus"}}
     assert "is not emulated" in refused(put, FunctionName=name, DestinationConfig=topic)[2]
     lambda_client.delete_function_event_invoke_config(FunctionName=name)
     assert refused(get, FunctionName=name)[0] == 404

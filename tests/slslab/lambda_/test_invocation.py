@@ -206,7 +206,9 @@ def test_asynchronous_failures_land_in_the_destination_bucket(tmp_path: Path, co
             with pytest.raises(ClientError, match="is not emulated"):
                 client.put_function_event_invoke_config(
                     FunctionName="one",
-                    DestinationConfig={"OnFailure": {"Destination": "arn:aws:sns:us-east-1:000000000000:topic"}},
+                    DestinationConfig={
+                        "OnFailure": {"Destination": "arn:aws:events:us-east-1:000000000000:event-bus/bus"}
+                    },
                 )
             accepted = client.invoke(FunctionName="one", InvocationType="Event", Payload=b'{"fail": true, "n": 1}')
             deadline = time.monotonic() + 20

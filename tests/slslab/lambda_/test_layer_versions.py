@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 from tests.slslab.lambda_.client_answers import answer, invalid, missing
 from tests.slslab.lambda_.registry import make_functions
 
@@ -320,6 +321,20 @@ def test_a_layer_of_another_region_is_not_there() -> None:
         LayerVersions(lambda_limits()).by_arn("arn:aws:lambda:eu-west-1:000000000000:layer:any:1")
 
 
+@pytest.mark.parametrize(
+    ("place", "error"),
+    [("eu-west-1:000000000000", "ResourceNotFoundException"), ("us-east-1:999999999999", "AccessDeniedException")],
+)
+def test_a_layer_of_elsewhere_is_not_the_one_of_its_name(place: str, error: str) -> None:
+    layers = LayerVersions(lambda_limits())
+    layers.publish("mine", {}, Code(Path("code"), 0, "", unzipped=1))
+    for call in (layers.get, layers.delete):
+        with pytest.raises(ServiceError) as refused:
+            call(f"arn:aws:lambda:{place}:layer:mine", 1)
+        assert refused.value.error_type == error
+    assert layers.get("mine", 1).name == "mine"
+
+
 def test_archives_are_downloaded_from_their_location(lambda_client: Any, deploy: Deploy, emulator: Emulator) -> None:
     published = lambda_client.publish_layer_version(LayerName="down", Content={"ZipFile": CONTENT})
     name = deploy("def handler(event, context): pass")
@@ -360,6 +375,13 @@ def test_a_directory_that_is_used_in_place_has_no_archive(lambda_client: Any, de
         "RepositoryType": "Local",
         "Location": tmp_path.as_uri(),
     }
+
+
+def test_no_layer_is_a_directory_in_place(lambda_client: Any, tmp_path: Path) -> None:
+    with pytest.raises(ClientError, match="A layer is an archive"):
+        lambda_client.publish_layer_version(
+            LayerName="local", Content={"S3Bucket": "hot-reload", "S3Key": str(tmp_path)}
+        )
 
 
 def test_a_layers_content_may_be_in_s3(lambda_client: Any, s3_client: Any) -> None:

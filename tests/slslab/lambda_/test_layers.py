@@ -1,13 +1,16 @@
 """Layers as the function sees them: merged into /opt, in its order."""
 
+import errno
 import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
+from slslab.lambda_ import layers as layers_module
 from slslab.lambda_.layer_versions import LayerVersion
 from slslab.lambda_.layers import Layers
 from slslab.lambda_.packages import Code
@@ -77,6 +80,19 @@ def test_layers_are_merged_in_their_order(layers: tuple[Path, ...], isolate: boo
 def test_a_function_without_layers_has_an_empty_opt(deploy: Callable[..., str], invoke: Callable[..., Any]) -> None:
     name = deploy("import os\n\ndef handler(event, context):\n    return os.listdir('/opt')\n")
     assert invoke(name).payload == []
+
+
+def test_a_merge_that_failed_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, two = make(tmp_path / "one", {"a": "1"}), make(tmp_path / "two", {"b": "2"})
+    merged = Layers(tmp_path / "merged")
+    with monkeypatch.context() as full:
+        full.setattr(layers_module, "link_or_copy", Mock(side_effect=OSError(errno.ENOSPC, "No space left")))
+        with pytest.raises(OSError, match="No space left"):
+            merged.merged((one, two))
+    assert list((tmp_path / "merged").iterdir()) == []
+    found = merged.merged((one, two))
+    assert sorted(path.name for path in found.iterdir()) == ["a", "b"]
+    assert found.stat().st_mode & 0o777 == 0o755
 
 
 def test_a_later_layer_replaces_files_links_and_folders(tmp_path: Path) -> None:

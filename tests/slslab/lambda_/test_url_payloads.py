@@ -116,5 +116,7 @@ def test_half_a_surrogate_and_a_deep_answer_are_no_defect() -> None:
     assert answer(b'{"statusCode": 200, "headers": {"x": "\\ud800"}, "body": "\\ud800"}') == UrlAnswer(
         200, [("x", "?"), JSON], b"?"
     )
+    inner = answer(b'{"statusCode": 200, "headers": {"x": {"\\ud800": 1}}, "body": ""}')
+    assert inner.headers[0] == ("x", "{?=1}")
     deep = b'{"statusCode": 200, "body": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
     assert answer(deep) == FAILED

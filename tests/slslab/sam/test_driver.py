@@ -1,25 +1,18 @@
 """An exported run on `slslab up`: emulator.yaml's functions, and the driver as a program, give what the run gave."""
 
-import io
 import json
 import os
 import re
 import subprocess
 import sys
-import zipfile
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 from tests import commands
-from tests.slslab.sam.test_export import allowed, asked, templates
+from tests.slslab.sam.test_export import EXPORTED, allowed, asked, templates
 
-from slslab.aws.clients import aws_client
-from slslab.aws.keys import Pair
-from slslab.testing import ROLE
 from slslab.trace import metrics
 from slslab.trace.log import load
 
@@ -45,64 +38,24 @@ def service(state: dict[str, str], *options: object) -> Iterator[dict[str, str]]
         os.waitpid(pid, 0)
 
 
-def create(folder: Path, variables: dict[str, str]) -> None:
-    """Make what the template has, but for roles, which decide nothing here."""
-    template = yaml.safe_load((folder / "emulator.yaml").read_text())
-    common = template["Globals"]["Function"]
-    pair = Pair.of(variables)
-    assert pair is not None
-
-    def client(service: str, name: str) -> Any:
-        return closing(aws_client(service, variables[f"AWS_ENDPOINT_URL_{name}"], pair))
-
-    with client("s3", "S3") as s3:
-        s3.create_bucket(Bucket="exported")
-    settings = {**common["Environment"]["Variables"], "SLSLAB_BUCKET": "exported"}
-    arns = {}
-    with client("lambda", "LAMBDA") as functions:
-        for logical, resource in template["Resources"].items():
-            if resource["Type"] == "AWS::Serverless::Function":
-                own = resource["Properties"]
-                created = functions.create_function(
-                    **{name: own[name] for name in ("FunctionName", "Runtime", "Handler", "MemorySize")},
-                    Timeout=common["Timeout"],
-                    Role=ROLE,
-                    Environment={"Variables": settings},
-                    Code={"ZipFile": archived(folder / own["CodeUri"])},
-                )
-                arns[json.dumps({"Fn::GetAtt": [logical, "Arn"]})] = json.dumps(created["FunctionArn"])
-                functions.get_waiter("function_active_v2").wait(FunctionName=own["FunctionName"])
-    if (machine := template["Resources"].get("Machine")) is not None:
-        definition = json.dumps(machine["Properties"]["Definition"])
-        for reference, arn in arns.items():
-            definition = definition.replace(reference, arn)
-        with client("stepfunctions", "SFN") as states:
-            states.create_state_machine(name=machine["Properties"]["Name"], definition=definition, roleArn=ROLE)
-
-
-def archived(folder: Path) -> bytes:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
-        for path in sorted(folder.rglob("*")):
-            archive.write(path, path.relative_to(folder))
-    return buffer.getvalue()
-
-
 def drive(folder: Path, variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(folder / "driver.py")]
     return subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("architecture", ["allreduce", "gradssharding", "spirt"])
+@pytest.mark.parametrize("architecture", EXPORTED)
 def test_the_driver_gives_what_the_run_gave(architecture: str, tmp_path: Path, state: dict[str, str]) -> None:
     ran = commands.slslab("run", architecture, *SMALL, "--out", tmp_path / "run", variables=state).document
     folder = tmp_path / "cloud"
     assert commands.slslab("export", "sam", tmp_path / "run", "--out", folder, variables=state).code == 0
     with service(state, "--tensor-databases", 2) as variables:
         early = drive(folder, variables)
-        create(folder, variables)
+        stack = (folder / "emulator.yaml", "--stack-name", "exported")
+        assert commands.slslab("deploy", *stack, variables=variables).code == 0
         # The functions stay for another run.
         outcomes = [drive(folder, variables) for _ in range(2)]
+        # Its bucket can be removed, since the driver has left nothing in it.
+        assert commands.slslab("deploy", *stack, "--delete", variables=variables).code == 0
     assert (early.returncode, early.stdout) == (1, "")
     assert re.fullmatch("Error: .* Function not found: .*\nHint: README.md .*\n", early.stderr)
     for done in outcomes:

@@ -90,6 +90,7 @@ def test_templates_differ_in_packaging_alone(tmp_path: Path) -> None:
             own, other = resource["Properties"], emulator["Resources"][logical]["Properties"]
             assert [own.pop("PackageType"), own.pop("ImageUri")] == ["Image", {"Ref": "ImageUri"}]
             assert own.pop("ImageConfig") == {"Command": [other.pop("Handler")]}
+            assert own.pop("RecursiveLoop", "Allow") == "Allow"
             assert other.pop("CodeUri") == "code/"
             assert other.pop("Runtime").startswith("python3.")
     assert cloud == emulator

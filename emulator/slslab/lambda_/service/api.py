@@ -33,7 +33,11 @@ PACKAGE_BODY_BYTES = 70_167_211
 # assumed: AWS documents the limit of an invocation's alone.
 OTHER_BODY_BYTES = 6 * MB
 # IAM's action and the API's operation have the same name but for these.
-ACTIONS = {"Invoke": "InvokeFunction", "InvokeWithResponseStream": "InvokeFunction"}
+ACTIONS = {
+    "Invoke": "InvokeFunction",
+    "InvokeWithResponseStream": "InvokeFunction",
+    "GetLayerVersionByArn": "GetLayerVersion",
+}
 INVOCATIONS = re.compile(r"/2015-03-31/functions/(?P<FunctionName>[^/]+)/invocations/?")
 DATED = re.compile(r"(/\d{4}-\d\d-\d\d/.*[^/])/")
 # measured: the members of errors that every service of AWS's has, and its models have not.
@@ -176,7 +180,7 @@ async def _read_members(request: Request, operation: str) -> Members:
 
 
 def _typed(text: str | None, kind: str) -> Any:
-    """Return a text of a path or a query as a value of a member's type; what is no such value stays a text."""
+    """Return a text of a path or a query as a value of a member's type; any other value stays text."""
     if text is not None and kind in ("integer", "long") and re.fullmatch("-?[0-9]{1,9}", text):
         return int(text)
     return {"true": True, "false": False}.get(text, text) if text is not None and kind == "boolean" else text

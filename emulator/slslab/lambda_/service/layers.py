@@ -7,10 +7,10 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from slslab.aws.errors import missing
+from slslab.aws.errors import invalid, missing
 from slslab.lambda_.archives import Archives
 from slslab.lambda_.layer_versions import LayerVersion, LayerVersions
-from slslab.lambda_.packages import Packages
+from slslab.lambda_.packages import HOT_RELOAD_BUCKET, Packages
 from slslab.lambda_.policies import NO_POLICY, as_text, check_revision, layer_statement
 from slslab.lambda_.service.call import Call, Handler
 
@@ -44,6 +44,8 @@ class LayerOperations:
 
     async def _publish(self, call: Call) -> Answer:
         name = call.members["LayerName"]
+        if call.members["Content"].get("S3Bucket") == HOT_RELOAD_BUCKET:
+            raise invalid("A layer is an archive: slslab uses only functions' directories in place.")
         stored = await asyncio.wrap_future(self._packages.start_storing("layer", call.members["Content"]))
         try:
             layer = self._layers.publish(name, call.members, stored)

@@ -93,6 +93,9 @@ def _endpoints(described: Mapping[str, Any]) -> Table:
     if "states" not in described["endpoints"] and described.get("kind") == "embedded":
         missing = lacking("moto")
         facts["Step Functions"] = f"{missing.message} {missing.hint}"
+    if "aws" not in described["endpoints"] and described.get("kind") == "embedded":
+        missing = lacking("aiohttp")
+        facts["one endpoint"] = f"{missing.message} {missing.hint}"
     facts["keys"] = 'eval "$(slslab env)"'
     return plain_table(("slslab is up", ""), (endpoints | facts).items(), words=True)
 

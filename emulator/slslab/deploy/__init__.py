@@ -1,0 +1,1 @@
+"""Templates of AWS SAM and CloudFormation, deployed to the running service."""
