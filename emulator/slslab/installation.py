@@ -20,6 +20,7 @@ EXTRAS = {
     "aiohttp": "aws",
     "flask": "aws",
     "samtranslator": "aws",
+    "yaml": "aws",
     "torch": "train",
     "PIL": "train",
     "docker": "docker",

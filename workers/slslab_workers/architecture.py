@@ -145,17 +145,31 @@ class InstanceLauncher(Protocol):
 
 
 @dataclass(frozen=True)
+class Deployed:
+    """What a template has made before the driver starts, and what stays: functions, bucket and state machine (its ARN).
+
+    The functions have the names that a driver gives them, with `function` as the workers'.
+    """
+
+    function: str
+    bucket: str
+    machine: str
+
+
+@dataclass(frozen=True)
 class Cloud:
     """AWS as the driver sees it: boto3 clients by service name, and where the driver's own trace events go.
 
     `environment` holds what the functions find in theirs: addresses of the stack's parts that are not AWS services.
-    `launcher` is there if the architecture's requirements name instances.
+    `launcher` is there if the architecture's requirements name instances, `deployed` if the driver is not to make what
+    it runs on.
     """
 
     client: Callable[[str], Any]
     emit: Callable[[dict[str, Any]], None]
     environment: Mapping[str, str] = field(default_factory=dict)
     launcher: InstanceLauncher | None = None
+    deployed: Deployed | None = None
 
 
 class Architecture(Protocol):
@@ -218,6 +232,11 @@ class Architecture(Protocol):
             early_stopping=False,
             evaluation=False,
         )
+
+    def deployment(self, plan: Plan, cloud: Cloud, progress: Progress) -> Any | None:  # noqa: ARG002
+        """Return the `slslab_workers.driver.deployment.Deployment` that `drive` runs, which says what functions it has:
+        `slslab export sam` makes a template of it. None by default: it cannot."""
+        return None
 
     def drive(self, plan: Plan, cloud: Cloud, progress: Progress) -> Outcome:
         """Run the plan through AWS's APIs; RunFailed when a worker fails."""

@@ -33,9 +33,7 @@ def main() -> None:
     keys = Keyring.from_text(os.environ.pop("SLSLAB_KEYS"))
     targets = Targets(options.lambda_endpoint, options.states_endpoint, keys.owner)
     services = Services(targets, FunctionLogs(options.lambda_endpoint, keys.owner))
-    server = make_server(
-        f"unix://{options.socket}", 0, services, threaded=True, request_handler=MotoHandler, fd=options.listener
-    )
+    server = make_server("unix://", 0, services, threaded=True, request_handler=MotoHandler, fd=options.listener)
     threading.Thread(target=server.serve_forever, name="aws-services", daemon=True).start()
     print(json.dumps({"moto": version("moto")}), flush=True)
     wait_for_end(tied=True)
@@ -46,7 +44,6 @@ def main() -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m slslab.aws_services", allow_abbrev=False)
     parser.add_argument("--listener", type=int, required=True, help="descriptor of a Unix socket that listens")
-    parser.add_argument("--socket", required=True, help="its path")
     parser.add_argument("--lambda-endpoint", required=True)
     parser.add_argument("--states-endpoint", default="", help="Step Functions, where it is installed")
     return parser.parse_args()

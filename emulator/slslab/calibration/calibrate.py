@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-from slslab.calibration.cloudwatch import fit_reports, read_reports
+from slslab.calibration.cloudwatch import STDIN, fit_reports, read_reports
 from slslab.calibration.host import BATCH, MODEL, Progress, measure_channels, measure_step
 from slslab.calibration.profile import BASE, fit_host
 from slslab.calibration.transfers import measure_transfers
@@ -60,12 +61,15 @@ def calibrate_cloudwatch(file: Path, run: str, function: str | None, base: str, 
     path = _vacant(out or CALIBRATED)
     reports = read_reports(file)
     recording = read_recording(resolve(run).path)
-    written = datetime.fromtimestamp(file.stat().st_mtime, UTC).date()
-    source = f"REPORT lines of {file.name}, {written.isoformat()}, against the run {recording.plan.run}"
+    named, written = "standard input", _today()
+    if file != STDIN:
+        named, written = file.name, datetime.fromtimestamp(file.stat().st_mtime, UTC).date()
+    source = f"REPORT lines of {named}, {written.isoformat()}, against the run {recording.plan.run}"
     profile, fitted = fit_reports(reports, make_program(recording), function, load_profile(base), source, _today())
     save_profile(profile, path)
     document = _document(profile, path, base)
-    return document | {"run": recording.plan.run, "function": fitted["function"], "base": base} | fitted
+    own = (record["max_memory_mb"] for record in recording.invocations if record["function"] == fitted["function"])
+    return document | {"run": recording.plan.run, "base": base, **fitted, "recorded_max_memory_mb": median(own)}
 
 
 def _document(profile: Profile, path: Path, base: str = BASE) -> Document:

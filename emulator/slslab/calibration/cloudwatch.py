@@ -4,6 +4,7 @@ import json
 import math
 import re
 import statistics
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ from slslab.replay.kernel.timeline import Call
 from slslab.replay.profiles.profile import Figure, Profile, with_speed
 from slslab.trace.records import billed_ms
 
+STDIN = Path("-")
 MARK = "REPORT RequestId:"
 PLATFORM_REPORT = "platform.report"
 FIELD = re.compile(r"([A-Z][A-Za-z ]*): ([0-9]+(?:\.[0-9]+)?) (?:ms|MB)\b")
@@ -60,9 +62,9 @@ class Reports:
 
 
 def read_reports(path: Path) -> Reports:
-    """Read the REPORT lines of a file; RequestError if it cannot be read, or has none."""
+    """Read the REPORT lines of a file, of standard input for `-`; RequestError if it cannot be read, or has none."""
     try:
-        text = path.read_text(encoding="utf-8", errors="replace")
+        text = sys.stdin.read() if path == STDIN else path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         raise RequestError(f"{path} cannot be read: {error.strerror}.", EXPORT) from error
     reports = parse_reports(text)

@@ -17,7 +17,8 @@ from slslab.reports.terminal.calibration import calibration
     "reports",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Fit Lambda's processors and init to the REPORT lines of this log (text, JSON, or JSON lines).",
+    help="Fit Lambda's processors and init to the REPORT lines of this log (text, JSON, or JSON lines; - is standard "
+    "input).",
 )
 @click.option("--run", metavar="RUN", help="The recorded run that the REPORT lines are compared with.")
 @click.option("--function", metavar="NAME", help="The function of the run whose log it is, if it has several.")
@@ -52,6 +53,7 @@ def calibrate(
     slslab calibrate
     slslab calibrate last --epochs 2 --out laptop.toml
     slslab calibrate --cloudwatch reports.json --run last --function worker
+    aws logs filter-log-events … | slslab calibrate --cloudwatch - --run last
     """
     from slslab.calibration import calibrate as calibrating
 

@@ -14,7 +14,7 @@ from slslab_workers.architecture import Architecture, architectures
 from slslab_workers.plan import SCHEMA, Plan, PlanError, Value
 from slslab_workers.training.models import spec
 
-__all__ = ["architectures", "find_book", "load_plan", "make_plan", "refused_plans", "settle"]
+__all__ = ["architectures", "find_book", "load_plan", "make_plan", "read_plan_file", "refused_plans", "settle"]
 
 BATCHES = {"digits": (64, 5)}
 
@@ -64,6 +64,15 @@ def make_plan(architecture: Architecture, values: Mapping[str, Any], options: Ma
 def load_plan(path: Path) -> Plan:
     """Return the plan in a file, or in a run's directory, as a run of its own: with a new id.
 
+    RequestError as `read_plan_file` raises it.
+    """
+    plan = read_plan_file(path)
+    return replace(plan, run=new_id(plan.architecture, plan.model))
+
+
+def read_plan_file(path: Path) -> Plan:
+    """Return the plan in a file, or in a run's directory.
+
     RequestError for a file that is not a plan, or that leaves out anything that a run needs: what its version took by
     default may not be what this one takes.
     """
@@ -92,7 +101,7 @@ def load_plan(path: Path) -> Plan:
     except PlanError as error:
         message = f"The plan {path} cannot be carried out: {shown(error.message)}"
         raise RequestError(message, shown(error.hint)) from error
-    return replace(plan, run=new_id(plan.architecture, plan.model))
+    return plan
 
 
 def find_book(name: str) -> str:

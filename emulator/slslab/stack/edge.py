@@ -21,6 +21,7 @@ from slslab.stack.state_machines import KEYS_VARIABLE
 PORT = 4566
 # The services that are not moto's.
 OWN = ("lambda", "s3", "states")
+SOCKET = "aws-services.sock"
 MODULES = ("aiohttp", "flask", "moto")
 
 
@@ -41,13 +42,25 @@ class AwsServices(OnDemandServer):
     def __init__(self, home: Path, endpoints: Mapping[str, str], keys: Keyring, environment: Mapping[str, str]) -> None:
         require("flask")
         super().__init__(environment)
-        self.path = home / "aws-services.sock"
+        self._home = home
+        self.directory = -1
         self._endpoints = endpoints
         self._keys = keys
 
+    @property
+    def path(self) -> str:
+        """The socket, for a process with the same descriptor of its directory: a longer path would not do."""
+        return f"/proc/self/fd/{self.directory}/{SOCKET}"
+
+    def _start(self, undo: ExitStack) -> bool:
+        self.directory = os.open(self._home, os.O_PATH)
+        undo.callback(os.close, self.directory)
+        undo.callback((self._home / SOCKET).unlink, missing_ok=True)
+        return super()._start(undo)
+
     def _listen(self) -> socket.socket:
         listener = socket.socket(socket.AF_UNIX)
-        listener.bind(str(self.path))
+        listener.bind(self.path)
         listener.listen(1024)
         return listener
 
@@ -56,17 +69,12 @@ class AwsServices(OnDemandServer):
             "slslab.aws_services",
             [
                 f"--listener={listener.fileno()}",
-                f"--socket={self.path}",
                 f"--lambda-endpoint={self._endpoints['lambda']}",
                 f"--states-endpoint={self._endpoints.get('states', '')}",
             ],
             {**without_foreign(os.environ), KEYS_VARIABLE: self._keys.text()},
             inherited=[listener.fileno()],
         )
-
-    def _stop(self) -> None:
-        super()._stop()
-        self.path.unlink(missing_ok=True)
 
 
 class Edge(OnDemandServer):
@@ -121,7 +129,7 @@ class Edge(OnDemandServer):
             "slslab.edge",
             [f"--listener={listener.fileno()}", f"--socket={self.services.path}", *named],
             {**without_foreign(os.environ), KEYS_VARIABLE: self._keys.text()},
-            inherited=[listener.fileno()],
+            inherited=[listener.fileno(), self.services.directory],
         )
 
 

@@ -69,9 +69,10 @@ SEND = """async (requests) => {
     return told;
 }"""
 SENT = {"GET": 6, "POST": 2}
-# Lambda, S3, Step Functions, a Runtime API, the live pages. The object store's inner ports speak TLS. Databases and the
-# queue speak no HTTP, and a browser drops their answers: that nothing was done there, `nothing_changed` tells.
-FORBIDDING = 5
+# Lambda, S3, Step Functions, all services', a Runtime API, the live pages. The object store's inner ports speak TLS.
+# Databases and the queue speak no HTTP, and a browser drops their answers: that nothing was done there,
+# `nothing_changed` tells.
+FORBIDDING = 6
 
 # Method, address, headers and body; method, address, status and text.
 Request = tuple[str, str, dict[str, str], str]

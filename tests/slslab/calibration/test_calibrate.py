@@ -1,6 +1,8 @@
 """`slslab calibrate` as a command, on a run that was recorded here: files, documents, refusals."""
 
+import io
 import json
+import statistics
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -62,6 +64,8 @@ def test_a_profile_is_fitted_to_report_lines(slslab: Slslab, run: Path, tmp_path
     assert profile.name == "aws-us-east-1-calibrated"
     assert profile.compute.speed.value == found["figures"][0]["value"]
     assert profile.compute.speed.source.startswith("REPORT lines of reports.json, ")
+    memory = sorted(record["max_memory_mb"] for record in records)
+    assert found["max_memory_mb"] == found["recorded_max_memory_mb"] == statistics.median(memory)
     # As a table, and never over what is there.
     table = slslab("calibrate", "--cloudwatch", str(log), "--run", str(run))
     assert (
@@ -71,6 +75,18 @@ def test_a_profile_is_fitted_to_report_lines(slslab: Slslab, run: Path, tmp_path
     assert table.out.rstrip().endswith("The profile aws-us-east-1-calibrated is in aws-calibrated.toml.")
     again = slslab("calibrate", "--cloudwatch", str(log), "--run", str(run))
     assert again == (2, "", "Error: aws-calibrated.toml exists already.\nHint: choose another --out, or remove it.\n")
+
+
+def test_report_lines_come_through_a_pipe(slslab: Slslab, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `aws logs tail` prints them, with time and stream before each line, and a worker's own lines among them."""
+    reports = [record["report"] for record in trace.invocations(run)]
+    lines = [
+        f"2026-11-24T10:00:00 2026/11/24/[$LATEST]5d1f {line}" for line in ('{"slslab": {"op": "wait"}}', *reports)
+    ]
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(lines)))
+    found = slslab("calibrate", "--cloudwatch", "-", "--run", run, "--out", "piped.toml", "--json").document
+    assert (found["lines"]["read"], found["lines"]["unread"]) == (len(reports), 0)
+    assert found["figures"][0]["source"].startswith("REPORT lines of standard input, ")
 
 
 def test_a_profile_is_fitted_to_a_run(slslab: Slslab, run: Path, tmp_path: Path) -> None:

@@ -52,7 +52,12 @@ REQUESTS: list[tuple[str, str, dict[str, str], str]] = [
     ("POST", "/2015-03-31/functions", {}, json.dumps(CREATE)),
     ("POST", "/2015-03-31/functions/secretive/invocations", {}, "{}"),
     ("POST", "/", {"X-Amz-Target": "AWSStepFunctions.ListStateMachines"}, "{}"),
-    ("POST", "/", {"X-Amz-Target": "AmazonSQS.ListQueues", "Content-Type": "application/x-amz-json-1.0"}, "{}"),
+    (
+        "POST",
+        "/",
+        {"X-Amz-Target": "AmazonSQS.ListQueues", "Content-Type": "application/x-amz-json-1.0"},
+        '{"MaxResults": 9}',
+    ),
     ("GET", "/000000000000/jobs?Action=ReceiveMessage&Version=2012-11-05", {}, ""),
     ("GET", "/moto-api/data.json", {}, ""),
     ("GET", "/2018-06-01/runtime/invocation/next", {}, ""),

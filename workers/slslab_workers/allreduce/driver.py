@@ -6,7 +6,7 @@ from typing import Any
 from slslab_workers.allreduce.pattern import pattern
 from slslab_workers.architecture import Architecture, Cloud, Outcome, Progress
 from slslab_workers.channels.polling import POLLING
-from slslab_workers.driver.deployment import train_data_parallel
+from slslab_workers.driver.deployment import Deployment, deploy_and_train
 from slslab_workers.plan import Plan
 from slslab_workers.training.options import COMBINE, OPTIMISER, PARTITION, REPLICAS
 from slslab_workers.training.released_log import LOG_TRAFFIC
@@ -38,6 +38,10 @@ class AllReduce(Architecture):
 
         return Replicas
 
+    def deployment(self, plan: Plan, cloud: Cloud, progress: Progress) -> Deployment:
+        """Return n workers of one function."""
+        return Deployment(plan, "slslab_workers.allreduce.handlers.handler", cloud, progress)
+
     def drive(self, plan: Plan, cloud: Cloud, progress: Progress) -> Outcome:
         """Deploy, invoke, wait, evaluate."""
-        return train_data_parallel(plan, "slslab_workers.allreduce.handlers.handler", cloud, progress)
+        return deploy_and_train(self.deployment(plan, cloud, progress))

@@ -27,6 +27,10 @@ from slslab_workers.training.keys import result_key
 
 ROLE = "arn:aws:iam::000000000000:role/slslab-worker"
 RESULT_POLL_S = 0.1
+# Threads that wait for each other sleep instead of spinning, which would use up the CPU share.
+PASSIVE = {"OMP_WAIT_POLICY": "PASSIVE"}
+# What a worker asks of S3. Without the last, S3 says of an object that is not there yet that it is forbidden.
+OBJECTS = ("s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:ListBucket")
 
 
 def package(handler: str) -> bytes:
@@ -56,6 +60,11 @@ def _package_of(handler: str) -> Path:
     return Path(next(iter(spec.submodule_search_locations)))
 
 
+def worker_function(plan: Plan) -> str:
+    """Return the name of a run's function, by which those of its others begin."""
+    return f"slslab-{plan.run}"[:64]
+
+
 def train_data_parallel(plan: Plan, handler: str, cloud: Cloud, progress: Progress) -> Outcome:
     """Run a synchronous data-parallel architecture: n workers of one function, equal but for their rank."""
     return deploy_and_train(Deployment(plan, handler, cloud, progress))
@@ -73,11 +82,14 @@ def deploy_and_train(deployment: "Deployment") -> Outcome:
 
 @dataclass(frozen=True)
 class FunctionSpec:
-    """A Lambda function of an architecture."""
+    """A Lambda function of an architecture, and what its role must allow: `actions` on the run's bucket and state
+    machine, and to invoke the function `invokes`, which is itself if it goes on in another invocation."""
 
     name: str
     handler: str
     memory_mb: int
+    actions: tuple[str, ...] = ()
+    invokes: str = ""
 
 
 class Deployment(Job):
@@ -86,7 +98,7 @@ class Deployment(Job):
     def __init__(self, plan: Plan, handler: str, cloud: Cloud, progress: Progress) -> None:
         super().__init__(plan, cloud, progress)
         self.handler = handler
-        self.function = f"slslab-{plan.run}"[:64]
+        self.function = cloud.deployed.function if cloud.deployed else worker_function(plan)
         self._lambda = cloud.client("lambda")
         self._environment = cloud.environment
         self._stopping = threading.Event()
@@ -98,9 +110,9 @@ class Deployment(Job):
         self.ranks = list(range(plan.workers))
 
     def create(self) -> None:
-        """Create bucket and functions. Asynchronous failures are not retried (a retried worker would overwrite its
-        peers' view of a step) and leave a record in the bucket."""
-        functions = self.functions()
+        """Create bucket and functions, unless they are there. Asynchronous failures are not retried (a retried worker
+        would overwrite its peers' view of a step) and leave a record in the bucket."""
+        functions = self.functions() if self.deployed is None else []
         self._progress.report("deploy", 0, len(functions))
         self.create_bucket()
         for number, function in enumerate(functions, 1):
@@ -109,7 +121,11 @@ class Deployment(Job):
 
     def functions(self) -> list[FunctionSpec]:
         """Return the architecture's functions, the workers' first."""
-        return [FunctionSpec(self.function, self.handler, self.plan.memory_mb)]
+        return [FunctionSpec(self.function, self.handler, self.plan.memory_mb, OBJECTS, self.function)]
+
+    def machine(self, _arns: Mapping[str, Any]) -> str | None:
+        """Return the definition of the architecture's state machine, if it has one; `arns` are by functions' names."""
+        return None
 
     def _queues(self) -> Queues:
         """Connect to the queues, if the architecture requires any."""
@@ -247,8 +263,7 @@ def create_function(client: Any, function: FunctionSpec, timeout: int) -> str:
         Code={"ZipFile": package(function.handler)},
         MemorySize=function.memory_mb,
         Timeout=timeout,
-        # Threads that wait for each other sleep instead of spinning, which would use up the CPU share.
-        Environment={"Variables": {"OMP_WAIT_POLICY": "PASSIVE"}},
+        Environment={"Variables": PASSIVE},
     )
     client.get_waiter("function_active_v2").wait(FunctionName=function.name)
     return str(created["FunctionArn"])

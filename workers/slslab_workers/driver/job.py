@@ -39,7 +39,8 @@ class Job:
 
     def __init__(self, plan: Plan, cloud: Cloud, progress: Progress) -> None:
         self.plan = plan
-        self.bucket = f"slslab-{plan.run}".lower()[:63].rstrip("-")
+        self.deployed = cloud.deployed
+        self.bucket = cloud.deployed.bucket if cloud.deployed else f"slslab-{plan.run}".lower()[:63].rstrip("-")
         self.accuracies: list[float] = []
         self._progress = progress
         self._stops = Stopping(plan)
@@ -54,17 +55,19 @@ class Job:
         return Samples(self.plan, lambda done, total: self._progress.report("load", done, total))
 
     def create_bucket(self) -> None:
-        """Create the run's bucket."""
-        self._s3.create_bucket(Bucket=self.bucket)
+        """Create the run's bucket, unless one is there."""
+        if self.deployed is None:
+            self._s3.create_bucket(Bucket=self.bucket)
 
     def remove_bucket(self) -> None:
-        """Delete everything in the bucket, and the bucket, if it is there."""
+        """Delete everything in the bucket, and the bucket if the driver made it, if it is there."""
         with suppress(self._s3.exceptions.NoSuchBucket):
             for page in self._s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket):
                 entries = [{"Key": entry["Key"]} for entry in page.get("Contents", [])]
                 if entries:
                     self._s3.delete_objects(Bucket=self.bucket, Delete={"Objects": entries, "Quiet": True})
-            self._s3.delete_bucket(Bucket=self.bucket)
+            if self.deployed is None:
+                self._s3.delete_bucket(Bucket=self.bucket)
 
     def upload(self, epochs: Iterable[int]) -> None:
         """Store the minibatches of these epochs."""

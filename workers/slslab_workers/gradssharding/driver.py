@@ -44,6 +44,8 @@ from slslab_workers.training import models
 # How many times its largest input an aggregator's memory is for ResNet-18, in the released code.
 RESNET18, RESNET18_INPUTS = "resnet18", 2
 LARGEST_MB = 10_240
+# What clients and aggregators ask of S3; the driver deletes.
+OBJECTS = ("s3:GetObject", "s3:PutObject")
 # A thread of the driver for each.
 MOST_SHARDS = 4096
 
@@ -128,10 +130,14 @@ class GradsSharding(Architecture):
 
         return GradsShardingReplicas
 
+    def deployment(self, plan: Plan, cloud: Cloud, progress: Progress) -> Deployment:
+        """Return aggregators, and clients unless gradients are uploaded."""
+        kind = UploadedGradients if plan.options["gradients"] == UPLOADED else TrainedGradients
+        return kind(plan, cloud, progress)
+
     def drive(self, plan: Plan, cloud: Cloud, progress: Progress) -> Outcome:
         """Deploy, and have gradients made and averaged, round by round."""
-        kind = UploadedGradients if plan.options["gradients"] == UPLOADED else TrainedGradients
-        return deploy_and_train(kind(plan, cloud, progress))
+        return deploy_and_train(self.deployment(plan, cloud, progress))
 
 
 class _Rounds(Deployment):
@@ -147,7 +153,7 @@ class _Rounds(Deployment):
     def functions(self) -> list[FunctionSpec]:
         """Return the aggregators' function."""
         handler = "slslab_workers.gradssharding.aggregator.handler"
-        return [FunctionSpec(self._aggregator, handler, _aggregator_mb(self.plan))]
+        return [FunctionSpec(self._aggregator, handler, _aggregator_mb(self.plan), OBJECTS)]
 
     def call(self, function: str, event: Mapping[str, Any], kind: str, rank: int | None) -> dict[str, Any]:
         """Invoke a function as any driver does; if there are too many, again after 1, 2, 4 … s, until a pause would be
@@ -185,7 +191,7 @@ class TrainedGradients(_Rounds):
 
     def functions(self) -> list[FunctionSpec]:
         """Return the clients' function, and the aggregators'."""
-        return [FunctionSpec(self.function, self.handler, self.plan.memory_mb), *super().functions()]
+        return [FunctionSpec(self.function, self.handler, self.plan.memory_mb, OBJECTS), *super().functions()]
 
     def _stretch(self, first: int, until: int, *, keep: bool) -> list[dict[str, Any]]:
         """Train whole epochs; return the clients' results."""

@@ -172,9 +172,13 @@ class MLLess(Architecture):
             options["threshold"] = 0.0
         return replace(super().alone(plan), options=options)
 
+    def deployment(self, plan: Plan, cloud: Cloud, progress: Progress) -> "MLLessDeployment":
+        """Return workers, their supervisor, and the queues between them."""
+        return MLLessDeployment(plan, cloud, progress)
+
     def drive(self, plan: Plan, cloud: Cloud, progress: Progress) -> Outcome:
         """Deploy, invoke, wait, evaluate."""
-        return deploy_and_train(MLLessDeployment(plan, cloud, progress))
+        return deploy_and_train(self.deployment(plan, cloud, progress))
 
 
 class MLLessDeployment(Deployment):
@@ -196,7 +200,7 @@ class MLLessDeployment(Deployment):
         memory_mb = int(self.plan.options["supervisor-memory"])
         return [
             *super().functions(),
-            FunctionSpec(self.supervisor, "slslab_workers.mlless.supervisor.handler", memory_mb),
+            FunctionSpec(self.supervisor, "slslab_workers.mlless.supervisor.handler", memory_mb, (), self.supervisor),
         ]
 
     def create(self) -> None:

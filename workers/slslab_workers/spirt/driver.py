@@ -52,6 +52,15 @@ DESCRIBE_INTERVAL_S = 0.2
 VALIDATION = 2048
 MEMBERSHIP = ("init_peers", "auth", "check_heartbeat")
 LEARNING = ("init_model", "compute_gradients", "check_convergence")
+# What functions ask of S3 and Step Functions; the others need neither.
+ACTIONS: Mapping[str, tuple[str, ...]] = {
+    "init_model": ("states:StartExecution",),
+    "compute_gradients": ("s3:GetObject",),
+    "check_convergence": ("s3:GetObject", "s3:PutObject"),
+    "trigger_next_epoch": ("s3:PutObject", "states:StartExecution"),
+}
+# Those that may start the first execution of a peer that joins.
+HANDING_OVER = ("auth", "average_gradients")
 LONGEST_BARRIER_S = 86_400
 SMALLEST_MB = 128
 SCANNED = 1000
@@ -183,9 +192,13 @@ class Spirt(Architecture):
         alone = super().alone(plan)
         return replace(alone, batches=1, epochs=alone.batches, options={**plan.options, "join": JOIN.default})
 
+    def deployment(self, plan: Plan, cloud: Cloud, progress: Progress) -> "SpirtDeployment":
+        """Return the functions of all states, the state machine, and the queues between peers."""
+        return SpirtDeployment(plan, cloud, progress)
+
     def drive(self, plan: Plan, cloud: Cloud, progress: Progress) -> Outcome:
         """Deploy, start the peers, follow them and evaluate."""
-        return deploy_and_train(SpirtDeployment(plan, cloud, progress))
+        return deploy_and_train(self.deployment(plan, cloud, progress))
 
     def run_scripts_alone(self, plan: Plan, cloud: Cloud, parameters: int) -> None:
         """Average as many gradients (P,) as a peer has in an epoch."""
@@ -217,17 +230,28 @@ class SpirtDeployment(Deployment):
             heavy = name in LEARNING
             module = "membership" if name in MEMBERSHIP else "learning" if heavy else "rounds"
             memory_mb = self.plan.memory_mb if heavy else _light_mb(self.plan)
-            specs.append(FunctionSpec(self._name(name), f"slslab_workers.spirt.{module}.{name}", memory_mb))
+            actions = ACTIONS.get(name, ())
+            if self._roster.joins and name in HANDING_OVER:
+                actions = ("states:StartExecution",)
+            invokes = self._name("init_model") if name == "init_peers" else ""
+            handler = f"slslab_workers.spirt.{module}.{name}"
+            specs.append(FunctionSpec(self._name(name), handler, memory_mb, actions, invokes))
         return specs
+
+    def machine(self, arns: Mapping[str, Any]) -> str:
+        """Return the definition of a peer's state machine."""
+        return definition({name: arns[self._name(name)] for name in STATES.values()}, self.plan.batches)
 
     def create(self) -> None:
         """Create functions, the state machine, and the queues before any peer sends to them."""
         super().create()
-        arns = {name: self.arns[self._name(name)] for name in STATES.values()}
-        created = self._states.create_state_machine(
-            name=self.function, definition=definition(arns, self.plan.batches), roleArn=ROLE
-        )
-        self._machine = created["stateMachineArn"]
+        if self.deployed is not None:
+            self._machine = self.deployed.machine
+        else:
+            created = self._states.create_state_machine(
+                name=self.function, definition=self.machine(self.arns), roleArn=ROLE
+            )
+            self._machine = created["stateMachineArn"]
         with self._queues() as queues:
             prepare_epoch(queues, self.plan.run, 0, self._roster.founders)
             for queue in self._membership_queues():
@@ -429,7 +453,8 @@ class SpirtDeployment(Deployment):
             for execution in page["executions"]:
                 self._states.stop_execution(executionArn=execution["executionArn"])
         # An execution that a last function has started meanwhile ends with the machine.
-        self._states.delete_state_machine(stateMachineArn=self._machine)
+        if self.deployed is None:
+            self._states.delete_state_machine(stateMachineArn=self._machine)
 
     def _remove_queues(self) -> None:
         with suppress(QueueError), self._queues() as queues:

@@ -53,7 +53,8 @@ def _lines(document: Document) -> str:
     return (
         f"{counted(lines['read'], 'REPORT line')}, {lines['failed']} of them of failed invocations; "
         f"{lines['unread']} more could not be read. Fitted to {lines['fitted']}, {lines['cold']} of them cold starts; "
-        f"{lines['billed_as_here']} are billed as the emulator bills. Memory used: {document['max_memory_mb']:,.0f} MB."
+        f"{lines['billed_as_here']} are billed as the emulator bills. Memory used: "
+        f"{document['max_memory_mb']:,.0f} MB, in the run here {document['recorded_max_memory_mb']:,.0f} MB (medians)."
     )
 
 
