@@ -27,7 +27,7 @@ On the emulator:
 
 ```
 slslab up --detach{databases} && eval "$(slslab env)"
-slslab deploy emulator.yaml
+slslab deploy emulator.yaml --stack-name {stack}
 python driver.py
 ```
 

@@ -7,6 +7,8 @@ import json
 import os
 import secrets
 import sys
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from functools import partial
 from importlib.metadata import EntryPoint
@@ -38,10 +40,17 @@ def main(exported: Path) -> None:
 
 
 def run(exported: Path) -> dict[str, Any]:
-    """Run the plan of an export, and return its outcome.
+    """Run the plan of an export, and return its outcome, with `counts` of the training protocol's messages that the
+    driver itself sent or received.
 
     Each run has an id of its own, since queues, keys and executions are named by it.
     """
+    counts: Counter[str] = Counter()
+
+    def emit(event: Mapping[str, Any]) -> None:
+        if not event["overhead"]:
+            counts[event["op"]] += event["requests"]
+
     document = json.loads(exported.read_text())
     architecture: Architecture = EntryPoint("architecture", document["architecture"], "").load()
     plan = Plan.from_document(document["plan"])
@@ -54,10 +63,10 @@ def run(exported: Path) -> dict[str, Any]:
     machine = (
         found["FunctionArn"].replace(":lambda:", ":states:").replace(f":function:{first}", f":stateMachine:{function}")
     )
-    cloud = Cloud(client, lambda _: None, variables, deployed=Deployed(function, variables[BUCKET], machine))
+    cloud = Cloud(client, emit, variables, deployed=Deployed(function, variables[BUCKET], machine))
     plan = replace(plan, run=f"{plan.run}-{secrets.token_hex(2)}")
     outcome = architecture.drive(plan, cloud, _Lines())
-    return {"schema": 1, "run": plan.run, **asdict(outcome)}
+    return {"schema": 1, "run": plan.run, "counts": counts, **asdict(outcome)}
 
 
 def _client(plan: Plan, service: str) -> Any:
