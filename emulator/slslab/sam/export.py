@@ -28,9 +28,12 @@ from slslab_workers.training.datasets import DIGITS
 # What functions import beside their own code; the runtime brings awslambdaric.
 PACKAGES = ("boto3", "cryptography", "numpy", "pika", "redis", "torch")
 DOCKERFILE = f"""\
-FROM public.ecr.aws/lambda/python:{PYTHON}
+FROM amazon/aws-lambda-python:{PYTHON}
+# An index with PyTorch's build for CPUs, which its own page names: --build-arg PIP_EXTRA_INDEX_URL=URL. By default it
+# brings CUDA, and the image is several GB larger.
+ARG PIP_EXTRA_INDEX_URL
 COPY requirements.txt .
-RUN pip install --no-cache-dir --extra-index-url https://download.pytorch.org/whl/cpu -r requirements.txt
+RUN pip install --no-cache-dir -r requirements.txt
 COPY {CODE} ${{LAMBDA_TASK_ROOT}}/
 RUN chmod -R a+rX ${{LAMBDA_TASK_ROOT}}
 """
