@@ -113,6 +113,12 @@ FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["tests.preload"])
 
 
+def in_a_shell(**variables: str) -> dict[str, str]:
+    """Return this process's environment variables and these, with which a shell finds the commands of this
+    installation first."""
+    return {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", **variables}
+
+
 def forked(command: Sequence[str], directory: Path, variables: Mapping[str, str]) -> Done:
     """Run `slslab` or `pytest` in a fork that has made the imports, in a directory, with these variables and no others.
 

@@ -28,6 +28,7 @@ NAMES = {
     "mlflow": "mlflow-skinny",
     "jsonata": "jsonata-python",
     "samtranslator": "aws-sam-translator",
+    "yaml": "pyyaml",
 }
 # A function, an object and a key, and what the database answers to a tensor.
 USE = """

@@ -1,7 +1,6 @@
 """The pytest plugin, used as a stranger would: docs/testing.md is run as it stands."""
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from botocore.exceptions import ClientError
+from tests.commands import in_a_shell
 
 from slslab.errors import RequestError
 from slslab.testing import FunctionFailed, create_function
@@ -59,7 +59,7 @@ def test_the_documented_pipelines_pass_and_fail_by_cost(tmp_path: Path, file: st
     assert install == "pip install pytest 'slslab[report]'"
     *others, gate = commands
     assert [command.split()[0] for command in commands] == ["slslab", "pytest", "python"]
-    variables = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    variables = in_a_shell()
 
     def shell(command: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

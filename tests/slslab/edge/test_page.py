@@ -21,7 +21,7 @@ aws() { command aws --endpoint-url "$AWS_ENDPOINT_URL" "$@"; }
 
 
 def test_the_page_does_what_it_says(tmp_path: Path) -> None:
-    state = {**os.environ, "SLSLAB_STATE": str(tmp_path / "state"), "SLSLAB_RUNS": str(tmp_path / "runs")}
+    state = commands.in_a_shell(SLSLAB_STATE=str(tmp_path / "state"), SLSLAB_RUNS=str(tmp_path / "runs"))
     blocks = re.findall(r"^```console\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     up, session = blocks[0].splitlines()[0], "".join(blocks).partition("\n")[2]
     started = commands.slslab(

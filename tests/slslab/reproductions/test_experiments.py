@@ -178,6 +178,7 @@ def test_what_a_limit_of_lambda_ends_is_told_and_the_others_are_made(
         read_all(tmp_path, [ALLREDUCE])
 
 
+@pytest.mark.usefixtures("made")
 def test_a_further_set_counts_when_it_is_whole(record: Callable[..., list[str]], tmp_path: Path) -> None:
     record(ALLREDUCE, RELEASED)
     beside = tmp_path.with_name(f"{tmp_path.name}-2")

@@ -1,6 +1,5 @@
 """docs/cloud.md is followed as it stands, in one shell, but for the commands that need AWS."""
 
-import os
 import re
 import subprocess
 from pathlib import Path
@@ -15,7 +14,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "cloud.md"
 
 
 def test_the_page_does_what_it_says(tmp_path: Path) -> None:
-    state = {**os.environ, "SLSLAB_STATE": str(tmp_path / "state"), "SLSLAB_RUNS": str(tmp_path / "runs")}
+    state = commands.in_a_shell(SLSLAB_STATE=str(tmp_path / "state"), SLSLAB_RUNS=str(tmp_path / "runs"))
     session = "".join(re.findall(r"^```console\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL))
     script = script_of(session).replace("up --detach", "up --detach --port 0 --s3-port 0 --edge-port 0")
     try:
