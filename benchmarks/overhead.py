@@ -23,13 +23,13 @@ PLAIN = """
 import json, sys, time
 import torch
 from slslab_workers.plan import Plan, thread_count
-from slslab_workers.training import aggregation, datasets, gradients
+from slslab_workers.training import aggregation, datasets, gradients, models
 from slslab_workers.training.state import WorkerState
 
 plan = Plan.from_document(json.loads(sys.argv[1]))
 torch.set_num_threads(thread_count(plan.memory_mb))
-channels = 1 if plan.model == "lenet" else 3
-dataset = datasets.load(plan.dataset, plan.workers * plan.batches * plan.batch_size, plan.seed).with_channels(channels)
+dataset = datasets.load(plan.dataset, plan.workers * plan.batches * plan.batch_size, plan.seed)
+dataset = dataset.for_model(models.spec(plan.model))
 state = WorkerState.fresh(plan, 0)
 wall, cpu = time.monotonic(), time.process_time()
 for epoch in range(plan.epochs):

@@ -31,7 +31,6 @@ from slslab_workers.replicas import Replicas
 from slslab_workers.scatterreduce.handlers import ScatterReduceWorker
 from slslab_workers.training import datasets, gradients, loop
 from slslab_workers.training.keys import minibatch_key
-from slslab_workers.training.models import spec
 from slslab_workers.training.samples import Samples
 from slslab_workers.training.state import WorkerState
 
@@ -260,17 +259,14 @@ def supervised(plan: Plan, emit: Sink) -> Iterator[list["Future[Any]"]]:
 
 def store_minibatches(plan: Plan, store: Any, bucket: str) -> None:
     """What the driver uploads."""
-    dataset = datasets.load(plan.dataset, plan.workers * plan.batches * plan.batch_size, plan.seed)
-    dataset = dataset.with_channels(spec(plan.model).channels)
+    samples = Samples(plan)
     for epoch in range(plan.epochs):
-        indices = datasets.partition(
-            len(dataset.train_labels), plan.workers, plan.batches, plan.batch_size, plan.seed, epoch
-        )
+        indices = samples.indices(epoch)
         for rank in range(plan.workers):
             for step in range(plan.batches):
                 chosen = indices[rank, step]
                 body, metadata = datasets.encode_minibatch(
-                    dataset.train_images[chosen], dataset.train_labels[chosen], dataset.policy
+                    samples.images[chosen], samples.labels[chosen], samples.dataset.policy
                 )
                 key = minibatch_key(plan, epoch, step, rank)
                 store.put_object(Bucket=bucket, Key=key, Body=body, Metadata=metadata)

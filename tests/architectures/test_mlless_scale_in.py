@@ -87,7 +87,7 @@ def reference(plan: Plan, removals: Removals) -> tuple[dict[int, list[str]], dic
     """
     torch.set_num_threads(thread_count(plan.memory_mb))
     n, b = plan.workers, plan.batches
-    dataset = datasets.load(plan.dataset, n * b * plan.batch_size, plan.seed).with_channels(spec(plan.model).channels)
+    dataset = datasets.load(plan.dataset, n * b * plan.batch_size, plan.seed).for_model(spec(plan.model))
     states = {rank: WorkerState.fresh(plan, rank) for rank in range(n)}
     kept = make_filter(plan)
     numbers, epoch, step, position = {rank: rank for rank in range(n)}, 0, 0, 0

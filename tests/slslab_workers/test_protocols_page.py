@@ -22,8 +22,8 @@ from slslab_workers.training import models
 
 PAGE = (Path(__file__).parents[2] / "docs" / "protocols.md").read_text(encoding="utf-8")
 SECTIONS = [
-    "What all architectures share", "AllReduce", "ScatterReduce", "MLLess", "SPIRT", "GPU baseline", "GradsSharding",
-    "Lifetime of a function", "Counts and bytes", "As released",
+    "What all architectures share", "AllReduce", "ScatterReduce", "Algorithms", "MLLess", "SPIRT", "GPU baseline",
+    "GradsSharding", "Lifetime of a function", "Counts and bytes", "As released",
 ]  # fmt: skip
 COUNTS: Mapping[str, Callable[..., Counts]] = {
     one.name: one.counts for one in (allreduce, scatterreduce, mlless, spirt, gpu, gradssharding)
@@ -104,6 +104,41 @@ def test_the_figures_are_what_the_formulas_give() -> None:
     for name, what, formula, figure in FORMULAS:
         amount = value(formula, 4, 24, 1, 3_217_226, U=4 * 24)
         assert amount == figure, f"{name} {what}: {formula} gives {amount:,}"
+
+
+ALGORITHMS = tables(section("Algorithms"))[0][1:]
+
+
+@pytest.mark.parametrize("row", ALGORITHMS, ids=lambda row: row[0])
+@pytest.mark.parametrize("architecture", [allreduce, scatterreduce], ids=lambda one: one.name)
+@settings(max_examples=25)
+@given(
+    workers=st.integers(1, 20),
+    batches=st.integers(1, 9),
+    rounds=st.integers(1, 3),
+    parameters=st.integers(10, 9999),
+    clusters=st.integers(1, 9),
+)
+def test_the_algorithms_have_the_messages_and_rounds_that_the_page_says(
+    row: list[str], architecture: Any, workers: int, batches: int, rounds: int, parameters: int, clusters: int
+) -> None:
+    algorithm, variant = re.fullmatch(r"`(\w+)`(?:, (\w+))?", row[0]).groups()  # type: ignore[union-attr]
+    passes = 2 if algorithm in ("ma", "admm") else 1
+    options = {"algorithm": algorithm, "local-passes": passes, "clusters": clusters, "centroids": variant or "weighted"}
+    epochs = rounds * passes
+    names = {"P": parameters, "K": clusters, "E": epochs, "L": passes, "s": batches * epochs}
+    length, exchanges = (
+        int(eval(cell.translate(IN_CODE).replace("÷", "//"), {"__builtins__": {}}, names)) for cell in row[3:]
+    )
+    found = architecture.counts(workers, batches, epochs, parameters, options)
+    alike = amounts(architecture.counts(workers, 1, exchanges, length))
+    if algorithm == "em":
+        first = {
+            "object.put": 1, "object.get": workers - 1,
+            "bytes in": 4 * parameters, "bytes out": 4 * parameters * (workers - 1),
+        }  # fmt: skip
+        alike = {what: alike.get(what, 0) + first.get(what, 0) for what in {**alike, **first}}
+    assert amounts(found) == {what: amount for what, amount in alike.items() if amount}
 
 
 SPIRTS_WAYS = tables(section("Counts and bytes"))[1]

@@ -210,6 +210,9 @@ MINIBATCH = (
     Activity("compute", "compute"),
 )
 UPDATE = Activity("update", "update")
+# Around an exchange of what was trained locally.
+MESSAGE = Activity("serialise", "synchronise")
+RECEIVE = Activity("update", "synchronise")
 RESULT = Activity("object.put", "other", bytes=None)
 
 

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from slslab_workers.plan import Plan, thread_count
-from slslab_workers.training import aggregation, evaluation, gradients
+from slslab_workers.training import aggregation, algorithms, evaluation, gradients
 from slslab_workers.training import step as step_module
 from slslab_workers.training.options import COMBINE, REPLICAS
 from slslab_workers.training.samples import Samples
@@ -52,10 +52,11 @@ class Judgement:
 
 
 class Replicas:
-    """n logical workers that update in every step with the aggregate of their gradients.
+    """n logical workers that update in every step with the aggregate of their gradients, or train locally and exchange
+    what they have when their algorithm says so.
 
     `combine` is the aggregation rule, `ended` why training ends before the plan's last step; architectures that do
-    otherwise inherit. Workers that start equal stay equal, and share one model and optimiser; buffers (BatchNorm
+    otherwise inherit. Workers that start and stay equal share one model and optimiser; buffers (BatchNorm
     statistics) are each worker's own. The model is on `device`, all that is exchanged in the host's memory.
     `on_minibatch` is called after every minibatch.
     """
@@ -69,13 +70,18 @@ class Replicas:
         self.device = torch.device(device)
         self.ended: str | None = None
         self.combine = aggregation.rule(str(COMBINE.of(plan.options)))
-        self.shared = REPLICAS.of(plan.options) == "seeded"
+        self.local = algorithms.local_training(plan)
+        self.shared = REPLICAS.of(plan.options) == "seeded" and self.local is None
         self.states = self._fresh()
         self._on_minibatch = on_minibatch
         self._buffers = [[buffer.clone() for buffer in state.model.buffers()] for state in self.states]
         self._indices: tuple[int, NDArray[np.int64]] | None = None
         self._losses: list[float] = []
         self._compute_s = 0.0
+        if self.local is not None and self.local.starts_from_data:
+            first = self.local.first(self.samples.prepare(self._chosen(0)[0, 0], 0, 0, 0)[0])
+            for state in self.states:
+                gradients.write_parameters(state.model, first)
 
     @staticmethod
     def check(plan: Plan) -> None:
@@ -100,9 +106,26 @@ class Replicas:
     def advance(self) -> None:
         """Train to the next point at which the workers synchronise: one step."""
         epoch, step = divmod(self.position, self.plan.batches)
-        self.update(self.synchronise(self.gradient(rank, epoch, step) for rank in range(self.plan.workers)))
+        gradients_by_rank = (self.gradient(rank, epoch, step) for rank in range(self.plan.workers))
+        if self.local is None:
+            self.update(self.synchronise(gradients_by_rank))
+        else:
+            self._train_locally(self.local, gradients_by_rank)
         for state in self.states:
             state.position += 1
+
+    def _train_locally(self, local: algorithms.ModelAveraging, parts: Iterator[torch.Tensor]) -> None:
+        """Update every worker's model with its own gradient (P,), and exchange if it is time to."""
+        for state, gradient in zip(self.states, parts, strict=True):
+            corrected = local.correct(state, gradient)
+            if corrected is not None:
+                state.update(corrected)
+        if local.exchanges_after(self.position):
+            messages = (local.message(state) for state in self.states)
+            aggregate = self.combine(aggregation.sum_in_rank_order(messages), self.plan.workers, self.plan.workers)
+            for state in self.states:
+                local.receive(state, aggregate)
+            self.ended = local.ended
 
     def synchronise(self, parts: Iterator[torch.Tensor]) -> torch.Tensor | None:
         """Return the aggregate (P,) of a step's gradients (P,), which come in rank order, or None if there is nothing
@@ -155,7 +178,7 @@ class Replicas:
         self, model: torch.nn.Module, inputs: torch.Tensor, targets: torch.Tensor
     ) -> tuple[float, torch.Tensor]:
         """Return loss and gradient (P,) of a minibatch."""
-        return step_module.compute_gradient(model, inputs, targets)
+        return (step_module.compute_gradient if self.local is None else self.local.compute)(model, inputs, targets)
 
     def turn_to(self, rank: int) -> torch.nn.Module:
         """Return a worker's model, with its own buffers in it."""

@@ -108,10 +108,15 @@ def _plan_options(workers_also: tuple[str, ...]) -> list[click.Parameter]:
     return [
         option(
             "--model",
-            help="lenet, mobilenet, resnet18, resnet50 or torchvision:NAME (by default lenet on digits, "
-            "else mobilenet).",
+            help="lenet, mobilenet, resnet18, resnet50 or torchvision:NAME for images, lr or svm for rows (by default "
+            "lenet on digits, mobilenet on other images, lr on rows).",
         ),
-        option("--dataset", default="digits", help="digits, cifar10, synthetic, or folder:PATH of class folders."),
+        option(
+            "--dataset",
+            default="digits",
+            help="digits, cifar10, synthetic, or folder:PATH of class folders; "
+            "rows of features: breast-cancer, higgs-shaped, or libsvm:FILE.",
+        ),
         option("--workers", int, help="Workers, n.", also=workers_also),
         option("--batch-size", int, help="Images per minibatch and worker (by default 512, digits 64)."),
         option("--batches", int, help="Minibatches per worker and epoch (by default 24, digits 5)."),

@@ -18,6 +18,8 @@ from slslab.reproductions.experiments import BATCH_SIZE, BATCHES, WORKERS, Exper
 from slslab.runs.planning import architectures
 from slslab_workers.architecture import read_plan
 from slslab_workers.plan import Plan, PlanError, Value
+from slslab_workers.training import algorithms
+from slslab_workers.training.algorithms import ALGORITHM
 
 # Options that say where and when something is done, without an effect on what is learnt.
 PLACES = frozenset(
@@ -171,6 +173,9 @@ def rule(architecture: str, options: Mapping[str, Value]) -> Rule:
         # All workers send everything, so the mean over the senders is that over all.
         for name in ("threshold", "mean-over"):
             values.pop(name, None)
+    if values.get(ALGORITHM.name) == ALGORITHM.default:
+        for option in algorithms.OPTIONS:
+            values.pop(option.name, None)
     common = {name: value for name, value in values.items() if name in COMMON}
     if {name: value for name, value in values.items() if name not in COMMON} == _MEANS.get(architecture):
         return Rule(MEAN, tuple(sorted(common.items())))

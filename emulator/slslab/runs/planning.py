@@ -12,13 +12,16 @@ from slslab.toml_files import read_toml, shown
 from slslab.trace.directory import PLAN, new_id
 from slslab_workers.architecture import Architecture, architectures
 from slslab_workers.plan import SCHEMA, Plan, PlanError, Value
-from slslab_workers.training.models import spec
+from slslab_workers.training import rows
+from slslab_workers.training.algorithms import ALGORITHM, CLUSTERS
+from slslab_workers.training.models import ROW_MODELS, spec
 
 __all__ = ["architectures", "find_book", "load_plan", "make_plan", "read_plan_file", "refused_plans", "settle"]
 
-BATCHES = {"digits": (64, 5)}
+BATCHES = {"digits": (64, 5), "breast-cancer": (16, 7)}
 
 USUAL_BATCHES = (512, 24)
+USUAL_MODELS = {"digits": "lenet"}
 
 # What functions run in, by the stack, unless it is chosen.
 ENVIRONMENTS = {"embedded": "process", "compose": "docker"}
@@ -40,7 +43,7 @@ def make_plan(architecture: Architecture, values: Mapping[str, Any], options: Ma
     """
     filled = {name: value for name, value in values.items() if value is not None}
     dataset = filled["dataset"]
-    model = filled.setdefault("model", "lenet" if dataset == "digits" else "mobilenet")
+    usual = "lr" if rows.are_in(dataset) else USUAL_MODELS.get(dataset, "mobilenet")
     batch_size, batches = BATCHES.get(dataset, USUAL_BATCHES)
     filled.setdefault("batch_size", batch_size)
     filled.setdefault("batches", batches)
@@ -52,13 +55,33 @@ def make_plan(architecture: Architecture, values: Mapping[str, Any], options: Ma
     released: dict[str, Value] = {}
     if filled.get("as_released"):
         released = {option.name: option.released for option in architecture.options if option.released is not None}
+    chosen = architecture.complete({**released, **options})
+    model = filled["model"] = wide_enough(filled.get("model", usual), dataset, chosen)
     return Plan(
         run=new_id(architecture.name, model),
         architecture=architecture.name,
         memory_mb=memory_of(memory, model, architecture.name),
-        options=architecture.complete({**released, **options}),
+        options=chosen,
         **filled,
     )
+
+
+def wide_enough(model: str, dataset: str, options: Mapping[str, Value]) -> str:
+    """Return a model's name with the number of features that the data set's rows have, if it takes rows; PlanError if
+    the data set cannot be used, or has images, or the architecture cannot train the model."""
+    if model not in ROW_MODELS:
+        return model
+    if not rows.are_in(dataset):
+        raise PlanError(
+            f"The model {model} takes rows of features, and the data set {dataset} has none.",
+            f"choose --dataset {', '.join(rows.NAMES)}.",
+        )
+    clusters = ""
+    if model == "kmeans":
+        if options.get(ALGORITHM.name) != "em":
+            raise PlanError("k-means is trained by EM.", "choose allreduce or scatterreduce with --algorithm em.")
+        clusters = f"{options[CLUSTERS.name]}x"
+    return f"{model}-{clusters}{rows.features(dataset)}"
 
 
 def load_plan(path: Path) -> Plan:

@@ -363,7 +363,7 @@ def test_a_run_that_its_host_cannot_begin_leaves_nothing(
         (("run", "spirt", "--join", "0:1"), 2, "--epochs 2, or more"),
         (("run", "spirt", "--epochs", "3", "--join", "4:1"), 2, "There is no peer 4, so it cannot join"),
         (("run", "allreduce", "--workers", "4000"), 3, "4,000 environments at once: 4,000 × 1,024 MB = 4,096,000 MB"),
-        (("run", "allreduce", "--batches", "50"), 2, "= 12,800 images an epoch, and the training set holds 1,433"),
+        (("run", "allreduce", "--batches", "50"), 2, "= 12,800 samples an epoch, and the training set holds 1,433"),
         (("run", "nothing"), 2, "There is no architecture 'nothing'"),
         (("run", "spirt", "--combine", "sum"), 2, "No such option"),
         (("run", "allreduce", "--model", "alexnet"), 2, "There is no model 'alexnet'"),

@@ -61,6 +61,37 @@ def test_as_released_is_what_the_options_say_and_a_given_one_wins(name: str, cho
             assert plan.options[option.name] == option.default
 
 
+@pytest.mark.parametrize(
+    ("values", "options", "model", "batches"),
+    [
+        ({"dataset": "breast-cancer"}, {}, "lr-30", 7),
+        ({"dataset": "higgs-shaped", "model": "svm"}, {"algorithm": "admm"}, "svm-28", 24),
+        ({"dataset": "breast-cancer", "model": "kmeans"}, {"algorithm": "em", "clusters": 4}, "kmeans-4x30", 7),
+        ({"dataset": "breast-cancer", "model": "lr-30"}, {}, "lr-30", 7),
+    ],
+)
+def test_a_model_for_rows_becomes_as_wide_as_they_are(
+    values: dict[str, Any], options: dict[str, Any], model: str, batches: int
+) -> None:
+    plan = make_plan(architectures()["allreduce"], values, options)
+    assert (plan.model, plan.batches) == (model, batches)
+    architectures()["allreduce"].requirements(plan)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "said"),
+    [
+        ("allreduce", {"dataset": "digits", "model": "lr"}, "the data set digits has none"),
+        ("allreduce", {"dataset": "breast-cancer", "model": "kmeans"}, "k-means is trained by EM"),
+        ("mlless", {"dataset": "breast-cancer", "model": "kmeans"}, "k-means is trained by EM"),
+        ("allreduce", {"dataset": "libsvm:/nowhere", "model": "svm"}, "/nowhere cannot be read"),
+    ],
+)
+def test_a_model_for_rows_that_cannot_be_trained_is_refused(name: str, values: dict[str, Any], said: str) -> None:
+    with pytest.raises(PlanError, match=said):
+        make_plan(architectures()[name], values, {})
+
+
 def test_json_gradients_imply_a_round_trip() -> None:
     spirt = architectures()["spirt"]
     assert make_plan(spirt, GIVEN, {"gradients": "json"}).options["averaging"] == "round-trip"
@@ -149,7 +180,7 @@ def test_a_plan_of_an_architecture_that_is_not_installed_is_read_as_it_is() -> N
         ({"architecture": "ring"}, "of architecture 'ring', which is not installed"),
         ({"schema": 3}, "has schema 3, and this version reads 1 and 2"),
         ({"epochs": None}, "it has no epochs"),
-        ({"options": {}}, "it has no options.combine, options.optimiser"),
+        ({"options": {}}, "it has no options.algorithm, options.local-passes"),
         ({"workers": "4"}, "workers is '4'"),
         ({"until_accuracy": "high"}, "until_accuracy is 'high'"),
         ({"hops": 1}, "no field 'hops'"),

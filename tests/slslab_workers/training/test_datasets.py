@@ -17,6 +17,7 @@ from PIL import Image
 from slslab_workers.plan import PlanError
 from slslab_workers.training import datasets
 from slslab_workers.training.datasets import CIFAR_POLICY, DIGITS_POLICY, Policy
+from slslab_workers.training.models import spec
 
 
 def test_digits_are_real_and_stratified() -> None:
@@ -51,11 +52,12 @@ def test_digits_have_the_bits_that_recorded_runs_were_trained_on() -> None:
 
 
 def test_channels_are_repeated_and_never_dropped() -> None:
-    digits = datasets.load("digits").with_channels(3)
+    digits = datasets.load("digits").for_model(spec("mobilenet"))
     assert digits.train_images.shape == (1433, 3, 32, 32)
+    assert digits.policy is not None
     assert len(digits.policy.mean) == 3
     with pytest.raises(PlanError, match="1-channel images"):
-        datasets.load("synthetic", 100).with_channels(1)
+        datasets.load("synthetic", 100).for_model(spec("lenet"))
 
 
 def test_synthetic_is_seeded_and_as_large_as_asked() -> None:
@@ -87,7 +89,9 @@ def test_overlapping_partitions_are_the_authors() -> None:
 
 
 def test_too_large_a_plan_is_refused_with_the_arithmetic() -> None:
-    with pytest.raises(PlanError, match=r"4 workers × 24 batches × 512 images = 49,152 images.*holds 1,433") as caught:
+    with pytest.raises(
+        PlanError, match=r"4 workers × 24 batches × 512 samples = 49,152 samples.*holds 1,433"
+    ) as caught:
         datasets.partition(1433, 4, 24, 512, 0, 0)
     assert caught.value.hint == "--batch-size 14 fits."
     with pytest.raises(PlanError) as caught:

@@ -4,10 +4,11 @@ from dataclasses import replace
 from typing import Any
 
 from slslab_workers.allreduce.pattern import pattern
-from slslab_workers.architecture import Architecture, Cloud, Outcome, Progress
+from slslab_workers.architecture import Architecture, Cloud, Outcome, Progress, Requirements
 from slslab_workers.channels.polling import POLLING
 from slslab_workers.driver.deployment import Deployment, deploy_and_train
 from slslab_workers.plan import Plan
+from slslab_workers.training import algorithms
 from slslab_workers.training.options import COMBINE, OPTIMISER, PARTITION, REPLICAS
 from slslab_workers.training.released_log import LOG_TRAFFIC
 
@@ -22,6 +23,7 @@ class AllReduce(Architecture):
         "as their code does, and has its log traffic."
     )
     options = (
+        *algorithms.OPTIONS,
         replace(COMBINE, released="sum"),
         OPTIMISER,
         POLLING,
@@ -31,6 +33,11 @@ class AllReduce(Architecture):
     )
 
     pattern = staticmethod(pattern)
+
+    def requirements(self, plan: Plan) -> Requirements:
+        """Return none; PlanError for an algorithm that the rest of the plan rules out."""
+        algorithms.check(plan)
+        return Requirements()
 
     def replicas(self) -> type[Any]:
         """Return the replicas that update in every step with the mean, or the sum."""

@@ -28,10 +28,9 @@ class AllReduceWorker(ObjectWorker):
         }
     )
 
-    def synchronise(self, state: WorkerState, gradient: torch.Tensor) -> torch.Tensor:
-        """Return the aggregate (P,) of all workers' gradients, once it is complete."""
-        self.leaving = self.is_short_of_time()
-        self.put_gradient(state, gradient)
+    def exchange(self, state: WorkerState, vector: torch.Tensor) -> torch.Tensor:
+        """Return the aggregate of all workers' vectors, once rank 0 has merged them."""
+        self.put_gradient(state, vector)
         if self.rank != 0:
             return self.get_merged(state)
         aggregate = self.merge(state)

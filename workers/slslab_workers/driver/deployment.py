@@ -24,6 +24,7 @@ from slslab_workers.driver.job import Job, failures
 from slslab_workers.plan import Assignment, Plan, PlanError
 from slslab_workers.training.datasets import DIGITS
 from slslab_workers.training.keys import result_key
+from slslab_workers.training.rows import BREAST_CANCER
 
 ROLE = "arn:aws:iam::000000000000:role/slslab-worker"
 RESULT_POLL_S = 0.1
@@ -36,14 +37,14 @@ OBJECTS = ("s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:ListBucket")
 def package(handler: str) -> bytes:
     """Return the Lambda package as a ZIP: this package, and the handler's if that is another one.
 
-    All files are included but bytecode and the digits, which only the driver reads; without times, so that equal
+    All files are included but bytecode and the shipped data, which only the driver reads; without times, so that equal
     sources give equal bytes.
     """
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for root in sorted({Path(__file__).parents[1], _package_of(handler)}):
             files = {path for path in root.rglob("*") if path.is_file() and path.suffix != ".pyc"}
-            for path in sorted(files - {DIGITS}):
+            for path in sorted(files - {DIGITS, BREAST_CANCER}):
                 entry = zipfile.ZipInfo(str(path.relative_to(root.parent)))
                 entry.external_attr = 0o644 << 16
                 archive.writestr(entry, path.read_bytes(), zipfile.ZIP_DEFLATED)

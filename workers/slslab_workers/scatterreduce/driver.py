@@ -2,11 +2,12 @@
 
 from typing import Any
 
-from slslab_workers.architecture import Architecture, Cloud, Outcome, Progress
+from slslab_workers.architecture import Architecture, Cloud, Outcome, Progress, Requirements
 from slslab_workers.channels.polling import POLLING
 from slslab_workers.driver.deployment import Deployment, deploy_and_train
 from slslab_workers.plan import Plan
 from slslab_workers.scatterreduce.pattern import pattern
+from slslab_workers.training import algorithms
 from slslab_workers.training.options import COMBINE, OPTIMISER, PARTITION, REPLICAS
 from slslab_workers.training.released_log import LOG_TRAFFIC
 
@@ -19,9 +20,14 @@ class ScatterReduce(Architecture):
         "LambdaML ScatterReduce over S3: worker i merges chunk i of all gradients.\n\n"
         "--as-released polls as the authors' code does and has its log traffic; its arithmetic is the mean already."
     )
-    options = (COMBINE, OPTIMISER, POLLING, LOG_TRAFFIC, REPLICAS, PARTITION)
+    options = (*algorithms.OPTIONS, COMBINE, OPTIMISER, POLLING, LOG_TRAFFIC, REPLICAS, PARTITION)
 
     pattern = staticmethod(pattern)
+
+    def requirements(self, plan: Plan) -> Requirements:
+        """Return none; PlanError for an algorithm that the rest of the plan rules out."""
+        algorithms.check(plan)
+        return Requirements()
 
     def replicas(self) -> type[Any]:
         """Return the replicas that update in every step with the mean."""

@@ -36,13 +36,12 @@ class ScatterReduceWorker(ObjectWorker):
         }
     )
 
-    def synchronise(self, state: WorkerState, gradient: torch.Tensor) -> torch.Tensor:
-        """Return the aggregate (P,) of all workers' gradients, once all chunks have been got."""
-        self.leaving = self.is_short_of_time()
-        self.put_chunks(state, gradient)
-        own = self.merge_own(state, self._chunk(gradient, self.rank))
+    def exchange(self, state: WorkerState, vector: torch.Tensor) -> torch.Tensor:
+        """Return the aggregate of all workers' vectors, once all chunks have been got."""
+        self.put_chunks(state, vector)
+        own = self.merge_own(state, self._chunk(vector, self.rank))
         self.publish_own(state, own)
-        aggregate = torch.empty_like(gradient)
+        aggregate = torch.empty_like(vector)
         self._chunk(aggregate, self.rank)[:] = own
         self.gather(state, aggregate)
         if self.rank == 0:

@@ -2,8 +2,9 @@
 
 import math
 
-from slslab_workers.patterns import UPDATE, Activity, Gathering, Part, Pattern, Role, Signal, Workload, trainer
-from slslab_workers.training.released_log import Blocks, logged_steps
+from slslab_workers.patterns import Activity, Gathering, Part, Pattern, Role, Signal, Workload, trainer
+from slslab_workers.training.algorithms import exchange_every, message_length, start, steps
+from slslab_workers.training.released_log import Blocks
 
 PHASE = "synchronise"
 MERGED = Signal("merged")
@@ -31,25 +32,26 @@ def pattern(workload: Workload) -> Pattern:
     The chunks of some workers are longer by one element. Rank 0, which deletes, begins each step after the others,
     which have collected all but its chunk by then.
     """
-    workers, parameters = workload.workers, workload.parameters
-    larger = parameters % workers
+    workers = workload.workers
+    larger = message_length(workload.options, workload.parameters) % workers
     groups = (range(1), range(1, max(1, larger)), range(max(1, larger), workers))
     return Pattern(workload, tuple(_role(ranks, workload) for ranks in groups if ranks))
 
 
 def _role(ranks: range, workload: Workload) -> Role:
-    workers, parameters = workload.workers, workload.parameters
-    chunk_of = chunk(parameters, workers, ranks[0])
+    workers, elements = workload.workers, message_length(workload.options, workload.parameters)
+    every = exchange_every(workload.options, workload.batches)
+    chunk_of = chunk(elements, workers, ranks[0])
     own = 4 * (chunk_of.stop - chunk_of.start)
-    rest, size, first = workers - 1, 4 * parameters, ranks[0] == 0
+    rest, size, first = workers - 1, 4 * elements, ranks[0] == 0
     sent = Signal("chunks", of=0) if first else Signal("chunks")
     collect: tuple[tuple[Activity, ...], ...] = (_collect(own, rest, Signal("chunks")),)
     if not first:
         collect = (_collect(own, rest - 1, Signal("chunks")), _collect(own, 1, Signal("chunks", of=0)))
     expire: tuple[Part, ...] = (
-        Activity("object.list", PHASE, times=math.ceil(workers / PAGE), until=1),
-        Activity("object.list", PHASE, times=math.ceil(2 * workers / PAGE), since=1),
-        Activity("object.delete", PHASE, times=workers, protocol=True, since=1),
+        Activity("object.list", PHASE, times=math.ceil(workers / PAGE), until=every),
+        Activity("object.list", PHASE, times=math.ceil(2 * workers / PAGE), since=every),
+        Activity("object.delete", PHASE, times=workers, protocol=True, since=every),
     )
     send = Activity("object.put", PHASE, times=rest, bytes=size - own, makes=(sent,), protocol=True)
     merge = (Gathering(collect), Activity("reduce", PHASE, work=workers * own))
@@ -59,11 +61,11 @@ def _role(ranks: range, workload: Workload) -> Role:
         Activity("reduce", PHASE, work=size),
     )
 
-    def step(number: int) -> Blocks:
+    def exchange(number: int, receive: Part) -> Blocks:
         summary = ((),) if number % workload.batches % SUMMARY_STEPS == 0 else ()
-        return ((), (send,), merge, (publish,), gather, (*(expire if first else ()), UPDATE), *summary)
+        return ((), (send,), merge, (publish,), gather, (*(expire if first else ()), receive), *summary)
 
-    return trainer(ranks, parameters, *logged_steps(workload, step))
+    return trainer(ranks, workload.parameters, *steps(workload, exchange), start=start(workload, root=first))
 
 
 def _collect(own: int, chunks: int, sent: Signal) -> tuple[Activity, ...]:

@@ -1,7 +1,8 @@
-"""Images and labels: loading, seeded disjoint partitions, the minibatch's wire format, augmentation in the worker.
+"""Samples and labels: loading, seeded disjoint partitions, the minibatch's wire format, augmentation in the worker.
 
-Images are sent and stored as uint8 (N, C, 32, 32), labels as int64 (N,). All randomness comes from seeds, so that every
-architecture sees the same minibatches in the same order. Importing this module does not import torch.
+Samples are images, sent and stored as uint8 (N, C, 32, 32), or rows of features, float32 (N, D); labels are int64 (N,).
+All randomness comes from seeds, so that every architecture sees the same minibatches in the same order. Importing this
+module does not import torch.
 """
 
 import hashlib
@@ -19,11 +20,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slslab_workers.plan import PlanError
+from slslab_workers.training import rows
+from slslab_workers.training.models import ROW_MODELS, ModelSpec
 
 if TYPE_CHECKING:
     import torch
 
 Images = NDArray[np.uint8]
+# Images or rows.
+Inputs = NDArray[Any]
 Labels = NDArray[np.int64]
 SIDE = 32
 # Images (1797, 8, 8) uint8 and labels (1797,) uint8; digits.md says where they are from.
@@ -59,8 +64,10 @@ class Policy:
         }
 
     @classmethod
-    def from_metadata(cls, metadata: Mapping[str, str]) -> "Policy":
-        """Read what `to_metadata` wrote."""
+    def from_metadata(cls, metadata: Mapping[str, str]) -> "Policy | None":
+        """Read what `to_metadata` wrote; None for rows."""
+        if "mean" not in metadata:
+            return None
         mean, std = (tuple(map(float, metadata[name].split(","))) for name in ("mean", "std"))
         return cls(mean, std, int(metadata["pad"]), metadata["flip"] == "1")
 
@@ -72,44 +79,63 @@ DIGITS_POLICY = Policy((0.3055,), (0.3237,), 2, False)
 
 @dataclass(frozen=True)
 class Dataset:
-    """Training and test images (N, C, 32, 32) uint8 with labels (N,) int64 in 0..9."""
+    """Training and test samples with labels (N,) int64.
+
+    Images (N, C, 32, 32) uint8 with labels 0..9 and a policy, or rows (N, D) float32 with labels 0..1 and no policy:
+    they are taken as they are.
+    """
 
     name: str
-    train_images: Images
+    train_images: Inputs
     train_labels: Labels
-    test_images: Images
+    test_images: Inputs
     test_labels: Labels
-    policy: Policy
+    policy: Policy | None
 
-    @property
-    def channels(self) -> int:
-        return int(self.train_images.shape[1])
-
-    def with_channels(self, channels: int) -> "Dataset":
-        """Return the images for a model of this many channels: grey images are repeated, colours are never dropped."""
-        if channels == self.channels:
+    def for_model(self, spec: ModelSpec) -> "Dataset":
+        """Return the samples as a model takes them: grey images are repeated, colours are never dropped; PlanError if
+        the model takes others."""
+        width, policy = int(self.train_images.shape[1]), self.policy
+        if policy is None or spec.features:
+            if policy is not None:
+                raise PlanError(
+                    f"The model {spec.name} takes rows of features, and {self.name} has images.",
+                    f"choose {', '.join(rows.NAMES)}; or one of the models for images.",
+                )
+            if spec.features != width:
+                takes = f"rows of {spec.features} features" if spec.features else "images"
+                raise PlanError(
+                    f"The model {spec.name} takes {takes}, and {self.name} has rows of {width} features.",
+                    f"choose {' or '.join(ROW_MODELS)}, which become as wide as the rows.",
+                )
             return self
-        if self.channels != 1:
+        channels = spec.channels
+        if channels == width:
+            return self
+        if width != 1:
             raise PlanError(
-                f"The model takes {channels}-channel images, and {self.name} has {self.channels} channels.",
+                f"The model takes {channels}-channel images, and {self.name} has {width} channels.",
                 "choose mobilenet, resnet18 or resnet50.",
             )
         return replace(
             self,
             train_images=np.repeat(self.train_images, channels, axis=1),
             test_images=np.repeat(self.test_images, channels, axis=1),
-            policy=replace(self.policy, mean=self.policy.mean * channels, std=self.policy.std * channels),
+            policy=replace(policy, mean=policy.mean * channels, std=policy.std * channels),
         )
 
 
 def load(
     name: str, samples: int = 0, seed: int = 0, report: Callable[[int, int], None] = lambda _done, _total: None
 ) -> Dataset:
-    """Load a data set by its name: digits, cifar10, synthetic, or folder:PATH.
+    """Load a data set by its name: digits, cifar10, synthetic, folder:PATH, or one of `rows.NAMES`.
 
-    `samples` is how many training images a plan needs (synthetic makes exactly as many); `report` receives how many of
+    `samples` is how many training samples a plan needs (generators make exactly as many); `report` receives how many of
     how many are done. Raise PlanError with a hint for a name or a file that cannot be used.
     """
+    if rows.are_in(name):
+        train, train_labels, test, test_labels = rows.load(name, max(samples, 100), seed)
+        return Dataset(name, train, train_labels, test, test_labels, None)
     match name.partition(":"):
         case "digits", "", "":
             return _digits()
@@ -120,16 +146,26 @@ def load(
         case "folder", ":", path:
             return _folder(name, Path(path).expanduser(), report)
         case _:
-            raise PlanError(f"There is no data set {name!r}.", "choose digits, cifar10, synthetic or folder:PATH.")
+            names = ("digits", "cifar10", "synthetic", "folder:PATH", *rows.NAMES)
+            raise PlanError(f"There is no data set {name!r}.", f"choose {', '.join(names)}.")
 
 
 def partition(
-    samples: int, workers: int, batches: int, batch_size: int, seed: int, epoch: int, overlapping: bool = False
+    samples: int,
+    workers: int,
+    batches: int,
+    batch_size: int,
+    seed: int,
+    epoch: int,
+    *,
+    overlapping: bool = False,
+    kept: bool = False,
 ) -> NDArray[np.int64]:
     """Return indices of the samples of every minibatch of an epoch: (workers, batches, batch_size), all different.
 
     One seeded permutation per epoch, cut into contiguous slices by rank. `overlapping` is what the authors' code did:
-    every worker shuffles the whole set for itself and takes the slice of its rank, so that slices overlap.
+    every worker shuffles the whole set for itself and takes the slice of its rank, so that slices overlap. With `kept`
+    each worker keeps its slice of the first epoch, and shuffles that.
     Raise PlanError, with the arithmetic, when the set holds too few.
     """
     needed = workers * batches * batch_size
@@ -137,47 +173,52 @@ def partition(
         most = samples // (workers * batch_size)
         hint = f"--batches {most} fits." if most else f"--batch-size {samples // (workers * batches)} fits."
         raise PlanError(
-            f"{workers} workers × {batches} batches × {batch_size} images = {needed:,} images an epoch, and the "
+            f"{workers} workers × {batches} batches × {batch_size} samples = {needed:,} samples an epoch, and the "
             f"training set holds {samples:,}.",
             hint,
         )
-    shape = (workers, batches, batch_size)
-    if not overlapping:
-        return np.random.default_rng([seed, epoch]).permutation(samples)[:needed].reshape(shape)
-    each = batches * batch_size
-    slices = [
-        np.random.default_rng([seed, epoch, rank]).permutation(samples)[rank * each : (rank + 1) * each]
-        for rank in range(workers)
-    ]
-    return np.stack(slices).reshape(shape)
+    each, drawn = batches * batch_size, 0 if kept else epoch
+    if overlapping:
+        slices = [
+            np.random.default_rng([seed, drawn, rank]).permutation(samples)[rank * each : (rank + 1) * each]
+            for rank in range(workers)
+        ]
+    else:
+        slices = list(np.random.default_rng([seed, drawn]).permutation(samples)[:needed].reshape(workers, each))
+    if drawn != epoch:
+        slices = [np.random.default_rng([seed, epoch, rank, 1]).permutation(kept) for rank, kept in enumerate(slices)]
+    return np.stack(slices).reshape(workers, batches, batch_size)
 
 
-def encode_minibatch(images: Images, labels: Labels, policy: Policy) -> tuple[bytes, dict[str, str]]:
-    """Return a minibatch as an object, raw uint8 images and then raw little-endian int64 labels, and its metadata."""
+def encode_minibatch(images: Inputs, labels: Labels, policy: Policy | None) -> tuple[bytes, dict[str, str]]:
+    """Return a minibatch as an object, raw samples and then labels, all little-endian, and its metadata."""
     body = np.ascontiguousarray(images).tobytes() + labels.astype("<i8").tobytes()
-    return body, {"shape": ",".join(map(str, images.shape)), **policy.to_metadata()}
+    return body, {"shape": ",".join(map(str, images.shape)), **(policy.to_metadata() if policy is not None else {})}
 
 
-def decode_minibatch(body: bytearray | bytes, metadata: Mapping[str, str]) -> tuple[Images, Labels]:
-    """Return views of a stored minibatch, without a copy of the images."""
+def decode_minibatch(body: bytearray | bytes, metadata: Mapping[str, str]) -> tuple[Inputs, Labels]:
+    """Return views of a stored minibatch, without a copy of the samples."""
     shape = tuple(int(size) for size in metadata["shape"].split(","))
-    size = int(np.prod(shape))
+    kind = np.dtype(np.uint8 if Policy.from_metadata(metadata) is not None else "<f4")
+    size = int(np.prod(shape)) * kind.itemsize
     if len(body) != size + 8 * shape[0]:
         raise ValueError(f"a minibatch of shape {shape} has {size + 8 * shape[0]} bytes, not {len(body)}")
-    images = np.frombuffer(body, np.uint8, size).reshape(shape)
+    images = np.frombuffer(body, kind, int(np.prod(shape))).reshape(shape)
     return images, np.frombuffer(bytes(body[size:]), "<i8").astype(np.int64)
 
 
 def prepare(
-    images: Images, labels: Labels, policy: Policy, seed: int, epoch: int, rank: int, step: int
+    images: Inputs, labels: Labels, policy: Policy | None, seed: int, epoch: int, rank: int, step: int
 ) -> tuple["torch.Tensor", "torch.Tensor"]:
-    """Return augmented, normalised inputs (B, C, 32, 32) float32 and targets (B,) int64.
+    """Return augmented, normalised inputs (B, C, 32, 32) float32 and targets (B,) int64; rows (B, D) as they are.
 
     Random crop out of the zero-padded image, then a mirror image for every second one on average; all of it depends on
     (seed, epoch, rank, step) alone.
     """
     import torch
 
+    if policy is None:
+        return prepare_test(images, labels, policy)
     generator = np.random.default_rng([seed, epoch, rank, step])
     count, channels, height, width = images.shape
     pad = policy.pad
@@ -191,10 +232,12 @@ def prepare(
     return _normalised(cropped, policy, channels), torch.from_numpy(labels)
 
 
-def prepare_test(images: Images, labels: Labels, policy: Policy) -> tuple["torch.Tensor", "torch.Tensor"]:
+def prepare_test(images: Inputs, labels: Labels, policy: Policy | None) -> tuple["torch.Tensor", "torch.Tensor"]:
     """Return normalised inputs and targets as `prepare` does, without augmentation."""
     import torch
 
+    if policy is None:
+        return torch.from_numpy(images), torch.from_numpy(labels)
     return _normalised(images, policy, images.shape[1]), torch.from_numpy(labels)
 
 
@@ -215,7 +258,7 @@ def _digits() -> Dataset:
     small = torch.from_numpy(images[:, None].astype(np.float32) * (255 / 16))
     large = torch.nn.functional.interpolate(small, size=(SIDE, SIDE), mode="bilinear", align_corners=False)
     pixels = large.round().to(torch.uint8).numpy()
-    train, test = _split(labels, 5)
+    train, test = rows.split(labels, 5)
     return Dataset("digits", pixels[train], labels[train], pixels[test], labels[test], DIGITS_POLICY)
 
 
@@ -264,7 +307,7 @@ def _folder(name: str, path: Path, report: Callable[[int, int], None]) -> Datase
     if split:
         return Dataset(name, *loaded[0], *loaded[1], CIFAR_POLICY)
     images, labels = loaded[0]
-    train, test = _split(labels, 6)
+    train, test = rows.split(labels, 6)
     return Dataset(name, images[train], labels[train], images[test], labels[test], CIFAR_POLICY)
 
 
@@ -302,13 +345,6 @@ def _read_image(path: Path) -> Images:
             return np.asarray(colour).transpose(2, 0, 1)
     except (UnidentifiedImageError, OSError, SyntaxError) as error:
         raise PlanError(f"The image {path} cannot be read: {error}.", "remove or replace the file.") from error
-
-
-def _split(labels: Labels, fraction: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return indices for training and test: every `fraction`-th sample of each class after one fixed shuffle tests."""
-    order = np.random.default_rng(1797).permutation(len(labels))
-    test = np.sort(np.concatenate([order[labels[order] == label][::fraction] for label in np.unique(labels)]))
-    return np.setdiff1d(np.arange(len(labels)), test), test
 
 
 def load_cifar10(directory: Path, md5: Mapping[str, str] = CIFAR10_MD5) -> Dataset:

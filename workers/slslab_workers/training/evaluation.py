@@ -9,14 +9,14 @@ from typing import Any
 import torch
 
 from slslab_workers.channels.objects import Object
-from slslab_workers.training import datasets, gradients
+from slslab_workers.training import datasets, gradients, models
 from slslab_workers.training.state import buffers_from_bytes
 
 
 def evaluate(
-    model: torch.nn.Module, stored: bytearray, images: Any, labels: Any, policy: datasets.Policy
+    model: torch.nn.Module, stored: bytearray, images: Any, labels: Any, policy: datasets.Policy | None
 ) -> tuple[float, float]:
-    """Return accuracy (0..1) and mean loss of a stored model (parameters and buffers) on images (N, C, H, W) uint8."""
+    """Return accuracy (0..1) and mean loss of a stored model (parameters and buffers) on a data set's samples."""
     count = sum(parameter.numel() for parameter in model.parameters())
     gradients.write_parameters(model, gradients.from_bytes(memoryview(stored)[: 4 * count]))
     buffers_from_bytes(model, memoryview(stored)[4 * count :])
@@ -29,21 +29,28 @@ def validation_loss(model: torch.nn.Module, stored: Object) -> float:
     return judge(model, images, labels, datasets.Policy.from_metadata(stored.metadata))[1]
 
 
-def judge(model: torch.nn.Module, images: Any, labels: Any, policy: datasets.Policy) -> tuple[float, float]:
-    """Return accuracy (0..1) and mean loss of a model on images (N, C, H, W) uint8, computed where the model is.
+def judge(model: torch.nn.Module, images: Any, labels: Any, policy: datasets.Policy | None) -> tuple[float, float]:
+    """Return accuracy (0..1) and mean loss of a model on a data set's samples, computed where the model is.
 
-    The model is left in evaluation mode.
+    The accuracy of k-means is its purity: each cluster stands for the label that most of its samples have. The model is
+    left in evaluation mode.
     """
     model.eval()
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
     correct, losses = 0, []
+    labels_of_clusters = torch.zeros(models.clusters(model), models.ROW_CLASSES, dtype=torch.int64)
     with torch.no_grad():
         for start in range(0, len(labels), 500):
             inputs, targets = datasets.prepare_test(images[start : start + 500], labels[start : start + 500], policy)
             inputs, targets = inputs.to(device), targets.to(device)
             scores = model(inputs)
-            correct += int((scores.argmax(1) == targets).sum())
-            losses.append(float(torch.nn.functional.cross_entropy(scores, targets, reduction="sum")))
+            if len(labels_of_clusters):
+                found = scores.argmax(1).cpu(), targets.cpu()
+                labels_of_clusters.index_put_(found, torch.ones(len(targets), dtype=torch.int64), accumulate=True)
+            else:
+                correct += int((scores.argmax(1) == targets).sum())
+            losses.append(float(models.loss(model, scores, targets, reduction="sum")))
+    correct += int(labels_of_clusters.amax(1).sum())
     return correct / len(labels), math.fsum(losses) / len(labels)
 
 

@@ -1,18 +1,68 @@
-"""Exchange vectors as objects: put one, wait for one, collect those of many workers."""
+"""Exchange vectors as objects: put one, wait for one, collect those of many workers, when the algorithm says so."""
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import torch
 
 from slslab_workers.channels.objects import Object
 from slslab_workers.channels.polling import poll_policy
-from slslab_workers.training import gradients
+from slslab_workers.training import algorithms, gradients
+from slslab_workers.training.state import WorkerState
+from slslab_workers.training.step import fetch_minibatch
 from slslab_workers.training.worker import Worker
 
 
 class ObjectWorker(Worker):
     """A worker that exchanges float32 vectors as objects; the metadata carry its votes to leave and `leaving` gathers
-    those of the others."""
+    those of the others.
+
+    Between two exchanges, if the algorithm trains locally, a worker leaves by itself: the others wait for it.
+    """
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.local = algorithms.local_training(self.plan)
+        if self.local is not None:
+            self.minibatch_gradient = self.local.compute
+
+    def _fresh(self) -> WorkerState:
+        state = super()._fresh()
+        if self.local is not None and self.local.starts_from_data:
+            gradients.write_parameters(state.model, self._first(self.local))
+        return state
+
+    def _first(self, local: algorithms.ModelAveraging) -> torch.Tensor:
+        """Return the first parameters: rank 0 makes them of its first minibatch and puts them for the others."""
+        key = f"{self.plan.run}/{self.plan.architecture}/first"
+        if self.rank != 0:
+            return self.wait_for_vector(key)
+        first = local.first(fetch_minibatch(self.objects, self.plan, 0, 0, 0)[0])
+        self.put_vector(key, first)
+        return first
+
+    def synchronise(self, state: WorkerState, gradient: torch.Tensor) -> torch.Tensor | None:
+        """Return the aggregate (P,) of all workers' gradients, or this worker's gradient of its local objective."""
+        self.leaving = self.is_short_of_time()
+        if self.local is None:
+            return self.exchange(state, gradient)
+        return self.local.correct(state, gradient)
+
+    def after_update(self, state: WorkerState) -> None:
+        """Exchange what was trained locally, if it is time to."""
+        if self.local is None or not self.local.exchanges_after(state.position):
+            return
+        with self.tracer.span("serialise", "synchronise") as span:
+            message = self.local.message(state)
+            span.bytes = message.nbytes
+        aggregate = self.exchange(state, message)
+        with self.tracer.span("update", "synchronise"):
+            self.local.receive(state, aggregate)
+        self.ended = self.local.ended
+
+    def exchange(self, state: WorkerState, vector: torch.Tensor) -> torch.Tensor:
+        """Return the aggregate of all workers' vectors, once it is complete."""
+        raise NotImplementedError
 
     def put_vector(self, key: str, vector: torch.Tensor) -> None:
         """Put a vector, with what is known of votes to leave."""

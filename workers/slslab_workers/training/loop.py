@@ -27,6 +27,8 @@ class Trainer:
 
     combine: aggregation.Rule
     ended: str | None = None
+    # What a minibatch gives: its mean loss, and its gradient (P,).
+    minibatch_gradient = staticmethod(compute_gradient)
 
     def __init__(self, plan: Plan, rank: int, objects: ObjectChannel, device: str = "cpu") -> None:
         self.plan = plan
@@ -75,7 +77,7 @@ class Trainer:
     def compute(self, state: WorkerState, inputs: torch.Tensor, targets: torch.Tensor) -> tuple[float, torch.Tensor]:
         """Compute the minibatch's mean loss, and its gradient (P,) in the host's memory."""
         with self.tracer.span("compute", "compute") as span:
-            loss, gradient = compute_gradient(state.model, inputs, targets)
+            loss, gradient = self.minibatch_gradient(state.model, inputs, targets)
             span.loss = loss
             return loss, self._to_host(gradient)
 

@@ -1,8 +1,11 @@
-"""The papers' networks in plain torch, with ten classes: LeNet-5, MobileNet v1, ResNet-18 and ResNet-50 for CIFAR.
+"""The papers' models in plain torch.
 
-Parameter counts were measured by building the networks.
+Networks for images, with ten classes: LeNet-5, MobileNet v1, ResNet-18 and ResNet-50 for CIFAR; their parameter counts
+were measured by building them. And models for rows of features: logistic regression and a linear SVM, with two classes,
+and k-means; their names end in the number of features, such as lr-30, or kmeans-10x30 with ten clusters.
 """
 
+import re
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -16,6 +19,9 @@ if TYPE_CHECKING:
     from torch import nn
 
 CLASSES = 10
+# Models for rows; a plan's model has the number of features after the name, and kmeans that of clusters before it.
+ROW_MODELS = ("lr", "svm", "kmeans")
+ROW_CLASSES = 2
 TORCHVISION = "torchvision:"
 _BUILDING = threading.Lock()
 
@@ -24,8 +30,9 @@ _BUILDING = threading.Lock()
 class ModelSpec:
     """What is known of a model without building it.
 
-    `parameters` is None for a model that must be built to be counted; `memory_mb` is enough for a minibatch of 512 with
-    PyTorch 2.13; `paper_memory_mb` is Table 2 of the paper, by architecture.
+    `channels` are those of its images, 0 for rows of `features`, in `clusters` for k-means. `parameters` is None for
+    a model that must be built to be counted. `memory_mb` is enough for a minibatch of 512 with PyTorch 2.13.
+    `paper_memory_mb` is Table 2 of the paper, by architecture.
     """
 
     name: str
@@ -33,6 +40,8 @@ class ModelSpec:
     parameters: int | None
     memory_mb: int
     paper_memory_mb: Mapping[str, int] = field(default_factory=dict)
+    features: int = 0
+    clusters: int = 0
 
 
 _PAPER_MOBILENET = MappingProxyType({"spirt": 2685, "scatterreduce": 2048, "allreduce": 2048, "mlless": 3024})
@@ -51,9 +60,14 @@ def spec(name: str) -> ModelSpec:
     """Return the model's specification; raise PlanError for a model that does not exist."""
     if name.startswith(TORCHVISION):
         return ModelSpec(name, 3, None, 4096)
-    if name not in SPECS:
-        raise PlanError(f"There is no model {name!r}.", f"choose {', '.join(SPECS)} or torchvision:NAME.")
-    return SPECS[name]
+    row_model = re.fullmatch(r"(?:lr-|svm-|kmeans-([1-9]\d{0,5})x)([1-9]\d{0,8})", name)
+    if row_model:
+        clusters, width = int(row_model[1] or 0), int(row_model[2])
+        parameters = clusters * width or ROW_CLASSES * (width + 1)
+        return ModelSpec(name, 0, parameters, 1024, features=width, clusters=clusters)
+    if name in SPECS:
+        return SPECS[name]
+    raise PlanError(f"There is no model {name!r}.", f"choose {', '.join((*SPECS, *ROW_MODELS))} or torchvision:NAME.")
 
 
 def build(name: str, seed: int, memory_format: str = "default") -> "nn.Module":
@@ -63,19 +77,46 @@ def build(name: str, seed: int, memory_format: str = "default") -> "nn.Module":
     """
     import torch
 
-    spec(name)
+    known = spec(name)
     # Layers draw from the process's one generator, so two threads must not build at once.
     with _BUILDING, torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = _torchvision(name.removeprefix(TORCHVISION)) if name.startswith(TORCHVISION) else _BUILDERS[name]()
+        if known.features:
+            model = _centroids(known) if known.clusters else _linear(name.partition("-")[0], known.features)
+        else:
+            model = _torchvision(name.removeprefix(TORCHVISION)) if name.startswith(TORCHVISION) else _BUILDERS[name]()
     if memory_format != "default":
         # torch's type stubs do not have this argument.
         model.to(memory_format=_torch_format(memory_format))  # type: ignore[call-overload]
     return model
 
 
+def loss(
+    model: "nn.Module", scores: "torch.Tensor", targets: "torch.Tensor", reduction: str = "mean"
+) -> "torch.Tensor":
+    """Return the mean (or sum) of the losses of a model's scores (B, classes): cross-entropy, or of an SVM the hinge
+    loss of the margin between the two classes' scores, or of k-means the squared distance to the nearest centroid."""
+    from torch.nn import functional
+
+    if clusters(model):
+        nearest = -scores.amax(1)
+        return nearest.mean() if reduction == "mean" else nearest.sum()
+
+    if getattr(model, "hinge", False):
+        # PyTorch divides by the number of classes.
+        return ROW_CLASSES * functional.multi_margin_loss(scores, targets, reduction=reduction)
+    return functional.cross_entropy(scores, targets, reduction=reduction)
+
+
+def clusters(model: "nn.Module") -> int:
+    """Return how many clusters k-means makes; 0 for a model that tells classes apart."""
+    return len(getattr(model, "centroids", ()))
+
+
 def arranged(images: "torch.Tensor", memory_format: str) -> "torch.Tensor":
-    """Return images (B, C, H, W) in a memory format; the same tensor if they are in it already."""
+    """Return images (B, C, H, W) in a memory format; the same tensor if they are in it already, or are rows (B, D)."""
+    if images.dim() == 2:
+        return images
     return images.contiguous(memory_format=_torch_format(memory_format))
 
 
@@ -98,6 +139,33 @@ def _torchvision(name: str) -> "nn.Module":
     except ValueError as error:
         raise PlanError(f"torchvision has no model {name!r}.", "see torchvision.models.list_models().") from error
     return model
+
+
+def _linear(name: str, features: int) -> "nn.Module":
+    """Return logistic regression or a linear SVM on rows (N, D), which differ in their loss alone."""
+    from torch import nn
+
+    class SVM(nn.Linear):
+        hinge = True
+
+    return (SVM if name == "svm" else nn.Linear)(features, ROW_CLASSES)
+
+
+def _centroids(known: ModelSpec) -> "nn.Module":
+    """Return k-means, whose scores of rows (N, D) are minus their squared distances to the centroids, (N, clusters)."""
+    import torch
+    from torch import nn
+
+    class KMeans(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.centroids = nn.Parameter(torch.zeros(known.clusters, known.features))
+
+        def forward(self, rows: "torch.Tensor") -> "torch.Tensor":
+            distances = 2 * rows @ self.centroids.T - self.centroids.square().sum(1)
+            return distances - rows.square().sum(1, keepdim=True)
+
+    return KMeans()
 
 
 def _lenet() -> "nn.Module":

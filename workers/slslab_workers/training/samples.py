@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slslab_workers.plan import Plan
-from slslab_workers.training import datasets, models
+from slslab_workers.training import algorithms, datasets, models
 from slslab_workers.training.datasets import Images, Labels
 from slslab_workers.training.options import PARTITION
 
@@ -27,9 +27,7 @@ class Samples:
         count = plan.workers * plan.batches * plan.batch_size
         if plan.early_stopping:
             count = math.ceil(count * HELD_OUT / (HELD_OUT - 1))
-        self.dataset = datasets.load(plan.dataset, count, plan.seed, report).with_channels(
-            models.spec(plan.model).channels
-        )
+        self.dataset = datasets.load(plan.dataset, count, plan.seed, report).for_model(models.spec(plan.model))
         self.images, self.labels = self.dataset.train_images, self.dataset.train_labels
         self.validation: tuple[Images, Labels] | None = None
         if plan.early_stopping:
@@ -48,6 +46,7 @@ class Samples:
             plan.seed,
             epoch,
             overlapping=PARTITION.of(plan.options) == "overlapping",
+            kept=algorithms.trains_locally(plan.options),
         )
 
     def prepare(self, chosen: NDArray[np.int64], epoch: int, rank: int, step: int) -> tuple[Any, Any]:

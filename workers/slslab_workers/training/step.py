@@ -13,7 +13,7 @@ def fetch_minibatch(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Fetch a worker's minibatch from the object store and augment it.
 
-    Return inputs (B, C, H, W) float32, in the plan's memory format, and targets (B,) int64.
+    Return inputs (B, C, H, W) float32, in the plan's memory format, or rows (B, D), and targets (B,) int64.
     """
     stored = objects.get(minibatch_key(plan, epoch, step, rank), "fetch")
     with objects.tracer.span("prepare", "fetch") as span:
@@ -25,9 +25,9 @@ def fetch_minibatch(
 
 
 def compute_gradient(model: torch.nn.Module, inputs: torch.Tensor, targets: torch.Tensor) -> tuple[float, torch.Tensor]:
-    """Return the mean cross-entropy loss of a minibatch, and its gradient (P,) float32."""
+    """Return the mean loss of a minibatch, and its gradient (P,) float32."""
     for parameter in model.parameters():
         parameter.grad = None
-    loss = torch.nn.functional.cross_entropy(model(inputs), targets)
+    loss = models.loss(model, model(inputs), targets)
     loss.backward()  # type: ignore[no-untyped-call]
     return loss.item(), gradients.flat_gradient(model)

@@ -1,0 +1,360 @@
+"""LambdaML's algorithms: what a worker does for itself, what it exchanges and when, and what becomes of the aggregate.
+
+GA-SGD exchanges the gradient of each minibatch. MA-SGD and ADMM train locally for some epochs and then exchange what
+they have; EM (k-means) goes over all its rows and exchanges what it found (docs/protocols.md, "Algorithms"). Importing
+this module does not import torch.
+"""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from slslab_workers.option import Option
+from slslab_workers.patterns import (
+    BUILD,
+    CONNECT,
+    MESSAGE,
+    MINIBATCH,
+    RECEIVE,
+    UPDATE,
+    Activity,
+    Part,
+    Signal,
+    Workload,
+)
+from slslab_workers.plan import Plan, PlanError, Value
+from slslab_workers.training.models import ROW_CLASSES, spec
+from slslab_workers.training.options import COMBINE
+from slslab_workers.training.released_log import LOG_TRAFFIC, Blocks, logged_steps
+
+if TYPE_CHECKING:
+    import torch
+
+    from slslab_workers.training.state import WorkerState
+
+ALGORITHM = Option(
+    "algorithm",
+    str,
+    "ga",
+    "What is exchanged: ga the gradient of each minibatch; ma (model averaging) the model after --local-passes epochs; "
+    "admm, for lr and svm, also the dual variables; em, for kmeans, each cluster's rows after each epoch.",
+    ("ga", "ma", "admm", "em"),
+)
+LOCAL_PASSES = Option("local-passes", int, 1, "Epochs that a worker trains alone between two exchanges (ma and admm).")
+RHO = Option("rho", float, 0.01, "ADMM's weight of the distance from the consensus.")
+LAMBDA = Option("lambda", float, 0.01, "ADMM's weight of the consensus's L1 norm.")
+ADMM_PENALTY = Option(
+    "admm-penalty",
+    str,
+    "squared",
+    "ADMM's penalty ρ/2·‖w + u − z‖²; norm is the distance itself, not squared, as in LambdaML's code.",
+    ("squared", "norm"),
+)
+CLUSTERS = Option("clusters", int, 10, "Clusters of kmeans; the first are rank 0's first rows.")
+CENTROIDS = Option(
+    "centroids",
+    str,
+    "weighted",
+    "Centroids become the means of all workers' rows (weighted), or of their centroids (equal), as in LambdaML's code.",
+    ("weighted", "equal"),
+)
+THRESHOLD = Option("threshold", float, 1e-4, "EM ends when the centroids move less than this in an epoch, on average.")
+OPTIONS = (ALGORITHM, LOCAL_PASSES, RHO, LAMBDA, ADMM_PENALTY, CLUSTERS, CENTROIDS, THRESHOLD)
+# Options that one algorithm alone has.
+OWN_OPTIONS = {"admm": (RHO, LAMBDA, ADMM_PENALTY), "em": (CLUSTERS, CENTROIDS, THRESHOLD)}
+
+
+def trains_locally(options: Mapping[str, Value]) -> bool:
+    """Return whether workers train by themselves between two exchanges, and so keep their samples in all epochs."""
+    return ALGORITHM.of(options) != "ga"
+
+
+def exchange_every(options: Mapping[str, Value], batches: int) -> int:
+    """Return how many steps there are from one exchange to the next, an epoch having `batches` of them."""
+    return batches * int(LOCAL_PASSES.of(options)) if trains_locally(options) else 1
+
+
+def message_length(options: Mapping[str, Value], parameters: int) -> int:
+    """Return how many float32 numbers a worker exchanges at a time, its model having so many parameters."""
+    match ALGORITHM.of(options):
+        case "admm":
+            # w and its dual variables, and an intercept for each class.
+            return 2 * parameters - ROW_CLASSES
+        case "em":
+            # Sums and numbers of rows; or means and by how much they moved.
+            return parameters + (int(CLUSTERS.of(options)) if CENTROIDS.of(options) == "weighted" else 1)
+        case _:
+            return parameters
+
+
+def steps(workload: Workload, exchange: Callable[[int, Part], Blocks]) -> tuple[tuple[Part, ...], ...]:
+    """Return the steps of a pattern's role, which take turns: those that end with an exchange, and those that do not.
+
+    `exchange` gives the blocks of an exchange, by the step's number and what the worker does with the aggregate.
+    """
+    algorithm, every = ALGORITHM.of(workload.options), exchange_every(workload.options, workload.batches)
+    local = () if algorithm == "em" else (UPDATE,)
+
+    def step(number: int) -> Blocks:
+        if algorithm == "ga":
+            return exchange(number, UPDATE)
+        return ((*local, MESSAGE), *exchange(number, RECEIVE)) if (number + 1) % every == 0 else (local,)
+
+    return logged_steps(workload, step, every)
+
+
+def start(workload: Workload, *, root: bool) -> tuple[Part, ...]:
+    """Return what a worker does before its first step: connect, build, and with EM share the first centroids."""
+    if ALGORITHM.of(workload.options) != "em":
+        return (CONNECT, BUILD)
+    size, first = 4 * workload.parameters, Signal("first", each="run")
+    if root:
+        put = Activity("object.put", "synchronise", bytes=size, makes=(first,), protocol=True)
+        return (CONNECT, BUILD, *MINIBATCH[:2], put)
+    get = Activity("object.get", "synchronise", bytes=size, needs=(first,), polling="get", protocol=True)
+    return (CONNECT, BUILD, get)
+
+
+def check(plan: Plan) -> None:
+    """Raise PlanError for an algorithm that the plan's model, epochs or other options rule out."""
+    algorithm, passes = str(ALGORITHM.of(plan.options)), int(LOCAL_PASSES.of(plan.options))
+    for owner, own in OWN_OPTIONS.items():
+        for option in own:
+            if algorithm != owner and option.of(plan.options) != option.default:
+                raise PlanError(
+                    f"--{option.name} does not apply to --algorithm {algorithm}.", f"it is an option of {owner}."
+                )
+    if passes != 1 and algorithm not in ("ma", "admm"):
+        raise PlanError(f"--local-passes does not apply to --algorithm {algorithm}.", "it is an option of ma and admm.")
+    if (algorithm == "em") != bool(spec(plan.model).clusters):
+        raise PlanError(
+            f"--algorithm {algorithm} does not train {plan.model}: em is k-means, and k-means is em.",
+            "choose --model kmeans with --algorithm em, or neither.",
+        )
+    if algorithm == "ga":
+        return
+    if passes < 1 or plan.epochs % passes:
+        raise PlanError(
+            f"With --local-passes {passes} the last of {plan.epochs} epochs does not end with an exchange.",
+            "choose a number of epochs that can be divided by the local passes.",
+        )
+    if COMBINE.of(plan.options) != "mean" or LOG_TRAFFIC.of(plan.options):
+        raise PlanError(
+            f"--algorithm {algorithm} exchanges models, which are averaged: a sum of them, and the log traffic of the "
+            "authors' gradients, do not apply.",
+            "leave out --as-released, --combine and --log-traffic.",
+        )
+    if algorithm == "admm":
+        _check_admm(plan)
+    if algorithm == "em":
+        _check_em(plan)
+
+
+def _check_admm(plan: Plan) -> None:
+    rho, weight = float(RHO.of(plan.options)), float(LAMBDA.of(plan.options))
+    if not spec(plan.model).features:
+        raise PlanError(
+            f"ADMM is for convex losses, and {plan.model} is a neural network.", "choose --model lr or svm."
+        )
+    if rho < 0 or weight < 0 or (rho == 0 and weight > 0):
+        raise PlanError(
+            f"With --rho {rho:g} and --lambda {weight:g} ADMM has no consensus.",
+            "choose numbers of at least 0, and a rho above 0 unless lambda is 0.",
+        )
+
+
+def _check_em(plan: Plan) -> None:
+    clusters, of_model = int(CLUSTERS.of(plan.options)), spec(plan.model).clusters
+    if clusters != of_model:
+        raise PlanError(
+            f"The model {plan.model} has {of_model} clusters, and --clusters is {clusters}.", "make them equal."
+        )
+    if clusters > plan.batch_size:
+        raise PlanError(
+            f"The first of {clusters} centroids are rows of one minibatch, and it has {plan.batch_size}.",
+            f"choose --batch-size {clusters} or more, or fewer --clusters.",
+        )
+
+
+class ModelAveraging:
+    """MA-SGD: train locally, then go on with the mean of all workers' parameters; buffers stay each worker's own."""
+
+    # Whether the first model is made of rank 0's first minibatch.
+    starts_from_data = False
+    # Why training ends, if the algorithm ends it.
+    ended: str | None = None
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self._every = exchange_every(plan.options, plan.batches)
+
+    def first(self, inputs: "torch.Tensor") -> "torch.Tensor":
+        """Return the first parameters (P,) of all workers, made of rank 0's first minibatch (B, D)."""
+        raise NotImplementedError
+
+    def compute(
+        self, model: "torch.nn.Module", inputs: "torch.Tensor", targets: "torch.Tensor"
+    ) -> tuple[float, "torch.Tensor"]:
+        """Return the mean loss of a minibatch, and its gradient (P,)."""
+        from slslab_workers.training.step import compute_gradient
+
+        return compute_gradient(model, inputs, targets)
+
+    def exchanges_after(self, position: int) -> bool:
+        """Return whether the workers exchange after the step at this position."""
+        return (position + 1) % self._every == 0
+
+    def correct(self, state: "WorkerState", gradient: "torch.Tensor") -> "torch.Tensor | None":  # noqa: ARG002
+        """Return the gradient (P,) of the local objective, made of that of the loss, perhaps in place; None if the
+        model does not change between two exchanges."""
+        return gradient
+
+    def message(self, state: "WorkerState") -> "torch.Tensor":
+        """Return the vector to exchange, of `message_length` numbers."""
+        from slslab_workers.training import gradients
+
+        return gradients.flatten(state.model.parameters()).cpu()
+
+    def receive(self, state: "WorkerState", aggregate: "torch.Tensor") -> None:
+        """Go on from the mean of all workers' messages."""
+        from slslab_workers.training import gradients
+
+        gradients.write_parameters(state.model, aggregate)
+
+
+class ADMM(ModelAveraging):
+    """Consensus ADMM of a linear model: weights w and intercepts c of each worker, a consensus z with an L1 norm, and
+    the scaled dual variables u; z and u are zero at first.
+
+    A message is u, w and c, one after the other. Only weights are drawn to the consensus.
+    """
+
+    def correct(self, state: "WorkerState", gradient: "torch.Tensor") -> "torch.Tensor":
+        """Add the gradient of the penalty."""
+        from slslab_workers.training import gradients
+
+        z, u = self._consensus(state)
+        distance = gradients.flatten(state.model.parameters())[: len(z)].add_(u).sub_(z)
+        rho = float(RHO.of(self.plan.options))
+        if ADMM_PENALTY.of(self.plan.options) == "norm":
+            # At the consensus itself the norm has no gradient.
+            distance.div_(2 * max(float(distance.norm()), 1e-30))
+        gradient[: len(z)].add_(distance, alpha=rho)
+        return gradient
+
+    def message(self, state: "WorkerState") -> "torch.Tensor":
+        """Return u, w and c."""
+        import torch
+
+        return torch.cat([self._consensus(state)[1], super().message(state)])
+
+    def receive(self, state: "WorkerState", aggregate: "torch.Tensor") -> None:
+        """Take the means of w and c, make the consensus of those of w and u, and add to u by how much w is off it."""
+        import torch
+
+        z, u = self._consensus(state)
+        mean_u, mean_w = aggregate[: len(z)], aggregate[len(z) : 2 * len(z)]
+        super().receive(state, aggregate[len(z) :])
+        rho, weight = (float(option.of(self.plan.options)) for option in (RHO, LAMBDA))
+        threshold = weight / (self.plan.workers * rho) if weight else 0.0
+        z[:] = torch.nn.functional.softshrink(mean_w + mean_u, threshold)
+        u.add_(mean_w).sub_(z)
+
+    def _consensus(self, state: "WorkerState") -> tuple["torch.Tensor", "torch.Tensor"]:
+        """Return z and u, the state's own."""
+        import torch
+
+        weights = spec(self.plan.model).features * ROW_CLASSES
+        for name in ("z", "u"):
+            state.memory.setdefault(name, torch.zeros(weights))
+        return state.memory["z"], state.memory["u"]
+
+
+class EM(ModelAveraging):
+    """k-means by expectation and maximisation: assign all rows to the nearest centroid, then move the centroids.
+
+    What a minibatch gives are the sums of the rows of each cluster (clusters·D) and their numbers (clusters). A message
+    is the sums and numbers of all rows of a worker (weighted); or its own new centroids, that of an empty cluster being
+    zero, and by how far they moved on average (equal).
+    """
+
+    starts_from_data = True
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan)
+        known = spec(plan.model)
+        self._shape = known.clusters, known.features
+        self._weighted = CENTROIDS.of(plan.options) == "weighted"
+
+    def first(self, inputs: "torch.Tensor") -> "torch.Tensor":
+        """Return the first rows as centroids."""
+        return inputs[: self._shape[0]].flatten()
+
+    def compute(
+        self, model: "torch.nn.Module", inputs: "torch.Tensor", targets: "torch.Tensor"
+    ) -> tuple[float, "torch.Tensor"]:
+        """Return the mean squared distance to the nearest centroid, and the sums and numbers of each cluster's rows."""
+        import torch
+
+        from slslab_workers.training import models
+
+        with torch.no_grad():
+            scores = model(inputs)
+            loss = models.loss(model, scores, targets)
+            nearest = scores.argmax(1)
+            sums = torch.zeros(self._shape).index_add_(0, nearest, inputs)
+            return float(loss), torch.cat([sums.flatten(), torch.bincount(nearest, minlength=len(sums)).float()])
+
+    def correct(self, state: "WorkerState", gradient: "torch.Tensor") -> None:
+        """Add up the sums and numbers of the epoch's minibatches."""
+        if "found" in state.memory:
+            state.memory["found"].add_(gradient)
+        else:
+            state.memory["found"] = gradient
+
+    def message(self, state: "WorkerState") -> "torch.Tensor":
+        """Return sums and numbers, or centroids and by how far they moved."""
+        import torch
+
+        found = state.memory.pop("found")
+        if self._weighted:
+            return found
+        sums, numbers = self._split(found)
+        means = sums / numbers.clamp(min=1)[:, None]
+        return torch.cat([means.flatten(), self._moved(state, means)[None]])
+
+    def receive(self, state: "WorkerState", aggregate: "torch.Tensor") -> None:
+        """Move the centroids; that of an empty cluster stays where it is."""
+        import torch
+
+        if self._weighted:
+            sums, numbers = self._split(aggregate)
+            means = torch.where(numbers[:, None] > 0, sums / numbers[:, None], self._centroids(state))
+            moved = self._moved(state, means)
+        else:
+            means, moved = aggregate[:-1].view(self._shape), aggregate[-1]
+        super().receive(state, means.flatten())
+        state.updates += 1
+        if float(moved) < float(THRESHOLD.of(self.plan.options)):
+            self.ended = "converged"
+
+    def _split(self, found: "torch.Tensor") -> tuple["torch.Tensor", "torch.Tensor"]:
+        clusters, width = self._shape
+        return found[: clusters * width].view(self._shape), found[clusters * width :]
+
+    def _centroids(self, state: "WorkerState") -> "torch.Tensor":
+        return next(state.model.parameters()).detach()
+
+    def _moved(self, state: "WorkerState", centroids: "torch.Tensor") -> "torch.Tensor":
+        """Return how far the centroids are from the state's, on average."""
+        distances: torch.Tensor = (centroids - self._centroids(state)).norm(dim=1)
+        return distances.mean()
+
+
+LOCAL = MappingProxyType({"ma": ModelAveraging, "admm": ADMM, "em": EM})
+
+
+def local_training(plan: Plan) -> ModelAveraging | None:
+    """Return what a plan's workers do between two exchanges; None with GA-SGD, which exchanges in every step."""
+    algorithm = LOCAL.get(str(ALGORITHM.of(plan.options)))
+    return None if algorithm is None else algorithm(plan)
