@@ -1,5 +1,6 @@
 """LambdaML's algorithms over both patterns: bits, counts, and the equalities that hold by their definition."""
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -192,6 +193,51 @@ def test_em_ends_when_the_centroids_rest(train: Train, make_plan: MakePlan) -> N
     assert {(result["ended"], result["position"]) for result in trained.results} == {("converged", 2)}
 
 
+def asynchronous(algorithm: str = "ga") -> dict[str, Any]:
+    return {"algorithm": algorithm, "synchronisation": "s-asp"}
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4, 8])
+@pytest.mark.parametrize(("algorithm", "rounds"), [("ga", 6), ("ma", 2)])
+def test_s_asp_waits_for_nobody_and_has_the_closed_form(
+    workers: int, algorithm: str, rounds: int, train: Train, make_plan: MakePlan
+) -> None:
+    """Every worker gets and puts a model in each round. One is far behind, and the others have ended by then."""
+    plan = make_plan("allreduce", workers=workers, epochs=2, options=asynchronous(algorithm), **ROWS)
+    last, ended = workers - 1, threading.Event()
+
+    def dawdle(rank: int, position: int) -> None:
+        if workers > 1 and rank == 0 and position == 5:
+            ended.set()
+        if workers > 1 and rank == last and position == 1:
+            assert ended.wait(60), "rank 0 waits for nobody"
+
+    trained = train(plan, dawdle)
+    counts = architectures()["allreduce"].counts(workers, 3, 2, 62, asynchronous(algorithm))
+    assert trained.protocol() == (dict(counts.operations), counts.bytes_in, counts.bytes_out)
+    assert dict(counts.operations) == {"object.put": workers * rounds, "object.get": workers * rounds}
+    assert counts.bytes_in == counts.bytes_out == workers * rounds * 248
+    assert [key.rpartition("/")[2] for key in trained.keys] == ["global"]
+
+
+def test_s_asp_goes_on_with_what_was_there(train: Train, make_plan: MakePlan) -> None:
+    """Alone a worker gets its own first model, and then always the one before the last, as in LambdaML's code."""
+    from slslab_workers.training.samples import Samples
+    from slslab_workers.training.state import WorkerState
+    from slslab_workers.training.step import compute_gradient
+
+    plan = make_plan("allreduce", workers=1, epochs=1, options=asynchronous(), **{**ROWS, "momentum": 0.0})
+    trained = train(plan)
+    state, samples, before = WorkerState.fresh(plan, 0), Samples(plan), None
+    for step in range(3):
+        inputs, targets = samples.prepare(samples.indices(0)[0, step], 0, 0, step)
+        state.update(compute_gradient(state.model, inputs, targets)[1])
+        put = gradients.flatten(state.model.parameters())
+        gradients.write_parameters(state.model, put if before is None else before)
+        assert trained.fingerprints[0][step] == gradients.sha256(gradients.flatten(state.model.parameters()))
+        before = put
+
+
 def test_a_penalty_that_is_not_squared_pulls_with_constant_force(make_plan: MakePlan) -> None:
     from slslab_workers.training.algorithms import ADMM
     from slslab_workers.training.state import WorkerState
@@ -249,6 +295,9 @@ def test_networks_average_their_parameters_and_keep_their_buffers(
         (EM, em(clusters=4), "has 3 clusters, and --clusters is 4"),
         ({**EM, "batch_size": 2}, em(), "The first of 3 centroids are rows of one minibatch, and it has 2"),
         (EM, em(**{"local-passes": 2}), "--local-passes does not apply to --algorithm em"),
+        (ROWS, {"synchronisation": "s-asp", "combine": "sum"}, "a sum of them"),
+        (ROWS, {"synchronisation": "s-asp", "algorithm": "admm"}, "s-asp waits for none"),
+        (EM, em(synchronisation="s-asp"), "s-asp waits for none"),
     ],
 )
 @pytest.mark.parametrize("name", PATTERNS)
@@ -258,5 +307,13 @@ def test_what_makes_no_sense_is_refused_before_anything_starts(
     plan = make_plan(name, options=options, **changes)
     with pytest.raises(PlanError) as caught:
         architectures()[name].requirements(plan)
-    assert said in caught.value.message
+    whole = name == "scatterreduce" and "synchronisation" in options
+    assert ("S-ASP has one global model" if whole else said) in caught.value.message
     assert spec(plan.model)
+
+
+def test_what_s_asp_learns_is_not_said_by_one_process(make_plan: MakePlan) -> None:
+    replicas = architectures()["allreduce"].replicas()
+    assert replicas is not None
+    with pytest.raises(PlanError, match="depends on which worker is faster"):
+        replicas.check(make_plan("allreduce", options=asynchronous(), **ROWS))

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from slslab_workers.plan import Plan, thread_count
+from slslab_workers.plan import Plan, PlanError, thread_count
 from slslab_workers.training import aggregation, algorithms, evaluation, gradients
 from slslab_workers.training import step as step_module
 from slslab_workers.training.options import COMBINE, REPLICAS
@@ -86,6 +86,11 @@ class Replicas:
     @staticmethod
     def check(plan: Plan) -> None:
         """Raise PlanError for a plan that one process cannot train."""
+        if algorithms.is_asynchronous(plan.options):
+            raise PlanError(
+                "What S-ASP learns depends on which worker is faster, and one process has them in turns.",
+                "run it: slslab run allreduce --synchronisation s-asp.",
+            )
 
     @property
     def position(self) -> int:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from slslab.cli.options import read_numbers
 from slslab.cli.terminal import Bar
 from slslab.errors import RequestError, RunError
+from slslab_workers.training.algorithms import is_asynchronous
 
 if TYPE_CHECKING:
     from slslab.billing.bill import Book
@@ -54,6 +55,7 @@ class ReplaySetup:
             "torch": self.run.document["torch"],
             "oversubscribed": self.run.document["host"]["oversubscribed"],
             "alone": self.run.document.get("alone"),
+            "asynchronous": is_asynchronous(self.run.plan.options),
             "profile": {"name": profile.name, "date": profile.date.isoformat()},
             "network": self.variant.network.name if self.variant.network else None,
             "prices": {"name": self.prices.name, "date": self.prices.date.isoformat()},

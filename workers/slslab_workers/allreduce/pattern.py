@@ -1,7 +1,9 @@
 """Messages and waits of AllReduce, step by step (`handlers.py`)."""
 
+from dataclasses import replace
+
 from slslab_workers.patterns import OWN, Activity, Gathering, Part, Pattern, Signal, Workload, trainer
-from slslab_workers.training.algorithms import exchange_every, message_length, start, steps
+from slslab_workers.training.algorithms import exchange_every, is_asynchronous, message_length, start, steps
 from slslab_workers.training.released_log import Blocks
 
 PHASE = "synchronise"
@@ -9,6 +11,32 @@ MERGED = Signal("merged")
 
 
 def pattern(workload: Workload) -> Pattern:
+    """Return the pattern with a barrier, or without."""
+    return _asynchronous(workload) if is_asynchronous(workload.options) else _synchronous(workload)
+
+
+def _asynchronous(workload: Workload) -> Pattern:
+    """Return the pattern: every worker gets the global model and puts its own in its place; all but rank 0, which seeds
+    it, wait for the first."""
+    size, every = 4 * workload.parameters, exchange_every(workload.options, workload.batches)
+    seed = Signal("seed", each="run")
+    put = Activity("object.put", PHASE, bytes=size, protocol=True)
+    get = Activity("object.get", PHASE, bytes=size, protocol=True)
+
+    def root(_number: int, receive: Part) -> Blocks:
+        return ((replace(put, makes=(seed,), until=every), get, replace(put, since=every), receive),)
+
+    def others(_number: int, receive: Part) -> Blocks:
+        return ((replace(get, needs=(seed,), polling="get"), put, receive),)
+
+    roles = (
+        trainer(range(1), workload.parameters, *steps(workload, root)),
+        trainer(range(1, workload.workers), workload.parameters, *steps(workload, others)),
+    )
+    return Pattern(workload, roles)
+
+
+def _synchronous(workload: Workload) -> Pattern:
     """Return the pattern: all workers put their gradients; rank 0 gets, deletes and adds them as they come, its own
     too, puts the aggregate, and deletes the one of the step before; the others wait for it."""
     workers, parameters = workload.workers, workload.parameters

@@ -5,7 +5,7 @@ from typing import Any
 from slslab_workers.architecture import Architecture, Cloud, Outcome, Progress, Requirements
 from slslab_workers.channels.polling import POLLING
 from slslab_workers.driver.deployment import Deployment, deploy_and_train
-from slslab_workers.plan import Plan
+from slslab_workers.plan import Plan, PlanError
 from slslab_workers.scatterreduce.pattern import pattern
 from slslab_workers.training import algorithms
 from slslab_workers.training.options import COMBINE, OPTIMISER, PARTITION, REPLICAS
@@ -26,6 +26,11 @@ class ScatterReduce(Architecture):
 
     def requirements(self, plan: Plan) -> Requirements:
         """Return none; PlanError for an algorithm that the rest of the plan rules out."""
+        if algorithms.is_asynchronous(plan.options):
+            raise PlanError(
+                "S-ASP has one global model, and ScatterReduce has a part of it for each worker.",
+                "choose allreduce, or --synchronisation bsp.",
+            )
         algorithms.check(plan)
         return Requirements()
 

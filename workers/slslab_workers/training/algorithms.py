@@ -59,19 +59,37 @@ CENTROIDS = Option(
     ("weighted", "equal"),
 )
 THRESHOLD = Option("threshold", float, 1e-4, "EM ends when the centroids move less than this in an epoch, on average.")
-OPTIONS = (ALGORITHM, LOCAL_PASSES, RHO, LAMBDA, ADMM_PENALTY, CLUSTERS, CENTROIDS, THRESHOLD)
+SYNCHRONISATION = Option(
+    "synchronisation",
+    str,
+    "bsp",
+    "bsp waits for all workers in each exchange; s-asp for none: a worker puts its model in place of the global one "
+    "and goes on with what was there.",
+    ("bsp", "s-asp"),
+)
+OPTIONS = (ALGORITHM, SYNCHRONISATION, LOCAL_PASSES, RHO, LAMBDA, ADMM_PENALTY, CLUSTERS, CENTROIDS, THRESHOLD)
 # Options that one algorithm alone has.
 OWN_OPTIONS = {"admm": (RHO, LAMBDA, ADMM_PENALTY), "em": (CLUSTERS, CENTROIDS, THRESHOLD)}
 
 
 def trains_locally(options: Mapping[str, Value]) -> bool:
-    """Return whether workers train by themselves between two exchanges, and so keep their samples in all epochs."""
-    return ALGORITHM.of(options) != "ga"
+    """Return whether workers train by themselves between two exchanges."""
+    return ALGORITHM.of(options) != "ga" or is_asynchronous(options)
+
+
+def keeps_samples(options: Mapping[str, Value]) -> bool:
+    """Return whether workers must have the same samples in all epochs: k-means is of one set."""
+    return ALGORITHM.of(options) == "em"
+
+
+def is_asynchronous(options: Mapping[str, Value]) -> bool:
+    """Return whether workers take the global model as it is, whoever put it there."""
+    return SYNCHRONISATION.of(options) == "s-asp"
 
 
 def exchange_every(options: Mapping[str, Value], batches: int) -> int:
     """Return how many steps there are from one exchange to the next, an epoch having `batches` of them."""
-    return batches * int(LOCAL_PASSES.of(options)) if trains_locally(options) else 1
+    return 1 if ALGORITHM.of(options) == "ga" else batches * int(LOCAL_PASSES.of(options))
 
 
 def message_length(options: Mapping[str, Value], parameters: int) -> int:
@@ -96,7 +114,7 @@ def steps(workload: Workload, exchange: Callable[[int, Part], Blocks]) -> tuple[
     local = () if algorithm == "em" else (UPDATE,)
 
     def step(number: int) -> Blocks:
-        if algorithm == "ga":
+        if not trains_locally(workload.options):
             return exchange(number, UPDATE)
         return ((*local, MESSAGE), *exchange(number, RECEIVE)) if (number + 1) % every == 0 else (local,)
 
@@ -131,7 +149,12 @@ def check(plan: Plan) -> None:
             f"--algorithm {algorithm} does not train {plan.model}: em is k-means, and k-means is em.",
             "choose --model kmeans with --algorithm em, or neither.",
         )
-    if algorithm == "ga":
+    if algorithm in ("admm", "em") and is_asynchronous(plan.options):
+        raise PlanError(
+            f"--algorithm {algorithm} needs the messages of all workers, and s-asp waits for none.",
+            "choose ga or ma, or --synchronisation bsp.",
+        )
+    if not trains_locally(plan.options):
         return
     if passes < 1 or plan.epochs % passes:
         raise PlanError(
@@ -140,8 +163,8 @@ def check(plan: Plan) -> None:
         )
     if COMBINE.of(plan.options) != "mean" or LOG_TRAFFIC.of(plan.options):
         raise PlanError(
-            f"--algorithm {algorithm} exchanges models, which are averaged: a sum of them, and the log traffic of the "
-            "authors' gradients, do not apply.",
+            "Models are exchanged, and not gradients: a sum of them, and the log traffic of the authors' gradients, do "
+            "not apply.",
             "leave out --as-released, --combine and --log-traffic.",
         )
     if algorithm == "admm":
@@ -351,10 +374,9 @@ class EM(ModelAveraging):
         return distances.mean()
 
 
-LOCAL = MappingProxyType({"ma": ModelAveraging, "admm": ADMM, "em": EM})
+LOCAL = MappingProxyType({"ga": ModelAveraging, "ma": ModelAveraging, "admm": ADMM, "em": EM})
 
 
 def local_training(plan: Plan) -> ModelAveraging | None:
-    """Return what a plan's workers do between two exchanges; None with GA-SGD, which exchanges in every step."""
-    algorithm = LOCAL.get(str(ALGORITHM.of(plan.options)))
-    return None if algorithm is None else algorithm(plan)
+    """Return what a plan's workers do between two exchanges; None if they exchange the gradients of every step."""
+    return LOCAL[str(ALGORITHM.of(plan.options))](plan) if trains_locally(plan.options) else None

@@ -8,6 +8,7 @@ import torch
 from slslab_workers.channels.objects import Object
 from slslab_workers.channels.polling import poll_policy
 from slslab_workers.training import algorithms, gradients
+from slslab_workers.training.keys import global_key
 from slslab_workers.training.state import WorkerState
 from slslab_workers.training.step import fetch_minibatch
 from slslab_workers.training.worker import Worker
@@ -23,6 +24,8 @@ class ObjectWorker(Worker):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.local = algorithms.local_training(self.plan)
+        self.local_steps = algorithms.exchange_every(self.plan.options, self.plan.batches)
+        self.asynchronous = algorithms.is_asynchronous(self.plan.options)
         if self.local is not None:
             self.minibatch_gradient = self.local.compute
 
@@ -55,10 +58,25 @@ class ObjectWorker(Worker):
         with self.tracer.span("serialise", "synchronise") as span:
             message = self.local.message(state)
             span.bytes = message.nbytes
-        aggregate = self.exchange(state, message)
+        aggregate = (self.swap if self.asynchronous else self.exchange)(state, message)
         with self.tracer.span("update", "synchronise"):
             self.local.receive(state, aggregate)
         self.ended = self.local.ended
+
+    def swap(self, state: WorkerState, vector: torch.Tensor) -> torch.Tensor:
+        """Put a vector in the place of the global one, and return what was there (S-ASP); rank 0's first is the first.
+
+        Nobody waits for others, and so nobody leaves because others do.
+        """
+        leaving, key = self.leaving, global_key(self.plan)
+        seeds = self.rank == 0 and state.updates == self.local_steps
+        if seeds:
+            self.put_vector(key, vector)
+        found = self.wait_for_vector(key)
+        if not seeds:
+            self.put_vector(key, vector)
+        self.leaving = leaving
+        return found
 
     def exchange(self, state: WorkerState, vector: torch.Tensor) -> torch.Tensor:
         """Return the aggregate of all workers' vectors, once it is complete."""

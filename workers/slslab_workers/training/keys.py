@@ -5,6 +5,9 @@ from slslab_workers.plan import Plan
 # An architecture's name in the names of the authors' logs, where it differs.
 LOGGED_AS = {"allreduce": "all_reduce", "scatterreduce": "scatter_reduce"}
 
+# The end of the key of a model that workers replace without waiting for each other.
+GLOBAL = "global"
+
 
 def minibatch_key(plan: Plan, epoch: int, step: int, rank: int) -> str:
     """Return the key of a worker's minibatch."""
@@ -24,6 +27,11 @@ def model_key(plan: Plan, epoch: int) -> str:
 def result_key(plan: Plan, rank: int) -> str:
     """Return the key of a worker's result."""
     return f"{plan.run}/results/{rank}"
+
+
+def global_key(plan: Plan) -> str:
+    """Return the key of the global model, which all workers replace (S-ASP)."""
+    return f"{plan.run}/{plan.architecture}/{GLOBAL}"
 
 
 def log_key(plan: Plan, rank: int) -> str:

@@ -27,6 +27,7 @@ PARTITION = Option(
     "partition",
     str,
     "disjoint",
-    "The workers' training images: disjoint slices of one shuffle, or overlapping ones as in the authors' code.",
-    ("disjoint", "overlapping"),
+    "The workers' training samples: disjoint slices of one shuffle an epoch; overlapping ones as in the authors' code; "
+    "or kept, which are disjoint and the same in all epochs.",
+    ("disjoint", "overlapping", "kept"),
 )

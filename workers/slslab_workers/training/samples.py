@@ -46,7 +46,7 @@ class Samples:
             plan.seed,
             epoch,
             overlapping=PARTITION.of(plan.options) == "overlapping",
-            kept=algorithms.trains_locally(plan.options),
+            kept=algorithms.keeps_samples(plan.options) or PARTITION.of(plan.options) == "kept",
         )
 
     def prepare(self, chosen: NDArray[np.int64], epoch: int, rank: int, step: int) -> tuple[Any, Any]:

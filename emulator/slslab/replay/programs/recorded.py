@@ -18,6 +18,7 @@ from slslab.replay.programs.recording import BESIDE, Databases, Event, Recording
 from slslab.trace.metrics import grouped
 from slslab_workers.channels.polling import poll_policy
 from slslab_workers.training import released_log
+from slslab_workers.training.keys import GLOBAL
 
 PARALLEL = ("compute",)
 # Operations between two parts that a worker gathers.
@@ -43,6 +44,8 @@ class _Reader:
         self.made: dict[int, int] = {}
         self.databases = Databases(self.events)
         self.calls = find_calls(self.events)
+        puts = sorted((e for e in self.events if e["op"] == "object.put"), key=lambda e: -e["end_ns"])
+        self.first_puts = {e["resource"]: int(e["event"]) for e in puts if not e["failed"]}
         self.poll_cpu: dict[str, list[int]] = {"get": [], "list": []}
 
     def program(self) -> Program:
@@ -147,7 +150,13 @@ class _Reader:
         return self.made[event]
 
     def _awaits(self, event: Event) -> tuple[int, ...]:
-        """Return the gates of those causes that are not this invocation's own."""
+        """Return the gates of those causes that are not this invocation's own.
+
+        Of a global model's versions each would do, so that its reader waits for the first one alone.
+        """
+        if event["op"] == "object.get" and event["resource"].endswith(f"/{GLOBAL}"):
+            first = self.first_puts[event["resource"]]
+            return () if self.events[first]["invocation"] == event["invocation"] else (self._opens(first),)
         return tuple(
             self._opens(cause)
             for cause in event["causes"]

@@ -182,6 +182,10 @@ def _footnote(document: Document) -> Text:
         lines.append("Means of the recordings; another one is within ± by 80 % (Student's).")
     if document["oversubscribed"]:
         lines.append("The host was oversubscribed: measured times are longer than they would be on an idle host.")
+    if document["asynchronous"]:
+        lines.append(
+            "Times, bytes and cost of S-ASP are modelled. What it learns is not: that depends on who is first."
+        )
     if alone := document.get("alone"):
         lines.append(alone_note(alone))
     if any((row.get("variant") or {}).get("memory_mb") for row in document["rows"]):
