@@ -29,8 +29,8 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
         found.append(all(image.is_contiguous(memory_format=torch.channels_last) for image in images))
         return compute(model, inputs, targets)
 
-    for module in (loop, step):
-        monkeypatch.setattr(module, "compute_gradient", watched)
+    monkeypatch.setattr(step, "compute_gradient", watched)
+    monkeypatch.setattr(loop.Trainer, "minibatch_gradient", staticmethod(watched))
     return found
 
 
