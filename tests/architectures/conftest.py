@@ -29,6 +29,7 @@ from slslab_workers.mlless.supervisor import Supervision, Supervisor
 from slslab_workers.plan import Assignment, Plan
 from slslab_workers.replicas import Replicas
 from slslab_workers.scatterreduce.handlers import ScatterReduceWorker
+from slslab_workers.trace.operations import MOVES
 from slslab_workers.training import datasets, gradients, loop
 from slslab_workers.training.keys import minibatch_key
 from slslab_workers.training.samples import Samples
@@ -70,14 +71,12 @@ class Trained:
     def protocol(self) -> tuple[dict[str, int], int, int]:
         """Requests by operation, bytes into and out of stores, of the training protocol."""
         requests: dict[str, int] = {}
-        moved = {"put": 0, "get": 0}
+        moved = {"in": 0, "out": 0, "": 0}
         for event in self.events:
             if not event["overhead"]:
                 requests[event["op"]] = requests.get(event["op"], 0) + event["requests"]
-                direction = {"object.put": "put", "tensor.set": "put", "object.get": "get", "tensor.get": "get"}
-                if event["op"] in direction:
-                    moved[direction[event["op"]]] += event["bytes"]
-        return requests, moved["put"], moved["get"]
+                moved[MOVES.get(event["op"], "")] += event["bytes"]
+        return requests, moved["in"], moved["out"]
 
 
 @pytest.fixture(scope="session")

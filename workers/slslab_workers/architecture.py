@@ -62,21 +62,26 @@ class Requirements:
     """What a plan needs beside Lambda and S3.
 
     `tensor_databases` counts RedisAI-compatible databases, one per peer; `queue` is the kind that is asked for
-    (`auto`, `rabbitmq`, `embedded`), or empty; `instances` are long-running machines, one per worker. `tensor_host` and
-    `queue_host` are the instance types by which a database and the queue are billed.
+    (`auto`, `rabbitmq`, `embedded`), or empty; `channel` is what workers exchange objects by (`memcached`, `redis`,
+    `dynamodb`), or empty; `instances` are long-running machines, one per worker. `tensor_host`, `queue_host` and
+    `channel_host` are the instance types by which a database, the queue and the channel's server are billed; AWS bills
+    DynamoDB by requests.
     """
 
     tensor_databases: int = 0
     queue: str = ""
+    channel: str = ""
     state_machines: bool = False
     instances: Fleet | None = None
     tensor_host: str = str(TENSOR_HOST.default)
     queue_host: str = str(QUEUE_HOST.default)
+    channel_host: str = ""
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """Instance types of the hosts that AWS would bill for the databases and the queue."""
-        return (self.tensor_host,) * self.tensor_databases + (self.queue_host,) * bool(self.queue)
+        """Instance types of the hosts that AWS would bill for the databases, the queue and the channel."""
+        databases = (self.tensor_host,) * self.tensor_databases
+        return databases + (self.queue_host,) * bool(self.queue) + (self.channel_host,) * bool(self.channel_host)
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ class Counts:
 
 
 Scope = Literal["step", "epoch", "run"]
+Polling = Literal["", "get", "list"]
 # Whose a signal is: there is one for all, or each worker has its own; any other value is a rank.
 ALL, OWN = -1, -2
 
@@ -91,7 +92,7 @@ class Activity:
     work: int = 0
     needs: tuple[Signal, ...] = ()
     makes: tuple[Signal, ...] = ()
-    polling: Literal["", "get", "list"] = ""
+    polling: Polling = ""
     at: int = OWN
     protocol: bool = False
     optional: bool = False

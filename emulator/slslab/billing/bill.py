@@ -38,7 +38,7 @@ METERS = {
     "lambda.duration.arm64": ("Lambda duration, arm64", "GB-second"),
     "lambda.requests": ("Lambda requests", "request"),
     "lambda.ephemeral": ("Lambda ephemeral storage above 512 MB", "GB-second"),
-    **{op: (line, "request") for op, line in BILLED.items()},
+    **{op: (line, "request unit" if OPERATIONS[op].unit_bytes else "request") for op, line in BILLED.items()},
     "states.transitions": (OPERATIONS["transition"].billed, "transition"),
 }
 HOST = "host."
@@ -160,10 +160,12 @@ class Usage:
 
     `invocations` are metered records; of each, `memory_mb`, `billed_ms`, `architecture`, `ephemeral_mb` and `requests`
     (1 unless it says otherwise) count.
-    `object_requests` counts S3 requests by op (object.put, object.list, object.get, object.delete); S3 bills 4xx
-    answers too (S3 user guide, "Billing for Amazon S3 error responses"), so a failed get is a get. Messages of
-    RabbitMQ cost nothing beside its host. `hosts` holds one (instance type, seconds) for each launch, seconds as int or
-    Decimal; `service_hosts` likewise those of databases and queues, whose instance types are assumed.
+    `object_requests` counts S3 requests by op (object.put, object.list, object.get, object.delete) and DynamoDB's
+    request units (dynamodb.put, …); S3 bills 4xx answers too (S3 user guide, "Billing for Amazon S3 error responses"),
+    so a failed get is a get. Messages of
+    RabbitMQ, and requests to Memcached and Redis, cost nothing beside the host. `hosts` holds one (instance type,
+    seconds) for each launch, seconds as int or Decimal; `service_hosts` likewise those of databases, queues and
+    channels, whose instance types are assumed.
     """
 
     invocations: Iterable[Mapping[str, Any]] = ()
@@ -261,7 +263,7 @@ def _meter(usage: Usage, book: Book) -> dict[str, Decimal]:
         units["lambda.requests"] += requests
     for op, requests in usage.object_requests.items():
         if op not in OBJECT_OPERATIONS:
-            raise UsageError(f"{op} has no S3 request class. Count it as one of {', '.join(OBJECT_OPERATIONS)}.")
+            raise UsageError(f"{op} is not billed by the request. Count it as one of {', '.join(OBJECT_OPERATIONS)}.")
         units[op] += _count(requests, op)
     units["states.transitions"] = _count(usage.transitions, "transitions")
     quantities = {

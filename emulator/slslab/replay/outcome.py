@@ -4,10 +4,10 @@ Every figure is modelled, by the timeline's profile; counts, rounding and prices
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from itertools import chain, groupby
+from itertools import groupby
 from operator import itemgetter
 
 import numpy as np
@@ -19,6 +19,7 @@ from slslab.replay.kernel.kernel import TRANSITION
 from slslab.replay.kernel.timeline import Timeline
 from slslab.trace.metrics import grouped
 from slslab.trace.records import billed_ms, billed_seconds
+from slslab_workers.trace.operations import BILLED, billed_requests
 
 MS = 1_000_000
 
@@ -75,7 +76,8 @@ class Outcome:
     """What a timeline adds up to.
 
     `makespan_ns` is from the first acceptance to the last end. `gb_seconds` (1 GB = 1,024 MB) are those of functions.
-    `requests` counts by op what stores, databases and queues were asked, polls that found nothing included.
+    `requests` counts by op what stores, databases and queues were asked, polls that found nothing included, and
+    `billed` how many of these AWS charges for: of DynamoDB, request units.
     `waiting_gb_seconds` is waiting × memory of the functions, before rounding.
     """
 
@@ -86,6 +88,7 @@ class Outcome:
     cold_starts: int
     workers: tuple[WorkerFigures, ...]
     requests: Mapping[str, int]
+    billed: Mapping[str, int]
     transitions: int
     architecture: str
     invocations: tuple[Invocation, ...]
@@ -126,7 +129,7 @@ class Outcome:
         ]
         launched = tuple((instance.type, _up_to_ms(instance.lasted_ns)) for instance in self.instances)
         span = _up_to_ms(self.makespan_ns)
-        objects = Counter({op: number for op, number in self.requests.items() if op.startswith("object.")})
+        objects = Counter(self.billed)
         objects.update(driver or {})
         return Usage(
             records, objects, self.transitions, hosts=launched, service_hosts=tuple((host, span) for host in hosts)
@@ -138,6 +141,8 @@ def outcome(timeline: Timeline, architecture: str = "x86_64") -> Outcome:
     invocations, instances = tuple(_invocations(timeline)), _instances(timeline)
     accepted = min((call.accepted for call in timeline.calls), default=0)
     spent = _spend(timeline)
+    asked = tuple(_requests(timeline))
+    billed = ((op, billed_requests(op, number, size)) for op, number, size in asked if op in BILLED)
     return Outcome(
         makespan_ns=timeline.end_ns - accepted,
         billed_seconds=sum(call.billed_ms for call in invocations) / 1000
@@ -146,7 +151,8 @@ def outcome(timeline: Timeline, architecture: str = "x86_64") -> Outcome:
         waiting_gb_seconds=sum(spent[0, call.track] * call.memory_mb for call in invocations) / (1024 * NS),
         cold_starts=sum(call.init_ms is not None for call in invocations),
         workers=tuple(_workers(spent, invocations, instances, timeline)),
-        requests=_requests(timeline),
+        requests=_sums((op, number) for op, number, _ in asked),
+        billed=_sums(billed),
         transitions=sum(max(1, step.requests) for step in timeline.steps if step.op == TRANSITION),
         architecture=architecture,
         invocations=invocations,
@@ -239,11 +245,17 @@ def _instances(timeline: Timeline) -> tuple[Instance, ...]:
     )
 
 
-def _requests(timeline: Timeline) -> dict[str, int]:
-    asked = ((step.op, step.requests) for step in timeline.steps if "." in step.op)
-    polled = zip(timeline.steps, timeline.polls, strict=True)
-    requests = grouped(chain(asked, ((f"object.{step.polling}", polls) for step, polls in polled if polls)))
-    return {op: sum(numbers) for op, numbers in sorted(requests.items())}
+def _requests(timeline: Timeline) -> Iterator[tuple[str, int, int]]:
+    """Yield operation, number and bytes of the requests of each step, and of its polls that found nothing."""
+    for step, polls in zip(timeline.steps, timeline.polls, strict=True):
+        if "." in step.op:
+            yield step.op, step.requests, step.bytes
+        if polls:
+            yield step.polls, polls, 0
+
+
+def _sums(numbers: Iterable[tuple[str, int]]) -> dict[str, int]:
+    return {op: sum(each) for op, each in sorted(grouped(numbers).items())}
 
 
 def _up_to_ms(nanoseconds: int) -> Decimal:

@@ -263,7 +263,7 @@ def _line_bases(bill: Bill, timeline: Timeline, invocations: Basis) -> dict[str,
 
     With other workers than recorded the driver's requests are not, and they are among the object store's.
     """
-    polled = {f"object.{step.polling}" for step in timeline.steps if step.polling}
+    polled = {step.polls for step in timeline.steps if step.polling}
     meters = set(OBJECT_OPERATIONS) - polled if timeline.program.recorded else set()
     bases: dict[str, Basis] = {METERS[meter][0]: "exact" for meter in meters}
     bases[METERS["states.transitions"][0]] = "exact"

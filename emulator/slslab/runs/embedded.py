@@ -17,11 +17,13 @@ from slslab.ec2.devices import choose_devices
 from slslab.ec2.processes import ProcessLauncher
 from slslab.errors import RequestError
 from slslab.host.session import Session
+from slslab.installation import require
 from slslab.lambda_.service.emulator import Emulator, memory_budget_mb
 from slslab.runs.recorder import Recorder
 from slslab.runs.system import Running, host_meter
 from slslab.runs.watch import Watch
 from slslab.stack.assembly import start_stack
+from slslab.stack.edge import Edge
 from slslab.stack.queues import queue_kind
 from slslab.stack.state_machines import EmbeddedStateMachines
 from slslab_workers.architecture import Cloud, Requirements
@@ -42,6 +44,10 @@ class EmbeddedSystem:
             )
         self._requirements = requirements
         automatic = {"queue": queue_kind(requirements.queue)} if requirements.queue else {}
+        if requirements.channel_host:
+            automatic["channel-host"] = requirements.channel_host
+        if requirements.channel == "dynamodb":
+            require("aiohttp")
         if requirements.instances is not None:
             if plan.environment != "process":
                 raise RequestError(
@@ -84,6 +90,15 @@ class EmbeddedSystem:
                 parts.enter_context(states)
                 emulator.add_variables(states.client_environment())
                 versions["states"], servers["state_machines"] = states.name, states
+
+            if requirements.channel == "dynamodb":
+                services = {"lambda": emulator.endpoint, "s3": stack.s3_endpoint}
+                edge = Edge(0, session.home, services, keys, session.mark)
+                # Both start at once, so that their ends can be watched.
+                edge.on_demand = edge.services.on_demand = False
+                parts.enter_context(edge)
+                emulator.add_variables({"AWS_ENDPOINT_URL_DYNAMODB": edge.endpoint})
+                versions["channel"], servers["channel"] = f"moto {version('moto')}", edge.services
 
             launcher: ProcessLauncher | None = None
             if requirements.instances is not None:

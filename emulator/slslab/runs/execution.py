@@ -26,6 +26,7 @@ from slslab.trace.document import EndedDocument, Page
 from slslab.trace.log import TraceWriter, instances, load
 from slslab_workers.architecture import Architecture, Fleet, Outcome, Progress, Requirements, RunFailed
 from slslab_workers.plan import Plan, PlanError
+from slslab_workers.trace.operations import SERVERS
 
 
 def run_plan(
@@ -62,7 +63,7 @@ def check_hosts(requirements: Requirements, book: Book) -> None:
     """
     if requirements.instances is not None:
         check_fleet(requirements.instances, book)
-    for instance_type in set(requirements.hosts) - {Requirements.tensor_host, Requirements.queue_host}:
+    for instance_type in set(requirements.hosts) - {server.instance_type for server in SERVERS.values()}:
         check_fleet(Fleet(instance_type), book)
 
 

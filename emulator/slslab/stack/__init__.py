@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from slslab_workers.channels.endpoints import QUEUE_URL, TENSOR_URLS
+from slslab_workers.channels.endpoints import CHANNEL_URL, QUEUE_URL, TENSOR_URLS
 
 
 @dataclass(frozen=True)
@@ -14,6 +14,7 @@ class Stack:
     versions: Mapping[str, str]
     tensor_urls: tuple[str, ...] = ()
     queue_url: str | None = None
+    channel_url: str | None = None
 
     def client_environment(self) -> dict[str, str]:
         """Return the variables by which clients find the stack: AWS's own, and ours for services that AWS has not."""
@@ -21,5 +22,5 @@ class Stack:
 
     def worker_environment(self) -> dict[str, str]:
         """Return our own variables, which drivers need beside their boto3 clients."""
-        tensors = {TENSOR_URLS: " ".join(self.tensor_urls)} if self.tensor_urls else {}
-        return tensors | ({QUEUE_URL: self.queue_url} if self.queue_url is not None else {})
+        addresses = {TENSOR_URLS: " ".join(self.tensor_urls), QUEUE_URL: self.queue_url, CHANNEL_URL: self.channel_url}
+        return {name: address for name, address in addresses.items() if address}

@@ -10,6 +10,7 @@ from slslab.host.server_process import ServerProcess
 from slslab.host.session import Session
 from slslab.stack import Stack
 from slslab.stack.access_log import AccessLog
+from slslab.stack.channels import channel_server
 from slslab.stack.object_store import EmbeddedObjectStore
 from slslab.stack.queues import EmbeddedRabbitMQ, queue_kind
 from slslab.stack.tensors import EmbeddedTensorDatabases
@@ -42,8 +43,13 @@ def start_stack(
         parts.enter_context(rabbitmq)
         queue_url, versions["queue"], servers["queue"] = rabbitmq.endpoint, rabbitmq.version, rabbitmq
     tensor_urls: tuple[str, ...] = ()
-    # The embedded queue has a keyspace of its own.
-    keyspaces = requirements.tensor_databases + (kind == "embedded")
+    channel_url: str | None = None
+    if (server := channel_server(requirements.channel, session.home, session.mark)) is not None:
+        parts.enter_context(server)
+        channel_url, versions["channel"], servers["channel"] = server.endpoint, server.version, server
+    # The embedded queue has a keyspace of its own, and so has what takes the place of a Redis that is not installed.
+    lists, hashes = kind == "embedded", requirements.channel == "redis" and server is None
+    keyspaces = requirements.tensor_databases + lists + hashes
     if keyspaces:
         databases = EmbeddedTensorDatabases(
             keyspaces, password=secrets.token_hex(16), environment=session.mark, on_event=on_event
@@ -53,6 +59,9 @@ def start_stack(
         servers["tensor_databases"] = databases
         if tensor_urls:
             versions["tensors"] = databases.version
-        if kind == "embedded":
+        if lists:
             queue_url, versions["queue"] = databases.endpoints[-1], f"lists of {databases.version}"
-    return Stack(store.endpoint, versions, tensor_urls, queue_url), servers
+        if hashes:
+            place = f"hashes of {databases.version}, because redis-server is not installed"
+            channel_url, versions["channel"] = databases.endpoints[requirements.tensor_databases], place
+    return Stack(store.endpoint, versions, tensor_urls, queue_url, channel_url), servers

@@ -5,12 +5,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from slslab.trace.metrics import grouped
-from slslab_workers.trace.operations import OPERATIONS
+from slslab_workers.trace.operations import KEYED, OPERATIONS
 
 # Channel, name and version of what one event makes and others get.
 Source = tuple[str, str, str]
-MAKING = ("object.put", "tensor.set", "tensor.script", "queue.publish")
-GETTING = ("object.get", "tensor.get", "queue.deliver")
+PUTS, GETS = (tuple(f"{channel}.{name}" for channel in KEYED) for name in ("put", "get"))
+MAKING = (*PUTS, "tensor.set", "tensor.script", "queue.publish")
+GETTING = (*GETS, "tensor.get", "queue.deliver")
 
 
 def find_causes(events: Sequence[Mapping[str, Any]]) -> list[list[int]]:

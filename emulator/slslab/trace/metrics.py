@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any, TypeVar
 
 from slslab_workers.trace.operations import BESIDE as BESIDE
-from slslab_workers.trace.operations import BILLED, MOVES, PROTOCOL
+from slslab_workers.trace.operations import BILLED, MOVES, PROTOCOL, billed_requests
 
 PHASES = ("init", "fetch", "compute", "synchronise", "update", "wait", "other")
 OVERSUBSCRIBED = 0.02
@@ -53,8 +53,11 @@ def _moved(events: Rows) -> dict[str, int]:
 
 
 def object_requests(events: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """Return the requests to the object store by operation, which S3 bills: failed ones and polls, too."""
-    return _requests(event for event in events if event["op"] in BILLED)
+    """Return the requests by operation that S3 and DynamoDB bill: failed ones and polls, too."""
+    billed = grouped(
+        (e["op"], billed_requests(e["op"], e["requests"], e["bytes"])) for e in events if e["op"] in BILLED
+    )
+    return {op: sum(numbers) for op, numbers in sorted(billed.items())}
 
 
 def driver_requests(events: Iterable[Mapping[str, Any]]) -> dict[str, int]:

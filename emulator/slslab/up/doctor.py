@@ -3,6 +3,7 @@
 import os
 import shutil
 import sys
+from collections.abc import Iterator
 from contextlib import closing
 from importlib.metadata import PackageNotFoundError, version
 
@@ -20,6 +21,7 @@ from slslab.lambda_.packages import layer_size
 from slslab.lambda_.runtimes import find_interpreter, obstacle
 from slslab.lambda_.service.emulator import memory_budget_mb
 from slslab.reports.terminal.doctor import MISSING, OK, PARTLY, Finding
+from slslab.stack.channels import find_server
 from slslab.stack.queues import find_rabbitmq
 
 
@@ -43,6 +45,7 @@ def examine() -> list[Finding]:
         _object_store(),
         _state_machines(),
         _queue(),
+        *_channels(),
         _engine(),
         _freezing(hierarchy),
         _visible_processors(),
@@ -193,6 +196,17 @@ def _queue() -> Finding:
             "one",
         )
     return Finding("RabbitMQ", OK, installed.version)
+
+
+def _channels() -> Iterator[Finding]:
+    """Yield whether the servers of `--channel` are installed."""
+    for name, program, otherwise in (
+        ("Memcached", "memcached", "--channel memcached needs it: apt-get install memcached"),
+        ("Redis", "redis-server", "--channel redis takes the tensor database instead; apt-get install redis-server"),
+    ):
+        yield _finding(
+            name, find_server(program) is not None, "installed", otherwise, state=MISSING, otherwise="not installed"
+        )
 
 
 def _isolation() -> Finding:

@@ -45,10 +45,6 @@ class InMemory(ObjectChannel):
             event.bytes = len(self._shared[key].body)
             return self._shared[key]
 
-    def list(self, prefix: str, phase: str) -> list[str]:
-        with self.request("object.list", phase, prefix, overhead=True):
-            return sorted(key for key in tuple(self._shared) if key.startswith(prefix))
-
     def delete(self, key: str, phase: str, *, overhead: bool = True) -> None:
         with self.request("object.delete", phase, key, overhead=overhead):
             del self._shared[key]

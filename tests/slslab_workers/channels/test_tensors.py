@@ -13,7 +13,9 @@ import torch
 from slslab.stack.tensors import EmbeddedTensorDatabases
 from slslab_workers.channels import scripts
 from slslab_workers.channels.events import Tracer
-from slslab_workers.channels.tensors import PART, NoTensor, TensorDatabase, TensorError, Unreachable, Vector
+from slslab_workers.channels.resp import Refused
+from slslab_workers.channels.stream import Unreachable
+from slslab_workers.channels.tensors import PART, NoTensor, TensorDatabase, Vector
 
 pytestmark = pytest.mark.server
 
@@ -92,7 +94,7 @@ def test_an_absent_tensor_is_told_apart_and_no_part_of_the_protocol(
     with pytest.raises(NoTensor):
         database.get("absent", "synchronise", overhead=False)
     assert (events[-1]["failed"], events[-1]["overhead"]) == (True, True)
-    with pytest.raises(TensorError, match="unknown command"):
+    with pytest.raises(Refused, match="unknown command"):
         database.command("NOSUCH")
     assert database.command("PING") == "PONG", "an error does not end the connection"
 
@@ -159,7 +161,7 @@ def test_average_of_json_as_released(database: TensorDatabase, events: list[dict
     [script] = events
     assert script["op"] == "tensor.script"
     assert script["bytes"] > 100
-    with pytest.raises(TensorError, match=r"Error running script|on @user_script"):  # Redis 6; Redis 7
+    with pytest.raises(Refused, match=r"Error running script|on @user_script"):  # Redis 6; Redis 7
         database.average_json("absent", 2, "synchronise")
 
 
@@ -197,6 +199,6 @@ def test_a_wrong_address_or_password_is_one_clear_sentence(url: str) -> None:
         TensorDatabase("http://somewhere", Tracer(print))
     if "p%40ss" in url:
         wrong = TensorDatabase(url.replace("p%40ss", "wrong"), Tracer(lambda _event: None))
-        with pytest.raises(TensorError, match="WRONGPASS"):
+        with pytest.raises(Refused, match="WRONGPASS"):
             wrong.command("PING")
         wrong.close()

@@ -5,7 +5,9 @@ from typing import Any
 
 from slslab_workers.allreduce.pattern import pattern
 from slslab_workers.architecture import Architecture, Cloud, Outcome, Progress, Requirements
+from slslab_workers.channels.choice import CHANNEL, CHANNEL_HOST
 from slslab_workers.channels.polling import POLLING
+from slslab_workers.driver.channels import ChannelDeployment, channel_requirements
 from slslab_workers.driver.deployment import Deployment, deploy_and_train
 from slslab_workers.plan import Plan
 from slslab_workers.training import algorithms
@@ -23,6 +25,8 @@ class AllReduce(Architecture):
         "as their code does, and has its log traffic."
     )
     options = (
+        CHANNEL,
+        CHANNEL_HOST,
         *algorithms.OPTIONS,
         replace(COMBINE, released="sum"),
         OPTIMISER,
@@ -35,9 +39,9 @@ class AllReduce(Architecture):
     pattern = staticmethod(pattern)
 
     def requirements(self, plan: Plan) -> Requirements:
-        """Return none; PlanError for an algorithm that the rest of the plan rules out."""
+        """Return what the channel needs; PlanError for an algorithm or channel that the rest of the plan rules out."""
         algorithms.check(plan)
-        return Requirements()
+        return channel_requirements(plan, algorithms.largest_bytes(plan))
 
     def replicas(self) -> type[Any]:
         """Return the replicas that update in every step with the mean, or the sum."""
@@ -47,7 +51,7 @@ class AllReduce(Architecture):
 
     def deployment(self, plan: Plan, cloud: Cloud, progress: Progress) -> Deployment:
         """Return n workers of one function."""
-        return Deployment(plan, "slslab_workers.allreduce.handlers.handler", cloud, progress)
+        return ChannelDeployment(plan, "slslab_workers.allreduce.handlers.handler", cloud, progress)
 
     def drive(self, plan: Plan, cloud: Cloud, progress: Progress) -> Outcome:
         """Deploy, invoke, wait, evaluate."""

@@ -60,22 +60,20 @@ class AllReduceWorker(ObjectWorker):
 
     def publish_merged(self, state: WorkerState, aggregate: torch.Tensor) -> None:
         """Rank 0: put the aggregate, and delete the one of the step before, which all have got."""
-        merged = self._merged(state)
-        self.put_vector(merged, aggregate)
-        for key in self.objects.list(merged.rpartition("/")[0] + "/", "synchronise"):
-            if key != merged:
-                self.objects.delete(key, "synchronise", overhead=False)
+        self.put_vector(self._merged(self.place(state)), aggregate)
+        before = self.place_before(state)
+        self.delete_expired(f"{self.plan.run}/allreduce/merged/", [] if before is None else [self._merged(before)])
 
     def get_merged(self, state: WorkerState) -> torch.Tensor:
         """Wait for rank 0's aggregate, and return it."""
-        return self.wait_for_vector(self._merged(state))
+        return self.wait_for_vector(self._merged(self.place(state)))
 
     def _local(self, state: WorkerState) -> str:
         epoch, step = self.place(state)
         return f"{self.plan.run}/allreduce/gradients/e{epoch}/s{step}/"
 
-    def _merged(self, state: WorkerState) -> str:
-        epoch, step = self.place(state)
+    def _merged(self, place: tuple[int, int]) -> str:
+        epoch, step = place
         return f"{self.plan.run}/allreduce/merged/e{epoch}_s{step}"
 
 

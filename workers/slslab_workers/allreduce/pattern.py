@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from slslab_workers.patterns import OWN, Activity, Gathering, Part, Pattern, Signal, Workload, trainer
+from slslab_workers.channels.choice import deleted_bytes, lists, traced
+from slslab_workers.patterns import OWN, Activity, Gathering, Part, Pattern, Polling, Signal, Workload, trainer
 from slslab_workers.training.algorithms import exchange_every, is_asynchronous, message_length, start, steps
 from slslab_workers.training.released_log import Blocks
 
@@ -19,9 +20,9 @@ def _asynchronous(workload: Workload) -> Pattern:
     """Return the pattern: every worker gets the global model and puts its own in its place; all but rank 0, which seeds
     it, wait for the first."""
     size, every = 4 * workload.parameters, exchange_every(workload.options, workload.batches)
-    seed = Signal("seed", each="run")
-    put = Activity("object.put", PHASE, bytes=size, protocol=True)
-    get = Activity("object.get", PHASE, bytes=size, protocol=True)
+    seed, channel = Signal("seed", each="run"), traced(workload.options)
+    put = Activity(f"{channel}.put", PHASE, bytes=size, protocol=True)
+    get = Activity(f"{channel}.get", PHASE, bytes=size, protocol=True)
 
     def root(_number: int, receive: Part) -> Blocks:
         return ((replace(put, makes=(seed,), until=every), get, replace(put, since=every), receive),)
@@ -42,23 +43,25 @@ def _synchronous(workload: Workload) -> Pattern:
     workers, parameters = workload.workers, workload.parameters
     size = 4 * message_length(workload.options, parameters)
     every = exchange_every(workload.options, workload.batches)
-    put = Activity("object.put", PHASE, bytes=size, makes=(Signal("gradient", of=OWN),), protocol=True)
-    delete = Activity("object.delete", PHASE, protocol=True)
+    channel, listed = traced(workload.options), lists(workload.options)
+    put = Activity(f"{channel}.put", PHASE, bytes=size, makes=(Signal("gradient", of=OWN),), protocol=True)
+    delete = Activity(f"{channel}.delete", PHASE, bytes=deleted_bytes(workload.options, size), protocol=True)
     # n gradients are n - 1 additions.
     add = Activity("reduce", PHASE, work=size * (workers - 1) // workers)
 
     def merge(rank: int) -> tuple[Activity, ...]:
         needs = (Signal("gradient", of=rank),)
-        get = Activity("object.get", PHASE, bytes=size, needs=needs, polling="list", protocol=True)
+        polling: Polling = "list" if listed else "get"
+        get = Activity(f"{channel}.get", PHASE, bytes=size, needs=needs, polling=polling, protocol=True)
         return get, delete, add
 
     merged = Gathering(tuple(merge(rank) for rank in range(workers)))
     publish = (
-        Activity("object.put", PHASE, bytes=size, makes=(MERGED,), protocol=True),
-        Activity("object.list", PHASE),
-        Activity("object.delete", PHASE, protocol=True, since=every),
+        Activity(f"{channel}.put", PHASE, bytes=size, makes=(MERGED,), protocol=True),
+        *((Activity(f"{channel}.list", PHASE),) if listed else ()),
+        replace(delete, since=every),
     )
-    get = Activity("object.get", PHASE, bytes=size, needs=(MERGED,), polling="get", protocol=True)
+    get = Activity(f"{channel}.get", PHASE, bytes=size, needs=(MERGED,), polling="get", protocol=True)
 
     def root(_number: int, receive: Part) -> Blocks:
         return ((), (put,), (merged,), publish, (receive,))

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 QUEUE_URL = "SLSLAB_QUEUE_URL"
 TENSOR_URLS = "SLSLAB_TENSOR_URLS"
+CHANNEL_URL = "SLSLAB_CHANNEL_URL"
 
 
 def queue_url(environment: Mapping[str, str] = os.environ) -> str:
@@ -15,6 +16,11 @@ def queue_url(environment: Mapping[str, str] = os.environ) -> str:
 def tensor_urls(environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
     """Return the addresses of the tensor databases by rank, `redis://[:password@]host:port`, or ValueError."""
     return tuple(_required(environment, TENSOR_URLS).split())
+
+
+def channel_url(environment: Mapping[str, str] = os.environ) -> str:
+    """Return the address of the server that vectors are exchanged by, `memcached://…` or `redis://…`, or ValueError."""
+    return _required(environment, CHANNEL_URL)
 
 
 def _required(environment: Mapping[str, str], name: str) -> str:

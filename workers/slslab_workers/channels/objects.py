@@ -2,7 +2,7 @@
 
 import functools
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -80,9 +80,10 @@ class Poll:
 
 @dataclass(frozen=True)
 class Object:
-    """A fetched object: its body in a buffer of its own, its ETag and its user metadata."""
+    """A fetched object: its body in a writable buffer of its own, a bytearray or a memoryview; its ETag and its user
+    metadata."""
 
-    body: bytearray
+    body: Any
     etag: str
     metadata: Mapping[str, str]
 
@@ -116,7 +117,7 @@ class _Body:
 
 
 class ObjectChannel(Channel, Protocol):
-    """A channel of objects, bytes under a key in one bucket: all that exchanges and the training loop ask of S3."""
+    """A channel of objects, bytes under a key: all that exchanges and the training loop ask of S3."""
 
     def put(
         self,
@@ -132,11 +133,13 @@ class ObjectChannel(Channel, Protocol):
     def get(self, key: str, phase: str, *, overhead: bool = True, known_etag: str | None = None) -> Object:
         """Fetch an object; raise Absent, or Unchanged if it still has `known_etag` (a conditional request)."""
 
-    def list(self, prefix: str, phase: str) -> list[str]:
-        """Return the keys that begin with the prefix, in lexicographic order."""
-
     def delete(self, key: str, phase: str, *, overhead: bool = True) -> None:
         """Delete one object, if it is there."""
+
+    def find(self, prefix: str, keys: Collection[str], phase: str) -> Collection[str]:  # noqa: ARG002
+        """Return those of the keys that may be there, all of which begin with the prefix: by default all, because most
+        stores can only be asked for one key after the other."""
+        return keys
 
     def wait_for(self, key: str, poll: Poll, phase: str, *, overhead: bool = True) -> Object:
         """Return the object as soon as it exists; it is polled, because S3 cannot be waited on; polls are counted."""
@@ -194,7 +197,7 @@ class Objects(ObjectChannel):
             return Object(body, span.etag, answer["Metadata"])
 
     def list(self, prefix: str, phase: str) -> list[str]:
-        """List the keys as `ObjectChannel.list` says; each page of 1,000 keys is a request."""
+        """Return the keys that begin with the prefix, in lexicographic order; each page of 1,000 is a request."""
         keys: list[str] = []
         token: dict[str, str] = {}
         while True:
@@ -203,6 +206,9 @@ class Objects(ObjectChannel):
             if not answer.get("IsTruncated"):
                 return keys
             token = {"ContinuationToken": answer["NextContinuationToken"]}
+
+    def find(self, prefix: str, keys: Collection[str], phase: str) -> Collection[str]:
+        return sorted(set(keys).intersection(self.list(prefix, phase)))
 
     @retried
     def delete(self, key: str, phase: str, *, overhead: bool = True) -> None:

@@ -5,7 +5,6 @@ that only move tensors do not need it; `torch.from_numpy` makes a tensor of an a
 """
 
 import json
-import socket
 from collections.abc import Iterable, Sequence
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -16,35 +15,26 @@ import numpy.typing as npt
 from slslab_workers.channels import scripts
 from slslab_workers.channels.channel import Channel
 from slslab_workers.channels.events import Tracer
+from slslab_workers.channels.resp import Connection, Refused, Reply
+from slslab_workers.channels.stream import CONNECT_S, Unreachable
 from slslab_workers.trace.operations import SERVERS
 
 Vector = npt.NDArray[np.float32]
-CONNECT_S = 5.0
 # A script over gigabytes takes seconds; a database that has not answered after this long counts as unreachable.
 ANSWER_S = 300.0
-HEADER_BYTES = 4096
+TITLE = "the tensor database"
 # Numbers that are converted to text at a time.
 PART = 1 << 16
-
-Reply = Any
-
-
-class TensorError(Exception):
-    """The database refused a command; the message is its own."""
 
 
 class NoTensor(KeyError):
     """There is no tensor with this key."""
 
 
-class Unreachable(Exception):
-    """The database cannot be reached, or its connection broke."""
-
-
 class TensorDatabase(Channel):
     """One tensor database, seen by one worker; connects at its first command.
 
-    `url` is `redis://[:password@]host:port`. Every command may raise TensorError or Unreachable.
+    `url` is `redis://[:password@]host:port`. Every command may raise Refused or Unreachable.
     """
 
     name = "tensor"
@@ -58,7 +48,7 @@ class TensorDatabase(Channel):
         self.password = unquote(parts.password) if parts.password else ""
         super().__init__(tracer)
         self._connect_s = connect_s
-        self._connection: _Connection | None = None
+        self._connection: Connection | None = None
         self._scripts_stored = False
 
     def close(self) -> None:
@@ -79,7 +69,7 @@ class TensorDatabase(Channel):
         with self.request("tensor.get", phase, self.resource(key), overhead=overhead) as span:
             try:
                 body = self._ask("AI.TENSORGET", key, "BLOB")
-            except TensorError as error:
+            except Refused as error:
                 if "key is empty" not in str(error):
                     raise
                 raise NoTensor(key) from None
@@ -137,15 +127,15 @@ class TensorDatabase(Channel):
         try:
             with self.request("ping", "wait", self.resource(""), overhead=True):
                 return bool(self._ask("PING", answer_s=answer_s) == "PONG")
-        except (Unreachable, TensorError):
+        except (Unreachable, Refused):
             return False
 
     def _ask(self, *words: str | int | float | bytes | memoryview, answer_s: float = ANSWER_S) -> Reply:
         if self._connection is None:
-            self._connection = _Connection(self.host, self.port, self.password, self._connect_s)
+            self._connection = Connection(TITLE, self.host, self.port, self.password, self._connect_s)
         try:
             return self._connection.command(words, answer_s)
-        except TensorError:
+        except Refused:
             raise
         except BaseException:
             # With half a command or half a reply on it, this connection is of no more use.
@@ -179,92 +169,3 @@ def _as_json(vector: Vector) -> bytearray:
         body += json.dumps(vector[begin : begin + PART].tolist())[1:-1].encode()
     body += b"]"
     return body
-
-
-class _Connection:
-    """A socket that speaks RESP2."""
-
-    def __init__(self, host: str, port: int, password: str, connect_s: float) -> None:
-        try:
-            self._socket = socket.create_connection((host, port), timeout=connect_s)
-        except OSError as error:
-            raise Unreachable(f"The tensor database {host}:{port} cannot be reached: {error}") from error
-        self._name = f"{host}:{port}"
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._replies = self._socket.makefile("rb")
-        if password:
-            try:
-                self.command(("AUTH", password), connect_s)
-            except BaseException:
-                self.close()
-                raise
-
-    def close(self) -> None:
-        self._replies.close()
-        self._socket.close()
-
-    def command(self, words: Sequence[Any], answer_s: float) -> Reply:
-        self._socket.settimeout(answer_s)
-        try:
-            self._send(words)
-            return self._reply()
-        except OSError as error:
-            raise Unreachable(f"The connection to the tensor database {self._name} broke: {error}") from error
-
-    def _send(self, words: Sequence[Any]) -> None:
-        """Send a command's words, large ones from their own memory."""
-        small = bytearray(b"*%d\r\n" % len(words))
-        for word in words:
-            data = word if isinstance(word, bytes | memoryview) else str(word).encode()
-            size = data.nbytes if isinstance(data, memoryview) else len(data)
-            small += b"$%d\r\n" % size
-            if size > HEADER_BYTES:
-                self._socket.sendall(small)
-                self._socket.sendall(data)
-                small = bytearray()
-            else:
-                small += data
-            small += b"\r\n"
-        self._socket.sendall(small)
-
-    def _reply(self) -> Reply:
-        line = self._line()
-        kind, rest = line[:1], line[1:]
-        match kind:
-            case b"+":
-                return rest.decode()
-            case b"-":
-                raise TensorError(rest.decode(errors="replace"))
-            case b":":
-                return int(rest)
-            case b"$":
-                return None if rest == b"-1" else self._bulk(int(rest))
-            case b"*":
-                return None if rest == b"-1" else self._array(int(rest))
-            case _:
-                raise Unreachable(f"{self._name} answers {line[:40]!r}, which is not RESP2")
-
-    def _array(self, count: int) -> list[Reply]:
-        """Return an array's elements; an error among them is an element, so that those after it are still read."""
-        elements: list[Reply] = []
-        for _ in range(count):
-            try:
-                elements.append(self._reply())
-            except TensorError as error:
-                elements.append(error)
-        return elements
-
-    def _line(self) -> bytes:
-        line = self._replies.readline()
-        if not line.endswith(b"\r\n"):
-            raise Unreachable(f"The tensor database {self._name} closed the connection")
-        return line[:-2]
-
-    def _bulk(self, size: int) -> memoryview:
-        """Return a bulk, received into a buffer of its own; only what its header was read with is copied."""
-        # A bytearray would be filled with zeros first.
-        view = np.empty(size, np.uint8).data
-        if self._replies.readinto(view) < size:
-            raise Unreachable(f"The tensor database {self._name} closed the connection")
-        self._line()
-        return view

@@ -101,7 +101,7 @@ class Deployment(Job):
         self.handler = handler
         self.function = cloud.deployed.function if cloud.deployed else worker_function(plan)
         self._lambda = cloud.client("lambda")
-        self._environment = cloud.environment
+        self._cloud = cloud
         self._stopping = threading.Event()
         # A thread for each worker, and one for a companion.
         self._invokers = ThreadPoolExecutor(plan.workers + 1, thread_name_prefix="invoke")
@@ -130,7 +130,7 @@ class Deployment(Job):
 
     def _queues(self) -> Queues:
         """Connect to the queues, if the architecture requires any."""
-        return open_queues(endpoints.queue_url(self._environment), self._tracer)
+        return open_queues(endpoints.queue_url(self._cloud.environment), self._tracer)
 
     def _create_function(self, function: FunctionSpec) -> None:
         self.arns[function.name] = create_function(self._lambda, function, self.plan.timeout)

@@ -13,7 +13,8 @@ from slslab_workers.architecture import Cloud, Outcome, Progress, RunFailed
 from slslab_workers.channels.events import Tracer
 from slslab_workers.channels.objects import Objects
 from slslab_workers.channels.queues import QueueError
-from slslab_workers.channels.tensors import TensorError, Unreachable
+from slslab_workers.channels.resp import Refused
+from slslab_workers.channels.stream import Unreachable
 from slslab_workers.driver.stopping import Stopping
 from slslab_workers.plan import Plan
 from slslab_workers.training import datasets, models
@@ -30,7 +31,7 @@ def failures() -> Iterator[None]:
         yield
     except botocore.exceptions.ClientError as error:
         raise RunFailed(error.response["Error"]["Code"], str(error)) from error
-    except (botocore.exceptions.BotoCoreError, QueueError, TensorError, Unreachable) as error:
+    except (botocore.exceptions.BotoCoreError, QueueError, Refused, Unreachable) as error:
         raise RunFailed(type(error).__name__, str(error)) from error
 
 

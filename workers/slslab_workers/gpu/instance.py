@@ -69,7 +69,8 @@ class GpuWorker(Trainer):
 
     def _goes_on(self, epoch: int) -> bool:
         """Wait, on billed time, for the driver's verdict after this epoch; return whether there is another."""
-        return self.objects.wait_for(verdict_key(self.plan, epoch), poll_policy(self.plan).gets, "other").body == GO_ON
+        verdict = self.objects.wait_for(verdict_key(self.plan, epoch), poll_policy(self.plan).gets, "other")
+        return bool(verdict.body == GO_ON)
 
     def _key(self, position: int, rank: int) -> str:
         epoch, step = divmod(position, self.plan.batches)

@@ -3,7 +3,9 @@
 from typing import Any
 
 from slslab_workers.architecture import Architecture, Cloud, Outcome, Progress, Requirements
+from slslab_workers.channels.choice import CHANNEL, CHANNEL_HOST
 from slslab_workers.channels.polling import POLLING
+from slslab_workers.driver.channels import ChannelDeployment, channel_requirements
 from slslab_workers.driver.deployment import Deployment, deploy_and_train
 from slslab_workers.plan import Plan, PlanError
 from slslab_workers.scatterreduce.pattern import pattern
@@ -20,19 +22,29 @@ class ScatterReduce(Architecture):
         "LambdaML ScatterReduce over S3: worker i merges chunk i of all gradients.\n\n"
         "--as-released polls as the authors' code does and has its log traffic; its arithmetic is the mean already."
     )
-    options = (*algorithms.OPTIONS, COMBINE, OPTIMISER, POLLING, LOG_TRAFFIC, REPLICAS, PARTITION)
+    options = (
+        CHANNEL,
+        CHANNEL_HOST,
+        *algorithms.OPTIONS,
+        COMBINE,
+        OPTIMISER,
+        POLLING,
+        LOG_TRAFFIC,
+        REPLICAS,
+        PARTITION,
+    )
 
     pattern = staticmethod(pattern)
 
     def requirements(self, plan: Plan) -> Requirements:
-        """Return none; PlanError for an algorithm that the rest of the plan rules out."""
+        """Return what the channel needs; PlanError for an algorithm or channel that the rest of the plan rules out."""
         if algorithms.is_asynchronous(plan.options):
             raise PlanError(
                 "S-ASP has one global model, and ScatterReduce has a part of it for each worker.",
                 "choose allreduce, or --synchronisation bsp.",
             )
         algorithms.check(plan)
-        return Requirements()
+        return channel_requirements(plan, algorithms.largest_bytes(plan, plan.workers))
 
     def replicas(self) -> type[Any]:
         """Return the replicas that update in every step with the mean."""
@@ -42,7 +54,7 @@ class ScatterReduce(Architecture):
 
     def deployment(self, plan: Plan, cloud: Cloud, progress: Progress) -> Deployment:
         """Return n workers of one function."""
-        return Deployment(plan, "slslab_workers.scatterreduce.handlers.handler", cloud, progress)
+        return ChannelDeployment(plan, "slslab_workers.scatterreduce.handlers.handler", cloud, progress)
 
     def drive(self, plan: Plan, cloud: Cloud, progress: Progress) -> Outcome:
         """Deploy, invoke, wait, evaluate."""

@@ -63,11 +63,11 @@ class ScatterReduceWorker(ObjectWorker):
 
     def publish_own(self, state: WorkerState, own: torch.Tensor) -> None:
         """Put the sum of this worker's chunk."""
-        self.put_vector(self._merged(state) + str(self.rank), own)
+        self.put_vector(self._merged(self.place(state)) + str(self.rank), own)
 
     def gather(self, state: WorkerState, aggregate: torch.Tensor) -> None:
         """Get every other worker's sum into its place, and make the aggregate of the whole, in place."""
-        for owner, merged in self.collect(self._merged(state), self._others(), delete=False):
+        for owner, merged in self.collect(self._merged(self.place(state)), self._others(), delete=False):
             self._chunk(aggregate, owner)[:] = merged
         with self.tracer.span("reduce", "synchronise", "mean") as span:
             span.bytes = aggregate.nbytes
@@ -78,10 +78,9 @@ class ScatterReduceWorker(ObjectWorker):
 
     def _expire(self, state: WorkerState) -> None:
         """Rank 0: delete the sums of earlier steps, which no worker can still read."""
-        current = self._merged(state)
-        for key in self.objects.list(f"{self.plan.run}/scatterreduce/merged/", "synchronise"):
-            if not key.startswith(current):
-                self.objects.delete(key, "synchronise", overhead=False)
+        before = self.place_before(state)
+        keys = [] if before is None else [self._merged(before) + str(rank) for rank in range(self.plan.workers)]
+        self.delete_expired(f"{self.plan.run}/scatterreduce/merged/", keys)
 
     def _chunk(self, vector: torch.Tensor, owner: int) -> torch.Tensor:
         """Return a view of the chunk of a vector (P,) that a worker owns."""
@@ -91,8 +90,8 @@ class ScatterReduceWorker(ObjectWorker):
         epoch, step = self.place(state)
         return f"{self.plan.run}/scatterreduce/partial/e{epoch}/s{step}/{owner}/"
 
-    def _merged(self, state: WorkerState) -> str:
-        epoch, step = self.place(state)
+    def _merged(self, place: tuple[int, int]) -> str:
+        epoch, step = place
         return f"{self.plan.run}/scatterreduce/merged/e{epoch}_s{step}/"
 
 

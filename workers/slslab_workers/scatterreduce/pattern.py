@@ -2,7 +2,8 @@
 
 import math
 
-from slslab_workers.patterns import Activity, Gathering, Part, Pattern, Role, Signal, Workload, trainer
+from slslab_workers.channels.choice import deleted_bytes, lists, traced
+from slslab_workers.patterns import Activity, Gathering, Part, Pattern, Polling, Role, Signal, Workload, trainer
 from slslab_workers.training.algorithms import exchange_every, message_length, start, steps
 from slslab_workers.training.released_log import Blocks
 
@@ -45,19 +46,32 @@ def _role(ranks: range, workload: Workload) -> Role:
     own = 4 * (chunk_of.stop - chunk_of.start)
     rest, size, first = workers - 1, 4 * elements, ranks[0] == 0
     sent = Signal("chunks", of=0) if first else Signal("chunks")
-    collect: tuple[tuple[Activity, ...], ...] = (_collect(own, rest, Signal("chunks")),)
+    channel, listed = traced(workload.options), lists(workload.options)
+    polling: Polling = "list" if listed else "get"
+
+    def collect(chunks: int, sent: Signal) -> tuple[Activity, ...]:
+        whole = chunks * own
+        get = Activity(f"{channel}.get", PHASE, chunks, whole, needs=(sent,), polling=polling, protocol=True)
+        removed = deleted_bytes(workload.options, whole)
+        return get, Activity(f"{channel}.delete", PHASE, chunks, removed, protocol=True)
+
+    collected: tuple[tuple[Activity, ...], ...] = (collect(rest, Signal("chunks")),)
     if not first:
-        collect = (_collect(own, rest - 1, Signal("chunks")), _collect(own, 1, Signal("chunks", of=0)))
-    expire: tuple[Part, ...] = (
-        Activity("object.list", PHASE, times=math.ceil(workers / PAGE), until=every),
-        Activity("object.list", PHASE, times=math.ceil(2 * workers / PAGE), since=every),
-        Activity("object.delete", PHASE, times=workers, protocol=True, since=every),
+        collected = (collect(rest - 1, Signal("chunks")), collect(1, Signal("chunks", of=0)))
+    expired = deleted_bytes(workload.options, size)
+    lists_of_sums: tuple[Part, ...] = (
+        Activity(f"{channel}.list", PHASE, times=math.ceil(workers / PAGE), until=every),
+        Activity(f"{channel}.list", PHASE, times=math.ceil(2 * workers / PAGE), since=every),
     )
-    send = Activity("object.put", PHASE, times=rest, bytes=size - own, makes=(sent,), protocol=True)
-    merge = (Gathering(collect), Activity("reduce", PHASE, work=workers * own))
-    publish = Activity("object.put", PHASE, bytes=own, makes=(MERGED,), protocol=True)
+    expire: tuple[Part, ...] = (
+        *(lists_of_sums if listed else ()),
+        Activity(f"{channel}.delete", PHASE, workers, expired, protocol=True, since=every),
+    )
+    send = Activity(f"{channel}.put", PHASE, times=rest, bytes=size - own, makes=(sent,), protocol=True)
+    merge = (Gathering(collected), Activity("reduce", PHASE, work=workers * own))
+    publish = Activity(f"{channel}.put", PHASE, bytes=own, makes=(MERGED,), protocol=True)
     gather = (
-        Activity("object.get", PHASE, times=rest, bytes=size - own, needs=(MERGED,), polling="list", protocol=True),
+        Activity(f"{channel}.get", PHASE, rest, size - own, needs=(MERGED,), polling=polling, protocol=True),
         Activity("reduce", PHASE, work=size),
     )
 
@@ -66,10 +80,3 @@ def _role(ranks: range, workload: Workload) -> Role:
         return ((), (send,), merge, (publish,), gather, (*(expire if first else ()), receive), *summary)
 
     return trainer(ranks, workload.parameters, *steps(workload, exchange), start=start(workload, root=first))
-
-
-def _collect(own: int, chunks: int, sent: Signal) -> tuple[Activity, ...]:
-    return (
-        Activity("object.get", PHASE, times=chunks, bytes=chunks * own, needs=(sent,), polling="list", protocol=True),
-        Activity("object.delete", PHASE, times=chunks, protocol=True),
-    )

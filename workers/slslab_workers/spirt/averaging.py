@@ -15,7 +15,7 @@ TIMES = 3
 def average_alone(plan: Plan, cloud: Cloud, parameters: int) -> None:
     """Average as many gradients (P,) as a peer has in an epoch in the first database, if the plan averages there.
 
-    TensorError or Unreachable if the database fails.
+    Refused or Unreachable if the database fails.
     """
     if plan.options["averaging"] == "naive":
         return

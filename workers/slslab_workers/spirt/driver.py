@@ -25,7 +25,8 @@ from slslab_workers.channels import endpoints
 from slslab_workers.channels.objects import Absent
 from slslab_workers.channels.queues import QUEUE, QueueError
 from slslab_workers.channels.queues.barriers import prepare_epoch, remove_epoch
-from slslab_workers.channels.tensors import TensorDatabase, Unreachable
+from slslab_workers.channels.stream import Unreachable
+from slslab_workers.channels.tensors import TensorDatabase
 from slslab_workers.driver.deployment import ROLE, Deployment, FunctionSpec, deploy_and_train, worker_failure
 from slslab_workers.driver.job import failures, gradient_mb
 from slslab_workers.option import Option
@@ -388,7 +389,7 @@ class SpirtDeployment(Deployment):
 
     def _is_alive(self, rank: int) -> bool:
         """Return whether a peer's database answers one of three pings in a row, which is also the peers' own rule."""
-        with TensorDatabase(endpoints.tensor_urls(self._environment)[rank], self._tracer) as database:
+        with TensorDatabase(endpoints.tensor_urls(self._cloud.environment)[rank], self._tracer) as database:
             for attempt in range(PINGS):
                 if attempt:
                     time.sleep(PING_INTERVAL_S)
@@ -467,7 +468,7 @@ class SpirtDeployment(Deployment):
     def _remove_keys(self) -> None:
         """Delete the run's keys in the databases that can be reached; those of failed peers are gone with them."""
         prefix = Keys(self.plan).prefix.encode()
-        for url in endpoints.tensor_urls(self._environment):
+        for url in endpoints.tensor_urls(self._cloud.environment):
             with suppress(Unreachable), TensorDatabase(url, self._tracer) as database:
                 cursor = b"0"
                 while True:

@@ -11,7 +11,8 @@ import json
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from slslab_workers.channels.tensors import TensorError, Unreachable
+from slslab_workers.channels.resp import Refused
+from slslab_workers.channels.stream import Unreachable
 from slslab_workers.spirt.peer import Peer
 
 # Seconds that peers wait for the request of a newcomer that the plan lets join. Usually it is there already.
@@ -97,7 +98,7 @@ def _has_model(peer: Peer, rank: int) -> bool:
     """
     try:
         model_epoch = peer.database_of(rank).command("GET", peer.keys.model_epoch)
-    except (KeyError, TensorError, Unreachable):
+    except (KeyError, Refused, Unreachable):
         return True
     return model_epoch is not None and int(model_epoch) <= peer.epoch
 
@@ -128,6 +129,6 @@ def _hand_model_to(peer: Peer, rank: int) -> None:
             newcomer.command("HDEL", keys.trusted, other)
         for other, epoch in active.items():
             newcomer.command("HSET", keys.first_epochs, other, epoch)
-    except (KeyError, TensorError, Unreachable):
+    except (KeyError, Refused, Unreachable):
         return
     peer.start(replace(peer.execution, rank=rank))

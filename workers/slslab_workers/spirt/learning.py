@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from slslab_workers.channels.tensors import Unreachable
+from slslab_workers.channels.stream import Unreachable
 from slslab_workers.driver.stopping import PATIENCE_EPOCHS
 from slslab_workers.plan import thread_count
 from slslab_workers.spirt.arithmetic import accumulated, has_buffers, read_buffers, write_buffers

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Set
 from typing import Any
 
 from slslab_workers.channels.objects import aws_client
-from slslab_workers.channels.tensors import Unreachable
+from slslab_workers.channels.stream import Unreachable
 from slslab_workers.spirt import joining
 from slslab_workers.spirt.peer import LOOK_S, RESERVE_S, Peer
 from slslab_workers.spirt.settings import Execution, password_queue, waiting_queue

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from slslab_workers.channels.queues.barriers import Barrier, prepare_epoch
-from slslab_workers.channels.tensors import NoTensor, Unreachable, Vector
+from slslab_workers.channels.stream import Unreachable
+from slslab_workers.channels.tensors import NoTensor, Vector
 from slslab_workers.driver.stopping import PATIENCE_EPOCHS
 from slslab_workers.plan import thread_count
 from slslab_workers.spirt import joining

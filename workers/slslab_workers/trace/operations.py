@@ -11,14 +11,16 @@ class Operation:
 
     `channel` names the channel that makes the request, empty if the op is not a request of one. `moves` tells whether
     its bytes go "in" to a store or "out" of one. `protocol`: architectures' `counts` may predict it. `billed` is the
-    line of a bill on which AWS charges each request, empty if it charges none. `beside`: it happens beside a worker, on
-    the worker's behalf, and is not the worker's own time.
+    line of a bill on which AWS charges each request, empty if it charges none; a request counts as one for each
+    `unit_bytes` of its body, if there is such a unit. `beside`: it happens beside a worker, on the worker's behalf, and
+    is not the worker's own time.
     """
 
     channel: str = ""
     moves: Literal["in", "out", ""] = ""
     protocol: bool = False
     billed: str = ""
+    unit_bytes: int = 0
     beside: bool = False
 
 
@@ -35,18 +37,42 @@ SERVERS = {
     "object": Server("Amazon S3"),
     "tensor": Server("RedisAI", "m5.large"),
     "queue": Server("Amazon MQ for RabbitMQ", "mq.t3.micro"),
+    "memcached": Server("Amazon ElastiCache for Memcached", "cache.t3.medium"),
+    "redis": Server("Amazon ElastiCache for Redis", "cache.t3.medium"),
+    "dynamodb": Server("Amazon DynamoDB"),
 }
+# Channels of objects, which are put, got and deleted by their keys.
+KEYED = ("object", "memcached", "redis", "dynamodb")
+# documented: DynamoDB developer guide, "DynamoDB on-demand capacity mode": a write request unit is for up to 1 KB, a
+# strongly consistent read request unit for up to 4 KB; a read of what is not there is one unit, and a deletion is a
+# write of the item's size.
+WRITE_UNIT_BYTES, READ_UNIT_BYTES = 1024, 4096
 # What costs a worker CPU time and is no request.
 WORK = (
     "connect", "build", "restore", "prepare", "compute", "filter", "reduce", "update", "serialise", "keys", "validate"
 )  # fmt: skip
 # What the emulator does, and no process that it reads a trace from.
 EMULATED = ("environment.start", "environment.kill", "host.wait", "host.run")
+WAYS: Mapping[str, Literal["in", "out", ""]] = {"put": "in", "get": "out", "delete": ""}
 OPERATIONS: Mapping[str, Operation] = {
     "object.put": Operation("object", "in", protocol=True, billed="S3 PUT requests"),
     "object.list": Operation("object", "out", protocol=True, billed="S3 LIST requests"),
     "object.get": Operation("object", "out", protocol=True, billed="S3 GET requests"),
     "object.delete": Operation("object", protocol=True, billed="S3 DELETE requests"),
+    **{
+        f"{channel}.{name}": Operation(channel, moves, protocol=True)
+        for channel in ("memcached", "redis")
+        for name, moves in WAYS.items()
+    },
+    "dynamodb.put": Operation(
+        "dynamodb", "in", protocol=True, billed="DynamoDB write request units, puts", unit_bytes=WRITE_UNIT_BYTES
+    ),
+    "dynamodb.get": Operation(
+        "dynamodb", "out", protocol=True, billed="DynamoDB read request units", unit_bytes=READ_UNIT_BYTES
+    ),
+    "dynamodb.delete": Operation(
+        "dynamodb", protocol=True, billed="DynamoDB write request units, deletions", unit_bytes=WRITE_UNIT_BYTES
+    ),
     "tensor.set": Operation("tensor", "in", protocol=True),
     "tensor.get": Operation("tensor", "out", protocol=True),
     # Its bytes are those of the reply.
@@ -76,3 +102,12 @@ MOVES = {op: meaning.moves for op, meaning in OPERATIONS.items() if meaning.move
 BESIDE = tuple(op for op, meaning in OPERATIONS.items() if meaning.beside)
 # Requests of channels that AWS charges one by one, with their lines of a bill.
 BILLED = {op: meaning.billed for op, meaning in OPERATIONS.items() if meaning.channel and meaning.billed}
+
+
+def billed_requests(op: str, requests: int, size: int) -> int:
+    """Return how many requests AWS charges for these of an operation, which move `size` bytes together."""
+    unit = OPERATIONS[op].unit_bytes
+    if not unit or not requests:
+        return requests
+    # Names and key of an item are left out: they are some 100 bytes, and matter where a body nearly fills its unit.
+    return requests * max(1, -(-size // (requests * unit)))

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from slslab_workers.channels.choice import traced
 from slslab_workers.option import Option
 from slslab_workers.patterns import (
     BUILD,
@@ -105,6 +106,14 @@ def message_length(options: Mapping[str, Value], parameters: int) -> int:
             return parameters
 
 
+def largest_bytes(plan: Plan, chunks: int = 1) -> int:
+    """Return the bytes of the largest object that workers exchange, each message in so many chunks; 0 for a model of
+    unknown size."""
+    parameters = spec(plan.model).parameters or 0
+    first = parameters if ALGORITHM.of(plan.options) == "em" else 0
+    return 4 * max(first, -(-message_length(plan.options, parameters) // chunks)) if parameters else 0
+
+
 def steps(workload: Workload, exchange: Callable[[int, Part], Blocks]) -> tuple[tuple[Part, ...], ...]:
     """Return the steps of a pattern's role, which take turns: those that end with an exchange, and those that do not.
 
@@ -125,11 +134,11 @@ def start(workload: Workload, *, root: bool) -> tuple[Part, ...]:
     """Return what a worker does before its first step: connect, build, and with EM share the first centroids."""
     if ALGORITHM.of(workload.options) != "em":
         return (CONNECT, BUILD)
-    size, first = 4 * workload.parameters, Signal("first", each="run")
+    size, first, channel = 4 * workload.parameters, Signal("first", each="run"), traced(workload.options)
     if root:
-        put = Activity("object.put", "synchronise", bytes=size, makes=(first,), protocol=True)
+        put = Activity(f"{channel}.put", "synchronise", bytes=size, makes=(first,), protocol=True)
         return (CONNECT, BUILD, *MINIBATCH[:2], put)
-    get = Activity("object.get", "synchronise", bytes=size, needs=(first,), polling="get", protocol=True)
+    get = Activity(f"{channel}.get", "synchronise", bytes=size, needs=(first,), polling="get", protocol=True)
     return (CONNECT, BUILD, get)
 
 

@@ -5,7 +5,8 @@ from typing import Any
 
 import torch
 
-from slslab_workers.channels.objects import Object
+from slslab_workers.channels.choice import open_channel
+from slslab_workers.channels.objects import Absent, Object, ObjectChannel
 from slslab_workers.channels.polling import poll_policy
 from slslab_workers.training import algorithms, gradients
 from slslab_workers.training.keys import global_key
@@ -16,18 +17,24 @@ from slslab_workers.training.worker import Worker
 
 class ObjectWorker(Worker):
     """A worker that exchanges float32 vectors as objects; the metadata carry its votes to leave and `leaving` gathers
-    those of the others.
+    those of the others. `exchanged` is the channel of these objects; minibatches, models and results are in the store.
 
     Between two exchanges, if the algorithm trains locally, a worker leaves by itself: the others wait for it.
     """
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
+        self.exchanged: ObjectChannel = open_channel(self.plan, self.assignment.bucket, self.objects)
         self.local = algorithms.local_training(self.plan)
         self.local_steps = algorithms.exchange_every(self.plan.options, self.plan.batches)
         self.asynchronous = algorithms.is_asynchronous(self.plan.options)
         if self.local is not None:
             self.minibatch_gradient = self.local.compute
+
+    def run(self) -> dict[str, Any]:
+        """Train as `Worker.run` says, and close the channel."""
+        with self.exchanged:
+            return super().run()
 
     def _fresh(self) -> WorkerState:
         state = super()._fresh()
@@ -85,29 +92,43 @@ class ObjectWorker(Worker):
     def put_vector(self, key: str, vector: torch.Tensor) -> None:
         """Put a vector, with what is known of votes to leave."""
         metadata = {"dtype": "float32", "leaving": str(int(self.leaving))}
-        self.objects.put(key, gradients.as_bytes(vector), "synchronise", overhead=False, metadata=metadata)
+        self.exchanged.put(key, gradients.as_bytes(vector), "synchronise", overhead=False, metadata=metadata)
 
     def wait_for_vector(self, key: str) -> torch.Tensor:
         """Return a vector as soon as it is there."""
-        return self._take(self.objects.wait_for(key, poll_policy(self.plan).gets, "synchronise", overhead=False))
+        return self._take(self.exchanged.wait_for(key, poll_policy(self.plan).gets, "synchronise", overhead=False))
 
     def collect(self, prefix: str, ranks: Iterable[int], *, delete: bool) -> Iterator[tuple[int, torch.Tensor]]:
         """Yield ranks with their vectors, whose keys are `prefix` and the rank, in the order in which they arrive.
 
         With `delete` each is deleted once it is read.
         """
-        missing = set(ranks)
+        missing = {f"{prefix}{rank}": rank for rank in ranks}
         delays = poll_policy(self.plan).lists.delays()
         while missing:
-            arrived = {int(key.removeprefix(prefix)) for key in self.objects.list(prefix, "synchronise")} & missing
-            for rank in sorted(arrived):
-                vector = self._take(self.objects.get(f"{prefix}{rank}", "synchronise", overhead=False))
+            arrived = 0
+            for key in sorted(self.exchanged.find(prefix, missing, "synchronise"), key=lambda key: missing[key]):
+                try:
+                    stored = self.exchanged.get(key, "synchronise", overhead=False)
+                except Absent:
+                    continue
+                vector = self._take(stored)
                 if delete:
-                    self.objects.delete(f"{prefix}{rank}", "synchronise", overhead=False)
-                yield rank, vector
-            missing -= arrived
+                    self.exchanged.delete(key, "synchronise", overhead=False)
+                arrived += 1
+                yield missing.pop(key), vector
             if not arrived:
-                self.objects.pause(next(delays))
+                self.exchanged.pause(next(delays))
+
+    def delete_expired(self, prefix: str, keys: Iterable[str]) -> None:
+        """Delete those of these keys, all of which begin with the prefix, that are there."""
+        for key in self.exchanged.find(prefix, list(keys), "synchronise"):
+            self.exchanged.delete(key, "synchronise", overhead=False)
+
+    def place_before(self, state: WorkerState) -> tuple[int, int] | None:
+        """Return epoch and step of the exchange before the one that the state's position is at; None at the first."""
+        before = state.position - self.local_steps
+        return None if before < 0 else divmod(before, self.plan.batches)
 
     def _take(self, stored: Object) -> torch.Tensor:
         self.leaving |= stored.metadata["leaving"] == "1"

@@ -301,7 +301,7 @@ class _Kernel:
         listing = step.polling == "list"
         if listing and opened <= state.listed:
             return begin, 0
-        cost = self._cost(f"object.{step.polling}")
+        cost = self._cost(step.polls)
         assert cost is not None
         cpu_ns = self.program.poll_cpu_ns.get(step.polling, 0)
         _, factor, limit = self.program.polls

@@ -48,6 +48,11 @@ class Step:
     server_cpu_ns: int = 0
     event: int = -1
 
+    @property
+    def polls(self) -> str:
+        """Return the operation of its polls."""
+        return f"{self.op.partition('.')[0]}.{self.polling}"
+
 
 @dataclass(frozen=True, slots=True)
 class Gathering:

@@ -17,12 +17,16 @@ from slslab.replay.programs.alone import with_alone
 from slslab.replay.programs.recording import BESIDE, Databases, Event, Recording, find_calls, operation
 from slslab.trace.metrics import grouped
 from slslab_workers.channels.polling import poll_policy
+from slslab_workers.trace.operations import KEYED
 from slslab_workers.training import released_log
 from slslab_workers.training.keys import GLOBAL
 
 PARALLEL = ("compute",)
 # Operations between two parts that a worker gathers.
-BETWEEN = ("object.delete", "reduce")
+PUTS, GETS, DELETES = (tuple(f"{channel}.{name}" for channel in KEYED) for name in ("put", "get", "delete"))
+BETWEEN = (*DELETES, "reduce")
+# What comes in any order, without a list: messages, and objects of stores that are asked for one key after the other.
+IN_ANY_ORDER = ("queue.deliver", *(op for op in GETS if op != "object.get"))
 
 
 def make_program(recording: Recording) -> Program:
@@ -44,7 +48,7 @@ class _Reader:
         self.made: dict[int, int] = {}
         self.databases = Databases(self.events)
         self.calls = find_calls(self.events)
-        puts = sorted((e for e in self.events if e["op"] == "object.put"), key=lambda e: -e["end_ns"])
+        puts = sorted((e for e in self.events if e["op"] in PUTS), key=lambda e: -e["end_ns"])
         self.first_puts = {e["resource"]: int(e["event"]) for e in puts if not e["failed"]}
         self.poll_cpu: dict[str, list[int]] = {"get": [], "list": []}
 
@@ -154,7 +158,7 @@ class _Reader:
 
         Of a global model's versions each would do, so that its reader waits for the first one alone.
         """
-        if event["op"] == "object.get" and event["resource"].endswith(f"/{GLOBAL}"):
+        if event["op"] in GETS and event["resource"].endswith(f"/{GLOBAL}"):
             first = self.first_puts[event["resource"]]
             return () if self.events[first]["invocation"] == event["invocation"] else (self._opens(first),)
         return tuple(
@@ -179,7 +183,7 @@ class _Reader:
                 last_poll = poll
             else:
                 awaits = self._awaits(event)
-                polling: Polling = (last_poll or "get") if awaits and op == "object.get" else ""
+                polling: Polling = (last_poll or "get") if awaits and op in GETS else ""
                 if not polling and op not in BETWEEN:
                     last_poll = ""
                 # Sleeps before a step that polls belong to polls that the kernel makes anew.
@@ -212,13 +216,13 @@ class _Reader:
         """Return how this event polled, if it only found that what is waited for is not there yet; else an empty
         text."""
         event = events[place]
-        if event["op"] == "object.get":
+        if event["op"] in GETS:
             # A log is read before its first line is written: no worker waits for it.
             return "get" if event["failed"] and event["phase"] != released_log.PHASE else ""
         if event["op"] != "object.list" or event["failed"]:
             return ""
         for later in events[place + 1 :]:
-            if later["op"] == "object.get" and not later["failed"]:
+            if later["op"] in GETS and not later["failed"]:
                 return "list" if self._awaits(later) else ""
             if later["op"] not in ("wait", "object.list", "object.get"):
                 return ""
@@ -265,7 +269,7 @@ def gather(steps: Sequence[Step]) -> tuple[Step | Gathering, ...]:
         groups.clear()
 
     for step in steps:
-        if len(step.awaits) == 1 and (step.polling == "list" or step.op == "queue.deliver"):
+        if len(step.awaits) == 1 and (step.polling == "list" or step.op in IN_ANY_ORDER):
             groups.append([step])
         elif groups and step.op in BETWEEN and not step.awaits:
             groups[-1].append(step)

@@ -1,0 +1,134 @@
+"""The embedded stack's servers by which workers exchange objects: Memcached and Redis, one per run, which end with it.
+
+Debian's packages are enough (`apt-get install memcached`, `redis-server`); their services need not run. Where there is
+no Redis server the embedded tensor database, which speaks its protocol, takes its place, and the run says so.
+"""
+
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+from slslab.errors import HostError
+from slslab.host.server_process import ServerProcess, free_ports
+
+START_LIMIT_S = 15.0
+SEARCHED = (*os.defpath.split(os.pathsep), "/usr/local/bin", "/usr/sbin", "/usr/local/sbin", "/opt/homebrew/bin")
+INSTALL = "install Debian's package: apt-get install memcached (its service need not run); or choose another --channel."
+# Items as large as Amazon ElastiCache allows (parameter max_item_size, at most 128 MB), and memory for some of them.
+# documented: Amazon ElastiCache for Memcached user guide, "Memcached specific parameters".
+ITEM_MB, MEMORY_MB = 128, 4096
+
+
+def find_server(name: str) -> Path | None:
+    """Return the installed program `memcached` or `redis-server`, None if there is none."""
+    found = shutil.which(name, path=os.pathsep.join((os.environ.get("PATH", ""), *SEARCHED)))
+    return None if found is None else Path(found)
+
+
+class _Server(ServerProcess):
+    """A server at a loopback port of its own, which asks for a password; `data` is made and removed."""
+
+    scheme: str
+    user = ""
+    port_taken = "in use"
+
+    def __init__(self, program: Path, data: Path, environment: Mapping[str, str]) -> None:
+        super().__init__(environment)
+        self._program = program
+        self._data = data
+        self._port = 0
+        self._password = secrets.token_hex(16)
+
+    @property
+    def endpoint(self) -> str:
+        """The address, with the password."""
+        return f"{self.scheme}://{self.user}:{self._password}@127.0.0.1:{self._port}"
+
+    def _version(self) -> str:
+        """Return the number in the program's own line about its version."""
+        text = subprocess.run([self._program, "--version"], capture_output=True, text=True, check=True).stdout
+        words = text.replace("v=", " ").split()
+        return next(word for word in words if word[:1].isdigit())
+
+    def _start(self, undo: ExitStack) -> bool:  # noqa: ARG002 - it has nothing to undo
+        (self._port,) = free_ports(1)
+        self._data.mkdir(parents=True)
+        # Not on the command line, which every user of this host can read.
+        settings = self._data / "settings"
+        settings.touch(0o600)
+        self._launch(self._command(settings), {"PATH": os.defpath}, self._data)
+        return self._wait(self._answers, START_LIMIT_S)
+
+    def _stop(self) -> None:
+        super()._stop()
+        shutil.rmtree(self._data, ignore_errors=True)
+
+    def _command(self, settings: Path) -> list[str]:
+        """Write the settings that the server reads from a file; return its command."""
+        raise NotImplementedError
+
+    def _answers(self) -> bool:
+        with socket.socket() as client:
+            return client.connect_ex(("127.0.0.1", self._port)) == 0
+
+
+class EmbeddedMemcached(_Server):
+    """Memcached with items of up to 128 MB, as a context manager. Raises HostError if it does not start."""
+
+    title = "Memcached"
+    hint = "run `slslab doctor`; too little memory is the usual cause."
+    scheme, user = "memcached", "slslab"
+
+    @property
+    def version(self) -> str:
+        """Name and version of the server."""
+        return f"Memcached {self._version()}"
+
+    def _command(self, settings: Path) -> list[str]:
+        settings.write_text(f"{self.user}:{self._password}\n")
+        # As root it refuses to start, unless it is told to be root.
+        account = ["-u", "root"] if os.geteuid() == 0 else []
+        address = ["-l", "127.0.0.1", "-p", str(self._port), "-U", "0", "-Y", str(settings)]
+        return [str(self._program), *address, "-I", f"{ITEM_MB}m", "-m", str(MEMORY_MB), "-t", "1", *account]
+
+
+class EmbeddedRedis(_Server):
+    """Redis without persistence, as a context manager. Raises HostError if it does not start."""
+
+    title = "Redis"
+    hint = "run `slslab doctor`; too little memory is the usual cause."
+    scheme = "redis"
+
+    @property
+    def version(self) -> str:
+        """Name and version of the server."""
+        return f"Redis {self._version()}"
+
+    def _command(self, settings: Path) -> list[str]:
+        settings.write_text(
+            f'bind 127.0.0.1\nport {self._port}\nrequirepass {self._password}\nsave ""\nappendonly no\n'
+        )
+        return [str(self._program), str(settings)]
+
+
+def channel_server(
+    channel: str, home: Path, environment: Mapping[str, str]
+) -> EmbeddedMemcached | EmbeddedRedis | None:
+    """Return the server of a channel, not started: None if it needs none of its own, or Redis is not installed.
+
+    HostError, with the command that installs it, for Memcached if it is not installed.
+    """
+    if channel not in ("memcached", "redis"):
+        return None
+    if channel == "redis":
+        program = find_server("redis-server")
+        return None if program is None else EmbeddedRedis(program, home / channel, environment)
+    program = find_server(channel)
+    if program is None:
+        raise HostError("Memcached is not installed.", INSTALL)
+    return EmbeddedMemcached(program, home / channel, environment)

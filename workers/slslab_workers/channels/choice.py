@@ -1,0 +1,88 @@
+"""By what AllReduce and ScatterReduce exchange vectors: S3, or another channel of objects (`--channel`).
+
+Importing this module does not import a channel's client.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from slslab_workers.channels import endpoints
+from slslab_workers.channels.objects import ObjectChannel
+from slslab_workers.option import Option
+from slslab_workers.plan import Plan, Value
+from slslab_workers.trace.operations import SERVERS
+
+# Opens a channel for a worker of a plan, by the environment's variables; the store's own channel has the tracer.
+Opener = Callable[[str, ObjectChannel], ObjectChannel]
+
+
+def _s3(_bucket: str, objects: ObjectChannel) -> ObjectChannel:
+    return objects
+
+
+def _memcached(_bucket: str, objects: ObjectChannel) -> ObjectChannel:
+    from slslab_workers.channels.memcached import Memcached
+
+    return Memcached(endpoints.channel_url(os.environ), objects.tracer)
+
+
+def _redis(_bucket: str, objects: ObjectChannel) -> ObjectChannel:
+    from slslab_workers.channels.redis import Redis
+
+    return Redis(endpoints.channel_url(os.environ), objects.tracer)
+
+
+def _dynamodb(bucket: str, objects: ObjectChannel) -> ObjectChannel:
+    from slslab_workers.channels.dynamodb import DynamoDB, environment_client
+
+    # The table has the name of the run's bucket.
+    return DynamoDB(environment_client(), bucket, objects.tracer)
+
+
+OPENERS: dict[str, Opener] = {"s3": _s3, "memcached": _memcached, "redis": _redis, "dynamodb": _dynamodb}
+# Where the name of the channel in a trace is another one.
+TRACED: Mapping[str, str] = MappingProxyType({"s3": "object"})
+CHANNEL = Option(
+    "channel",
+    str,
+    "s3",
+    "What vectors are exchanged by: s3, a server of memcached or redis, or a table of dynamodb (items of at most "
+    "400 KB).",
+    tuple(OPENERS),
+)
+CHANNEL_HOST = Option(
+    "channel-host",
+    str,
+    "auto",
+    "Node type by which the price book bills the server of memcached or redis; auto is "
+    f"{SERVERS['memcached'].instance_type}. LambdaML's paper names none.",
+)
+
+
+def traced(options: Mapping[str, Value]) -> str:
+    """Return the name of the options' channel in a trace, with which its operations begin."""
+    channel = str(CHANNEL.of(options))
+    return TRACED.get(channel, channel)
+
+
+def deleted_bytes(options: Mapping[str, Value], size: int) -> int:
+    """Return the bytes of the event of deleting an object of this size: those by which DynamoDB bills it."""
+    return size if CHANNEL.of(options) == "dynamodb" else 0
+
+
+def lists(options: Mapping[str, Value]) -> bool:
+    """Return whether the options' channel can say which keys it has."""
+    return CHANNEL.of(options) == "s3"
+
+
+def open_channel(plan: Plan, bucket: str, objects: ObjectChannel) -> ObjectChannel:
+    """Return the plan's channel, as a worker uses it whose other objects are in a bucket."""
+    return OPENERS[str(CHANNEL.of(plan.options))](bucket, objects)
+
+
+def host(options: Mapping[str, Value]) -> str:
+    """Return the node type that serves the options' channel; empty if AWS bills requests instead."""
+    usual = SERVERS[traced(options)].instance_type
+    chosen = str(CHANNEL_HOST.of(options))
+    return (usual if chosen == "auto" else chosen) if usual is not None else ""

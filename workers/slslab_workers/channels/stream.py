@@ -1,0 +1,90 @@
+"""A TCP connection to a server that is not AWS's: bodies are sent from their own memory, and received into it."""
+
+import socket
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+CONNECT_S = 5.0
+# Bodies up to this size are sent together with what is before and after them.
+TOGETHER_BYTES = 4096
+
+Bytes = bytes | bytearray | memoryview
+
+
+class Unreachable(Exception):
+    """The server cannot be reached, or the connection to it broke."""
+
+
+class Stream:
+    """A connection to `title` at this address, such as "the tensor database". Everything may raise Unreachable.
+
+    An answer that takes longer than `answer_s` seconds breaks the connection.
+    """
+
+    def __init__(self, title: str, host: str, port: int, connect_s: float = CONNECT_S) -> None:
+        self.name = f"{title} {host}:{port}"
+        try:
+            self._socket = socket.create_connection((host, port), timeout=connect_s)
+        except OSError as error:
+            raise Unreachable(f"{_capital(self.name)} cannot be reached: {error}") from error
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._answers = self._socket.makefile("rb")
+
+    def close(self) -> None:
+        """End the connection."""
+        with suppress(OSError):
+            self._answers.close()
+        self._socket.close()
+
+    def wait_at_most(self, answer_s: float | None) -> None:
+        """Have every further answer take so long at most, or as long as it takes."""
+        self._socket.settimeout(answer_s)
+
+    def send(self, parts: Iterable[Bytes]) -> None:
+        """Send these parts one after the other, large ones without a copy."""
+        small = bytearray()
+        try:
+            for part in parts:
+                if len(part) <= TOGETHER_BYTES:
+                    small += part
+                    continue
+                if small:
+                    self._socket.sendall(small)
+                    small = bytearray()
+                self._socket.sendall(part)
+            if small:
+                self._socket.sendall(small)
+        except OSError as error:
+            raise self._broken(error) from error
+
+    def line(self) -> bytes:
+        """Return the next line without its end, CR LF."""
+        try:
+            line = self._answers.readline()
+        except OSError as error:
+            raise self._broken(error) from error
+        if not line.endswith(b"\r\n"):
+            raise Unreachable(f"{_capital(self.name)} closed the connection")
+        return line[:-2]
+
+    def body(self, size: int) -> memoryview:
+        """Return the next bytes in a writable buffer of their own; only what a line was read with is copied."""
+        # A bytearray would be filled with zeros first.
+        view: Any = np.empty(size, np.uint8).data
+        try:
+            received = self._answers.readinto(view)
+        except OSError as error:
+            raise self._broken(error) from error
+        if received < size:
+            raise Unreachable(f"{_capital(self.name)} closed the connection")
+        return memoryview(view)
+
+    def _broken(self, error: OSError) -> Unreachable:
+        return Unreachable(f"The connection to {self.name} broke: {error}")
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
