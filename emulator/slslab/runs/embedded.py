@@ -98,7 +98,7 @@ class EmbeddedSystem:
                 edge.on_demand = edge.services.on_demand = False
                 parts.enter_context(edge)
                 emulator.add_variables({"AWS_ENDPOINT_URL_DYNAMODB": edge.endpoint})
-                versions["channel"], servers["channel"] = f"moto {version('moto')}", edge.services
+                versions["channel"], servers["dynamodb_server"] = f"moto {version('moto')}", edge.services
 
             launcher: ProcessLauncher | None = None
             if requirements.instances is not None:

@@ -46,7 +46,8 @@ def start_stack(
     channel_url: str | None = None
     if (server := channel_server(requirements.channel, session.home, session.mark)) is not None:
         parts.enter_context(server)
-        channel_url, versions["channel"], servers["channel"] = server.endpoint, server.version, server
+        channel_url, versions["channel"] = server.endpoint, server.version
+        servers[f"{requirements.channel}_server"] = server
     # The embedded queue has a keyspace of its own, and so has what takes the place of a Redis that is not installed.
     lists, hashes = kind == "embedded", requirements.channel == "redis" and server is None
     keyspaces = requirements.tensor_databases + lists + hashes

@@ -110,8 +110,10 @@ class EmbeddedRedis(_Server):
         return f"Redis {self._version()}"
 
     def _command(self, settings: Path) -> list[str]:
+        # A title would take the place of its environment, by which the reaper finds it.
         settings.write_text(
-            f'bind 127.0.0.1\nport {self._port}\nrequirepass {self._password}\nsave ""\nappendonly no\n'
+            f"bind 127.0.0.1\nport {self._port}\nrequirepass {self._password}\n"
+            'save ""\nappendonly no\nset-proc-title no\n'
         )
         return [str(self._program), str(settings)]
 

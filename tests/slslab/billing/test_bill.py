@@ -316,8 +316,8 @@ def test_a_refusal_says_what_may_stand_there() -> None:
         ),
         (
             Usage(object_requests={"object.rename": 1}),
-            "object.rename has no S3 request class. "
-            "Count it as one of object.put, object.list, object.get, object.delete.",
+            "object.rename is not billed by the request. Count it as one of object.put, object.list, object.get, "
+            "object.delete, dynamodb.put, dynamodb.get, dynamodb.delete.",
         ),
         (Usage(hosts=(("", 92),)), "A host has no instance type. Name one, such as g4dn.xlarge."),
     ):
@@ -349,7 +349,7 @@ def test_an_invocation_that_cannot_have_happened_is_refused_by_name(wrong: dict[
     ("usage", "named"),
     [
         (Usage(object_requests={"object.put": -1}), "object.put is -1"),
-        (Usage(object_requests={"object.rename": 1}), "object.rename has no S3 request class"),
+        (Usage(object_requests={"object.rename": 1}), "object.rename is not billed by the request"),
         (Usage(transitions=-1), "transitions is -1"),
         (Usage(hosts=(("g4dn.xlarge", -1),)), "g4dn.xlarge are -1"),
         (Usage(hosts=(("g4dn.xlarge", Decimal("NaN")),)), "NaN"),

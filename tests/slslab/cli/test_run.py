@@ -21,6 +21,7 @@ from tests import commands
 from slslab.host.cgroups import detect
 from slslab.host.reaper import MARK
 from slslab.runs.planning import architectures
+from slslab.stack.channels import find_server
 from slslab.trace.document import check_document
 from slslab.trace.records import seconds_used
 
@@ -518,18 +519,32 @@ def test_an_interrupted_table_leaves_no_process_and_no_run_that_had_not_begun(
     assert list(table.iterdir()) == []
 
 
-@pytest.mark.parametrize(("named", "part"), [("weed", "object store"), ("slslab.tensordb", "tensor databases")])
+SPIRT = ("spirt", "--batches", "1", "--light-memory", "1024")
+ROWS = ("allreduce", "--dataset", "breast-cancer", "--channel")
+
+
+@pytest.mark.parametrize(
+    ("named", "part", "which"),
+    [
+        ("weed", "object store", SPIRT),
+        ("slslab.tensordb", "tensor databases", SPIRT),
+        ("memcached", "memcached server", (*ROWS, "memcached")),
+        ("redis-server", "redis server", (*ROWS, "redis")),
+        ("slslab.aws_services", "dynamodb server", (*ROWS, "dynamodb")),
+    ],
+)
 def test_a_server_that_dies_ends_the_run_at_once(
-    slslab: Slslab, environment: dict[str, str], tmp_path: Path, named: str, part: str
+    slslab: Slslab, environment: dict[str, str], tmp_path: Path, named: str, part: str, which: tuple[str, ...]
 ) -> None:
     """Nobody waits for those who ask it to give up, and what they had measured is kept."""
+    if named in ("memcached", "redis-server") and find_server(named) is None:
+        pytest.skip(f"{named} is not installed (apt-get install {named})")
     out = tmp_path / "run"
-    size = ("--workers", "2", "--epochs", "60", "--batches", "1", "--light-memory", "1024")
-    command = ("run", "spirt", *size, "--out", str(out), "--json")
+    command = ("run", *which, "--workers", "2", "--epochs", "60", "--out", str(out), "--json")
     with begun(environment, out, *command, until="compute") as process:
         (server,) = (c for c in psutil.Process(process.pid).children() if any(named in a for a in c.cmdline()[:4]))
         server.kill()
-        stdout, stderr = process.communicate(timeout=60)
+        stdout, stderr = process.communicate(timeout=15)
     assert process.returncode == 1, stderr
     assert "Traceback" not in stderr
     document = json.loads(stdout)

@@ -1,0 +1,174 @@
+"""AllReduce and ScatterReduce over every channel: the bits of one process, and the requests and bytes of S3."""
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from tests.channels import running
+
+from slslab.runs.planning import architectures
+from slslab_workers.channels import choice
+from slslab_workers.channels.dynamodb import create_table, environment_client
+from slslab_workers.channels.keyed import KeyedChannel
+from slslab_workers.patterns import Counts
+from slslab_workers.plan import Plan, PlanError
+from slslab_workers.trace import operations
+from slslab_workers.trace.operations import Operation, Server
+
+Train = Callable[..., Any]
+MakePlan = Callable[..., Plan]
+PATTERNS = ("allreduce", "scatterreduce")
+ROWS: dict[str, Any] = {"model": "lr-30", "dataset": "breast-cancer", "batch_size": 8, "batches": 3, "lr": 0.1}
+
+
+@pytest.fixture(scope="module", params=["memcached", "redis", "dynamodb"])
+def channel(request: pytest.FixtureRequest, store: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The name of a channel whose server runs, and which workers find in their environment."""
+    assert store is not None
+    with running(request.param, tmp_path_factory.mktemp("channel")):
+        yield request.param
+
+
+@pytest.fixture
+def train_by(train: Train, channel: str, monkeypatch: pytest.MonkeyPatch) -> Train:
+    """`train`, whose DynamoDB has the table that a driver makes."""
+
+    opener, making, tables = choice.OPENERS[channel], threading.Lock(), set[str]()
+
+    def opened(bucket: str, objects: Any) -> Any:
+        with making:
+            if channel == "dynamodb" and bucket not in tables:
+                create_table(environment_client(), bucket)
+                tables.add(bucket)
+        return opener(bucket, objects)
+
+    monkeypatch.setitem(choice.OPENERS, channel, opened)
+    return train
+
+
+def counts(plan: Plan, parameters: int) -> Counts:
+    shape = plan.workers, plan.batches, plan.epochs, parameters
+    return architectures()[plan.architecture].counts(*shape, plan.options)
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+@pytest.mark.parametrize("workers", [1, 2, 4, 8])
+@pytest.mark.parametrize("algorithm", ["ga", "ma", "admm"])
+def test_bits_are_those_of_one_process_and_counts_those_of_s3(
+    name: str, workers: int, algorithm: str, channel: str, train_by: Train, make_plan: MakePlan, reference: Any
+) -> None:
+    options = {"algorithm": algorithm, "channel": channel}
+    plan = make_plan(name, workers=workers, epochs=2, options=options, **ROWS)
+    trained = train_by(plan)
+    assert trained.fingerprints[0] == reference(plan)[0]
+    assert len({result["parameters_sha256"] for result in trained.results}) == 1
+    expected = counts(plan, 62)
+    assert trained.protocol() == (dict(expected.operations), expected.bytes_in, expected.bytes_out)
+    by_s3 = counts(make_plan(name, workers=workers, epochs=2, options={"algorithm": algorithm}, **ROWS), 62)
+    assert {op.replace(channel, "object"): number for op, number in expected.operations.items()} == by_s3.operations
+    assert (expected.bytes_in, expected.bytes_out) == (by_s3.bytes_in, by_s3.bytes_out)
+    assert not any(event["op"] == f"{channel}.list" for event in trained.events)
+    assert trained.keys == [], "nothing of the exchange is in S3"
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+@pytest.mark.parametrize("workers", [2, 4])
+def test_em_and_a_network(
+    name: str, workers: int, channel: str, train_by: Train, make_plan: MakePlan, reference: Any
+) -> None:
+    em = {"algorithm": "em", "clusters": 3, "threshold": 0.0, "channel": channel}
+    clustered = {"model": "kmeans-3x30", "dataset": "breast-cancer", "batch_size": 16}
+    for values, options, parameters in ((clustered, em, 90), ({}, {"channel": channel}, 61_706)):
+        plan = make_plan(name, workers=workers, options=options, **values)
+        trained = train_by(plan)
+        assert trained.fingerprints[0] == reference(plan)[0]
+        expected = counts(plan, parameters)
+        assert trained.protocol() == (dict(expected.operations), expected.bytes_in, expected.bytes_out)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_s_asp_has_one_global_model_in_the_channel(
+    workers: int, channel: str, train_by: Train, make_plan: MakePlan
+) -> None:
+    plan = make_plan("allreduce", workers=workers, options={"synchronisation": "s-asp", "channel": channel}, **ROWS)
+    trained = train_by(plan)
+    expected = counts(plan, 62)
+    assert trained.protocol() == (dict(expected.operations), expected.bytes_in, expected.bytes_out)
+    assert dict(expected.operations) == {f"{channel}.put": 3 * workers, f"{channel}.get": 3 * workers}
+
+
+def test_invocations_of_a_step_connect_anew(channel: str, train_by: Train, make_plan: MakePlan, reference: Any) -> None:
+    plan = make_plan("scatterreduce", workers=2, mode="per-batch", options={"channel": channel}, **ROWS)
+    assert train_by(plan).fingerprints[0] == reference(plan)[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "options", "said"),
+    [
+        (
+            "allreduce",
+            {"model": "mobilenet"},
+            {"channel": "dynamodb"},
+            "mobilenet is exchanged in objects of 12,567 KB",
+        ),
+        ("scatterreduce", {"model": "mobilenet"}, {"channel": "dynamodb"}, "in objects of 3,142 KB"),
+        ("allreduce", {}, {"channel": "dynamodb", "channel-host": "cache.t3.micro"}, "bills by requests"),
+        ("allreduce", {}, {"channel-host": "cache.t3.micro"}, "--channel-host does not apply to --channel s3"),
+    ],
+)
+def test_what_a_channel_cannot_do_is_refused(
+    name: str, values: dict[str, Any], options: dict[str, Any], said: str, make_plan: MakePlan
+) -> None:
+    with pytest.raises(PlanError) as caught:
+        architectures()[name].requirements(make_plan(name, options=options, **values))
+    assert said in caught.value.message
+    assert caught.value.hint
+
+
+def test_requirements_name_the_server_and_what_it_is_billed_as(make_plan: MakePlan) -> None:
+    needed = {
+        name: architectures()["scatterreduce"].requirements(make_plan("scatterreduce", options={"channel": name}))
+        for name in ("s3", "memcached", "redis", "dynamodb")
+    }
+    assert {name: (one.channel, one.hosts) for name, one in needed.items()} == {
+        "s3": ("", ()),
+        "memcached": ("memcached", ("cache.t3.medium",)),
+        "redis": ("redis", ("cache.t3.medium",)),
+        "dynamodb": ("dynamodb", ()),
+    }
+    # 64 workers have chunks that fit.
+    small = make_plan("scatterreduce", model="mobilenet", workers=64, options={"channel": "dynamodb"})
+    assert architectures()["scatterreduce"].requirements(small).channel == "dynamodb"
+
+
+class Shelf(KeyedChannel):
+    """A channel of this test's own: a dictionary that all workers of this process share."""
+
+    name, server = "shelf", Server("this process")
+    shelf: dict[str, tuple[bytes, bytearray]] = {}  # noqa: RUF012 - it is shared
+
+    def store(self, key: str, metadata: bytes, body: memoryview) -> None:
+        self.shelf[key] = metadata, bytearray(body)
+
+    def fetch(self, key: str) -> tuple[bytes, bytearray] | None:
+        return self.shelf.get(key)
+
+    def remove(self, key: str) -> int:
+        self.shelf.pop(key, None)
+        return 0
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+def test_another_channel_is_three_requests_and_its_operations(
+    name: str, train: Train, make_plan: MakePlan, reference: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(choice.OPENERS, "shelf", lambda _bucket, objects: Shelf(objects.tracer))
+    for request, moves in operations.WAYS.items():
+        monkeypatch.setitem(operations.MOVES, f"shelf.{request}", moves)
+        monkeypatch.setitem(operations.OPERATIONS, f"shelf.{request}", Operation("shelf", moves, protocol=True))
+    plan = make_plan(name, workers=3, options={"channel": "shelf"}, **ROWS)
+    trained = train(plan)
+    assert trained.fingerprints[0] == reference(plan)[0]
+    expected = counts(plan, 62)
+    assert trained.protocol() == (dict(expected.operations), expected.bytes_in, expected.bytes_out)
