@@ -36,7 +36,7 @@ def running(name: str, folder: Path) -> Iterator[None]:
             environment_client.cache_clear()
             server.stop()
             return
-        if find_server(PROGRAMS[name]) is None:
+        if name in PROGRAMS and find_server(PROGRAMS[name]) is None:
             pytest.skip(f"{PROGRAMS[name]} is not installed (apt-get install {PROGRAMS[name]})")
         made: Any = channel_server(name, folder, {})
         with made as started:

@@ -44,10 +44,10 @@ def start_stack(
         queue_url, versions["queue"], servers["queue"] = rabbitmq.endpoint, rabbitmq.version, rabbitmq
     tensor_urls: tuple[str, ...] = ()
     channel_url: str | None = None
-    if (server := channel_server(requirements.channel, session.home, session.mark)) is not None:
+    if (server := channel_server(requirements.channel, session.home, session.mark, on_event)) is not None:
         parts.enter_context(server)
         channel_url, versions["channel"] = server.endpoint, server.version
-        servers[f"{requirements.channel}_server"] = server
+        servers[f"{requirements.channel.removesuffix('-server')}_server"] = server
     # The embedded queue has a keyspace of its own, and so has what takes the place of a Redis that is not installed.
     lists, hashes = kind == "embedded", requirements.channel == "redis" and server is None
     keyspaces = requirements.tensor_databases + lists + hashes

@@ -1,4 +1,5 @@
-"""The embedded stack's servers by which workers exchange objects: Memcached and Redis, one per run, which end with it.
+"""The embedded stack's servers by which workers exchange vectors: Memcached, Redis or a parameter server of this
+package, one per run, which ends with it.
 
 Debian's packages are enough (`apt-get install memcached`, `redis-server`); their services need not run. Where there is
 no Redis server the embedded tensor database, which speaks its protocol, takes its place, and the run says so.
@@ -9,12 +10,16 @@ import secrets
 import shutil
 import socket
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 from slslab.errors import HostError
 from slslab.host.server_process import ServerProcess, free_ports
+from slslab.installation import __version__
+from slslab_workers.channels.choice import PARAMETER_SERVER
+from slslab_workers.parameter_server import TOKEN
 
 START_LIMIT_S = 15.0
 SEARCHED = (*os.defpath.split(os.pathsep), "/usr/local/bin", "/usr/sbin", "/usr/local/sbin", "/opt/homebrew/bin")
@@ -118,13 +123,45 @@ class EmbeddedRedis(_Server):
         return [str(self._program), str(settings)]
 
 
+class EmbeddedParameterServer(ServerProcess):
+    """A parameter server, as a context manager. Raises HostError if it does not start.
+
+    `on_event` receives a trace record for all that it computes, on a thread of its own.
+    """
+
+    title = "The parameter server"
+    hint = "run `slslab doctor`; too little memory is the usual cause."
+    version = f"slslab {__version__}"
+
+    def __init__(
+        self, environment: Mapping[str, str], on_event: Callable[[dict[str, Any]], None] | None = None
+    ) -> None:
+        super().__init__(environment)
+        self._on_event = on_event
+        self._token = secrets.token_hex(16)
+        self.endpoint = ""
+
+    def _start(self, undo: ExitStack) -> bool:  # noqa: ARG002 - it has nothing to undo
+        variables = {**os.environ, TOKEN: self._token}
+        self._launch_module("slslab_workers.parameter_server", ["--parent-pipe"], variables, on_event=self._on_event)
+        report = self._report(START_LIMIT_S)
+        if report is not None:
+            self.endpoint = report["endpoint"].replace("://", f"://:{self._token}@")
+        return report is not None
+
+
 def channel_server(
-    channel: str, home: Path, environment: Mapping[str, str]
-) -> EmbeddedMemcached | EmbeddedRedis | None:
+    channel: str,
+    home: Path,
+    environment: Mapping[str, str],
+    on_event: Callable[[dict[str, Any]], None] | None = None,
+) -> EmbeddedMemcached | EmbeddedRedis | EmbeddedParameterServer | None:
     """Return the server of a channel, not started: None if it needs none of its own, or Redis is not installed.
 
     HostError, with the command that installs it, for Memcached if it is not installed.
     """
+    if channel == PARAMETER_SERVER:
+        return EmbeddedParameterServer(environment, on_event)
     if channel not in ("memcached", "redis"):
         return None
     if channel == "redis":

@@ -10,8 +10,10 @@ from slslab_workers.trace.operations import KEYED, OPERATIONS
 # Channel, name and version of what one event makes and others get.
 Source = tuple[str, str, str]
 PUTS, GETS = (tuple(f"{channel}.{name}" for channel in KEYED) for name in ("put", "get"))
-MAKING = (*PUTS, "tensor.set", "tensor.script", "queue.publish")
+MAKING = (*PUTS, "parameter.push", "tensor.set", "tensor.script", "queue.publish")
 GETTING = (*GETS, "tensor.get", "queue.deliver")
+# What has no version: there is one vector of each worker for each sum.
+UNVERSIONED = ("parameter.push", "parameter.pull")
 
 
 def find_causes(events: Sequence[Mapping[str, Any]]) -> list[list[int]]:
@@ -75,14 +77,15 @@ def _got(event: Mapping[str, Any]) -> list[Source]:
     """Return what an event got of what others made."""
     if event["failed"]:
         return []
-    if event["op"] == "tensor.script":
+    if event["op"] in ("tensor.script", "parameter.pull"):
         return _sources(event, *event.get("reads", ()))
     return _sources(event, event["resource"]) if event["op"] in GETTING else []
 
 
 def _sources(event: Mapping[str, Any], *resources: str) -> list[Source]:
-    """Return an object by key and ETag, a message by its id, which copies in all queues share, or tensors by key."""
+    """Return an object by key and ETag, a message by its id, which copies in all queues share, or tensors and summands
+    by key."""
     channel, etag = OPERATIONS[event["op"]].channel, event["etag"]
-    if channel == "tensor":
+    if channel == "tensor" or event["op"] in UNVERSIONED:
         return [(channel, resource, "") for resource in resources]
     return [] if etag is None else [(channel, "" if channel == "queue" else resource, etag) for resource in resources]

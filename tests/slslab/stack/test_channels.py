@@ -4,6 +4,7 @@ import re
 import socket
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 from tests.channels import PROGRAMS
@@ -11,10 +12,11 @@ from tests.channels import PROGRAMS
 from slslab.errors import HostError
 from slslab.host.server_process import free_ports
 from slslab.stack import channels
-from slslab.stack.channels import EmbeddedMemcached, EmbeddedRedis, channel_server, find_server
+from slslab.stack.channels import EmbeddedMemcached, EmbeddedParameterServer, EmbeddedRedis, channel_server, find_server
 from slslab_workers.channels.events import Tracer
 from slslab_workers.channels.keyed import KeyedChannel
 from slslab_workers.channels.memcached import Memcached
+from slslab_workers.channels.parameter_server import ParameterServer
 from slslab_workers.channels.redis import Redis
 from slslab_workers.channels.resp import Refused
 
@@ -35,7 +37,7 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> EmbeddedMemcached 
     if find_server(PROGRAMS[request.param]) is None:
         pytest.skip(f"{PROGRAMS[request.param]} is not installed (apt-get install {PROGRAMS[request.param]})")
     made = channel_server(request.param, tmp_path, MARK)
-    assert made is not None
+    assert isinstance(made, EmbeddedMemcached | EmbeddedRedis)
     return made
 
 
@@ -87,6 +89,26 @@ def test_memcached_that_is_not_installed_says_how_to_install_it(
         channel_server("memcached", tmp_path, MARK)
     assert "apt-get install memcached" in caught.value.hint
     assert channel_server("redis", tmp_path, MARK) is None, "the tensor database takes its place"
+
+
+def test_a_parameter_server_ends_with_its_context(tmp_path: Path) -> None:
+    events: list[dict[str, object]] = []
+    server = channel_server("parameter-server", tmp_path, MARK, events.append)
+    assert isinstance(server, EmbeddedParameterServer)
+    with server:
+        process = psutil.Process(server.pid)
+        listening = {entry.laddr.ip for entry in process.net_connections() if entry.status == psutil.CONN_LISTEN}
+        assert listening == {"127.0.0.1"}
+        assert not any(server._token in word for word in process.cmdline())
+        with ParameterServer(server.endpoint, Tracer(lambda _: None)) as client:
+            client.push("key", 0, 1, np.ones(2, np.float32), "other", leaving=False)
+            client.pull("key", 1, "other")
+        stranger = server.endpoint.replace(server._token, "wrong")
+        with ParameterServer(stranger, Tracer(lambda _: None)) as client, pytest.raises(Refused, match="another token"):
+            client.get("key", "other")
+    assert not process.is_running()
+    done = [(event["op"], event["resource"], event["bytes"]) for event in events]
+    assert done == [(f"parameter.{name}", "key", 8) for name in ("deserialise", "merge", "serialise")]
 
 
 def test_other_channels_need_no_server(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from slslab_workers.channels.events import Tracer
 from slslab_workers.channels.keyed import KeyedChannel
 from slslab_workers.channels.memcached import Memcached
 from slslab_workers.channels.objects import Absent, Poll, Unchanged
+from slslab_workers.channels.parameter_server import ParameterServer
 from slslab_workers.channels.redis import Redis
 from slslab_workers.channels.resp import Refused
 from slslab_workers.channels.stream import Unreachable
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.server
 Open = Callable[[Tracer], KeyedChannel]
 
 
-@pytest.fixture(scope="module", params=["memcached", "redis", "redis in tensordb", "dynamodb"])
+@pytest.fixture(scope="module", params=["memcached", "redis", "redis in tensordb", "dynamodb", "parameter-server"])
 def opened(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Open]:
     """Opens a channel of each kind to a server of this module's own."""
     if request.param == "redis in tensordb":
@@ -36,7 +37,7 @@ def opened(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
             create_table(environment_client(), "table")
             yield lambda tracer: DynamoDB(environment_client(), "table", tracer)
         else:
-            kind = {"memcached": Memcached, "redis": Redis}[request.param]
+            kind = {"memcached": Memcached, "redis": Redis, "parameter-server": ParameterServer}[request.param]
             yield lambda tracer: kind(endpoints.channel_url(), tracer)
 
 

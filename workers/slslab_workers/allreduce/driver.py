@@ -5,7 +5,7 @@ from typing import Any
 
 from slslab_workers.allreduce.pattern import pattern
 from slslab_workers.architecture import Architecture, Cloud, Outcome, Progress, Requirements
-from slslab_workers.channels.choice import CHANNEL, CHANNEL_HOST
+from slslab_workers.channels.choice import CHANNEL, CHANNEL_HOST, SERIALISATION
 from slslab_workers.channels.polling import POLLING
 from slslab_workers.driver.channels import ChannelDeployment, channel_requirements
 from slslab_workers.driver.deployment import Deployment, deploy_and_train
@@ -27,6 +27,7 @@ class AllReduce(Architecture):
     options = (
         CHANNEL,
         CHANNEL_HOST,
+        SERIALISATION,
         *algorithms.OPTIONS,
         replace(COMBINE, released="sum"),
         OPTIMISER,

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from slslab_workers.channels.choice import deleted_bytes, lists, traced
+from slslab_workers.channels.choice import deleted_bytes, lists, sum_bytes, sums, traced
 from slslab_workers.patterns import OWN, Activity, Gathering, Part, Pattern, Polling, Signal, Workload, trainer
 from slslab_workers.training.algorithms import exchange_every, is_asynchronous, message_length, start, steps
 from slslab_workers.training.released_log import Blocks
@@ -12,8 +12,37 @@ MERGED = Signal("merged")
 
 
 def pattern(workload: Workload) -> Pattern:
-    """Return the pattern with a barrier, or without."""
-    return _asynchronous(workload) if is_asynchronous(workload.options) else _synchronous(workload)
+    """Return the pattern with a barrier, or without, or with a server that adds up."""
+    if is_asynchronous(workload.options):
+        return _asynchronous(workload)
+    return _at_server(workload) if sums(workload.options) else _synchronous(workload)
+
+
+def _at_server(workload: Workload) -> Pattern:
+    """Return the pattern: every worker pushes its vector to the parameter server and pulls the sum, as soon as all have
+    pushed."""
+    size = 4 * message_length(workload.options, workload.parameters)
+    sent, pushed = sum_bytes(workload.options, size), Signal("pushed")
+    exchanged = (
+        Activity("serialise", PHASE, work=sent),
+        Activity("parameter.push", PHASE, bytes=sent, makes=(pushed,), protocol=True),
+        Activity("parameter.pull", PHASE, bytes=sent, needs=(pushed,), protocol=True),
+        Activity("deserialise", PHASE, work=sent),
+        Activity("reduce", PHASE, work=size),
+    )
+
+    def exchange(_number: int, receive: Part) -> Blocks:
+        return ((*exchanged, receive),)
+
+    return Pattern(
+        workload,
+        tuple(
+            trainer(
+                ranks, workload.parameters, *steps(workload, exchange), start=start(workload, root=ranks.start == 0)
+            )
+            for ranks in (range(1), range(1, workload.workers))
+        ),
+    )
 
 
 def _asynchronous(workload: Workload) -> Pattern:

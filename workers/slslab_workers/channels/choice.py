@@ -9,54 +9,76 @@ from types import MappingProxyType
 
 from slslab_workers.channels import endpoints
 from slslab_workers.channels.objects import ObjectChannel
+from slslab_workers.channels.serialisation import SERIALISATIONS
 from slslab_workers.option import Option
 from slslab_workers.plan import Plan, Value
 from slslab_workers.trace.operations import SERVERS
 
-# Opens a channel for a worker of a plan, by the environment's variables; the store's own channel has the tracer.
-Opener = Callable[[str, ObjectChannel], ObjectChannel]
+# Opens a channel for a worker of a plan, by the environment's variables; the store's channel has the tracer.
+Opener = Callable[[str, ObjectChannel, Plan], ObjectChannel]
 
 
-def _s3(_bucket: str, objects: ObjectChannel) -> ObjectChannel:
+def _s3(_bucket: str, objects: ObjectChannel, _plan: Plan) -> ObjectChannel:
     return objects
 
 
-def _memcached(_bucket: str, objects: ObjectChannel) -> ObjectChannel:
+def _memcached(_bucket: str, objects: ObjectChannel, _plan: Plan) -> ObjectChannel:
     from slslab_workers.channels.memcached import Memcached
 
     return Memcached(endpoints.channel_url(os.environ), objects.tracer)
 
 
-def _redis(_bucket: str, objects: ObjectChannel) -> ObjectChannel:
+def _redis(_bucket: str, objects: ObjectChannel, _plan: Plan) -> ObjectChannel:
     from slslab_workers.channels.redis import Redis
 
     return Redis(endpoints.channel_url(os.environ), objects.tracer)
 
 
-def _dynamodb(bucket: str, objects: ObjectChannel) -> ObjectChannel:
+def _dynamodb(bucket: str, objects: ObjectChannel, _plan: Plan) -> ObjectChannel:
     from slslab_workers.channels.dynamodb import DynamoDB, environment_client
 
     # The table has the name of the run's bucket.
     return DynamoDB(environment_client(), bucket, objects.tracer)
 
 
-OPENERS: dict[str, Opener] = {"s3": _s3, "memcached": _memcached, "redis": _redis, "dynamodb": _dynamodb}
+def _parameter_server(_bucket: str, objects: ObjectChannel, plan: Plan) -> ObjectChannel:
+    from slslab_workers.channels.parameter_server import ParameterServer
+
+    return ParameterServer(endpoints.channel_url(os.environ), objects.tracer, str(SERIALISATION.of(plan.options)))
+
+
+PARAMETER_SERVER = "parameter-server"
+OPENERS: dict[str, Opener] = {
+    "s3": _s3,
+    "memcached": _memcached,
+    "redis": _redis,
+    "dynamodb": _dynamodb,
+    PARAMETER_SERVER: _parameter_server,
+}
 # Where the name of the channel in a trace is another one.
-TRACED: Mapping[str, str] = MappingProxyType({"s3": "object"})
+TRACED: Mapping[str, str] = MappingProxyType({"s3": "object", PARAMETER_SERVER: "parameter"})
 CHANNEL = Option(
     "channel",
     str,
     "s3",
-    "What vectors are exchanged by: s3, a server of memcached or redis, or a table of dynamodb (items of at most "
-    "400 KB).",
+    "What vectors are exchanged by: s3, a server of memcached or redis, a table of dynamodb (items of at most 400 KB), "
+    "or a parameter-server, which adds them up itself.",
     tuple(OPENERS),
+)
+SERIALISATION = Option(
+    "serialisation",
+    str,
+    "raw",
+    "How vectors travel to a parameter server and back: raw as they are in memory, or as doubles, by way of Python's "
+    "lists, as in LambdaML's code with Thrift.",
+    tuple(SERIALISATIONS),
 )
 CHANNEL_HOST = Option(
     "channel-host",
     str,
     "auto",
-    "Node type by which the price book bills the server of memcached or redis; auto is "
-    f"{SERVERS['memcached'].instance_type}. LambdaML's paper names none.",
+    "Type by which the price book bills the server of memcached, redis or parameter-server; auto is "
+    f"{SERVERS['memcached'].instance_type}, of a parameter server {SERVERS['parameter'].instance_type}.",
 )
 
 
@@ -71,6 +93,16 @@ def deleted_bytes(options: Mapping[str, Value], size: int) -> int:
     return size if CHANNEL.of(options) == "dynamodb" else 0
 
 
+def sums(options: Mapping[str, Value]) -> bool:
+    """Return whether the options' channel adds up vectors itself."""
+    return CHANNEL.of(options) == PARAMETER_SERVER
+
+
+def sum_bytes(options: Mapping[str, Value], size: int) -> int:
+    """Return the bytes by which a vector, of so many in float32, travels to a channel that adds up."""
+    return size // 4 * SERIALISATIONS[str(SERIALISATION.of(options))].number_bytes
+
+
 def lists(options: Mapping[str, Value]) -> bool:
     """Return whether the options' channel can say which keys it has."""
     return CHANNEL.of(options) == "s3"
@@ -78,7 +110,7 @@ def lists(options: Mapping[str, Value]) -> bool:
 
 def open_channel(plan: Plan, bucket: str, objects: ObjectChannel) -> ObjectChannel:
     """Return the plan's channel, as a worker uses it whose other objects are in a bucket."""
-    return OPENERS[str(CHANNEL.of(plan.options))](bucket, objects)
+    return OPENERS[str(CHANNEL.of(plan.options))](bucket, objects, plan)
 
 
 def host(options: Mapping[str, Value]) -> str:

@@ -1,10 +1,11 @@
 """What the choice of a channel (`--channel`) asks of a plan, of the stack and of the driver."""
 
 from slslab_workers.architecture import Requirements
-from slslab_workers.channels.choice import CHANNEL, CHANNEL_HOST, host
+from slslab_workers.channels.choice import CHANNEL, CHANNEL_HOST, PARAMETER_SERVER, SERIALISATION, host
 from slslab_workers.channels.dynamodb import BESIDE_BYTES, ITEM_BYTES, create_table
 from slslab_workers.driver.deployment import Deployment
 from slslab_workers.plan import Plan, PlanError
+from slslab_workers.training.released_log import LOG_TRAFFIC
 
 
 def channel_requirements(plan: Plan, object_bytes: int) -> Requirements:
@@ -16,10 +17,19 @@ def channel_requirements(plan: Plan, object_bytes: int) -> Requirements:
             f"{object_bytes / 1024:,.0f} KB.",
             "choose scatterreduce with more --workers, a smaller model, or another --channel.",
         )
+    if SERIALISATION.of(plan.options) != SERIALISATION.default and channel != PARAMETER_SERVER:
+        raise PlanError(
+            f"--serialisation does not apply to --channel {channel}.", "it is an option of --channel parameter-server."
+        )
+    if LOG_TRAFFIC.of(plan.options) and channel == PARAMETER_SERVER:
+        raise PlanError(
+            "The log traffic is that of the authors' code for S3.",
+            "leave out --as-released and --log-traffic, or choose another --channel.",
+        )
     if not node and CHANNEL_HOST.of(plan.options) != CHANNEL_HOST.default:
         raise PlanError(
             f"--channel-host does not apply to --channel {channel}, which AWS bills by requests.",
-            "leave it out, or choose --channel memcached or redis.",
+            "leave it out, or choose --channel memcached, redis or parameter-server.",
         )
     return Requirements(channel="" if channel == "s3" else channel, channel_host=node)
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from slslab_workers.architecture import Architecture, Cloud, Outcome, Progress, Requirements
-from slslab_workers.channels.choice import CHANNEL, CHANNEL_HOST
+from slslab_workers.channels.choice import CHANNEL, CHANNEL_HOST, sums
 from slslab_workers.channels.polling import POLLING
 from slslab_workers.driver.channels import ChannelDeployment, channel_requirements
 from slslab_workers.driver.deployment import Deployment, deploy_and_train
@@ -42,6 +42,11 @@ class ScatterReduce(Architecture):
             raise PlanError(
                 "S-ASP has one global model, and ScatterReduce has a part of it for each worker.",
                 "choose allreduce, or --synchronisation bsp.",
+            )
+        if sums(plan.options):
+            raise PlanError(
+                "A parameter server adds up whole vectors, and ScatterReduce has a worker for each part of one.",
+                "choose allreduce, or another --channel.",
             )
         algorithms.check(plan)
         return channel_requirements(plan, algorithms.largest_bytes(plan, plan.workers))

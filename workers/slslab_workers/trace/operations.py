@@ -40,16 +40,19 @@ SERVERS = {
     "memcached": Server("Amazon ElastiCache for Memcached", "cache.t3.medium"),
     "redis": Server("Amazon ElastiCache for Redis", "cache.t3.medium"),
     "dynamodb": Server("Amazon DynamoDB"),
+    # LambdaML's paper compares it with a t2.2xlarge, in its Table 2.
+    "parameter": Server("Parameter server on Amazon EC2", "c5.4xlarge"),
 }
 # Channels of objects, which are put, got and deleted by their keys.
-KEYED = ("object", "memcached", "redis", "dynamodb")
+KEYED = ("object", "memcached", "redis", "dynamodb", "parameter")
 # documented: DynamoDB developer guide, "DynamoDB on-demand capacity mode": a write request unit is for up to 1 KB, a
 # strongly consistent read request unit for up to 4 KB; a read of what is not there is one unit, and a deletion is a
 # write of the item's size.
 WRITE_UNIT_BYTES, READ_UNIT_BYTES = 1024, 4096
 # What costs a worker CPU time and is no request.
 WORK = (
-    "connect", "build", "restore", "prepare", "compute", "filter", "reduce", "update", "serialise", "keys", "validate"
+    "connect", "build", "restore", "prepare", "compute", "filter", "reduce", "update", "serialise", "deserialise",
+    "keys", "validate"
 )  # fmt: skip
 # What the emulator does, and no process that it reads a trace from.
 EMULATED = ("environment.start", "environment.kill", "host.wait", "host.run")
@@ -61,9 +64,13 @@ OPERATIONS: Mapping[str, Operation] = {
     "object.delete": Operation("object", protocol=True, billed="S3 DELETE requests"),
     **{
         f"{channel}.{name}": Operation(channel, moves, protocol=True)
-        for channel in ("memcached", "redis")
+        for channel in ("memcached", "redis", "parameter")
         for name, moves in WAYS.items()
     },
+    "parameter.push": Operation("parameter", "in", protocol=True),
+    "parameter.pull": Operation("parameter", "out", protocol=True),
+    # What a parameter server does beside a worker's push or pull.
+    **dict.fromkeys(("parameter.deserialise", "parameter.merge", "parameter.serialise"), Operation(beside=True)),
     "dynamodb.put": Operation(
         "dynamodb", "in", protocol=True, billed="DynamoDB write request units, puts", unit_bytes=WRITE_UNIT_BYTES
     ),

@@ -7,6 +7,7 @@ import torch
 
 from slslab_workers.channels.choice import open_channel
 from slslab_workers.channels.objects import Absent, Object, ObjectChannel
+from slslab_workers.channels.parameter_server import ParameterServer
 from slslab_workers.channels.polling import poll_policy
 from slslab_workers.training import algorithms, gradients
 from slslab_workers.training.keys import global_key
@@ -88,6 +89,17 @@ class ObjectWorker(Worker):
     def exchange(self, state: WorkerState, vector: torch.Tensor) -> torch.Tensor:
         """Return the aggregate of all workers' vectors, once it is complete."""
         raise NotImplementedError
+
+    def sum_at_server(self, key: str, vector: torch.Tensor) -> torch.Tensor:
+        """Return the aggregate of all workers' vectors, which a parameter server has added up under a key."""
+        server, workers = self.exchanged, self.plan.workers
+        assert isinstance(server, ParameterServer)
+        server.push(key, self.rank, workers, vector.numpy(), "synchronise", leaving=self.leaving)
+        total, leaving = server.pull(key, workers, "synchronise")
+        self.leaving |= leaving
+        with self.tracer.span("reduce", "synchronise", "mean") as span:
+            span.bytes = vector.nbytes
+            return self.combine(torch.from_numpy(total), workers, workers)
 
     def put_vector(self, key: str, vector: torch.Tensor) -> None:
         """Put a vector, with what is known of votes to leave."""

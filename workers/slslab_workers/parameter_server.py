@@ -1,0 +1,215 @@
+"""`python -m slslab_workers.parameter_server`: add up the vectors that workers push, in memory, on one machine.
+
+It is the virtual machine of LambdaML's HybridPS and of Cirrus. A worker pushes a vector and pulls the sum, which is
+there when all have pushed. Sums are in rank order, so that equal plans give equal bits, and are forgotten when all have
+pulled them. Objects under keys are kept beside them. docs/protocols.md, "Parameter server", has every request.
+
+Clients give the token of SLSLAB_PARAMETER_TOKEN first. When it answers, it prints one JSON line, `{"endpoint": URL}`.
+It ends on SIGTERM, and with --parent-pipe when its standard input closes.
+"""
+
+import argparse
+import hmac
+import json
+import os
+import socketserver
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from slslab_workers.channels.events import Sink, environment_sink
+from slslab_workers.channels.serialisation import SERIALISATIONS, Vector
+from slslab_workers.trace.event import Event
+
+TOKEN = "SLSLAB_PARAMETER_TOKEN"
+# A request's words; keys have no spaces.
+LINE_BYTES = 4096
+
+
+@dataclass
+class Round:
+    """One sum: the vectors that are not in it yet, by rank, how many are, and how many workers have pulled it."""
+
+    workers: int
+    parts: dict[int, Vector] = field(default_factory=dict)
+    total: Vector | None = None
+    added: int = 0
+    pulled: int = 0
+    leaving: bool = False
+
+
+class Sums:
+    """The rounds, and the objects beside them, which all connections share."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, tuple[bytes, bytes]] = {}
+        self._rounds: dict[str, Round] = {}
+        self._changed = threading.Condition()
+
+    def push(self, key: str, rank: int, workers: int, vector: Vector, *, leaving: bool) -> None:
+        """Add a worker's vector, and those after it in rank order that have waited for it. ValueError for one that does
+        not belong to the others."""
+        with self._changed:
+            one = self._rounds.setdefault(key, Round(workers))
+            if workers != one.workers or not one.added <= rank < workers or rank in one.parts:
+                raise ValueError(f"rank {rank} of {workers} does not belong to {key}")
+            one.parts[rank] = vector
+            one.leaving |= leaving
+            while one.added in one.parts:
+                part = one.parts.pop(one.added)
+                if one.total is None:
+                    one.total = part
+                elif one.total.shape != part.shape:
+                    raise ValueError(f"{key} is a sum of vectors of {one.total.size} numbers, not of {part.size}")
+                else:
+                    np.add(one.total, part, out=one.total)
+                one.added += 1
+            self._changed.notify_all()
+
+    def pull(self, key: str) -> tuple[Vector, bool]:
+        """Return a sum, and whether any worker leaves, once all have pushed; the last of them to pull takes it away."""
+        with self._changed:
+            self._changed.wait_for(lambda: key in self._rounds and self._rounds[key].added == self._rounds[key].workers)
+            one = self._rounds[key]
+            one.pulled += 1
+            if one.pulled == one.workers:
+                del self._rounds[key]
+            assert one.total is not None
+            return one.total, one.leaving
+
+
+class Trace:
+    """Writes what the server computes as events; several threads share it."""
+
+    def __init__(self, sink: Sink | None) -> None:
+        self._sink = sink
+        self._writing = threading.Lock()
+
+    @contextmanager
+    def span(self, op: str, resource: str, size: int, worker: int = -1) -> Iterator[None]:
+        """Measure the block, with the CPU time of this thread."""
+        event = Event(op=op, phase="other", resource=resource, bytes=size, worker=worker, function="parameter-server")
+        event.environment, cpu_ns, event.start_ns = "parameter-server", time.thread_time_ns(), time.monotonic_ns()
+        yield
+        event.end_ns, event.cpu_ns = time.monotonic_ns(), time.thread_time_ns() - cpu_ns
+        # A reader that has gone away loses trace records only.
+        if self._sink is not None:
+            with self._writing, suppress(BrokenPipeError):
+                self._sink({"record": "event", **event.record()})
+
+
+class Server(socketserver.ThreadingTCPServer):
+    """Serves each connection on a thread of its own."""
+
+    daemon_threads = True
+    allow_reuse_address = True
+    request_queue_size = 1024
+
+    def __init__(self, address: tuple[str, int], token: str, sink: Sink | None) -> None:
+        super().__init__(address, Connection)
+        self.token = token.encode()
+        self.sums = Sums()
+        self.trace = Trace(sink)
+
+
+class Connection(socketserver.StreamRequestHandler):
+    """One client's requests, one after the other."""
+
+    disable_nagle_algorithm = True
+    server: Server
+
+    def handle(self) -> None:
+        """Answer requests until the client ends the connection, breaks the protocol, or has another token."""
+        with suppress(OSError, EOFError):
+            word, _, token = self._line().partition(b" ")
+            if word != b"token" or not hmac.compare_digest(token, self.server.token):
+                self.wfile.write(b"error: another token\r\n")
+                return
+            self.wfile.write(b"ok\r\n")
+            while True:
+                words = self._line().decode(errors="replace").split(" ")
+                try:
+                    self._answer(*words)
+                except (ValueError, TypeError, KeyError) as error:
+                    self.wfile.write(f"error: {error}".splitlines()[0].encode() + b"\r\n")
+                    return
+
+    def _answer(self, request: str, key: str, *words: str) -> None:
+        sums, trace = self.server.sums, self.server.trace
+        match request, words:
+            case "push", (rank, workers, leaving, name, size):
+                body = self._body(int(size))
+                with trace.span("parameter.deserialise", key, len(body), int(rank)):
+                    vector = SERIALISATIONS[name].read(body)
+                with trace.span("parameter.merge", key, vector.nbytes, int(rank)):
+                    sums.push(key, int(rank), int(workers), vector, leaving=leaving == "1")
+                self.wfile.write(b"ok\r\n")
+            case "pull", (name,):
+                total, left = sums.pull(key)
+                with trace.span("parameter.serialise", key, total.nbytes):
+                    written = SERIALISATIONS[name].write(total)
+                self._send(f"sum {int(left)} {len(written)}\r\n", written)
+            case "put", (metadata_bytes, size):
+                metadata = self._body(int(metadata_bytes))
+                sums.objects[key] = bytes(metadata), bytes(self._body(int(size)))
+                self.wfile.write(b"ok\r\n")
+            case "get", ():
+                if key not in sums.objects:
+                    self.wfile.write(b"none\r\n")
+                    return
+                found, stored = sums.objects[key]
+                self._send(f"object {len(found)} {len(stored)}\r\n", found, stored)
+            case "delete", ():
+                sums.objects.pop(key, None)
+                self.wfile.write(b"ok\r\n")
+            case _:
+                raise ValueError(f"there is no request {request[:40]} with so many words")
+
+    def _line(self) -> bytes:
+        line = self.rfile.readline(LINE_BYTES)
+        if not line.endswith(b"\r\n"):
+            raise EOFError
+        return line[:-2]
+
+    def _body(self, size: int) -> bytearray:
+        body = bytearray(size)
+        view, position = memoryview(body), 0
+        while position < size:
+            received = self.rfile.readinto1(view[position:])
+            if not received:
+                raise EOFError
+            position += received
+        return body
+
+    def _send(self, line: str, *bodies: Any) -> None:
+        self.wfile.write(line.encode())
+        for body in bodies:
+            self.wfile.write(body)
+
+
+def main() -> None:
+    """Serve until a signal, or the end of standard input."""
+    parser = argparse.ArgumentParser(prog="python -m slslab_workers.parameter_server", allow_abbrev=False)
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=0, help="0: any free one")
+    parser.add_argument("--parent-pipe", action="store_true", help="end when standard input closes")
+    options = parser.parse_args()
+    sink = environment_sink() if "SLSLAB_TRACE_FD" in os.environ else None
+    with Server((options.host, options.port), os.environ.get(TOKEN, ""), sink) as server:
+        host, port = server.server_address[:2]
+        print(json.dumps({"endpoint": f"parameter://{host!s}:{port}"}), flush=True)
+        if options.parent_pipe:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            sys.stdin.buffer.read()
+        else:
+            server.serve_forever()
+
+
+if __name__ == "__main__":
+    main()
