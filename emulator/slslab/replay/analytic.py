@@ -106,7 +106,7 @@ def transfers(architecture: str, workers: int) -> tuple[int, int, int]:
 
     ScatterReduce: w - 1 puts, w - 1 gets, a put and w - 1 gets of m ÷ w each, which are the model's 3w - 2. AllReduce,
     of messages as a whole: a put by all at once, w gets and a put by rank 0, and a get by all others at once; w + 3 for
-    more than one worker (derived, and not printed).
+    more than one worker (derived, and not the paper's).
     """
     if architecture == "scatterreduce":
         return workers, 2 * workers - 2, workers
