@@ -9,6 +9,7 @@ from rich.console import Group
 from rich.text import Text
 
 from slslab.cli.ask_crossings import gpu, patterns
+from slslab.cli.ask_model import model
 from slslab.cli.options import Amount, memory_option, platform_options, plot_option, with_options
 from slslab.cli.replay_setup import ReplaySetup, draw, modelled, read_memory, read_setup, replayable, with_progress
 from slslab.cli.terminal import print_document, run_argument
@@ -29,7 +30,7 @@ variant_options = with_options(
 )
 
 
-@click.group(commands=[patterns, gpu])
+@click.group(commands=[patterns, gpu, model])
 def ask() -> None:
     """Questions about a recorded run, answered by replaying it.
 
@@ -38,6 +39,7 @@ def ask() -> None:
     slslab ask memory last                     what do time and cost do over all memory sizes?
     slslab ask patterns last                   from how many workers on does ScatterReduce beat AllReduce?
     slslab ask gpu last                        when are GPU instances faster, and when cheaper?
+    slslab ask model last                      how far is LambdaML's analytic model from the replay?
     slslab ask waiting last                    how much of the bill is waiting, and whose?
     slslab ask path last                       what is the run's time made of?
     slslab ask timeline last --plot FILE.svg   what happened when? (or --perfetto FILE, for ui.perfetto.dev)

@@ -313,7 +313,7 @@ def test_a_timeline_as_a_picture(slslab: Slslab, directory: Path) -> None:
 def test_help_teaches_by_examples(slslab: Slslab) -> None:
     assert "slslab replay last --workers 8,64,1024" in slslab("replay", "--help").out
     questions = slslab("ask", "--help").out
-    for name in ("cheapest", "memory", "patterns", "gpu", "waiting", "path", "timeline"):
+    for name in ("cheapest", "memory", "patterns", "gpu", "model", "waiting", "path", "timeline"):
         assert f"slslab ask {name} last" in questions
 
 

@@ -18,6 +18,8 @@ from slslab.trace.metrics import grouped
 
 SIGNS = {"measured": "", "modelled": "≈", "exact": "="}
 BAR_WIDTH = 40
+# The columns of `slslab ask model`.
+FOUR = ("model", "closed_form", "replay", "measured")
 NOT_IN_TIME = "No memory size is done within the functions' time-out."
 
 
@@ -143,6 +145,89 @@ def gpu(document: Document) -> RenderableType:
             where = "never changes" if epochs is None else f"changes at {counted(epochs, 'epoch')}"
             answers.append(f"{counted(crossing['workers'], 'worker')}: which is {word} {where}.")
     return Group(table, Text("\n".join(answers), "bold"), _footnote(document))
+
+
+def model(document: Document) -> RenderableType:
+    """Return the answer to `slslab ask model`."""
+    tables = [
+        plain_table(
+            ("workers", *(name.replace("_", " ") for name in FOUR), "model's error"),
+            (
+                (
+                    str(row["workers"]),
+                    *(MISSING if row[name] is None else _signed(row[name][figure], _amount) for name in FOUR),
+                    MISSING if (off := row["model_error"]) is None else f"≈{off[figure]['value']:+.0%}",
+                )
+                for row in document["rows"]
+            ),
+            title=title,
+        )
+        for title, figure in (
+            ("Seconds of the run", "seconds"),
+            ("Of these, exchanging messages", "communication"),
+        )
+    ]
+    return Group(Text(_model_answer(document), "bold"), *tables, _model_notes(document), _footnote(document))
+
+
+def _model_answer(document: Document) -> str:
+    """Return how far the model is from the replay, from where on, and what the difference is made of."""
+    limit, first, row = document["error"], document["errs_from"], _model_example(document)
+    if row is None:
+        return "No number of workers can be replayed, so nothing says how far off the model is."
+    run, exchanges = (
+        f"≈{abs(off['value']):.0%} {'above' if off['value'] > 0 else 'below'}" for off in row["model_error"].values()
+    )
+    where = f"The run's seconds are off by more than {limit:.0%} from {counted(first or 0, 'worker')} on."
+    if first is None:
+        where = f"The run's seconds are within {limit:.0%} with the most workers."
+    requests, rest = _steps_to_replay(row)
+    return (
+        f"With {counted(row['workers'], 'worker')} the analytic model is {run} the replay, and {exchanges} it in "
+        f"exchanging messages alone. {where} Of the difference, ≈{requests:,.2f} s are requests that the model leaves "
+        f"out, and ≈{rest:,.2f} s what only the replay has."
+    )
+
+
+def _model_example(document: Document) -> Document | None:
+    """Return the row with the run's number of workers, or else the last one; None if none could be replayed."""
+    known: list[Document] = [row for row in document["rows"] if row["replay"] is not None]
+    return next((row for row in known if row["workers"] == document["workers"]), known[-1] if known else None)
+
+
+def _steps_to_replay(row: Document) -> tuple[float, float]:
+    """Return the seconds from the model to the closed form, and from there to the replay."""
+    model_s, closed_s, replay_s = (float(row[name]["seconds"]["value"]) for name in FOUR[:3])
+    return closed_s - model_s, replay_s - closed_s
+
+
+def _model_notes(document: Document) -> Text:
+    """Return the model with its constants, and what it leaves out."""
+    known = document["constants"]
+    size, count, note = ("m ÷ w", "3w - 2", "")
+    if document["transfers"] == "derived":
+        size, count, note = "m", "w + 3", " The paper's is of ScatterReduce; w + 3 (3 for one worker) is derived here."
+    channel = "; ".join(
+        f"{known[name]['op']} {known[name]['latency_ms']['value']:.5g} ms"
+        + (f" and {known[name]['bandwidth_mb_s']['value']:.5g} MB/s" if known[name]["bandwidth_mb_s"] else "")
+        for name in ("put", "get")
+    )
+    titles = {
+        "closed_form": "It leaves out what the closed form has",
+        "replay": "It and the closed form leave out what the replay has",
+        "neither": "All three leave out",
+    }
+    lines = [
+        f"Model (LambdaML, Section 5.3): start + data ÷ B + rounds × ({count}) × ({size} ÷ B + L) + compute.{note}",
+        f"L and B are the profile's: {channel}; the paper's own were not at hand. The run's, on this profile: start "
+        f"≈{known['start_s']['value']:.2f} s, data {known['data_bytes']['value']:,.0f} bytes, "
+        f"{counted(known['rounds']['value'], 'round')}, m {known['message_bytes']['value']:,} bytes, compute "
+        f"≈{known['compute_s']['value']:.2f} s. Each worker has as many minibatches as recorded.",
+        *("\n- ".join((f"{titles[name]}:", *parts)) for name, parts in document["left_out"].items()),
+    ]
+    if document["network"] is None:
+        lines.append("Measured is with this host's stores; --network this-host gives the other three the same.")
+    return Text("\n".join(lines))
 
 
 def waiting(document: Document) -> RenderableType:
