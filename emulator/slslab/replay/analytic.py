@@ -19,6 +19,7 @@ from slslab.replay.kernel.timeline import Timeline
 from slslab.replay.measured import Measured
 from slslab.replay.profiles.profile import Profile
 from slslab.replay.programs.step_costs import StepCosts, name_of, unit_of
+from slslab_workers.channels.choice import sum_bytes
 from slslab_workers.patterns import MINIBATCH, Activity, Pattern, Place, Role, Workload, activities, places
 from slslab_workers.trace.operations import MOVES
 from slslab_workers.training.algorithms import exchange_every, message_length
@@ -27,6 +28,8 @@ from slslab_workers.training.algorithms import exchange_every, message_length
 MODELLED = ("allreduce", "scatterreduce")
 FETCH = MINIBATCH[0].op
 SYNCHRONISE = "synchronise"
+# The request by which a parameter server gets what it adds up.
+PUSH = "parameter.push"
 # Phases whose computations are C; those of an exchange are not in the model.
 COMPUTED = ("fetch", "compute", "update")
 # What the model leaves out, by what has it: the closed form and the replay, the replay alone, or neither.
@@ -75,6 +78,7 @@ def constants(run: Measured, timeline: Timeline) -> Constants:
     """Return the constants of a run of MODELLED, from its timeline as recorded."""
     workload = run.costs.workload
     put, get = _channel(run.costs)
+    size = 4 * message_length(workload.options, workload.parameters)
     first: dict[int, float] = {}
     data, compute = (defaultdict[int, float](float) for _ in range(2))
     for track, step, begin, end in zip(timeline.track, timeline.steps, timeline.begin, timeline.end, strict=True):
@@ -88,7 +92,7 @@ def constants(run: Measured, timeline: Timeline) -> Constants:
         data_bytes=fmean(data.values()),
         compute_s=fmean(compute.values()),
         rounds=workload.steps // exchange_every(workload.options, workload.batches),
-        message_bytes=4 * message_length(workload.options, workload.parameters),
+        message_bytes=sum_bytes(workload.options, size) if put == PUSH else size,
         put=put,
         get=get,
     )
@@ -101,13 +105,16 @@ def communication(timeline: Timeline) -> float:
     return total / NS / timeline.program.workers
 
 
-def transfers(architecture: str, workers: int) -> tuple[int, int, int]:
+def transfers(architecture: str, workers: int, put: str) -> tuple[int, int, int]:
     """Return how many puts and gets of a round follow each other, and into how many parts they cut the message.
 
     ScatterReduce: w - 1 puts, w - 1 gets, a put and w - 1 gets of m ÷ w each, which are the model's 3w - 2. AllReduce,
     of messages as a whole: a put by all at once, w gets and a put by rank 0, and a get by all others at once; w + 3 for
-    more than one worker (derived, and not the paper's).
+    more than one worker (derived, and not the paper's). With a parameter server: a push and a pull, by all at once
+    (derived).
     """
+    if put == PUSH:
+        return 1, 1, 1
     if architecture == "scatterreduce":
         return workers, 2 * workers - 2, workers
     return 2, workers + (workers > 1), 1
@@ -118,7 +125,7 @@ def analytic(architecture: str, workers: int, known: Constants, profile: Profile
 
     Where the model has one L and one B, a put has those of the profile's put, and a get those of its get.
     """
-    puts, gets, parts = transfers(architecture, workers)
+    puts, gets, parts = transfers(architecture, workers, known.put)
     size = known.message_bytes / parts
     round_ns = puts * _request_ns(profile, known.put, size) + gets * _request_ns(profile, known.get, size)
     communication_s = known.rounds * round_ns / NS

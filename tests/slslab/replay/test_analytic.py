@@ -62,13 +62,17 @@ def test_the_model_by_hand(architecture: str, workers: int, round_ms: float) -> 
 @pytest.mark.parametrize("workers", [1, 2, 4, 64])
 def test_transfers_are_those_of_the_patterns(workers: int) -> None:
     each = architectures()["scatterreduce"].counts(workers, 1, 1, 1000).operations
-    puts, gets, _ = transfers("scatterreduce", workers)
+    puts, gets, _ = transfers("scatterreduce", workers, "object.put")
     assert (puts * workers, gets * workers) == (each["object.put"], each.get("object.get", 0))
     assert puts + gets == 3 * workers - 2
     all_ = architectures()["allreduce"].counts(workers, 1, 1, 1000).operations
-    puts, gets, _ = transfers("allreduce", workers)
+    puts, gets, _ = transfers("allreduce", workers, "object.put")
     # All but one of the n first puts, and all but one of the last gets, happen at the same time as another.
     assert (puts, gets) == (all_["object.put"] - (workers - 1), all_["object.get"] - max(0, workers - 2))
+    summed = architectures()["allreduce"].counts(workers, 1, 1, 1000, {"channel": "parameter-server"}).operations
+    puts, gets, _ = transfers("allreduce", workers, "parameter.push")
+    # All at once.
+    assert (puts * workers, gets * workers) == (summed["parameter.push"], summed["parameter.pull"])
 
 
 def test_the_closed_form_of_allreduce_by_hand() -> None:

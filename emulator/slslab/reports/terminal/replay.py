@@ -206,7 +206,9 @@ def _model_notes(document: Document) -> Text:
     known = document["constants"]
     size, count, note = ("m ÷ w", "3w - 2", "")
     if document["transfers"] == "derived":
-        size, count, note = "m", "w + 3", " The paper's is of ScatterReduce; w + 3 (3 for one worker) is derived here."
+        size, count = "m", "2" if known["put"]["op"] == "parameter.push" else "w + 3"
+        more = "" if count == "2" else " (3 for one worker)"
+        note = f" The paper's is of ScatterReduce; {count}{more} is derived here."
     channel = "; ".join(
         f"{known[name]['op']} {known[name]['latency_ms']['value']:.5g} ms"
         + (f" and {known[name]['bandwidth_mb_s']['value']:.5g} MB/s" if known[name]["bandwidth_mb_s"] else "")
