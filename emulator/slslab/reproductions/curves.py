@@ -67,12 +67,14 @@ class Rule:
 
 @dataclass(frozen=True)
 class Point:
-    """The end of an epoch, from 1: test accuracy 0..1, updates of the model so far, significant updates in it."""
+    """The end of an epoch, from 1: test accuracy 0..1, updates of the model so far, significant updates in it, and the
+    mean test loss, None if it is not finite."""
 
     epoch: int
     accuracy: float
     updates: int
     sent: int | None
+    loss: float | None = None
 
 
 @dataclass(frozen=True)
@@ -154,6 +156,7 @@ class _Epoch(BaseModel):
     updates: Annotated[int, Field(ge=0)]
     test_accuracy: Annotated[float, Field(ge=0, le=1)]
     significant_updates: Annotated[int, Field(ge=0)] | None = None
+    test_loss: float | None = None
 
 
 class _File(BaseModel):
@@ -214,7 +217,8 @@ def read_curve(path: Path) -> Curve:
     except PlanError as trouble:
         raise CurveError(f"The curve {path} is wrong at plan: {trouble.message}", trouble.hint) from trouble
     points = tuple(
-        Point(epoch.epoch, epoch.test_accuracy, epoch.updates, epoch.significant_updates) for epoch in file.epochs
+        Point(epoch.epoch, epoch.test_accuracy, epoch.updates, epoch.significant_updates, epoch.test_loss)
+        for epoch in file.epochs
     )
     made = {"started": file.started, "device": file.device.get("name", "")}
     return Curve(path.parent.name, plan, points, file.ended, made)

@@ -84,9 +84,12 @@ def draw_curve(document: Mapping[str, Any], path: Path) -> None:
 
 
 def draw_points(document: Mapping[str, Any], path: Path) -> None:
-    """Draw test accuracy over modelled minutes (logarithmic), a panel for each variant."""
+    """Draw the curves of a reproduction, a panel for each variant, over a logarithmic axis; those of accuracy by time
+    share the other."""
     figure, curves = open_figure(), document["curves"]
-    panels = figure.subplots(1, len(curves), squeeze=False, sharey=True)[0]
+    modelled = "profile" in document
+    figure.set_size_inches(max(9, 3.5 * len(curves)), 4)
+    panels = figure.subplots(1, len(curves), squeeze=False, sharey=modelled)[0]
     for panel, curve in zip(panels, curves, strict=True):
         for line in curve["lines"]:
             panel.plot(line["x"], line["y"], marker=".", label=line["name"])
@@ -94,7 +97,8 @@ def draw_points(document: Mapping[str, Any], path: Path) -> None:
         panel.set(xscale="log", xlabel=f"{titles['x']}, {curve['variant']}", ylabel=titles["y"])
         if curve["lines"]:
             panel.legend(fontsize="small")
-    save_figure(figure, f"{document['table']['title']}, modelled on {document['profile']['name']}", path)
+    basis = f"modelled on {document['profile']['name']}" if modelled else "measured"
+    save_figure(figure, f"{document['table']['title']}, {basis}", path)
 
 
 def draw_bars(document: Mapping[str, Any], path: Path) -> None:
