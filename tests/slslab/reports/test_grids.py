@@ -44,8 +44,15 @@ def test_bills_of_a_variant_stand_together_with_what_has_one_alone() -> None:
 
 def test_orders_and_curves_by_round_come_before_columns() -> None:
     order = {"order": "A ≤ B", "of": "M", "verdict": "holds", "figures": "A 1, B 2"}
-    cell = {"published": "1", "recomputed": [], "measured": None, "modelled": None, "difference": None, "verdict": ""}
-    document = {
+    cell: dict[str, Any] = {
+        "published": "1",
+        "recomputed": [],
+        "measured": None,
+        "modelled": None,
+        "difference": None,
+        "verdict": "",
+    }
+    document: dict[str, Any] = {
         "orders": [order],
         "columns": [{"name": "rounds", "title": "Rounds", "unit": "rounds"}],
         "rows": [{"name": "A", "group": "M", "variant": "", "cells": {"rounds": cell}}],

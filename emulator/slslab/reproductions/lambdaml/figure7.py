@@ -37,7 +37,7 @@ PAPERS_LOSS = 0.68
 SHARES = {"breast-cancer": 0.5, "higgs-shaped": PAPERS_LOSS / math.log(2)}
 # Float32's rounding of a loss, and the rise of a test loss in an epoch from which a curve is unstable.
 ROUNDING, RISE = 1e-6, 0.10
-NETWORK = "mobilenet"
+NETWORK, CONVERGES = "mobilenet", "converges"
 ORDER = " ≤ ".join(ALGORITHMS[name] for name in CONVEX)
 COLUMNS = (
     ("rounds", "Rounds of communication to the loss", "rounds", 0),
@@ -117,22 +117,19 @@ def order(members: Sequence[Series]) -> Order:
 
 def falls(series: Series) -> Order:
     """Return whether the loss falls in every round."""
-    rises = [
-        max((after / before - 1 for before, after in pairwise(losses)), default=0.0)
-        for losses in series.losses.values()
-    ]
+    rises = [_rise(losses) for losses in series.losses.values()]
     numbers = [len(losses) - 1 for losses in series.losses.values()]
     ends = [middle([losses[place] for losses in series.losses.values()]).value for place in (0, -1)]
-    figures = (
-        f"{ends[0]:.2f} to {ends[1]:.2f} in {min(numbers)} to {max(numbers)} rounds, greatest rise in a round "
-        f"{max(0.0, *rises):.2%}"
-    )
+    span = f"{min(numbers)} to {max(numbers)}" if min(numbers) < max(numbers) else f"{max(numbers)}"
+    figures = f"from {ends[0]:.2f} to {ends[1]:.2f} in {span} rounds"
+    if max(rises) > ROUNDING:
+        figures += f", with a rise of {max(rises):.2%} in one"
     return Order("k-means' loss falls in every round", _of(series), judge(rise <= ROUNDING for rise in rises), figures)
 
 
 def pair(curves: Sequence[Curve]) -> tuple[Curve, ...]:
-    """Return the longest curves of the network by GA-SGD and MA-SGD whose plans differ in nothing else; none if there
-    are no two."""
+    """Return the longest curves of the network by GA-SGD and MA-SGD whose plans differ in nothing else, as many epochs
+    of both; none if there are no two."""
     networks = [curve for curve in curves if curve.plan.model == NETWORK and not curve.plan.as_released]
     by_name = {name: [curve for curve in networks if _algorithm(curve) == name] for name in ("ga", "ma")}
     pairs = [
@@ -142,7 +139,12 @@ def pair(curves: Sequence[Curve]) -> tuple[Curve, ...]:
         if replace(ga.plan, run="", epochs=1, options={**ga.plan.options, ALGORITHM.name: "ma"})
         == replace(ma.plan, run="", epochs=1)
     ]
-    return max(pairs, key=lambda both: min(curve.last.epoch for curve in both), default=())
+    epochs, both = max(
+        ((min(len(curve.points) for curve in both), both) for both in pairs),
+        key=lambda found: found[0],
+        default=(0, ()),
+    )
+    return tuple(replace(curve, points=curve.points[:epochs]) for curve in both)
 
 
 def steadiness(networks: Sequence[Curve]) -> Order:
@@ -157,7 +159,7 @@ def steadiness(networks: Sequence[Curve]) -> Order:
         f"{100 * rise(curve.points):.0f} %"
         for curve, kind in zip(networks, kinds, strict=True)
     )
-    verdict = HOLDS if kinds[0] == "converges" != kinds[1] else FAILS
+    verdict = UNDECIDED if kinds[0] != CONVERGES else FAILS if kinds[1] == CONVERGES else HOLDS
     return Order(title, f"MobileNet on {networks[0].dataset}", verdict, figures)
 
 
@@ -166,15 +168,17 @@ def behaviour(points: Sequence[Point]) -> str:
     a tenth in an epoch or is not finite, else that it converges."""
     if max(point.accuracy for point in points) < LOWEST_TARGET / 100:
         return "is flat"
-    return "is unstable" if rise(points) > RISE else "converges"
+    return "is unstable" if rise(points) > RISE else CONVERGES
 
 
 def rise(points: Sequence[Point]) -> float:
-    """Return the greatest rise of the test loss from one epoch to the next, a share of it; 0 if it only falls."""
-    losses = [math.inf if point.loss is None else point.loss for point in points]
-    if math.inf in losses:
-        return math.inf
-    return max((after / before - 1 for before, after in pairwise(losses)), default=0.0) if len(losses) > 1 else 0.0
+    """Return the greatest rise of the test loss from one epoch to the next, a share of it; infinite if a loss is."""
+    losses = [point.loss for point in points if point.loss is not None]
+    return math.inf if len(losses) < len(points) else _rise(losses)
+
+
+def _rise(losses: Sequence[float]) -> float:
+    return max((0.0, *(after / before - 1 for before, after in pairwise(losses))))
 
 
 def _row(series: Series) -> ReproducedRow:
