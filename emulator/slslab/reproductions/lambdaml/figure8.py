@@ -72,11 +72,15 @@ def spread(losses: Sequence[float]) -> float:
 def order(members: Sequence[Series]) -> Order:
     """Return whether S-ASP's loss is less steady than BSP's, from every seed."""
     spreads = {each.synchronisation: [spread(losses) for losses in each.losses.values()] for each in members}
-    verdict = judge(free > bound for bound, free in zip(spreads["bsp"], spreads["s-asp"], strict=True))
+    pairs = list(zip(spreads["bsp"], spreads["s-asp"], strict=True))
+    times = [free / bound for bound, free in pairs if bound]
     figures = "; ".join(
         f"{SYNCHRONISATIONS[name]} {middle(found).value:.5f} ({min(found):.5f} to {max(found):.5f})"
         for name, found in spreads.items()
     )
+    if times:
+        figures += f", {min(times):.2f} to {max(times):.2f} times BSP's of the same seed"
+    verdict = judge(free > bound for bound, free in pairs)
     return Order("S-ASP's loss is less steady than BSP's", _of(members[0]), verdict, figures)
 
 
@@ -131,7 +135,7 @@ def _notes(losses: Losses) -> Iterator[str]:
 
 
 def _of(series: Series) -> str:
-    return f"LR on {series.dataset}, rate {series.plan['lr']:g}"
+    return f"LR on {series.dataset} at rate {series.plan['lr']:g}"
 
 
 class _Quiet:

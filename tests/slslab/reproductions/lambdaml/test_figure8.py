@@ -27,8 +27,15 @@ def test_a_steady_fall_has_no_spread() -> None:
 )
 def test_the_order_must_hold_from_every_seed(free: dict[int, list[float]], verdict: str) -> None:
     found = order(members({0: STEADY, 1: STEADY}, free))
-    assert (found.verdict, found.of) == (verdict, "LR on breast-cancer, rate 0.01")
+    assert (found.verdict, found.of) == (verdict, "LR on breast-cancer at rate 0.01")
     assert found.figures.startswith("BSP 0.00000 (0.00000 to 0.00000); S-ASP ")
+
+
+def test_an_order_has_the_ratio_from_each_seed() -> None:
+    double = [2 * loss for loss in RESTLESS]
+    found = order(members({0: RESTLESS, 1: RESTLESS}, {0: double, 1: RESTLESS}))
+    assert found.verdict == "does not hold"
+    assert found.figures.endswith("S-ASP 1.50000 (1.00000 to 2.00000), 1.00 to 2.00 times BSP's of the same seed")
 
 
 def test_the_document_has_order_rows_and_curves() -> None:
