@@ -153,14 +153,20 @@ def steadiness(networks: Sequence[Curve]) -> Order:
     if not networks:
         return Order(title, "MobileNet", UNDECIDED, f"there are no two curves; make them: {COMMAND}, and with ga")
     kinds = [behaviour(curve.points) for curve in networks]
-    figures = "; ".join(
-        f"{ALGORITHMS[_algorithm(curve)]} {kind}: {100 * curve.last.accuracy:.1f} % and a loss of "
-        f"{_loss(curve.last)} after {counted(_rounds(curve, curve.last), 'round')}, greatest rise in an epoch "
-        f"{100 * rise(curve.points):.0f} %"
-        for curve, kind in zip(networks, kinds, strict=True)
-    )
+    figures = "; ".join(_network_shown(curve, kind) for curve, kind in zip(networks, kinds, strict=True))
     verdict = UNDECIDED if kinds[0] != CONVERGES else FAILS if kinds[1] == CONVERGES else HOLDS
     return Order(title, f"MobileNet on {networks[0].dataset}", verdict, figures)
+
+
+def _network_shown(curve: Curve, kind: str) -> str:
+    """Return a curve's behaviour, and its figures after the last epoch."""
+    last, up = curve.last, rise(curve.points)
+    rises = f"rises by up to {up:.0%} in an epoch" if up else "never rises"
+    return (
+        f"{ALGORITHMS[_algorithm(curve)]} {kind}: after {counted(_rounds(curve, last), 'round')} a test accuracy of "
+        f"{last.accuracy:.1%}, a test loss of {_loss(last.loss)}, which {rises}, and a training loss of "
+        f"{_loss(last.training_loss)}"
+    )
 
 
 def behaviour(points: Sequence[Point]) -> str:
@@ -222,13 +228,18 @@ def _picture(members: Sequence[Series]) -> dict[str, Any]:
 
 
 def _network_pictures(networks: Sequence[Curve]) -> Iterator[dict[str, Any]]:
-    """Yield test loss and accuracy of the network by rounds."""
-    for what, unit in (("test loss", ""), ("test accuracy", "%")):
+    """Yield losses and accuracy of the network by rounds."""
+    figures: tuple[tuple[str, str, Callable[[Point], float | None]], ...] = (
+        ("test loss", "", lambda point: point.loss),
+        ("test accuracy", "%", lambda point: 100 * point.accuracy),
+        ("training loss", "", lambda point: point.training_loss),
+    )
+    for what, unit, value in figures:
         lines = [
             {
                 "name": ALGORITHMS[_algorithm(curve)],
                 "x": [_rounds(curve, point) for point in curve.points],
-                "y": [100 * point.accuracy if unit else point.loss for point in curve.points],
+                "y": [value(point) for point in curve.points],
             }
             for curve in networks
         ]
@@ -283,7 +294,8 @@ def _notes(losses: Losses, networks: Sequence[Curve]) -> Iterator[str]:
         yield (
             f"Flat is a curve that never has {LOWEST_TARGET} % accuracy, twice that of guessing; unstable one whose "
             f"test loss rises by more than {RISE:.0%} from one epoch to the next. MA-SGD averages parameters and not "
-            "BatchNorm's statistics: the model is tested with those of worker 0."
+            "BatchNorm's statistics: the model is tested with those of worker 0, and trained with those of each "
+            "minibatch. Where its training loss falls and its test loss does not, these statistics are a likely reason."
         )
 
 
@@ -310,5 +322,5 @@ def _rounds(curve: Curve, point: Point) -> int:
     return point.updates if _algorithm(curve) == "ga" else point.epoch
 
 
-def _loss(point: Point) -> str:
-    return "not finite" if point.loss is None else f"{point.loss:.2f}"
+def _loss(value: float | None) -> str:
+    return "not finite" if value is None else f"{value:.2f}"

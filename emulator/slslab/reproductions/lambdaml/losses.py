@@ -20,8 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from slslab.billing.bill import DEFAULT_BOOK
 from slslab.errors import RequestError, RunError
 from slslab.reproductions import find_committed
-from slslab.reproductions.documents import read_entries
-from slslab.reproductions.in_database.measurements import host
+from slslab.reproductions.documents import host, read_entries
 from slslab.reproductions.saving import write_texts
 from slslab.runs.execution import run_plan
 from slslab.runs.planning import architectures, make_plan, refused_plans

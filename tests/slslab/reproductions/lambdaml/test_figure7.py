@@ -135,7 +135,7 @@ def test_the_document_has_orders_rows_and_curves() -> None:
     assert [each["passes"]["measured"]["value"] for each in cells[:3]] == pytest.approx([4, 3, 4 / 7])
     assert cells[3].keys() == {"loss"}
     lines = [[line["name"] for line in curve["lines"]] for curve in document["curves"]]
-    assert lines == [["ADMM", "MA-SGD", "GA-SGD"], ["EM"], ["GA-SGD", "MA-SGD"], ["GA-SGD", "MA-SGD"]]
+    assert lines == [["ADMM", "MA-SGD", "GA-SGD"], ["EM"], *[["GA-SGD", "MA-SGD"]] * 3]
     assert document["curves"][2]["lines"][0]["x"] == [5, 10]
     assert document["curves"][3]["lines"][1]["y"] == [20, 30]
 
