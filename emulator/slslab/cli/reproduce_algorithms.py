@@ -58,7 +58,9 @@ def fig7(
 
 @reproduction(
     "lambdaml-fig8",
-    fidelity_option("sampled makes 3 runs of S-ASP for each data set, full 10; replayed reads losses, in seconds."),
+    fidelity_option(
+        "sampled makes 12 runs of S-ASP, from 3 seeds, full 40, from 10; replayed reads losses, in seconds."
+    ),
     *OPTIONS,
 )
 def fig8(fidelity: str, recordings: Path | None, plot: Path | None, out: Path | None, json_: bool) -> None:
@@ -68,8 +70,9 @@ def fig8(fidelity: str, recordings: Path | None, plot: Path | None, out: Path | 
     slslab reproduce lambdaml-fig8
     slslab reproduce lambdaml-fig8 --fidelity replayed
 
-    S-ASP depends on who is faster: it is run, half a minute a run, and other runs have other losses. BSP is computed in
-    one process, with the bits of a run.
+    S-ASP depends on who is faster: it is run, half a minute to a minute a run, and other runs have other losses. They
+    are kept with all runs (slslab runs). BSP is computed in one process, with the bits of a run. Logistic regression on
+    breast-cancer and higgs-shaped, at two rates.
     """
     from slslab.papers.paper import load_paper
     from slslab.reports.plots.lines import check_format

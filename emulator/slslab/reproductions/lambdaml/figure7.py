@@ -265,7 +265,8 @@ def _notes(losses: Losses, networks: Sequence[Curve]) -> Iterator[str]:
     yield (
         "Measured: losses of all workers' model in one process, with the bits of a run; medians of "
         f"{counted(len(losses.series[0].losses), 'seed')} with the least and the greatest, {plan['epochs']} passes "
-        f"over the data each; pictures are of the first seed. {losses.measured}, {versions(losses)}."
+        f"over the data each. An order must hold from every seed; pictures are of the first. "
+        f"{losses.measured}, {versions(losses)}."
     )
     yield (
         f"An epoch is {epochs}. Rows are made in HIGGS's shape, and the paper has 11 M of them. Settings are those of "

@@ -125,12 +125,13 @@ def _notes(losses: Losses) -> Iterator[str]:
     )
     yield (
         "Unsteadiness is how far the loss of an epoch is from the mean of the epochs before and after it, on average "
-        "over the second half of the epochs: a steady fall, however steep, has none."
+        "over the second half of the epochs: a steady fall, however steep, has none. S-ASP's must be greater "
+        "from every seed."
     )
     yield (
         f"GA-SGD without momentum at two constant rates: {RATES[0]:g}, which is that of LambdaML's code, and "
         f"{RATES[1]:g}, the greatest that the paper tried. An epoch is "
-        "much less than one of HIGGS. MobileNet, which the paper has, too, is left out for the time that it takes."
+        "much less than one of HIGGS. A network is left out for the time that it takes."
     )
 
 
