@@ -35,6 +35,7 @@ from typing import Any
 import torch
 
 from slslab.host.session import Session
+from slslab.reproductions.documents import host
 from slslab.reproductions.in_database.arms import (
     AVERAGE,
     OPERATIONS,
@@ -53,7 +54,7 @@ from slslab.reproductions.in_database.arms import (
     thin,
 )
 from slslab.reproductions.in_database.floors import LOOPBACK, Loopback, Memory
-from slslab.reproductions.in_database.measurements import host, versions
+from slslab.reproductions.in_database.measurements import versions
 from slslab.reproductions.in_database.redis import installed_version, is_installed, plain_arms, plain_redis
 from slslab.stack.tensors import EmbeddedTensorDatabases
 from slslab_workers.training import models

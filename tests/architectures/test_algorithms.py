@@ -193,6 +193,18 @@ def test_em_ends_when_the_centroids_rest(train: Train, make_plan: MakePlan) -> N
     assert {(result["ended"], result["position"]) for result in trained.results} == {("converged", 2)}
 
 
+@pytest.mark.parametrize("algorithm", ["ga", "ma", "admm"])
+def test_losses_of_epochs_are_those_of_one_process(algorithm: str, train: Train, make_plan: MakePlan) -> None:
+    from slslab_workers.replicas import Replicas
+    from slslab_workers.training.evaluation import mean_losses
+    from slslab_workers.training.samples import Samples
+
+    plan = make_plan("allreduce", workers=4, epochs=3, options={"algorithm": algorithm}, **ROWS)
+    replicas = Replicas(plan, Samples(plan))
+    found = tuple(replicas.train_epoch().loss for _ in range(3))
+    assert mean_losses(train(plan).results, range(0, 9, 3)) == found
+
+
 def asynchronous(algorithm: str = "ga") -> dict[str, Any]:
     return {"algorithm": algorithm, "synchronisation": "s-asp"}
 

@@ -8,6 +8,7 @@ import click
 from slslab.cli.options import directory_option
 from slslab.cli.replay_setup import replayable
 from slslab.cli.reproduce_accuracy import fig4, mlless_filter, table3
+from slslab.cli.reproduce_algorithms import fig7, fig8
 from slslab.cli.reproduce_communication import fig2, lambdaml_table3
 from slslab.cli.reproduction import (
     REPLAYED,
@@ -195,7 +196,13 @@ def gradssharding(measured: Path | None, profile: str, out: Path | None, json_: 
     finish(build(load_paper(PAPER), load_profile(profile), measured), out or folder("gradssharding"), json_)
 
 
-@click.group(commands=[table2, table3, fig2, fig3, fig4, mlless_filter, lambdaml_table3, in_database, gradssharding])
+COMMANDS = (
+    *(table2, table3, fig2, fig3, fig4, mlless_filter, lambdaml_table3, fig7, fig8),
+    *(in_database, gradssharding),
+)
+
+
+@click.group(commands=COMMANDS)
 def reproduce() -> None:
     """Does the paper hold? Its tables and figures, made again: published, recomputed, measured, modelled.
 
@@ -208,6 +215,8 @@ def reproduce() -> None:
     slslab reproduce fig4 --plot fig4.svg         accuracy by time
     slslab reproduce mlless-filter                MLLess with its filter and without
     slslab reproduce lambdaml-table3              the same two in LambdaML's own experiments
+    slslab reproduce lambdaml-fig7                rounds to a loss by GA-SGD, MA-SGD, ADMM; k-means by EM
+    slslab reproduce lambdaml-fig8                loss with a barrier (BSP) and without (S-ASP)
     slslab reproduce in-database                  SPIRT's averaging and update, in the database and without
     slslab reproduce gradssharding                rounds on AWS: fitted, and foretold
     """

@@ -12,8 +12,10 @@ DIGITS = {
     "epochs": 0, "steps": 0, "updates": 0, "messages": 0, "B": 0,
 }  # fmt: skip
 NOTHING = "–"
-# The title of the horizontal axis of a curve by epoch.
-EPOCHS = "epochs"
+# Titles of the horizontal axis of a curve by epoch, and by round of communication.
+EPOCHS, ROUNDS = "epochs", "rounds of communication"
+# So many places of a curve are all shown; of more, those with these leading digits, and the last of each line.
+PLACES, LEADING = 12, "125"
 # Patterns that may win, by their names in documents.
 PATTERNS = {"scatterreduce": "ScatterReduce", None: "tie", "allreduce": "AllReduce"}
 # After a recomputed figure: it differs from the printed one, or only by rounding.
@@ -37,17 +39,18 @@ class Grid:
 
 
 def grids(document: Document) -> Iterator[Grid]:
-    """Yield a grid for each column of the paper's table, then where one pattern wins, curves by epoch, the rankings,
-    and the bills of each group and variant."""
+    """Yield which orders hold, a grid for each column of the paper's table, where one pattern wins, curves by epoch or
+    round, the rankings, and the bills of each group and variant."""
     columns = (_column(document, column) for column in document["columns"])
+    if "orders" in document:
+        # Where only orders were published, they and the curves are what the columns are the details of.
+        yield _orders(document["orders"])
+        yield from _curves(document)
     yield from (grid for grid in columns if grid.rows)
     if any("intervals" in row for row in document["rows"]):
         yield thresholds(document)
-    curves = [curve for curve in document["curves"] if curve["x"]["title"] == EPOCHS]
-    for number, curve in enumerate(curves):
-        # Two variants may share all their curves.
-        if all(curve["lines"] != other["lines"] for other in curves[:number]):
-            yield _by_epoch(curve)
+    if "orders" not in document:
+        yield from _curves(document)
     yield from map(_ranking, document["rankings"])
     for group in dict.fromkeys(bill["group"] for bill in document["bills"]):
         members = [bill for bill in document["bills"] if bill["group"] == group]
@@ -196,18 +199,40 @@ def _likely(holds: Mapping[str, Any]) -> str:
     return "; ".join(pairs)
 
 
-def _by_epoch(curve: Document) -> Grid:
-    """Return the value of each line at the end of each epoch."""
+def _orders(orders: Sequence[Document]) -> Grid:
+    """Return what is expected of what, whether it holds, and by which figures."""
+    names = ("order", "of", "verdict", "figures")
+    return Grid("Orders", names, tuple(tuple(order[name] for name in names) for order in orders), words=True)
+
+
+def _curves(document: Document) -> Iterator[Grid]:
+    """Yield the values of the curves by epoch or round."""
+    curves = [curve for curve in document["curves"] if curve["x"]["title"] in (EPOCHS, ROUNDS)]
+    for number, curve in enumerate(curves):
+        # Two variants may share all their curves.
+        if all(curve["lines"] != other["lines"] for other in curves[:number]):
+            yield _by_place(curve)
+
+
+def _by_place(curve: Document) -> Grid:
+    """Return the value of each line at the end of each epoch or round; of many, some."""
     lines = [dict(zip(line["x"], line["y"], strict=True)) for line in curve["lines"]]
-    epochs = sorted({epoch for line in lines for epoch in line})
-    rows = [
-        (f"{epoch:.0f}", *(f"{line[epoch]:.2f}" if epoch in line else NOTHING for line in lines)) for epoch in epochs
-    ]
+    places = sorted({place for line in lines for place in line})
+    if len(places) > PLACES:
+        last = {max(line) for line in lines}
+        places = [place for place in places if place in last or f"{place:.0f}".rstrip("0") in ("", *LEADING)]
+    unit = curve["y"]["unit"]
+    digits = DIGITS.get(unit, 4)
+    rows = [(f"{place:.0f}", *(_value(line.get(place), digits) for line in lines)) for place in places]
     return Grid(
-        f"{curve['title']}: {curve['y']['title']} ({curve['y']['unit']})",
-        (EPOCHS, *(line["name"] for line in curve["lines"])),
+        f"{curve['title']}: {curve['y']['title']} ({unit})" if unit else curve["title"],
+        (curve["x"]["title"], *(line["name"] for line in curve["lines"])),
         tuple(rows),
     )
+
+
+def _value(value: float | None, digits: int) -> str:
+    return NOTHING if value is None else f"{value:.{digits}f}"
 
 
 def _bills(what: str, bills: Sequence[Document]) -> Grid:

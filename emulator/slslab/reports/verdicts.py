@@ -6,6 +6,7 @@ from statistics import median
 
 from slslab.reports.formats import significant
 from slslab.reports.summaries import Document, plus_minus, region, replayed
+from slslab.trace.metrics import grouped
 
 # Verdicts of a recomputation that gives what was printed.
 FOLLOWS = frozenset({"agrees", "rounding"})
@@ -50,7 +51,11 @@ def verdicts(documents: Sequence[Document], names: Sequence[str]) -> Iterator[tu
 
 
 def agreement(document: Document) -> Iterator[str]:
-    """Yield how far a reproduction agrees with what was published, in its numbers, its rankings and its arithmetic."""
+    """Yield how far a reproduction agrees with what was published: in its orders, its numbers, its rankings and its
+    arithmetic."""
+    for title, orders in grouped((order["order"], order) for order in document.get("orders", ())).items():
+        by_verdict = grouped((order["verdict"], order["of"]) for order in orders)
+        yield f"{title}: {'; '.join(f'{verdict} ({listed(of)})' for verdict, of in by_verdict.items())}."
     cells = [cell for row in document["rows"] for cell in row["cells"].values()]
     if compared := [cell for cell in cells if cell.get("verdict")]:
         within = sorted({cell["tolerance"] for cell in compared if "tolerance" in cell})

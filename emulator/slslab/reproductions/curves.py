@@ -68,12 +68,15 @@ class Rule:
 
 @dataclass(frozen=True)
 class Point:
-    """The end of an epoch, from 1: test accuracy 0..1, updates of the model so far, significant updates in it."""
+    """The end of an epoch, from 1: test accuracy 0..1, updates of the model so far, significant updates in it; the mean
+    losses of the test and of the epoch's minibatches, None if they are not finite."""
 
     epoch: int
     accuracy: float
     updates: int
     sent: int | None
+    loss: float | None = None
+    training_loss: float | None = None
 
 
 @dataclass(frozen=True)
@@ -155,6 +158,8 @@ class _Epoch(BaseModel):
     updates: Annotated[int, Field(ge=0)]
     test_accuracy: Annotated[float, Field(ge=0, le=1)]
     significant_updates: Annotated[int, Field(ge=0)] | None = None
+    test_loss: float | None = None
+    training_loss: float | None = None
 
 
 class _File(BaseModel):
@@ -215,7 +220,15 @@ def read_curve(path: Path) -> Curve:
     except PlanError as trouble:
         raise CurveError(f"The curve {path} is wrong at plan: {trouble.message}", trouble.hint) from trouble
     points = tuple(
-        Point(epoch.epoch, epoch.test_accuracy, epoch.updates, epoch.significant_updates) for epoch in file.epochs
+        Point(
+            epoch.epoch,
+            epoch.test_accuracy,
+            epoch.updates,
+            epoch.significant_updates,
+            epoch.test_loss,
+            epoch.training_loss,
+        )
+        for epoch in file.epochs
     )
     made = {"started": file.started, "device": file.device.get("name", "")}
     return Curve(path.parent.name, plan, points, file.ended, made)

@@ -5,6 +5,8 @@ inputs), measured (here, on this host), modelled (on a platform's profile)."""
 
 import json
 import math
+import os
+import platform
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from decimal import Decimal
@@ -126,6 +128,16 @@ def read_entries(
         raise error(f"The {what} {path} has no entries.", hint)
     check_schema(document, schema, path, what, error)
     return validate(entries, document, path, what, error)
+
+
+def host() -> dict[str, str | int]:
+    """Return what figures depend on of this host."""
+    return {
+        "machine": platform.machine(),
+        "cores": len(os.sched_getaffinity(0)),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+    }
 
 
 def head(name: str, fidelity: str, paper: Paper, table: Table) -> dict[str, Any]:

@@ -52,7 +52,7 @@ def rank_rows(
         # Equal rows keep the published order.
         orders[basis] = ordered({name: each.value for name, each in standings.items() if each.value is not None})
         pairs = grouped(
-            (_pair(standings[first], standings[second], sign), (first, second))
+            (compare_pair(standings[first], standings[second], sign), (first, second))
             for first, second in itertools.combinations(names, 2)
         )
         verdicts |= pairs.keys()
@@ -69,7 +69,7 @@ def rank_rows(
     return {"title": title, "unit": unit, **orders, "verdict": verdict, "reason": ". ".join([*sentences, *reasons])}
 
 
-def _pair(first: Standing, second: Standing, sign: int) -> str:
+def compare_pair(first: Standing, second: Standing, sign: int = 1) -> str:
     """Return how two rows stand that were published in this order: same, swapped, equal, or unknown."""
     if first.value is None or second.value is None:
         bounded, other, verdict = (first, second, "swapped") if first.value is None else (second, first, "same")

@@ -13,7 +13,11 @@ from slslab.trace.metrics import grouped
 
 WAYS = ("published", "recomputed", "measured", "modelled")
 CANNOT = "cannot"
-MOODS = {"agrees": "good", "as published": "good", "rounding": "good", "differs": "warn", CANNOT: "muted"}
+MOODS = {
+    **dict.fromkeys(("agrees", "as published", "rounding", "holds"), "good"),
+    **dict.fromkeys(("differs", "does not hold"), "warn"),
+    CANNOT: "muted",
+}
 AGREEMENT_KEYS = (Key("agrees", "exact"), Key("differs", "limit"))
 # So many kinds of bill lines are drawn, and the rest as one.
 LINES, REST = 7, "all other lines"
@@ -24,6 +28,7 @@ def describe_reproduction(document: Document) -> Page:
     paper, table = document["paper"], document["table"]
     cards = [
         *filter(None, [_agreement(document)]),
+        *_orders(document),
         *_rankings(document),
         *_bars(document),
         *_curves(document),
@@ -41,6 +46,17 @@ def describe_reproduction(document: Document) -> Page:
         chips=(document["reproduces"], f"fidelity: {document['fidelity']}"),
         answers=tuple(agreement(document)),
     )
+
+
+def _orders(document: Document) -> Iterator[Card]:
+    """Yield which orders hold, and by which figures."""
+    if orders := document.get("orders"):
+        rows = [
+            (each["order"], each["of"], Cell(each["verdict"], mood=MOODS.get(each["verdict"], "")), each["figures"])
+            for each in orders
+        ]
+        table = Table(("order", "of", "verdict", "figures"), rows, words=frozenset(range(4)))
+        yield Card("card-orders", "Orders", (), (table,), wide=True)
 
 
 def _agreement(document: Document) -> Card | None:

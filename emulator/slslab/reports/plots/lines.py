@@ -1,5 +1,6 @@
 """Pictures of replays as files: SVG, PNG or PDF. Equal figures give equal bytes."""
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,8 @@ AXES = {"memory_mb": "memory size, MB", "workers": "workers"}
 # Of rows, by the basis of their times.
 COLOURS = {"measured": "0.6", "modelled": "tab:blue"}
 PANELS = (("seconds", "seconds"), ("cost", "USD"))
+# So many panels of curves are beside each other.
+ACROSS = 3
 
 
 def check_format(path: Path | None) -> None:
@@ -84,17 +87,25 @@ def draw_curve(document: Mapping[str, Any], path: Path) -> None:
 
 
 def draw_points(document: Mapping[str, Any], path: Path) -> None:
-    """Draw test accuracy over modelled minutes (logarithmic), a panel for each variant."""
-    figure, curves = open_figure(), document["curves"]
-    panels = figure.subplots(1, len(curves), squeeze=False, sharey=True)[0]
-    for panel, curve in zip(panels, curves, strict=True):
+    """Draw the curves of a reproduction, a panel for each variant, over a logarithmic axis; those of accuracy by time
+    share the other. A name has one colour in all panels."""
+    figure, curves, modelled = open_figure(), document["curves"], "profile" in document
+    across = min(len(curves), ACROSS)
+    down = math.ceil(len(curves) / across)
+    figure.set_size_inches(max(9, 4.5 * across), 4 * down)
+    panels = figure.subplots(down, across, squeeze=False, sharey=modelled).flat
+    names = list(dict.fromkeys(line["name"] for curve in curves for line in curve["lines"]))
+    for curve, panel in zip(curves, panels, strict=False):
         for line in curve["lines"]:
-            panel.plot(line["x"], line["y"], marker=".", label=line["name"])
+            panel.plot(line["x"], line["y"], marker=".", label=line["name"], color=f"C{names.index(line['name'])}")
         titles = {axis: ", ".join(filter(None, (curve[axis]["title"], curve[axis]["unit"]))) for axis in ("x", "y")}
         panel.set(xscale="log", xlabel=f"{titles['x']}, {curve['variant']}", ylabel=titles["y"])
         if curve["lines"]:
             panel.legend(fontsize="small")
-    save_figure(figure, f"{document['table']['title']}, modelled on {document['profile']['name']}", path)
+    for panel in panels:
+        panel.remove()
+    basis = f"modelled on {document['profile']['name']}" if modelled else "measured"
+    save_figure(figure, f"{document['table']['title']}, {basis}", path)
 
 
 def draw_bars(document: Mapping[str, Any], path: Path) -> None:

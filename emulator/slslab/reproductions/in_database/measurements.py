@@ -1,7 +1,6 @@
 """Measurements of SPIRT's operations, naive and in the database, and their file."""
 
 import os
-import platform
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -18,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from slslab.errors import RequestError, RunError
 from slslab.host.session import Session
 from slslab.reproductions import find_committed
-from slslab.reproductions.documents import read_entries
+from slslab.reproductions.documents import host, read_entries
 from slslab.reproductions.in_database.arms import (
     NAIVE,
     OPERATIONS,
@@ -212,16 +211,6 @@ def _samples(taken: Sequence[Taken], arm: str, scripts: Sequence[float]) -> Samp
         arithmetic_cpu_s=tuple(max(0.0, turn.cpu_s - turn.moving.get_cpu_s - turn.moving.put_cpu_s) for turn in taken),
         put_cpu_s=tuple(turn.put_cpu_s for turn in moved),
     )
-
-
-def host() -> dict[str, str | int]:
-    """Return what figures depend on of this host."""
-    return {
-        "machine": platform.machine(),
-        "cores": len(os.sched_getaffinity(0)),
-        "kernel": platform.release(),
-        "python": platform.python_version(),
-    }
 
 
 def versions() -> dict[str, str]:

@@ -16,6 +16,7 @@ from slslab.reproductions.experiments import Runs, experiments, read_all
 from slslab.reproductions.experiments import committed as recorded
 from slslab.reproductions.in_database import measurements
 from slslab.reproductions.in_database.table import build as build_in_database
+from slslab.reproductions.lambdaml import figure7, figure8, losses
 from slslab.reproductions.measured_rounds import read_exchanges
 from slslab.reproductions.pages.markdown import paragraph, table
 from slslab.reproductions.patterns import compare_rounds, free_costs
@@ -28,6 +29,7 @@ and curves in `results/` and the published numbers in `papers/`, as the commands
 was measured on the host that is named, **modelled** (≈) is what a recording's replay says of AWS.
 """
 PAPER, CURVES_OF, DATASET = "barrak-2025", "mobilenet", "cifar10"
+LAMBDAML = "lambdaml-2021"
 PLATFORM = "aws-us-east-1"
 
 
@@ -48,6 +50,13 @@ def build() -> str:
     parts += _section("in-database --fidelity replayed", in_database, ": the databases of SPIRT")
     for name in communication.SOURCES:
         parts += _section(name, patterns_document(name))
+    lambdaml = load_paper(LAMBDAML)
+    of_rounds, of_epochs = (losses.read(losses.committed(figure.NAME)) for figure in (figure7, figure8))
+    parts += _section(
+        f"{figure7.NAME} --fidelity replayed",
+        figure7.build(lambdaml, of_rounds, read_curves(committed_curves()), "replayed"),
+    )
+    parts += _section(f"{figure8.NAME} --fidelity replayed", figure8.build(lambdaml, of_epochs, "replayed"))
     return "\n\n".join(parts) + "\n"
 
 

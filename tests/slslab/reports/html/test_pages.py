@@ -327,6 +327,17 @@ def test_why_figures_cannot_be_recomputed_is_told_once_a_column() -> None:
     assert "Cannot be recomputed for AllReduce, MobileNet: it was measured." in text
 
 
+def test_orders_are_told_first_and_by_which_figures() -> None:
+    orders = [
+        {"order": "A ≤ B", "of": of, "verdict": verdict, "figures": "A 1; B 2"}
+        for of, verdict in (("LR", "holds"), ("SVM", "does not hold"), ("EM", "holds"))
+    ]
+    text = reproduction_page({**reproduction(), "orders": orders})
+    assert Parts(text).answers[0] == "A ≤ B: holds (LR and EM); does not hold (SVM)."
+    assert text.index("card-orders") < text.index("card-curve-0")
+    assert "A 1; B 2" in text
+
+
 def test_a_reproduction_of_little_has_a_page() -> None:
     lists = ("columns", "rows", "rankings", "bills", "curves", "bars", "notes")
     bare: dict[str, list[Any]] = {name: [] for name in lists}
