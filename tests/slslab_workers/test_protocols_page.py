@@ -22,8 +22,8 @@ from slslab_workers.training import models
 
 PAGE = (Path(__file__).parents[2] / "docs" / "protocols.md").read_text(encoding="utf-8")
 SECTIONS = [
-    "What all architectures share", "AllReduce", "ScatterReduce", "Algorithms", "MLLess", "SPIRT", "GPU baseline",
-    "GradsSharding", "Lifetime of a function", "Counts and bytes", "As released",
+    "What all architectures share", "AllReduce", "ScatterReduce", "Algorithms", "Channels", "MLLess", "SPIRT",
+    "GPU baseline", "GradsSharding", "Lifetime of a function", "Counts and bytes", "As released",
 ]  # fmt: skip
 COUNTS: Mapping[str, Callable[..., Counts]] = {
     one.name: one.counts for one in (allreduce, scatterreduce, mlless, spirt, gpu, gradssharding)

@@ -214,7 +214,7 @@ def test_every_peer_has_a_database(run: Measured) -> None:
 
 
 def test_the_drivers_requests_grow_with_workers_and_epochs(run: Measured) -> None:
-    puts = [{"op": "object.put", "worker": worker, "requests": 3} for worker in (-1, -1, 0)]
+    puts = [{"op": "object.put", "worker": worker, "requests": 3, "bytes": 0} for worker in (-1, -1, 0)]
     driven = replace(run, recording=replace(run.recording, events=puts))
     assert driven.driver_requests(2, 2) == {"object.put": 6}
     assert driven.driver_requests(4, 3) == {"object.put": 18}

@@ -180,7 +180,7 @@ def test_a_plan_of_an_architecture_that_is_not_installed_is_read_as_it_is() -> N
         ({"architecture": "ring"}, "of architecture 'ring', which is not installed"),
         ({"schema": 3}, "has schema 3, and this version reads 1 and 2"),
         ({"epochs": None}, "it has no epochs"),
-        ({"options": {}}, "it has no options.channel, options.channel-host, options.algorithm"),
+        ({"options": {}}, "it has no options.channel, options.channel-host, options.serialisation"),
         ({"workers": "4"}, "workers is '4'"),
         ({"until_accuracy": "high"}, "until_accuracy is 'high'"),
         ({"hops": 1}, "no field 'hops'"),

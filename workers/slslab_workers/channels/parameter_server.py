@@ -1,4 +1,4 @@
-"""The client of a parameter server (`slslab_workers.parameter_server`): push a vector, pull the sum of all workers'."""
+"""The client of a parameter server (`slslab_workers.parameter_server`): push a vector, pull the sum of all workers."""
 
 from urllib.parse import unquote, urlsplit
 

@@ -25,7 +25,8 @@ DOCUMENTATION = Path(__file__).parents[4] / "docs" / "replay.md"
 OPERATIONS = """
 object.put object.get object.list object.delete tensor.set tensor.get tensor.delete tensor.script tensor.compile
 tensor.command queue.publish queue.deliver queue.declare queue.bind queue.count queue.purge queue.delete
-states.execute lambda.invoke
+memcached.put memcached.get memcached.delete redis.put redis.get redis.delete dynamodb.put dynamodb.get dynamodb.delete
+parameter.push parameter.pull parameter.put parameter.get parameter.delete states.execute lambda.invoke
 """.split()
 
 

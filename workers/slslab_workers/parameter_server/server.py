@@ -1,19 +1,12 @@
-"""`python -m slslab_workers.parameter_server`: add up the vectors that workers push, in memory, on one machine.
+"""Add up the vectors that workers push, in memory.
 
-It is the virtual machine of LambdaML's HybridPS and of Cirrus. A worker pushes a vector and pulls the sum, which is
-there when all have pushed. Sums are in rank order, so that equal plans give equal bits, and are forgotten when all have
-pulled them. Objects under keys are kept beside them. docs/protocols.md, "Parameter server", has every request.
-
-Clients give the token of SLSLAB_PARAMETER_TOKEN first. When it answers, it prints one JSON line, `{"endpoint": URL}`.
-It ends on SIGTERM, and with --parent-pipe when its standard input closes.
+A worker pushes a vector and pulls the sum, which is there when all have pushed. Sums are in rank order, so that equal
+plans give equal bits, and are forgotten when all have pulled them. Objects under keys are kept beside them.
+docs/protocols.md, "Parameter server", has every request.
 """
 
-import argparse
 import hmac
-import json
-import os
 import socketserver
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -23,11 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from slslab_workers.channels.events import Sink, environment_sink
+from slslab_workers.channels.events import Sink
 from slslab_workers.channels.serialisation import SERIALISATIONS, Vector
 from slslab_workers.trace.event import Event
 
-TOKEN = "SLSLAB_PARAMETER_TOKEN"
 # A request's words; keys have no spaces.
 LINE_BYTES = 4096
 
@@ -191,25 +183,3 @@ class Connection(socketserver.StreamRequestHandler):
         self.wfile.write(line.encode())
         for body in bodies:
             self.wfile.write(body)
-
-
-def main() -> None:
-    """Serve until a signal, or the end of standard input."""
-    parser = argparse.ArgumentParser(prog="python -m slslab_workers.parameter_server", allow_abbrev=False)
-    parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=0, help="0: any free one")
-    parser.add_argument("--parent-pipe", action="store_true", help="end when standard input closes")
-    options = parser.parse_args()
-    sink = environment_sink() if "SLSLAB_TRACE_FD" in os.environ else None
-    with Server((options.host, options.port), os.environ.get(TOKEN, ""), sink) as server:
-        host, port = server.server_address[:2]
-        print(json.dumps({"endpoint": f"parameter://{host!s}:{port}"}), flush=True)
-        if options.parent_pipe:
-            threading.Thread(target=server.serve_forever, daemon=True).start()
-            sys.stdin.buffer.read()
-        else:
-            server.serve_forever()
-
-
-if __name__ == "__main__":
-    main()

@@ -13,7 +13,7 @@ from slslab_workers.channels.parameter_server import ParameterServer
 from slslab_workers.channels.resp import Refused
 from slslab_workers.channels.serialisation import SERIALISATIONS
 from slslab_workers.channels.stream import Stream
-from slslab_workers.parameter_server import Server
+from slslab_workers.parameter_server.server import Server
 
 pytestmark = pytest.mark.server
 
