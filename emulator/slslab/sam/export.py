@@ -112,6 +112,11 @@ def write_export(plan: Plan, cost: Cost, out: Path) -> list[str]:
             f"{plan.architecture} has no functions, of which a SAM template could be made.",
             "export a run of another architecture.",
         )
+    if requirements.channel:
+        raise RequestError(
+            f"Of the channel {requirements.channel} no template is made: its server is in a network of yours.",
+            "export a run with --channel s3.",
+        )
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise RequestError(f"{out} is there already.", "choose another --out, or remove it.")
     files = _code(deployment) | {

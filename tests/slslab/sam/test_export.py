@@ -170,6 +170,15 @@ def test_what_cannot_be_exported_is_refused(sources: tuple[object, ...], message
     assert not (tmp_path / "cloud").exists()
 
 
+def test_a_channel_s_server_is_in_no_template(tmp_path: Path) -> None:
+    path = plan_file("allreduce", tmp_path)
+    path.write_text(path.read_text().replace('channel = "s3"', 'channel = "memcached"'))
+    done = slslab("export", "sam", path, "--out", tmp_path / "cloud")
+    assert done.code == 2
+    assert done.err.startswith("Error: Of the channel memcached no template is made")
+    assert "--channel s3" in done.err
+
+
 def test_a_folder_with_files_is_left_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("kept")
     done = slslab("export", "sam", TRACES / "allreduce", "--out", tmp_path)

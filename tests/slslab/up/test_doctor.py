@@ -105,3 +105,14 @@ def test_the_queue_is_rabbitmq_where_its_server_is_installed(installed: bool, mo
     finding = examined()["RabbitMQ"]
     assert (finding.state, finding.needed) == (OK if installed else MISSING, False)
     assert ("lists of the tensor database" in finding.hint) is not installed
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_servers_of_channels_are_named_with_what_installs_them(
+    installed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "find_server", lambda name: Path(name) if installed else None)
+    found = examined()
+    for name, package in (("Memcached", "memcached"), ("Redis", "redis-server")):
+        assert (found[name].state, found[name].needed) == (OK if installed else MISSING, False)
+        assert (f"apt-get install {package}" in found[name].hint) is not installed
