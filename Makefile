@@ -66,6 +66,7 @@ format: $(VENV)/installed-dev
 bench: $(VENV)/installed-dev
 	$(BIN)/python benchmarks/invoke.py --quick
 	$(BIN)/python benchmarks/object_store.py --quick
+	$(BIN)/python benchmarks/channels.py --repeat 10
 	$(BIN)/python benchmarks/overhead.py
 	$(BIN)/python benchmarks/in_database.py --model mobilenet --repeat 3
 	$(BIN)/python benchmarks/environments.py --quick

@@ -11,7 +11,7 @@ import pytest
 from slslab_workers.channels.events import Tracer
 from slslab_workers.channels.parameter_server import ParameterServer
 from slslab_workers.channels.resp import Refused
-from slslab_workers.channels.serialisation import SERIALISATIONS
+from slslab_workers.channels.serialisation import PART, SERIALISATIONS
 from slslab_workers.channels.stream import Stream
 from slslab_workers.parameter_server.server import Server
 
@@ -39,7 +39,7 @@ def client(server: Server, serialisation: str = "raw", events: list[dict[str, An
 @pytest.mark.parametrize("serialisation", SERIALISATIONS)
 def test_sums_are_in_rank_order_whoever_comes_first(server: Server, serialisation: str) -> None:
     random = np.random.default_rng(0)
-    vectors = [random.normal(size=10_001).astype(np.float32) * 10.0**rank for rank in range(4)]
+    vectors = [random.normal(size=PART + 1).astype(np.float32) * 10.0**rank for rank in range(4)]
     expected = vectors[0].copy()
     for vector in vectors[1:]:
         expected += vector
