@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from slslab.reproductions.pages import discrepancies, replay_accuracy, results, sequences
+from slslab.reproductions.pages import discrepancies, lambdaml_space, replay_accuracy, results, sequences
 from slslab.reproductions.pages.operations import insert_operations, lambda_operations
 from slslab.statemachines import api as states
 
@@ -52,6 +52,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "what-the-paper-did-not-say.md": discrepancies.build,
     "results.md": results.build,
     "accuracy-of-replay.md": replay_accuracy.build,
+    "lambdaml-space.md": partial(lambdaml_space.build, DOCS.parent / lambdaml_space.DATA),
     "state-machines.md": partial(
         insert_operations,
         DOCS / "state-machines.md",

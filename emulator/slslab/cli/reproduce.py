@@ -9,6 +9,7 @@ from slslab.cli.options import directory_option
 from slslab.cli.replay_setup import replayable
 from slslab.cli.reproduce_accuracy import fig4, mlless_filter, table3
 from slslab.cli.reproduce_algorithms import fig7, fig8
+from slslab.cli.reproduce_channels import lambdaml_table1
 from slslab.cli.reproduce_communication import fig2, lambdaml_table3
 from slslab.cli.reproduction import (
     REPLAYED,
@@ -197,7 +198,7 @@ def gradssharding(measured: Path | None, profile: str, out: Path | None, json_: 
 
 
 COMMANDS = (
-    *(table2, table3, fig2, fig3, fig4, mlless_filter, lambdaml_table3, fig7, fig8),
+    *(table2, table3, fig2, fig3, fig4, mlless_filter, lambdaml_table1, lambdaml_table3, fig7, fig8),
     *(in_database, gradssharding),
 )
 
@@ -214,6 +215,7 @@ def reproduce() -> None:
     slslab reproduce fig3 --fidelity replayed     time against cost
     slslab reproduce fig4 --plot fig4.svg         accuracy by time
     slslab reproduce mlless-filter                MLLess with its filter and without
+    slslab reproduce lambdaml-table1              other channels beside S3, in LambdaML's experiments
     slslab reproduce lambdaml-table3              the same two in LambdaML's own experiments
     slslab reproduce lambdaml-fig7                rounds to a loss by GA-SGD, MA-SGD, ADMM; k-means by EM
     slslab reproduce lambdaml-fig8                loss with a barrier (BSP) and without (S-ASP)

@@ -47,7 +47,7 @@ def fit(recordings: Sequence[Recording], epochs: int, on: date, parallel: Figure
     def assumed(value: float, why: str) -> Figure:
         return Figure(value=value, status="assumed", source=why)
 
-    events = [each for recording in recordings for each in _with_script_ns(recording)]
+    events = [each for recording in recordings for each in _with_server_ns(recording)]
     shares = {one["request_id"]: one["cpu_share"] for recording in recordings for one in recording.invocations}
     # An operation that the first epochs did not have (an update, while none is significant) is fitted to all epochs.
     samples = _samples(events, shares) | _samples((each for each in events if each[0]["epoch"] < epochs), shares)
@@ -104,21 +104,21 @@ class Samples:
         return self.later or self.first
 
 
-def _with_script_ns(recording: Recording) -> Iterator[tuple[Event, int]]:
+def _with_server_ns(recording: Recording) -> Iterator[tuple[Event, int]]:
     """Yield each event with the CPU ns that a database spent on its script."""
     databases = Databases(recording.events)
-    return ((event, databases.script_ns(event)) for event in recording.events)
+    return ((event, databases.server_ns(event)) for event in recording.events)
 
 
 def _samples(events: Iterable[tuple[Event, int]], shares: Mapping[str, float]) -> dict[str, Samples]:
     """Return each operation's requests that succeeded."""
     samples: dict[str, Samples] = defaultdict(Samples)
     seen = set()
-    for event, script_ns in events:
+    for event, server_ns in events:
         op = operation(event)
         # A call that waits for the answer lasts as long as what it calls.
         if event["worker"] >= 0 and "." in op and not event["failed"] and op not in (*BESIDE, "lambda.invoke"):
-            wall_ms = (lambda_clock_ns(event) - script_ns) / 1e6
+            wall_ms = (lambda_clock_ns(event) - server_ns) / 1e6
             cpu_ms = _busy_ms(event["cpu_ns"], shares.get(event["invocation"], 1.0))
             of_environment = (op, event["environment"])
             requests = samples[op].later if of_environment in seen else samples[op].first

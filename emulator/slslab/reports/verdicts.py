@@ -51,8 +51,9 @@ def verdicts(documents: Sequence[Document], names: Sequence[str]) -> Iterator[tu
 
 
 def agreement(document: Document) -> Iterator[str]:
-    """Yield how far a reproduction agrees with what was published: in its orders, its numbers, its rankings and its
-    arithmetic."""
+    """Yield a reproduction's own findings, and how far it agrees with what was published: in its orders, its numbers,
+    its rankings and its arithmetic."""
+    yield from document.get("findings", ())
     for title, orders in grouped((order["order"], order) for order in document.get("orders", ())).items():
         by_verdict = grouped((order["verdict"], order["of"]) for order in orders)
         yield f"{title}: {'; '.join(f'{verdict} ({listed(of)})' for verdict, of in by_verdict.items())}."

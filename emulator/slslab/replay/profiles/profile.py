@@ -100,13 +100,15 @@ class Server(_Entry):
 class Channel(_Entry):
     """A store, database or queue: its operations (the part of the trace's `op` after the dot), and its server.
 
-    `per_worker`: each worker has a server of its own (SPIRT's databases), or all share one.
+    `per_worker`: each worker has a server of its own (SPIRT's databases), or all share one. `boot_s` is what a node
+    takes from its creation until it serves; replays begin when it does.
     """
 
     description: str
     operations: dict[str, Operation]
     server: Server | None = None
     per_worker: bool = False
+    boot_s: Figure | None = None
 
 
 class Compute(_Entry):

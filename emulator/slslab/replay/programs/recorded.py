@@ -206,7 +206,7 @@ class _Reader:
             opens,
             polling,
             at=self.databases.owner(event),
-            server_cpu_ns=self.databases.script_ns(event),
+            server_cpu_ns=self.databases.server_ns(event),
             **place,
         )
         if callee is not None and self.records[callee]["invocation_type"] != "Event":

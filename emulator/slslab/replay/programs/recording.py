@@ -20,6 +20,8 @@ Event = Mapping[str, Any]
 NAMES = {"ping": "tensor.command", "execute": "states.execute", "invoke": "lambda.invoke"}
 # What happens beside a worker, on its behalf.
 BESIDE = metrics.BESIDE
+# What a parameter server does.
+SUMMING = ("parameter.deserialise", "parameter.merge", "parameter.serialise")
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,8 @@ def find_calls(events: Sequence[Event]) -> dict[int, str]:
 
 
 class Databases:
-    """The tensor databases of a recorded run: their owners, and the CPU time of scripts in them.
+    """The tensor databases of a recorded run, or its parameter server: their owners, and the CPU time of what they do
+    for a request.
 
     Events are asked about in their order: each execution of a script is counted once.
     """
@@ -119,17 +122,27 @@ class Databases:
             for event in events
             if event["op"] == "tensor.script.run"
         )
+        # By worker (-1 for sums that are written for whoever pulls them) and the key of the sum.
+        self._sums = metrics.grouped(
+            ((event["worker"], event["resource"]), event["cpu_ns"]) for event in events if event["op"] in SUMMING
+        )
 
     def owner(self, event: Event) -> int:
         """Return the worker whose database this event asked; -1 if it asked none."""
         return self._owners.get(event["resource"].partition("/")[0], -1)
 
-    def script_ns(self, event: Event) -> int:
-        """Return the CPU time of the script that this event ran, 0 without a script or if it failed.
+    def server_ns(self, event: Event) -> int:
+        """Return the CPU time of the script that this event ran, or of what a parameter server did with a pushed vector
+        or for a pull; 0 without any or if it failed.
 
         For a database that does not report it: what the caller waited, which includes the database's work for other
         clients.
         """
+        if event["op"] == "parameter.push":
+            return sum(self._sums.get((event["worker"], event["resource"].rpartition("/")[0]), ()))
+        if event["op"] == "parameter.pull":
+            written = self._sums.get((-1, event["resource"]))
+            return written.pop(0) if written else 0
         key = event["resource"].partition("/")[2]
         if event["op"] != "tensor.script" or event["failed"] or key.startswith(PREFIX):
             return 0

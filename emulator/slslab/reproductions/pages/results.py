@@ -16,7 +16,8 @@ from slslab.reproductions.experiments import Runs, experiments, read_all
 from slslab.reproductions.experiments import committed as recorded
 from slslab.reproductions.in_database import measurements
 from slslab.reproductions.in_database.table import build as build_in_database
-from slslab.reproductions.lambdaml import figure7, figure8, losses
+from slslab.reproductions.lambdaml import figure7, figure8, losses, table1
+from slslab.reproductions.lambdaml import recordings as channel_recordings
 from slslab.reproductions.measured_rounds import read_exchanges
 from slslab.reproductions.pages.markdown import paragraph, table
 from slslab.reproductions.patterns import compare_rounds, free_costs
@@ -57,6 +58,17 @@ def build() -> str:
         figure7.build(lambdaml, of_rounds, read_curves(committed_curves()), "replayed"),
     )
     parts += _section(f"{figure8.NAME} --fidelity replayed", figure8.build(lambdaml, of_epochs, "replayed"))
+    parts += _section(
+        f"{table1.NAME} --fidelity replayed",
+        table1.build(
+            lambdaml,
+            channel_recordings.read_all(channel_recordings.committed()),
+            channel_recordings.refusals(),
+            load_profile(table1.PROFILE),
+            book,
+            "replayed",
+        ),
+    )
     return "\n\n".join(parts) + "\n"
 
 

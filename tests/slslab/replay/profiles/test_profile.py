@@ -60,14 +60,14 @@ def test_a_built_in_profile_is_complete_and_every_figure_says_where_it_is_from(n
 
 def test_what_is_not_assumed_names_who_says_so() -> None:
     known = re.compile(
-        r"AWS|Redis|Cachee|Confluent|stopachka|Lienart|pwrdrvr|slslab calibrate|this project", re.IGNORECASE
+        r"AWS|Redis|Cachee|Confluent|stopachka|Jiang|Lienart|pwrdrvr|slslab calibrate|this project", re.IGNORECASE
     )
     for name in profile_names():
         for entry, figure in figures(load_profile(name)):
             assert figure.status == "assumed" or known.search(figure.source), entry
 
 
-def test_the_profile_of_lambdaml_differs_from_its_base_in_s3_alone() -> None:
+def test_the_profile_of_lambdaml_differs_from_its_base_in_s3_and_memcached_alone() -> None:
     base, own = (dict(figures(load_profile(name))) for name in ("aws-us-east-1", "lambdaml-2021"))
     assert base.keys() == own.keys()
     assert {entry for entry in base if base[entry] != own[entry]} == {
@@ -77,6 +77,11 @@ def test_the_profile_of_lambdaml_differs_from_its_base_in_s3_alone() -> None:
         "channels.object.operations.get.bandwidth_mb_s",
         "channels.object.operations.list.latency_ms",
         "channels.object.operations.delete.latency_ms",
+        "channels.memcached.operations.put.latency_ms",
+        "channels.memcached.operations.put.bandwidth_mb_s",
+        "channels.memcached.operations.get.latency_ms",
+        "channels.memcached.operations.get.bandwidth_mb_s",
+        "channels.memcached.operations.delete.latency_ms",
     }
     put = load_profile("lambdaml-2021").operation("object.put")
     assert put.bandwidth_mb_s is not None

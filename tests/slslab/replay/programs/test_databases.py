@@ -41,7 +41,7 @@ def test_a_script_took_what_its_database_tells_in_its_order() -> None:
     ]
     databases = Databases([*asked, *told])
     calls = [(FIRST, "run:mean"), (FIRST, "run:mean"), (SECOND, "run:mean"), (FIRST, "run:texts")]
-    found = [databases.script_ns(event("tensor.script", f"{address}/{key}", 0)) for address, key in calls]
+    found = [databases.server_ns(event("tensor.script", f"{address}/{key}", 0)) for address, key in calls]
     assert found == [3 * MS, 5 * MS, 4 * MS, 6 * MS]
 
 
@@ -50,12 +50,31 @@ def test_of_a_database_that_does_not_tell_it_is_what_the_caller_waited() -> None
     script = event(
         "tensor.script", f"{FIRST}/run:mean", 0, end_ns=100 * MS, host_delay_ns=15 * MS, cpu_ns=25 * MS
     )  # fmt: skip
-    assert Databases([script]).script_ns(script) == 60 * MS
-    assert Databases([script]).script_ns({**script, "failed": True}) == 0
-    assert Databases([script]).script_ns({**script, "cpu_ns": 99 * MS}) == 0
+    assert Databases([script]).server_ns(script) == 60 * MS
+    assert Databases([script]).server_ns({**script, "failed": True}) == 0
+    assert Databases([script]).server_ns({**script, "cpu_ns": 99 * MS}) == 0
 
 
 def test_storing_scripts_executes_none() -> None:
     stored = event("tensor.script", f"{FIRST}/slslab-scripts-1f38cac20cc54582", 0, end_ns=100 * MS)
-    assert Databases([stored]).script_ns(stored) == 0
-    assert Databases([stored]).script_ns({**stored, "op": "tensor.set"}) == 0
+    assert Databases([stored]).server_ns(stored) == 0
+    assert Databases([stored]).server_ns({**stored, "op": "tensor.set"}) == 0
+
+
+def test_a_parameter_server_s_work_is_that_of_the_push_or_of_one_pull() -> None:
+    """What it reads and adds is of the worker that pushed; what it writes is of whoever pulls, one after the other."""
+    done = [
+        ("deserialise", 0, 5),
+        ("merge", 0, 2),
+        ("deserialise", 1, 7),
+        ("merge", 1, 3),
+        ("serialise", -1, 4),
+        ("serialise", -1, 6),
+    ]
+    events = [event(f"parameter.{name}", "key", worker, cpu_ns=cpu_ms * MS) for name, worker, cpu_ms in done]
+    asked = Databases(events)
+    pushes = [event("parameter.push", f"key/{rank}", rank) for rank in range(2)]
+    assert [asked.server_ns(push) for push in pushes] == [7 * MS, 10 * MS]
+    pull = event("parameter.pull", "key", 0)
+    assert [asked.server_ns(pull) for _ in range(3)] == [4 * MS, 6 * MS, 0]
+    assert Databases([]).server_ns(pushes[0]) == 0

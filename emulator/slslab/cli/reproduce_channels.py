@@ -1,0 +1,60 @@
+"""`slslab reproduce lambdaml-table1`: what other channels take and cost beside S3, published, measured and modelled."""
+
+from pathlib import Path
+
+import click
+
+from slslab.cli.options import PLATFORM, directory_option
+from slslab.cli.replay_setup import replayable
+from slslab.cli.reproduction import REPLAYED, check_recordings, finish, folder, prices_option, reproduction
+from slslab.cli.terminal import Bar
+
+
+@reproduction(
+    "lambdaml-table1",
+    click.option(
+        "--fidelity",
+        type=click.Choice(("sampled", REPLAYED)),
+        default=REPLAYED,
+        show_default=True,
+        help="sampled runs rounds of 2 workers with each channel here; replayed reads recordings, in seconds.",
+    ),
+    click.option(
+        "--profile",
+        default="lambdaml-2021",
+        show_default=True,
+        metavar="PROFILE",
+        help=f"The platform of the model, such as {PLATFORM}, or a TOML file.",
+    ),
+    prices_option,
+    directory_option("--recordings", "replayed: read the runs here (by default the project's own)."),
+    directory_option("--out", "Where runs and tables go (by default reproduce-lambdaml-table1-FIDELITY beside runs)."),
+)
+def lambdaml_table1(
+    fidelity: str, profile: str, prices: str, recordings: Path | None, out: Path | None, json_: bool
+) -> None:
+    """LambdaML, Table 1: seconds and cost of training with Memcached and DynamoDB, over those with S3.
+
+    \b
+    slslab reproduce lambdaml-table1
+    slslab reproduce lambdaml-table1 --profile aws-us-east-1
+
+    Jobs are replayed with the paper's workers from rounds of 2 workers, on a running node, with the node's start, and
+    with functions that wait for it. Ratios agree within 25 %; else they say whether the same channel is better.
+    """
+    from slslab.billing.bill import load_book
+    from slslab.papers.paper import load_paper
+    from slslab.replay.profiles.profile import load_profile
+    from slslab.reproductions.lambdaml.recordings import committed, read_all, record_all, refusals
+    from slslab.reproductions.lambdaml.table1 import NAME, PAPER, build
+
+    check_recordings(recordings, fidelity)
+    paper, platform, book = load_paper(PAPER), load_profile(profile), load_book(prices)
+    directory = out or folder(NAME, fidelity)
+    with Bar() as bar, replayable("LambdaML's Table 1"):
+        if fidelity == REPLAYED:
+            runs = read_all(recordings or committed())
+        else:
+            runs = record_all(directory, bar, lambda line: click.echo(line, err=True))
+        document = build(paper, runs, refusals(), platform, book, fidelity)
+    finish(document, directory, json_)
