@@ -47,6 +47,11 @@ class ComposeSystem:
     """A running compose stack, if a plan can run on it; HostError or RequestError with the reason if not."""
 
     def __init__(self, plan: Plan, requirements: Requirements) -> None:
+        if requirements.channel:
+            raise RequestError(
+                f"The compose stack has no server for --channel {requirements.channel}.",
+                "leave it out, or choose --stack embedded.",
+            )
         self._emulator = RemoteEmulator(emulator_url())
         self._plan = plan
         self._requirements = requirements
