@@ -77,7 +77,10 @@ class Concurrency:
 
     def _take_request(self, name: str | None, concurrency: int, reason: str) -> None:
         rate = self._limits.requests_per_concurrency * concurrency
-        if not self._requests.setdefault(name, Tokens(rate)).take(rate, rate):
+        tokens = self._requests.get(name)
+        if tokens is None:
+            tokens = self._requests[name] = Tokens(rate)
+        if not tokens.take(rate, rate):
             raise self._throttled(reason)
 
     def _unreserved(self) -> int:
