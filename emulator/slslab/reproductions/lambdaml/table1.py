@@ -229,6 +229,7 @@ def _row(compared: Compared, variant: str, cells: Mapping[str, Cell]) -> Reprodu
                 "seconds": each.own.seconds,
                 "seconds_with_s3": each.base.seconds,
                 "over_timeout": each.own.late,
+                "over_timeout_with_s3": each.base.late,
                 "break_even_epochs": each.even_epochs(job.epochs),
             }
             for column, each in compared.against.items()
@@ -374,9 +375,15 @@ def _notes(rows: Sequence[Compared], recordings: Mapping[str, Measured], profile
         "intervals are 95 %. "
         f"{busy} of these {len(recordings)} runs were oversubscribed: workers shared processors."
     )
-    late = [f"{each.name}, {TITLES[column]}" for each in rows for column, one in each.against.items() if one.own.late]
+    late = [
+        f"{each.name}, with {title}"
+        for each in rows
+        for column, one in each.against.items()
+        for title, played in ((TITLES[column], one.own), (BASE.upper(), one.base))
+        if played.late
+    ]
     if late:
         yield (
             f"Functions would reach their time-out of {TIMEOUT_S} s, and continue in another one, which is left out: "
-            f"{'; '.join(late)}."
+            f"{'; '.join(dict.fromkeys(late))}."
         )
