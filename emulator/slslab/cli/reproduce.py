@@ -9,7 +9,7 @@ from slslab.cli.options import directory_option
 from slslab.cli.replay_setup import replayable
 from slslab.cli.reproduce_accuracy import fig4, mlless_filter, table3
 from slslab.cli.reproduce_algorithms import fig7, fig8
-from slslab.cli.reproduce_channels import lambdaml_table1
+from slslab.cli.reproduce_channels import lambdaml_table1, lambdaml_table2
 from slslab.cli.reproduce_communication import fig2, lambdaml_table3
 from slslab.cli.reproduction import (
     REPLAYED,
@@ -198,7 +198,7 @@ def gradssharding(measured: Path | None, profile: str, out: Path | None, json_: 
 
 
 COMMANDS = (
-    *(table2, table3, fig2, fig3, fig4, mlless_filter, lambdaml_table1, lambdaml_table3, fig7, fig8),
+    *(table2, table3, fig2, fig3, fig4, mlless_filter, lambdaml_table1, lambdaml_table2, lambdaml_table3, fig7, fig8),
     *(in_database, gradssharding),
 )
 
@@ -216,6 +216,7 @@ def reproduce() -> None:
     slslab reproduce fig4 --plot fig4.svg         accuracy by time
     slslab reproduce mlless-filter                MLLess with its filter and without
     slslab reproduce lambdaml-table1              other channels beside S3, in LambdaML's experiments
+    slslab reproduce lambdaml-table2              75 MB to a parameter server, beside LambdaML's
     slslab reproduce lambdaml-table3              the same two in LambdaML's own experiments
     slslab reproduce lambdaml-fig7                rounds to a loss by GA-SGD, MA-SGD, ADMM; k-means by EM
     slslab reproduce lambdaml-fig8                loss with a barrier (BSP) and without (S-ASP)

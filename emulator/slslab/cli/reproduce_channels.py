@@ -1,4 +1,4 @@
-"""`slslab reproduce lambdaml-table1`: what other channels take and cost beside S3, published, measured and modelled."""
+"""`slslab reproduce lambdaml-table1` and `lambdaml-table2`: what other channels, and a parameter server, take."""
 
 from pathlib import Path
 
@@ -6,7 +6,15 @@ import click
 
 from slslab.cli.options import PLATFORM, directory_option
 from slslab.cli.replay_setup import replayable
-from slslab.cli.reproduction import REPLAYED, check_recordings, finish, folder, prices_option, reproduction
+from slslab.cli.reproduction import (
+    REPLAYED,
+    check_recordings,
+    finish,
+    folder,
+    prices_option,
+    profile_option,
+    reproduction,
+)
 from slslab.cli.terminal import Bar
 
 
@@ -58,3 +66,28 @@ def lambdaml_table1(
             runs = record_all(directory, bar, lambda line: click.echo(line, err=True))
         document = build(paper, runs, refusals(), platform, book, fidelity)
     finish(document, directory, json_)
+
+
+@reproduction(
+    "lambdaml-table2",
+    profile_option,
+    directory_option("--out", "Where the table goes (by default reproduce-lambdaml-table2-measured beside runs)."),
+)
+def lambdaml_table2(profile: str, out: Path | None, json_: bool) -> None:
+    """LambdaML, Table 2: seconds of sending 75 MB to a parameter server, and of adding them there.
+
+    \b
+    slslab reproduce lambdaml-table2
+
+    What writing, reading and adding a vector takes is measured here, in half a minute; a row is modelled of it.
+    """
+    from slslab.papers.paper import load_paper
+    from slslab.replay.profiles.profile import load_profile
+    from slslab.reproductions.lambdaml.table2 import NAME, PAPER, TABLE, build, measure
+
+    paper, platform = load_paper(PAPER), load_profile(profile)
+    with Bar() as bar:
+        paces = measure(
+            int(paper.table(TABLE).inputs["megabytes"]), lambda done, total: bar.report("measuring", done, total)
+        )
+    finish(build(paper, paces, platform), out or folder(NAME, "measured"), json_)

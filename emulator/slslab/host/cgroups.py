@@ -193,10 +193,14 @@ class Cgroup(GroupAccounts):
         self._write_freezer("THAWED", "0")
 
     def _write_freezer(self, state: str, flag: str) -> None:
-        if self.version == 1:
-            (self.paths["freezer"] / "freezer.state").write_text(state)
-        else:
-            (next(iter(self.paths.values())) / "cgroup.freeze").write_text(flag)
+        # Twice in each invocation: a path and a text file would take longer than the kernel does.
+        first = self.version == 1
+        path = f"{self.paths['freezer']}/freezer.state" if first else f"{next(iter(self.paths.values()))}/cgroup.freeze"
+        descriptor = os.open(path, os.O_WRONLY)
+        try:
+            os.write(descriptor, (state if first else flag).encode())
+        finally:
+            os.close(descriptor)
 
     def kill(self) -> None:
         """Kill every process of the group."""
