@@ -166,7 +166,7 @@ def describe(about: dict[str, Any]) -> dict[str, Any]:
     return {
         "kind": "compose",
         "version": about["version"],
-        "endpoints": {part: service["host"] for part, service in services.items()}
+        "endpoints": {part: service["host"] for part, service in services.items() if service["host"]}
         | {"tensors": services["tensors"]["host"].split()},
         "stack": {part: service["name"] for part, service in services.items()},
         "environment": about["environment"],
