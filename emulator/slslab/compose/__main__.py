@@ -8,6 +8,9 @@ It reads its environment variables and nothing else:
     SLSLAB_QUEUE_URL         amqp://USER:PASSWORD@rabbitmq:5672/%2F
     SLSLAB_TENSORS           redis://[:PASSWORD@]tensors:6379, a name with one network address per database (or several
                              addresses, separated by spaces)
+    SLSLAB_MEMCACHED_URL, SLSLAB_REDIS_URL
+                             memcached://memcached:11211 and redis://[:PASSWORD@]redis:6379, servers of `--channel`,
+                             which need not run
     SLSLAB_ENVIRONMENT       docker (the default): functions run in containers of SLSLAB_WORKER_IMAGE; process: in
                              processes beside this one, as with the embedded stack
     SLSLAB_HOME              directory for packages and logs; what an earlier service left there is removed

@@ -82,7 +82,7 @@ class RemoteEmulator:
             return answer.status, answer.read()
 
     @contextmanager
-    def record(self, run: str, tensor_databases: int) -> Iterator["RemoteRecording"]:
+    def record(self, run: str, tensor_databases: int, channel: str = "") -> Iterator["RemoteRecording"]:
         """Record the run within the block; left without the recording's `finish`, it is aborted.
 
         Raises HostError if another run uses the stack.
@@ -91,6 +91,7 @@ class RemoteEmulator:
             "run": run,
             "by": f"{getpass.getuser()}@{socket.gethostname()} (process {os.getpid()})",
             "tensor_databases": tensor_databases,
+            "channel": channel,
         }
         with (
             closing(self._connection()) as connection,

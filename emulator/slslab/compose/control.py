@@ -6,7 +6,7 @@ its client named and no others. There is one at a time, because all runs would s
 
     GET    /slslab/health                      200 when everything answers
     GET    /slslab/about                       version, limits, host, services with their addresses
-    POST   /slslab/recordings                  {"run", "by", "tensor_databases"}: begins one; 409 during another
+    POST   /slslab/recordings                  {"run", "by", "tensor_databases", "channel"}: begins one; 409 in another
     POST   /slslab/recordings/ID/resources     {"kind": "function" | "bucket" | "machine", "name"}: belongs to the run
     POST   /slslab/recordings/ID/instances     {"module", "code", "events", "variables", "fleet"}: launches instances
     DELETE /slslab/recordings/ID/instances     ends those that still run
@@ -30,7 +30,6 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import botocore.exceptions
-import redis
 from starlette.background import BackgroundTask
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
@@ -38,7 +37,7 @@ from starlette.routing import BaseRoute, Route
 
 from slslab.aws.arns import REGION
 from slslab.compose.network import HOST, Network
-from slslab.compose.services import ANSWER_S, Service, examine, server_information
+from slslab.compose.services import UNANSWERED, Service, empty, examine, server_information
 from slslab.errors import HostError
 from slslab.installation import __version__
 from slslab.lambda_.packages import NO_ARCHIVE, unpacked
@@ -46,7 +45,7 @@ from slslab.lambda_.service.emulator import Emulator
 from slslab.trace.events import clock_domain
 from slslab.trace.records import InstanceRecord, InvocationRecord
 from slslab_workers.architecture import Fleet
-from slslab_workers.channels.endpoints import TENSOR_URLS
+from slslab_workers.channels.endpoints import CHANNEL_URL, TENSOR_URLS
 
 if TYPE_CHECKING:  # the engine's client is needed only where there are containers
     from slslab.ec2.containers import ContainerFleet
@@ -160,9 +159,10 @@ class Control:
         return [emulator, *examine(self._network.inside(), self._network.outside())]
 
     async def _record(self, request: Request) -> Response:
-        """Begin a recording: empty the databases that it uses, then stream records until its end."""
+        """Begin a recording: empty the servers that it uses, then stream records until its end."""
         body = await _body(request)
         run, by, databases = body.get("run"), body.get("by"), body.get("tensor_databases")
+        channel = self._network.channels.get(str(body.get("channel")), "")
         if not (isinstance(run, str) and isinstance(by, str) and isinstance(databases, int) and databases >= 0):
             return _refused(400, "A recording needs `run`, `by` and a number of `tensor_databases`.")
         while (other := self._recording) is not None:
@@ -173,14 +173,16 @@ class Control:
             await asyncio.shield(other.ending)
         recording = self._recording = Recording(run, by, self._emulator.cpu_seconds())
         try:
+            if channel:
+                await asyncio.to_thread(empty, channel)
             replicas = await asyncio.to_thread(self._emptied, databases)
-        except redis.RedisError as error:
+        except UNANSWERED as error:
             self._recording = None
-            return _refused(503, f"A tensor database cannot be used: {error}.")
+            return _refused(503, f"A tensor database or the channel's server cannot be used: {error}.")
         except BaseException:
             self._recording = None
             raise
-        self._emulator.add_variables({TENSOR_URLS: " ".join(replicas)})
+        self._emulator.add_variables({TENSOR_URLS: " ".join(replicas), CHANNEL_URL: channel})
         self._emulator.packages.largest_bytes = 0
         recording.listening.enter_context(self._emulator.listening(recording.event, recording.invocation))
         recording.records.put_nowait({"record": "recording", "id": recording.id, "tensors": replicas})
@@ -196,8 +198,7 @@ class Control:
         for number, url in enumerate(self._network.tensor_urls()):
             replicas[url] = server_information(url)["run_id"]
             if number < count:
-                with redis.Redis.from_url(url, socket_timeout=ANSWER_S) as client:
-                    client.flushall()
+                empty(url)
         return replicas
 
     async def _name(self, request: Request) -> Response:

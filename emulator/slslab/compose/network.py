@@ -25,6 +25,9 @@ SCHEMES = {
     "SLSLAB_QUEUE_URL": ("amqp", "redis"),
     "SLSLAB_TENSORS": ("redis",),
 }
+# Servers of `--channel`, which need not run, and the variables of their addresses.
+CHANNELS = {"memcached": "SLSLAB_MEMCACHED_URL", "redis": "SLSLAB_REDIS_URL"}
+SCHEMES |= {variable: (channel,) for channel, variable in CHANNELS.items()}
 # Ports of the host, which the same variables change in docker-compose.yml.
 PORTS = {
     "SLSLAB_EMULATOR_PORT": "9001",
@@ -40,7 +43,8 @@ class Network:
     """The services as the emulator's variables name them.
 
     Each address in `tensors` may stand for several databases: a name has one network address per replica.
-    `ports` are the host's, by part.
+    `channels` are addresses of servers that may run, by the channel, which the host does not reach. `ports` are the
+    host's, by part.
     """
 
     listen: tuple[str, int]
@@ -50,13 +54,15 @@ class Network:
     states: str
     queue: str
     tensors: tuple[str, ...]
+    channels: Mapping[str, str]
     pair: Pair
     ports: Mapping[str, tuple[int, ...]]
 
     @classmethod
     def from_variables(cls, variables: Mapping[str, str]) -> Self:
         """Read the environment variables; RequestError for one that is missing or wrong."""
-        addresses = {name: _addresses(variables, name) for name in SCHEMES}
+        optional = {name for name in CHANNELS.values() if not variables.get(name)}
+        addresses = {name: _addresses(variables, name) for name in SCHEMES if name not in optional}
         ports = {name: _ports(name, variables.get(name, "") or PORTS[name]) for name in PORTS}
         host, port = parse_listen(needed(variables, "SLSLAB_LISTEN"))
         environment = variables.get("SLSLAB_ENVIRONMENT", "") or ENVIRONMENTS[0]
@@ -74,6 +80,7 @@ class Network:
             states=states,
             queue=addresses["SLSLAB_QUEUE_URL"][0],
             tensors=addresses["SLSLAB_TENSORS"],
+            channels={part: addresses[name][0] for part, name in CHANNELS.items() if name in addresses},
             pair=Pair(needed(variables, "AWS_ACCESS_KEY_ID"), needed(variables, "AWS_SECRET_ACCESS_KEY")),
             ports={
                 "lambda": ports["SLSLAB_EMULATOR_PORT"] if variables.get("SLSLAB_EMULATOR_PORT") else (port,),
@@ -92,8 +99,11 @@ class Network:
         return tuple(url for address in self.tensors for url in _replicas(address))
 
     def inside(self) -> dict[str, tuple[str, ...]]:
-        """Return the addresses for functions, by part."""
-        return {"s3": (self.s3,), "states": (self.states,), "tensors": self.tensor_urls(), "queue": (self.queue,)}
+        """Return the addresses for functions, by part; a channel's server that was not started is none of them."""
+        parts: dict[str, tuple[str, ...]]
+        parts = {"s3": (self.s3,), "states": (self.states,), "tensors": self.tensor_urls(), "queue": (self.queue,)}
+        # A container that does not run has no name in the network.
+        return parts | {channel: (url,) for channel, url in self.channels.items() if _replicas(url)}
 
     def outside(self) -> dict[str, tuple[str, ...]]:
         """Return the addresses for programs of the host, by part; tensor databases answer at some of theirs."""

@@ -3,12 +3,14 @@
 import http.client
 import json
 import re
+import socket
 import urllib.error
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 import pika
 import pika.exceptions
@@ -24,9 +26,10 @@ UNANSWERED = (OSError, http.client.HTTPException, redis.RedisError, pika.excepti
 class Service:
     """One service of a stack.
 
-    `part` is its role (`lambda`, `s3`, `states`, `tensors`, `queue`), `name` its name and version, empty if it does not
-    answer; then `trouble` says why. `inside` is its address for functions, `host` that for programs of this host;
-    tensor databases have several, separated by spaces.
+    `part` is its role (`lambda`, `s3`, `states`, `tensors`, `queue`) or its channel (`memcached`, `redis`), `name` its
+    name and version, empty if it does not answer; then `trouble` says why. `inside` is its address for functions,
+    `host` that for programs of this host, empty if they do not reach it; tensor databases have several, separated by
+    spaces.
     """
 
     part: str
@@ -56,12 +59,26 @@ def _examined(part: str, addresses: Sequence[str], host: Sequence[str]) -> Servi
 
 
 def ask(address: str) -> str:
-    """Return name and version of the service at an `http`, `redis` or `amqp` address; raises one of UNANSWERED."""
-    askers: Mapping[str, Callable[[str], str]] = {"http": _http, "redis": _redis, "amqp": _amqp}
+    """Return name and version of the service at an address of one of these schemes; raises one of UNANSWERED."""
+    askers: Mapping[str, Callable[[str], str]] = {
+        "http": _http,
+        "redis": _redis,
+        "amqp": _amqp,
+        "memcached": _memcached,
+    }
     scheme = address.partition("://")[0]
     if scheme not in askers:
         raise ValueError(f"an address must begin with {', '.join(f'{name}://' for name in askers)}, not {scheme}://")
     return askers[scheme](address)
+
+
+def empty(address: str) -> None:
+    """Remove all that the server at a `redis` or `memcached` address holds; raises one of UNANSWERED."""
+    if address.startswith("memcached:"):
+        _ask_memcached(address, "flush_all", "OK")
+        return
+    with redis.Redis.from_url(address, socket_timeout=ANSWER_S, socket_connect_timeout=ANSWER_S) as client:
+        client.flushall()
 
 
 def server_information(address: str) -> dict[str, Any]:
@@ -98,6 +115,25 @@ def _redis(address: str) -> str:
 def _module_version(number: int) -> str:
     """Return the version that RedisAI encodes as a number: 10207 is 1.2.7."""
     return f"{number // 10_000}.{number // 100 % 100}.{number % 100}"
+
+
+def _memcached(address: str) -> str:
+    return f"Memcached {_ask_memcached(address, 'version', 'VERSION')}"
+
+
+def _ask_memcached(address: str, command: str, answer: str) -> str:
+    """Send a command; return what follows its answer's first word, or raise ValueError if that is another one."""
+    parts = urlsplit(address)
+    with (
+        socket.create_connection((parts.hostname or "", parts.port or 0), timeout=ANSWER_S) as connection,
+        connection.makefile("rw", newline="\r\n") as file,
+    ):
+        file.write(f"{command}\n")
+        file.flush()
+        word, _, rest = file.readline().strip().partition(" ")
+    if word != answer:
+        raise ValueError(f"the server answers {word!r} to {command!r}, which is not Memcached's answer")
+    return rest
 
 
 def _amqp(address: str) -> str:

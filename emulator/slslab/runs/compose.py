@@ -41,16 +41,20 @@ MAKING = {
 
 # A history's times are exact to the millisecond.
 TOLERANCE_NS = 2_000_000
+# The commands that start a channel's server: Redis with the password that the stack has.
+START_CHANNEL = {
+    "memcached": "docker compose up -d memcached",
+    "redis": 'eval "$(slslab env)" && docker compose up -d redis',
+}
 
 
 class ComposeSystem:
     """A running compose stack, if a plan can run on it; HostError or RequestError with the reason if not."""
 
     def __init__(self, plan: Plan, requirements: Requirements) -> None:
-        if requirements.channel:
+        if requirements.channel and requirements.channel not in START_CHANNEL:
             raise RequestError(
-                f"The compose stack has no server for --channel {requirements.channel}.",
-                "leave it out, or choose --stack embedded.",
+                f"The compose stack has no server for --channel {requirements.channel}.", "choose --stack embedded."
             )
         self._emulator = RemoteEmulator(emulator_url())
         self._plan = plan
@@ -60,6 +64,8 @@ class ComposeSystem:
         self.budget_mb = int(self._about["memory_budget_mb"])
         # On which devices instances compute is known when they have been launched; their records tell.
         self.automatic: Mapping[str, str] = {"queue": self._queue_kind()}
+        if requirements.channel_host:
+            self.automatic = {**self.automatic, "channel-host": requirements.channel_host}
         self._check()
 
     @contextmanager
@@ -67,7 +73,8 @@ class ComposeSystem:
         """Record what the stack does for the run within the block."""
         requirements, about = self._requirements, self._about
         began = time.process_time()
-        with Watch(logs) as watch, self._emulator.record(self._plan.run, requirements.tensor_databases) as recording:
+        asked = (self._plan.run, requirements.tensor_databases, requirements.channel)
+        with Watch(logs) as watch, self._emulator.record(*asked) as recording:
             recorder.broken = watch.fail
             _check_replicas(requirements.tensor_databases, len(recording.tensors))
             launcher: RemoteLauncher | None = None
@@ -94,7 +101,10 @@ class ComposeSystem:
             queue = self._services["queue"]["host"] if requirements.queue else None
             stack = Stack(self._services["s3"]["host"], {}, tensors, queue)
             host = {name: about[name] for name in ("cores", "cpu_share_enforced", "confinement")}
-            host["stack"] = {part: self._services[part]["name"] for part in self._parts()}
+            host["stack"] = {
+                "channel" if part == requirements.channel else part: self._services[part]["name"]
+                for part in self._parts()
+            }
             if launcher is not None:
                 host["stack"]["instances"] = f"containers of {self._about['image']}"
             cloud = Cloud(clients.client, recorder.driver_event, stack.worker_environment(), launcher)
@@ -104,7 +114,8 @@ class ComposeSystem:
         """Return the services that the plan needs."""
         required = self._requirements
         needed = {"tensors": required.tensor_databases, "queue": required.queue, "states": required.state_machines}
-        return ["lambda", "s3", *(part for part, need in needed.items() if need)]
+        channel = [required.channel] if required.channel else []
+        return ["lambda", "s3", *(part for part, need in needed.items() if need), *channel]
 
     def _check(self) -> None:
         about, required = self._about, self._requirements
@@ -137,6 +148,8 @@ class ComposeSystem:
         if required.tensor_databases:
             # Also where there is none: a service that is scaled to nothing is not an unhealthy one.
             _check_replicas(required.tensor_databases, len(self._services["tensors"]["inside"].split()))
+        if required.channel and required.channel not in self._services:
+            raise HostError(f"The stack's {required.channel} does not run.", START_CHANNEL[required.channel])
         for part in self._parts():
             if not self._services[part]["healthy"]:
                 raise HostError(

@@ -20,6 +20,7 @@ import redis
 from slslab.aws.arns import REGION
 from slslab.aws.keys import Keyring, Pair
 from slslab.compose.client import DEFAULT_PAIR, STATE, RemoteEmulator, emulator_url, kept_variables
+from slslab.compose.network import CHANNELS
 from slslab.compose.services import server_information
 from slslab.errors import HostError, RequestError
 from slslab.host.state import make_state_directory, only_owner, state_directory
@@ -95,7 +96,9 @@ def stop() -> bool:
     if not state.exists():
         return False
     stored = json.loads(state.read_text())
-    command, environment = stored["command"], os.environ | stored["variables"]
+    # Compose leaves services of a profile that is not named.
+    profiles = ",".join([*filter(None, [os.environ.get("COMPOSE_PROFILES")]), *CHANNELS])
+    command, environment = stored["command"], os.environ | stored["variables"] | {"COMPOSE_PROFILES": profiles}
     done = subprocess.run(
         [*command, "down", "--volumes", "--remove-orphans"], stdout=sys.stderr, env=environment, check=False
     )
@@ -163,7 +166,7 @@ def describe(about: dict[str, Any]) -> dict[str, Any]:
     return {
         "kind": "compose",
         "version": about["version"],
-        "endpoints": {part: service["host"] for part, service in services.items()}
+        "endpoints": {part: service["host"] for part, service in services.items() if service["host"]}
         | {"tensors": services["tensors"]["host"].split()},
         "stack": {part: service["name"] for part, service in services.items()},
         "environment": about["environment"],

@@ -18,6 +18,7 @@ from tests.containers import need_containers
 ROOT = Path(__file__).resolve().parents[3]
 SERVICE_PORTS = ("EMULATOR", "LOCALSTACK", "S3", "QUEUE", "QUEUE_UI")
 REPLICAS = 8
+PROFILES = "memcached,redis"
 
 
 @dataclass
@@ -47,7 +48,8 @@ class StackCommands:
     def compose(self, *arguments: str) -> None:
         """A command of Compose's on this stack."""
         files = ["-f", str(ROOT / "docker-compose.yml"), "-f", str(ROOT / "compose" / "offline.yml")]
-        variables = {**self.variables, **self.environment}
+        # What is started by its name has a profile, which `down` wants to be told.
+        variables = {**self.variables, **self.environment, "COMPOSE_PROFILES": PROFILES if "down" in arguments else ""}
         subprocess.run(["docker", "compose", *files, *arguments], env=variables, check=True, capture_output=True)
 
     def emulator(self) -> str:

@@ -125,6 +125,7 @@ def project() -> Iterator[str]:
         yield name
     finally:
         files = [word for file in ("docker-compose.yml", "compose/offline.yml") for word in ("-f", str(ROOT / file))]
+        files += ["--profile", "memcached", "--profile", "redis"]
         down = ["docker", "compose", "-p", name, *files, "down", "--volumes", "--remove-orphans", "--timeout", "20"]
         stopped = subprocess.run(["docker", "compose", "-p", name, *files, "stop"], capture_output=True)
         # Functions' containers that an emulator could not end would hold the network.

@@ -136,6 +136,20 @@ def test_an_architecture_computes_in_containers_what_it_does_in_processes(
         assert there["counts"]["transition"] == 2 * (1 + 8)
 
 
+@pytest.mark.parametrize("channel", ["memcached", "redis"])
+def test_a_channel_that_is_started_computes_what_s3_does(
+    channel: str, stack: StackCommands, in_processes: dict[str, Any]
+) -> None:
+    stack.compose("up", "--detach", "--wait", channel)
+    asked = ("run", "allreduce", *SMALL, "--channel", channel, "--json")
+    there = stack.slslab(*asked, "--stack", "compose").document
+    assert there["status"] == "done"
+    assert there["parameters_sha256"] == in_processes["parameters_sha256"]
+    assert there["bytes"] == in_processes["bytes"]
+    assert there["counts"] == stack.slslab(*asked).document["counts"]
+    assert there["stack"]["channel"].lower().startswith(f"{channel} ")
+
+
 @pytest.mark.cifar10
 def test_mobilenet_trains_on_the_real_images_in_containers(stack: StackCommands, real_images: Path) -> None:
     asked = ["run", "allreduce", "--model", "mobilenet", "--dataset", f"folder:{real_images}", "--workers", "2"]

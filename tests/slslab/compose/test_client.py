@@ -12,7 +12,7 @@ import threading
 import time
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -35,6 +35,7 @@ from slslab.errors import HostError, RequestError
 from slslab.host.reaper import marked_processes
 from slslab.host.session import Session
 from slslab.lambda_.service.emulator import Emulator
+from slslab.stack.channels import find_server
 from slslab.stack.object_store import EmbeddedObjectStore
 from slslab.stack.state_machines import EmbeddedStateMachines
 from slslab.stack.tensors import EmbeddedTensorDatabases
@@ -121,7 +122,8 @@ def composed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Composed]:
     directory = tmp_path_factory.mktemp("composed")
     with Session() as session, ExitStack() as parts:
         store = parts.enter_context(EmbeddedObjectStore(session.home / "s3", KEYS, session.mark))
-        tensors = parts.enter_context(EmbeddedTensorDatabases(3, password="p@ss", environment=session.mark))
+        tensors = parts.enter_context(EmbeddedTensorDatabases(4, password="p@ss", environment=session.mark))
+        memcached = parts.enter_context(plain_memcached())
         states = parts.enter_context(EmbeddedStateMachines(f"http://127.0.0.1:{port}", KEYS, session.mark))
         states.ready()
         variables = {
@@ -137,6 +139,8 @@ def composed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Composed]:
             "SLSLAB_S3_PORT": port_of(store.endpoint),
             "SLSLAB_LOCALSTACK_PORT": port_of(states.endpoint),
             "SLSLAB_QUEUE_PORT": port_of(tensors.endpoints[2]),
+            "SLSLAB_MEMCACHED_URL": memcached,
+            "SLSLAB_REDIS_URL": tensors.endpoints[3],
             # One more than there are databases.
             "SLSLAB_TENSORS_PORTS": ",".join(
                 [*(port_of(url) for url in reversed(tensors.endpoints[:2])), str(free_port())]
@@ -150,6 +154,19 @@ def composed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Composed]:
         assert process.wait(60) == 0, stack.log.read_text()[-2000:]
         assert marked_processes(mark) == []
         assert [path.name for path in stack.home.iterdir()] == [".lock"]
+
+
+@contextmanager
+def plain_memcached() -> Iterator[str]:
+    """The address of a Memcached without a password, as in docker-compose.yml; of nothing if none is installed."""
+    program, port = find_server("memcached"), free_port()
+    if program is None:
+        yield f"memcached://127.0.0.1:{port}"
+        return
+    command = [str(program), "-l", "127.0.0.1", "-p", str(port), "-I", "128m", "-m", "1024", "-u", "root"]
+    with subprocess.Popen(command) as process:
+        yield f"memcached://127.0.0.1:{port}"
+        process.terminate()
 
 
 def port_of(url: str) -> str:
@@ -225,6 +242,34 @@ def test_a_run_is_the_embedded_ones_equal(name: str, composed: Composed, slslab:
         # All but the Parallel states are Tasks, and each has an invocation of its own.
         assert len(set(invoked)) == len(invoked) == len([event for event in own if event["invocation"]])
         assert document["orchestration_seconds"] < document["seconds"]["measured"]
+
+
+@pytest.mark.parametrize("channel", ["memcached", "redis"])
+def test_a_channels_server_is_used_empty_and_the_bits_are_those_of_s3(
+    channel: str, composed: Composed, slslab: Command, tmp_path: Path
+) -> None:
+    if channel == "memcached" and find_server("memcached") is None:
+        pytest.skip("Memcached is not installed: apt-get install memcached")
+    options = (*COMPOSE, "--channel", channel)
+    document, directory = run(slslab, composed.url, tmp_path, "allreduce", *options)
+    again, _ = run(slslab, composed.url, tmp_path, "allreduce", *options)
+    over_s3, _ = run(slslab, composed.url, tmp_path, "allreduce", *COMPOSE)
+    assert document["parameters_sha256"] == again["parameters_sha256"] == over_s3["parameters_sha256"] is not None
+    assert document["counts"] == again["counts"]
+    assert document["bytes"] == over_s3["bytes"]
+    assert document["counts"][f"{channel}.put"] > 0
+    assert document["stack"]["channel"] == next(
+        one["name"] for one in composed.emulator.about()["services"] if one["part"] == channel
+    )
+    plan = Plan.from_document(tomllib.loads((directory / "plan.toml").read_text()))
+    assert plan.options["channel-host"] != "auto"
+
+
+def test_dynamodb_is_refused_before_anything_is_asked(slslab: Command) -> None:
+    code, _, errors = slslab("http://127.0.0.1:9", "run", "allreduce", *SMALL, *COMPOSE, "--channel", "dynamodb")
+    assert code == 2
+    assert "no server for --channel dynamodb" in errors
+    assert "--stack embedded" in errors
 
 
 def labelled(transition: dict[str, Any]) -> tuple[Any, ...]:
@@ -432,6 +477,12 @@ def test_a_services_name_stands_for_all_its_replicas(monkeypatch: pytest.MonkeyP
     there.clear()
     assert network.tensor_urls() == ()
     assert "SLSLAB_TENSOR_URLS" not in network.client_environment()
+    url = "memcached://tensors:11211"
+    with_channel = Network.from_variables({**variables, "SLSLAB_MEMCACHED_URL": url})
+    assert "memcached" not in with_channel.inside(), "it was not started"
+    there.append("172.20.0.2")
+    assert with_channel.inside()["memcached"] == (url,)
+    assert "memcached" not in with_channel.outside()
 
 
 def test_transitions_told_by_a_history_are_those_that_our_own_front_records() -> None:

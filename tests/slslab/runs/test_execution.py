@@ -44,8 +44,8 @@ def test_a_host_that_the_book_cannot_bill_is_refused_unless_it_is_the_default(op
         check_hosts(requirements("gpu", **{"instance-type": "g9.huge"}), aws)
 
 
-@pytest.mark.parametrize("channel", ["memcached", "redis", "dynamodb", "parameter-server"])
-def test_the_compose_stack_serves_no_other_channel_than_s3(channel: str) -> None:
+@pytest.mark.parametrize("channel", ["dynamodb", "parameter-server"])
+def test_the_compose_stack_has_no_server_for_some_channels(channel: str) -> None:
     """It says so before it asks whether there is a stack."""
     architecture = architectures()["allreduce"]
     plan = make_plan(architecture, {"dataset": "digits", "stack": "compose"}, {"channel": channel})

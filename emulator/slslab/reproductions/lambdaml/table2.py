@@ -163,7 +163,7 @@ def _notes(paces: Mapping[str, Pace], profile: Profile) -> Iterator[str]:
         + "."
     )
     yield (
-        f"Modelled on {profile.name} of {profile.date}: a function writes with the printed share of a processor, and at "
+        f"Modelled on {profile.name} of {profile.date}: a function writes with the printed share of a processor, at "
         "most one; the server's Python reads and adds one vector at a time, whatever the instance, of whose processors "
         "the profile says nothing."
     )
