@@ -1,18 +1,22 @@
-"""How vectors become bytes for a parameter server, and bytes become vectors: on both sides, with numpy alone."""
+"""How vectors become bytes for a parameter server, and bytes become vectors: on both sides, with numpy alone.
+
+Importing this module does not import it.
+"""
 
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 # Numbers that are made Python's at a time.
 PART = 1 << 16
 
-Vector = npt.NDArray[np.float32]
+Vector: TypeAlias = "npt.NDArray[np.float32]"
 Body = bytes | bytearray | memoryview
 
 
@@ -39,6 +43,8 @@ def _doubles(vector: Vector) -> Body:
 
 
 def _from_doubles(body: Body) -> Vector:
+    import numpy as np
+
     vector = np.empty(len(body) // 8, np.float32)
     for begin in range(0, vector.size, PART):
         size = min(PART, vector.size - begin)
@@ -47,6 +53,8 @@ def _from_doubles(body: Body) -> Vector:
 
 
 def _from_raw(body: Any) -> Vector:
+    import numpy as np
+
     return np.frombuffer(body, np.float32)
 
 

@@ -30,7 +30,7 @@ class Round:
 
     workers: int
     parts: dict[int, Vector] = field(default_factory=dict)
-    total: Vector | None = None
+    total: "Vector | None" = None
     added: int = 0
     pulled: int = 0
     leaving: bool = False
