@@ -531,6 +531,7 @@ ROWS = ("allreduce", "--dataset", "breast-cancer", "--channel")
         ("memcached", "memcached server", (*ROWS, "memcached")),
         ("redis-server", "redis server", (*ROWS, "redis")),
         ("slslab.aws_services", "dynamodb server", (*ROWS, "dynamodb")),
+        ("slslab_workers.parameter_server", "parameter server", (*ROWS, "parameter-server")),
     ],
 )
 def test_a_server_that_dies_ends_the_run_at_once(
