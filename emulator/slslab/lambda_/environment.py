@@ -136,6 +136,7 @@ class Environment:
         self._share = cpu_share(function.memory_mb)
         self._delay_ns = 0
         self._deadline_ns = 0
+        self._answered_ns = 0
         self._clock: mmap.mmap | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._metered = asyncio.Event()
@@ -151,6 +152,7 @@ class Environment:
         self._tasks: Tasks | None = None
         self._confined = asyncio.Event()
         self._memory = MemoryMeter(self.function.memory_mb * MB)
+        self._rests: Callable[[Environment], object] | None = None
         self._resting: asyncio.TimerHandle | None = None
         self._freezing: asyncio.Task[None] | None = None
 
@@ -246,25 +248,40 @@ class Environment:
         outcome = await self._run(limit_s, began)
         if outcome.ending in (Ending.RESPONSE, Ending.ERROR):
             self.state = State.READY
+        self._answered_ns = time.monotonic_ns()
         return outcome
 
-    async def ready(self) -> None:
-        """Wait until the runtime asks for its next invocation; one that does not do so at once is not used again."""
-        limit_ns = time.monotonic_ns() + round(READY_LIMIT_S * 1e9)
-        while self.running and self._runtime.ready_ns is None and (left_ns := limit_ns - time.monotonic_ns()) > 0:
+    async def ready(self) -> bool:
+        """Wait until the runtime asks for its next invocation, which one that has been reset need not do.
+
+        One that has exited, or has not asked for it soon after the last one, is not ready and cannot be used again.
+        """
+        if self.state is State.RESET:
+            return True
+        await self._thaw()
+        while not self.waits:
+            left_ns = self._answered_ns + round(READY_LIMIT_S * 1e9) - time.monotonic_ns()
+            if not self.running or left_ns <= 0:
+                return False
             await self._wait(left_ns / 1e9)
-        if not self.running or self._runtime.ready_ns is None:
-            self.state = State.STOPPED
+        return True
 
     def rest(self, rests: Callable[["Environment"], object]) -> None:
-        """Freeze the idle environment soon, as Lambda does between invocations, and call `rests` with it.
+        """Freeze the environment soon after its runtime has asked for its next invocation, and call `rests` with it.
 
-        The next invocation thaws it. One that has been reset has nothing to freeze.
+        The next invocation thaws it. One that has been reset has nothing to freeze. documented:
+        lambda-runtime-environment.html: Lambda freezes an environment when its runtime waits for an invocation.
         """
         if self.state is State.RESET:
             rests(self)
         elif self.sandbox is not None and self.sandbox.freezes:
-            self._resting = asyncio.get_running_loop().call_later(FREEZE_AFTER_S, self._freeze, rests)
+            self._rests = rests
+            self._rest_if_ready()
+
+    def _rest_if_ready(self) -> None:
+        if self._rests is not None and self.waits:
+            self._resting = asyncio.get_running_loop().call_later(FREEZE_AFTER_S, self._freeze, self._rests)
+            self._rests = None
 
     def resting_mb(self) -> int:
         """Return the memory that it can hold while it rests, MB.
@@ -317,6 +334,7 @@ class Environment:
         rests(self)
 
     async def _thaw(self) -> None:
+        self._rests = None
         if self._resting is not None:
             self._resting.cancel()
             self._resting = None
@@ -473,6 +491,7 @@ class Environment:
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
+        self._rest_if_ready()
 
     def _sample(self, wall_ns: int) -> Sample:
         assert self.sandbox is not None

@@ -62,7 +62,9 @@ class Pool:
         """
         if Pool.fault is not None:
             await Pool.fault(request.target.function.name, request.request_id)
-        warm = await self._admit(request)
+        while (warm := await self._admit(request)) is not None and not await self._is_ready(warm):
+            await self._discard(warm)
+            self._functions.entry(request.target.function.name)  # raises if it was deleted meanwhile
         with self._waits.holding(request):
             if warm is None:
                 environment, init = await self._start(request.target.function, request.request_id)
@@ -73,21 +75,22 @@ class Pool:
                 yield environment, init
                 ended = True
             finally:
-                if ended and not self._closing and self._functions.is_current(environment.function):
-                    await self._make_reusable(environment)
+                failed = ended and environment.state not in (State.READY, State.STOPPED)
+                if failed and not self._closing and self._functions.is_current(environment.function):
+                    await environment.reset()
                 reusable = environment.state in (State.READY, State.RESET)
                 if reusable and not self._closing and self._functions.is_current(environment.function):
                     self._put_idle(environment)
                 else:
                     await self._discard(environment)
 
-    @staticmethod
-    async def _make_reusable(environment: Environment) -> None:
-        """Wait until an environment is ready for its next invocation; after a failure reset it."""
-        if environment.state is State.READY:
-            await environment.ready()
-        elif environment.state is not State.STOPPED:
-            await environment.reset()
+    async def _is_ready(self, environment: Environment) -> bool:
+        """Wait until a warm environment can be used, and return whether it can; if the caller goes, end it."""
+        try:
+            return await environment.ready()
+        except BaseException:
+            await self._discard(environment)
+            raise
 
     def retire_outdated(self) -> None:
         """Start to end the idle environments of versions that no longer exist; busy ones end after their invocation."""
@@ -160,9 +163,6 @@ class Pool:
                 if self._closing:
                     raise ServiceError(503, "ServiceException", "The emulator is ending.")
                 warm = next((e for e in reversed(self._idle) if e.function.revision == function.revision), None)
-                if warm is not None and warm.state is State.READY and not warm.waits:
-                    await self._take_and_discard(warm)
-                    continue
                 held_mb = 0 if warm is None else self._held_mb[warm]
                 if self.admission.take(function.memory_mb - held_mb):
                     break
