@@ -142,15 +142,17 @@ def _vacate(group: Path) -> None:
 class Cgroup(GroupAccounts):
     """One environment's control group: its limits, its accounts, and the kill of everything in it.
 
-    A `cpu_share` of 1.0 is one core, `processes` is how many there may be. A process joins the group by writing its id
-    into `join_files`; `freezes` says whether the group can be frozen.
+    A `cpu_share` of 1.0 is one core, `processes` is how many there may be. A process with one thread joins the group by
+    writing 0 into `join_files`; `freezes` says whether the group can be frozen.
     """
 
     def __init__(self, hierarchy: Hierarchy, name: str, *, memory_bytes: int, cpu_share: float, processes: int) -> None:
         super().__init__(
             hierarchy.version, {controller: parent / name for controller, parent in hierarchy.parents.items()}
         )
-        self.join_files = [path / "cgroup.procs" for path in sorted(set(self.paths.values()))]
+        # For cgroup.procs the kernel first waits 10 ms or so, lest a thread be added meanwhile; version 2 has only that.
+        joined = "tasks" if self.version == 1 else "cgroup.procs"
+        self.join_files = [path / joined for path in sorted(set(self.paths.values()))]
         self.freezes = self.version == 2 or "freezer" in self.paths
         try:
             for path in set(self.paths.values()):
