@@ -150,7 +150,7 @@ class Cgroup(GroupAccounts):
         super().__init__(
             hierarchy.version, {controller: parent / name for controller, parent in hierarchy.parents.items()}
         )
-        # For cgroup.procs the kernel first waits 10 ms or so, lest a thread be added meanwhile; version 2 has only that.
+        # For cgroup.procs the kernel waits 10 ms or so, lest a thread be added meanwhile; version 2 has nothing else.
         joined = "tasks" if self.version == 1 else "cgroup.procs"
         self.join_files = [path / joined for path in sorted(set(self.paths.values()))]
         self.freezes = self.version == 2 or "freezer" in self.paths
