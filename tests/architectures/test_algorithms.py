@@ -49,6 +49,25 @@ def test_bits_and_counts(
 
 
 @pytest.mark.parametrize("name", PATTERNS)
+@pytest.mark.parametrize(
+    ("model", "options"),
+    [
+        ("svm-47236", {"algorithm": "ga"}),
+        ("lr-47236", {"algorithm": "admm"}),
+        ("kmeans-3x47236", {"algorithm": "em", "clusters": 3}),
+    ],
+)
+def test_sparse_rows_are_trained_on(
+    name: str, model: str, options: dict[str, Any], train: Train, make_plan: MakePlan, reference: Reference
+) -> None:
+    values = {"model": model, "dataset": "rcv1-shaped", "batch_size": 8, "batches": 2}
+    plan = make_plan(name, workers=2, epochs=2, options=options, **values)
+    trained = train(plan)
+    assert trained.fingerprints[0] == reference(plan)[0]
+    assert len({result["parameters_sha256"] for result in trained.results}) == 1
+
+
+@pytest.mark.parametrize("name", PATTERNS)
 def test_admm_without_penalty_and_norm_is_model_averaging(
     name: str, train: Train, make_plan: MakePlan
 ) -> None:  # fmt: skip

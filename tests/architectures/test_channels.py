@@ -4,7 +4,9 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from tests.channels import running
 
 from slslab.runs.planning import architectures
@@ -13,19 +15,27 @@ from slslab_workers.channels.dynamodb import create_table, environment_client
 from slslab_workers.channels.keyed import KeyedChannel
 from slslab_workers.patterns import Counts
 from slslab_workers.plan import Plan, PlanError
+from slslab_workers.replicas import Replicas
 from slslab_workers.trace import operations
 from slslab_workers.trace.operations import Operation, Server
+from slslab_workers.training.aggregation import sum_in_rank_order
+from slslab_workers.training.samples import Samples
 
 Train = Callable[..., Any]
 MakePlan = Callable[..., Plan]
 PATTERNS = ("allreduce", "scatterreduce")
 ROWS: dict[str, Any] = {"model": "lr-30", "dataset": "breast-cancer", "batch_size": 8, "batches": 3, "lr": 0.1}
 
+SPARSE: dict[str, Any] = {"model": "lr-47236", "dataset": "rcv1-shaped", "batch_size": 8, "batches": 2, "lr": 1.0}
+
 
 @pytest.fixture(scope="module", params=["memcached", "redis", "dynamodb", "parameter-server"])
 def channel(request: pytest.FixtureRequest, store: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The name of a channel whose server runs, and which workers find in their environment."""
     assert store is not None
+    if request.param == "s3":
+        yield "s3"
+        return
     with running(request.param, tmp_path_factory.mktemp("channel")):
         yield request.param
 
@@ -101,6 +111,49 @@ def test_a_parameter_server_takes_a_push_and_a_pull_of_each_worker_in_a_round(
     assert {length * number_bytes} <= set(written)
 
 
+@pytest.mark.parametrize("workers", [1, 2, 4])
+@pytest.mark.parametrize("model", ["lr-47236", "svm-47236"])
+@pytest.mark.parametrize("channel", ["s3", "memcached", "parameter-server"], indirect=True)
+def test_sparse_gradients_are_the_dense_ones_without_their_zeros(
+    model: str, workers: int, channel: str, train_by: Train, make_plan: MakePlan
+) -> None:
+    """Equal bits in every step, as many requests, and 8 bytes for each number that is not zero, 4 for a vector."""
+    values = {**SPARSE, "model": model}
+    plan, dense = (
+        make_plan("allreduce", workers=workers, epochs=2, options=options | {"channel": channel}, **values)
+        for options in ({"serialisation": "sparse"}, {})
+    )
+    architectures()["allreduce"].requirements(plan)
+    trained, by_dense = train_by(plan), train_by(dense)
+    assert trained.fingerprints == by_dense.fingerprints
+    requests, *_ = by_dense.protocol()
+    assert dict(counts(plan, 94_474).operations) == requests
+
+    replicas, vector_bytes = Replicas(plan, Samples(plan)), []
+    while replicas.position < 4:
+        epoch, step = divmod(replicas.position, 2)
+        sent = [replicas.gradient(rank, epoch, step).clone() for rank in range(workers)]
+        merged = replicas.combine(sum_in_rank_order(sent), workers, workers)
+        vector_bytes.append([4 + 8 * int(torch.count_nonzero(vector)) for vector in (*sent, merged)])
+        if model == "lr-47236":
+            # What is not zero follows from the rows: two weights for each of their features, and the intercepts.
+            rows = [replicas.samples.images[chosen[step]].columns for chosen in replicas.samples.indices(epoch)]
+            features = [len(np.unique(columns)) for columns in (*rows, np.concatenate(rows))]
+            assert vector_bytes[-1] == [4 + 8 * (2 * count + 2) for count in features]
+        replicas.advance()
+    pushed, mean = (sum(each) for each in zip(*((sum(sizes[:-1]), sizes[-1]) for sizes in vector_bytes), strict=True))
+    moved = (pushed + mean, pushed + (workers - 1) * mean)
+    if channel == "parameter-server":
+        moved = (pushed, workers * mean)
+    assert trained.protocol() == (requests, *moved)
+    assert sum(moved) < sum(by_dense.protocol()[1:]) / 8
+    converted = {"serialise": 0, "deserialise": 0}
+    for event in trained.events:
+        if event["op"] in converted and event["phase"] == "synchronise":
+            converted[event["op"]] += event["bytes"]
+    assert tuple(converted.values()) == moved
+
+
 @pytest.mark.parametrize("name", PATTERNS)
 @pytest.mark.parametrize("workers", [2, 4])
 def test_em_and_a_network(
@@ -148,7 +201,12 @@ def test_invocations_of_a_step_connect_anew(channel: str, train_by: Train, make_
         ("scatterreduce", {"model": "mobilenet"}, {"channel": "dynamodb"}, "in objects of 3,142 KB"),
         ("allreduce", {}, {"channel": "dynamodb", "channel-host": "cache.t3.micro"}, "bills by requests"),
         ("allreduce", {}, {"channel-host": "cache.t3.micro"}, "--channel-host does not apply to --channel s3"),
-        ("allreduce", {}, {"serialisation": "doubles"}, "--serialisation does not apply to --channel s3"),
+        ("allreduce", {}, {"serialisation": "doubles"}, "--serialisation doubles does not apply to --channel s3"),
+        ("allreduce", {}, {"serialisation": "sparse"}, "of sparse rows, and those of digits are dense"),
+        ("allreduce", ROWS, {"serialisation": "sparse"}, "of sparse rows, and those of breast-cancer are dense"),
+        ("allreduce", SPARSE, {"serialisation": "sparse", "algorithm": "ma"}, "models are exchanged, which are dense"),
+        ("allreduce", SPARSE, {"serialisation": "sparse", "synchronisation": "s-asp"}, "models are exchanged"),
+        ("allreduce", SPARSE, {"serialisation": "sparse", "channel": "dynamodb"}, "in objects of 738 KB"),
         ("scatterreduce", {}, {"channel": "parameter-server"}, "a worker for each part"),
         ("allreduce", {}, {"channel": "parameter-server", "log-traffic": True}, "the authors' code for S3"),
     ],

@@ -189,7 +189,8 @@ def activities(parts: Iterable[Part], place: Place) -> Iterator[Activity]:
 
 
 def count(*patterns: Pattern) -> Counts:
-    """Count messages and bytes of the training protocol over all epochs of these patterns."""
+    """Count messages and bytes of the training protocol over all epochs of these patterns; bytes that only a recording
+    knows are not in it."""
     operations, moved = Counter[str](), Counter[str]()
     for pattern in patterns:
         operations.update(pattern.driver)

@@ -1,5 +1,6 @@
 """`slslab ask model`: the analytic model of a run beside closed form, replay and measurement."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,8 @@ from slslab.cli.replay_setup import ReplaySetup, modelled, read_setup, replayabl
 from slslab.cli.terminal import print_document, run_argument
 from slslab.errors import RequestError
 from slslab.reports.terminal import replay
+from slslab_workers.channels.choice import serialisation
+from slslab_workers.plan import Value
 from slslab_workers.training.algorithms import is_asynchronous
 
 if TYPE_CHECKING:
@@ -55,7 +58,7 @@ def model(run: str, workers: str | None, plot: Path | None, json_: bool, **optio
         rows = with_progress("playing numbers of workers", fleets, ask)
     document = setup.document(
         transfers="published" if architecture == "scatterreduce" else "derived",
-        constants=_constants(known, profile),
+        constants=_constants(known, profile, setup.run.costs.workload.options),
         rows=rows,
         error=ERROR,
         errs_from=_errs_from(rows),
@@ -85,14 +88,14 @@ def _modelled_run(run: str, options: dict[str, Any]) -> ReplaySetup:
     return setup
 
 
-def _constants(known: "Constants", profile: "Profile") -> dict[str, Any]:
+def _constants(known: "Constants", profile: "Profile", options: Mapping[str, Value]) -> dict[str, Any]:
     """Return the model's constants, each with what it is based on; latencies and bandwidths have their sources."""
     bases = {
         "start_s": "modelled",
         "data_bytes": "measured",
         "compute_s": "modelled",
         "rounds": "exact",
-        "message_bytes": "exact",
+        "message_bytes": "exact" if serialisation(options).dense else "measured",
     }
     document: dict[str, Any] = {name: {"value": getattr(known, name), "basis": basis} for name, basis in bases.items()}
     for name, op in (("put", known.put), ("get", known.get)):

@@ -115,7 +115,7 @@ def _plan_options(workers_also: tuple[str, ...]) -> list[click.Parameter]:
             "--dataset",
             default="digits",
             help="digits, cifar10, synthetic, or folder:PATH of class folders; "
-            "rows of features: breast-cancer, higgs-shaped, or libsvm:FILE.",
+            "rows of features: breast-cancer, higgs-shaped, rcv1-shaped, or libsvm:FILE.",
         ),
         option("--workers", int, help="Workers, n.", also=workers_also),
         option("--batch-size", int, help="Images per minibatch and worker (by default 512, digits 64)."),

@@ -19,7 +19,7 @@ from slslab.replay.kernel.timeline import Timeline
 from slslab.replay.measured import Measured
 from slslab.replay.profiles.profile import Profile
 from slslab.replay.programs.step_costs import StepCosts, name_of, unit_of
-from slslab_workers.channels.choice import sum_bytes
+from slslab_workers.channels.choice import moved_bytes
 from slslab_workers.patterns import MINIBATCH, Activity, Pattern, Place, Role, Workload, activities, places
 from slslab_workers.trace.operations import MOVES
 from slslab_workers.training.algorithms import exchange_every, message_length
@@ -78,7 +78,10 @@ def constants(run: Measured, timeline: Timeline) -> Constants:
     """Return the constants of a run of MODELLED, from its timeline as recorded."""
     workload = run.costs.workload
     put, get = _channel(run.costs)
-    size = 4 * message_length(workload.options, workload.parameters)
+    size = moved_bytes(workload.options, 4 * message_length(workload.options, workload.parameters))
+    if size is None:
+        # Of sparse vectors, the mean of what was put.
+        size = round(fmean(s.bytes for s in timeline.steps if (s.op, s.phase) == (put, SYNCHRONISE)))
     first: dict[int, float] = {}
     data, compute = (defaultdict[int, float](float) for _ in range(2))
     for track, step, begin, end in zip(timeline.track, timeline.steps, timeline.begin, timeline.end, strict=True):
@@ -92,7 +95,7 @@ def constants(run: Measured, timeline: Timeline) -> Constants:
         data_bytes=fmean(data.values()),
         compute_s=fmean(compute.values()),
         rounds=workload.steps // exchange_every(workload.options, workload.batches),
-        message_bytes=sum_bytes(workload.options, size) if put == PUSH else size,
+        message_bytes=size,
         put=put,
         get=get,
     )

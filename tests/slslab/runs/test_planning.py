@@ -66,6 +66,7 @@ def test_as_released_is_what_the_options_say_and_a_given_one_wins(name: str, cho
     [
         ({"dataset": "breast-cancer"}, {}, "lr-30", 7),
         ({"dataset": "higgs-shaped", "model": "svm"}, {"algorithm": "admm"}, "svm-28", 24),
+        ({"dataset": "rcv1-shaped"}, {}, "lr-47236", 24),
         ({"dataset": "breast-cancer", "model": "kmeans"}, {"algorithm": "em", "clusters": 4}, "kmeans-4x30", 7),
         ({"dataset": "breast-cancer", "model": "lr-30"}, {}, "lr-30", 7),
     ],

@@ -6,10 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes, arrays
 
 from slslab_workers.plan import PlanError
 from slslab_workers.training import datasets, gradients, models, rows
 from slslab_workers.training.models import spec
+from slslab_workers.training.sparse_rows import SparseRows
 from slslab_workers.training.step import compute_gradient
 
 
@@ -61,7 +65,7 @@ def test_a_file_is_read_as_scikit_learn_reads_it(tmp_path: Path) -> None:
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     found, labels = rows._read_libsvm(f"libsvm:{path}")
     expected, signs = load_svmlight_file(str(path))
-    assert np.array_equal(found, expected.toarray().astype(np.float32))
+    assert np.array_equal(found.to_array(), expected.toarray().astype(np.float32))
     assert np.array_equal(labels, (signs > 0).astype(np.int64))
     assert rows.features(f"libsvm:{path}") == found.shape[1]
     assert len(datasets.load(f"libsvm:{path}").train_images) == 31
@@ -80,7 +84,7 @@ def test_a_file_is_read_as_scikit_learn_reads_it(tmp_path: Path) -> None:
         ("1 1:1\n2 1:1\n3 1:1\n", "3 different labels"),
         ("1 1:1\n", "1 different labels"),
         ("", "0 different labels"),
-        ("1 999999999:1\n-1 999999999:1\n", "2 rows of 999,999,999 features"),
+        ("1 1:1\n-1 999999999:1\n", "line 2: '999999999:1'"),
     ],
 )
 def test_a_wrong_file_is_refused_by_its_line(text: str, said: str, tmp_path: Path) -> None:
@@ -92,6 +96,14 @@ def test_a_wrong_file_is_refused_by_its_line(text: str, said: str, tmp_path: Pat
     assert str(path) in caught.value.message
 
 
+def test_a_file_that_is_too_large_as_an_array_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "rows.txt"
+    path.write_text("1 1:1 9:1\n-1 2:1\n", encoding="utf-8")
+    monkeypatch.setattr(rows, "MOST_BYTES", 2 * 9 * 4 - 1)
+    with pytest.raises(PlanError, match="2 rows of 9 features, more than 0 GB"):
+        datasets.load(f"libsvm:{path}")
+
+
 @pytest.mark.parametrize(("content", "said"), [(None, "No such file"), (b"\xff\xfe1 1:1", "it is not a text")])
 def test_a_file_that_cannot_be_read_is_refused(content: bytes | None, said: str, tmp_path: Path) -> None:
     path = tmp_path / "rows.txt"
@@ -99,6 +111,103 @@ def test_a_file_that_cannot_be_read_is_refused(content: bytes | None, said: str,
         path.write_bytes(content)
     with pytest.raises(PlanError, match=said):
         rows.features(f"libsvm:{path}")
+
+
+def test_rows_of_rcv1s_shape_are_sparse_and_on_two_sides_of_a_plane() -> None:
+    from scipy.sparse import csr_array
+    from sklearn.linear_model import LogisticRegression
+
+    found = datasets.load("rcv1-shaped", 6_000, seed=3)
+    train, test = found.train_images, found.test_images
+    assert (train.shape, test.shape) == ((6_000, 47_236), (1_200, 47_236))
+    for made in (train, test):
+        assert set(made.lengths) == {73}
+        columns = made.columns.reshape(-1, 73)
+        assert (np.diff(columns.astype(np.int64), axis=1) > 0).all()
+        assert columns.max() < 47_236
+        assert made.values.min() > 0
+        assert np.allclose(np.square(made.values.reshape(-1, 73)).sum(1), 1, atol=1e-5)
+    assert 0.4 < found.train_labels.mean() < 0.6
+    # The most frequent feature is in a fifth of the rows.
+    assert np.bincount(train.columns).max() / 6_000 == pytest.approx(0.2, abs=0.03)
+    learned = LogisticRegression(C=100).fit(
+        csr_array((train.values, train.columns, train.starts), train.shape), found.train_labels
+    )
+    assert learned.score(csr_array((test.values, test.columns, test.starts), test.shape), found.test_labels) > 0.65
+    again, other = (datasets.load("rcv1-shaped", 6_000, seed=seed).train_images for seed in (3, 4))
+    assert train.to_bytes() == again.to_bytes() != other.to_bytes()
+    # 697,641 rows of RCV1 are 413 MB, and not 132 GB.
+    assert train.columns.nbytes + train.values.nbytes + train.starts.nbytes == 6_000 * (73 * 8 + 8) + 8
+
+
+def test_a_sparse_file_stays_sparse_and_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "rows.txt"
+    lines = [f"{1 - 2 * (number % 2)} {number + 1}:0.5 {number + 40}:2" for number in range(20)]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    name = f"libsvm:{path}"
+    found = datasets.load(name)
+    assert rows.are_sparse(name)
+    assert rows.features(name) == found.train_images.width == 59
+    read = np.concatenate([found.train_images.to_array(), found.test_images.to_array()])
+    assert len(read) == 20
+    assert sorted(read.sum(1)) == [2.5] * 20
+    # One entry more in ten is a dense file, and standardised.
+    path.write_text("1 1:0.5\n-1 10:2\n" * 10, encoding="utf-8")
+    assert not rows.are_sparse(name)
+    assert isinstance(datasets.load(name).train_images, np.ndarray)
+    assert [rows.are_sparse(other) for other in rows.NAMES[:3]] == [False, False, True]
+
+
+@given(
+    table=arrays(
+        np.float32, array_shapes(min_dims=2, max_dims=2, max_side=6), elements=st.sampled_from([0.0, 0.0, 1.5])
+    ),
+    data=st.data(),
+)
+def test_sparse_rows_are_the_rows_with_their_zeros(table: Any, data: st.DataObject) -> None:
+    places = np.nonzero(table)
+    made = SparseRows.of((table != 0).sum(1), places[1], table[places], table.shape[1])
+    assert made.shape == table.shape
+    assert np.array_equal(made.to_array(), table)
+    assert torch.equal(made.to_tensor().to_dense(), torch.from_numpy(table))
+    chosen = np.array(data.draw(st.lists(st.integers(0, len(table) - 1))), np.int64)
+    assert np.array_equal(made[chosen].to_array(), table[chosen])
+    assert np.array_equal(made[1:3].to_array(), table[1:3])
+    body = made.to_bytes()
+    assert len(body) == 8 * int((table != 0).sum()) + 4 * len(table)
+    assert np.array_equal(SparseRows.from_bytes(body, *table.shape).to_array(), table)
+
+
+def test_a_minibatch_of_sparse_rows_comes_back() -> None:
+    found = datasets.load("rcv1-shaped", 100)
+    body, metadata = datasets.encode_minibatch(found.train_images[:7], found.train_labels[:7], None)
+    assert (len(body), metadata) == (7 * (73 * 8 + 4 + 8), {"shape": "7,47236", "layout": "sparse"})
+    images, labels = datasets.decode_minibatch(bytearray(body), metadata)
+    inputs, targets = datasets.prepare(images, labels, datasets.Policy.from_metadata(metadata), 0, 1, 2, 3)
+    assert torch.equal(inputs.to_dense(), torch.from_numpy(found.train_images[:7].to_array()))
+    assert torch.equal(targets, torch.from_numpy(found.train_labels[:7]))
+    with pytest.raises(ValueError, match="7 sparse rows have 511 entries, and 510 are there"):
+        datasets.decode_minibatch(bytearray(body[8:]), metadata)
+
+
+@pytest.mark.parametrize("name", ["lr", "svm", "kmeans-3x"])
+def test_models_learn_of_sparse_rows_what_they_learn_of_dense_ones(name: str) -> None:
+    found = datasets.load("rcv1-shaped", 100)
+    kind = f"{name}47236" if "x" in name else f"{name}-47236"
+    model, threads = models.build(kind, seed=2), torch.get_num_threads()
+    sparse, targets = datasets.prepare_test(found.train_images[:50], found.train_labels[:50], None)
+    if name == "kmeans-3x":
+        gradients.write_parameters(model, sparse.to_dense()[:3].flatten())
+    loss, gradient = compute_gradient(model, sparse, targets)
+    dense_loss, dense_gradient = compute_gradient(model, sparse.to_dense(), targets)
+    assert loss == pytest.approx(dense_loss, rel=1e-5)
+    torch.testing.assert_close(gradient, dense_gradient, rtol=1e-4, atol=1e-7)
+    try:
+        for count in (1, 2):
+            torch.set_num_threads(count)
+            assert torch.equal(compute_gradient(model, sparse, targets)[1], gradient), "the bits are the threads'"
+    finally:
+        torch.set_num_threads(threads)
 
 
 def test_a_minibatch_of_rows_comes_back() -> None:

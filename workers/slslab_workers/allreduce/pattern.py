@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from slslab_workers.channels.choice import deleted_bytes, lists, sum_bytes, sums, traced
+from slslab_workers.channels.choice import deleted_bytes, lists, moved_bytes, sums, traced
 from slslab_workers.patterns import OWN, Activity, Gathering, Part, Pattern, Polling, Signal, Workload, trainer
 from slslab_workers.training.algorithms import exchange_every, is_asynchronous, message_length, start, steps
 from slslab_workers.training.released_log import Blocks
@@ -22,12 +22,12 @@ def _at_server(workload: Workload) -> Pattern:
     """Return the pattern: every worker pushes its vector to the parameter server and pulls the sum, as soon as all have
     pushed."""
     size = 4 * message_length(workload.options, workload.parameters)
-    sent, pushed = sum_bytes(workload.options, size), Signal("pushed")
+    sent, pushed = moved_bytes(workload.options, size), Signal("pushed")
     exchanged = (
-        Activity("serialise", PHASE, work=sent),
+        Activity("serialise", PHASE, work=sent or size),
         Activity("parameter.push", PHASE, bytes=sent, makes=(pushed,), protocol=True),
         Activity("parameter.pull", PHASE, bytes=sent, needs=(pushed,), protocol=True),
-        Activity("deserialise", PHASE, work=sent),
+        Activity("deserialise", PHASE, work=sent or size),
         Activity("reduce", PHASE, work=size),
     )
 
@@ -68,35 +68,39 @@ def _asynchronous(workload: Workload) -> Pattern:
 
 def _synchronous(workload: Workload) -> Pattern:
     """Return the pattern: all workers put their gradients; rank 0 gets, deletes and adds them as they come, its own
-    too, puts the aggregate, and deletes the one of the step before; the others wait for it."""
+    too, puts the aggregate, and deletes the one of the step before; the others wait for it. Sparse vectors are written
+    before each put and read after each get."""
     workers, parameters = workload.workers, workload.parameters
     size = 4 * message_length(workload.options, parameters)
     every = exchange_every(workload.options, workload.batches)
     channel, listed = traced(workload.options), lists(workload.options)
-    put = Activity(f"{channel}.put", PHASE, bytes=size, makes=(Signal("gradient", of=OWN),), protocol=True)
-    delete = Activity(f"{channel}.delete", PHASE, bytes=deleted_bytes(workload.options, size), protocol=True)
+    sent = moved_bytes(workload.options, size)
+    write, read = ((Activity(op, PHASE, work=size),) if sent is None else () for op in ("serialise", "deserialise"))
+    put = Activity(f"{channel}.put", PHASE, bytes=sent, makes=(Signal("gradient", of=OWN),), protocol=True)
+    delete = Activity(f"{channel}.delete", PHASE, bytes=deleted_bytes(workload.options, sent), protocol=True)
     # n gradients are n - 1 additions.
     add = Activity("reduce", PHASE, work=size * (workers - 1) // workers)
 
     def merge(rank: int) -> tuple[Activity, ...]:
         needs = (Signal("gradient", of=rank),)
         polling: Polling = "list" if listed else "get"
-        get = Activity(f"{channel}.get", PHASE, bytes=size, needs=needs, polling=polling, protocol=True)
-        return get, delete, add
+        get = Activity(f"{channel}.get", PHASE, bytes=sent, needs=needs, polling=polling, protocol=True)
+        return get, *read, delete, add
 
     merged = Gathering(tuple(merge(rank) for rank in range(workers)))
     publish = (
-        Activity(f"{channel}.put", PHASE, bytes=size, makes=(MERGED,), protocol=True),
+        *write,
+        Activity(f"{channel}.put", PHASE, bytes=sent, makes=(MERGED,), protocol=True),
         *((Activity(f"{channel}.list", PHASE),) if listed else ()),
         replace(delete, since=every),
     )
-    get = Activity(f"{channel}.get", PHASE, bytes=size, needs=(MERGED,), polling="get", protocol=True)
+    get = Activity(f"{channel}.get", PHASE, bytes=sent, needs=(MERGED,), polling="get", protocol=True)
 
     def root(_number: int, receive: Part) -> Blocks:
-        return ((), (put,), (merged,), publish, (receive,))
+        return ((), (*write, put), (merged,), publish, (receive,))
 
     def others(_number: int, receive: Part) -> Blocks:
-        return ((), (put,), (), (get,), (receive,), ())
+        return ((), (*write, put), (), (get, *read), (receive,), ())
 
     roles = (
         trainer(range(1), parameters, *steps(workload, root), start=start(workload, root=True)),

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from slslab_workers.channels import endpoints
 from slslab_workers.channels.objects import ObjectChannel
-from slslab_workers.channels.serialisation import SERIALISATIONS
+from slslab_workers.channels.serialisation import SERIALISATIONS, Serialisation
 from slslab_workers.option import Option
 from slslab_workers.plan import Plan, Value
 from slslab_workers.trace.operations import SERVERS
@@ -69,8 +69,8 @@ SERIALISATION = Option(
     "serialisation",
     str,
     "raw",
-    "How vectors travel to a parameter server and back: raw as they are in memory, or as doubles, by way of Python's "
-    "lists, as in LambdaML's code with Thrift.",
+    "How vectors travel: raw as they are in memory; to a parameter server and back as doubles, by way of Python's "
+    "lists, as in LambdaML's code with Thrift; or, gradients of sparse rows, sparse, without their zeros.",
     tuple(SERIALISATIONS),
 )
 CHANNEL_HOST = Option(
@@ -88,7 +88,7 @@ def traced(options: Mapping[str, Value]) -> str:
     return TRACED.get(channel, channel)
 
 
-def deleted_bytes(options: Mapping[str, Value], size: int) -> int:
+def deleted_bytes(options: Mapping[str, Value], size: int | None) -> int | None:
     """Return the bytes of the event of deleting an object of this size: those by which DynamoDB bills it."""
     return size if CHANNEL.of(options) == "dynamodb" else 0
 
@@ -98,9 +98,15 @@ def sums(options: Mapping[str, Value]) -> bool:
     return CHANNEL.of(options) == PARAMETER_SERVER
 
 
-def sum_bytes(options: Mapping[str, Value], size: int) -> int:
-    """Return the bytes by which a vector, of so many in float32, travels to a channel that adds up."""
-    return size // 4 * SERIALISATIONS[str(SERIALISATION.of(options))].number_bytes
+def serialisation(options: Mapping[str, Value]) -> Serialisation:
+    """Return how vectors travel by the options' channel."""
+    return SERIALISATIONS[str(SERIALISATION.of(options))]
+
+
+def moved_bytes(options: Mapping[str, Value], size: int) -> int | None:
+    """Return the bytes by which a vector, of so many in float32, travels; None if they depend on its numbers."""
+    chosen = serialisation(options)
+    return size // 4 * chosen.number_bytes if chosen.dense else None
 
 
 def lists(options: Mapping[str, Value]) -> bool:

@@ -1,4 +1,4 @@
-"""How vectors become bytes for a parameter server, and bytes become vectors: on both sides, with numpy alone.
+"""How vectors become bytes for a parameter server or another channel, and bytes become vectors: with numpy alone.
 
 Importing this module does not import it.
 """
@@ -22,11 +22,13 @@ Body = bytes | bytearray | memoryview
 
 @dataclass(frozen=True)
 class Serialisation:
-    """A way to write float32 vectors (P,): `number_bytes` for each number. What is read may be written to."""
+    """A way to write float32 vectors (P,): `number_bytes` for each number, or, if it is not `dense`, for each that is
+    not zero. What is read may be written to."""
 
     number_bytes: int
     write: Callable[[Vector], Body]
-    read: Callable[[Body], Vector]
+    read: Callable[[Any], Vector]
+    dense: bool = True
 
 
 def _raw(vector: Vector) -> Body:
@@ -58,11 +60,31 @@ def _from_raw(body: Any) -> Vector:
     return np.frombuffer(body, np.float32)
 
 
+def _sparse(vector: Vector) -> Body:
+    """How many numbers there are, where those are whose bits are not all zero (as a negative zero's are not), and
+    these."""
+    import numpy as np
+
+    places = np.flatnonzero(vector.view(np.uint32))
+    return struct.pack("<I", vector.size) + places.astype("<u4").tobytes() + vector[places].tobytes()
+
+
+def _from_sparse(body: Any) -> Vector:
+    import numpy as np
+
+    count = len(body) // 8
+    vector: Vector = np.zeros(int.from_bytes(body[:4], "little"), np.float32)
+    vector[np.frombuffer(body, "<u4", count, 4)] = np.frombuffer(body, np.float32, count, 4 + 4 * count)
+    return vector
+
+
 SERIALISATIONS = MappingProxyType(
     {
         # The vector's own memory.
         "raw": Serialisation(4, _raw, _from_raw),
         # Thrift's lists of doubles, by way of Python's: as HybridPS of LambdaML's code sends them.
         "doubles": Serialisation(8, _doubles, _from_doubles),
+        # LambdaML's code sends none: its sparse models' vectors are dense ones (docs/protocols.md, "Sparse gradients").
+        "sparse": Serialisation(8, _sparse, _from_sparse, dense=False),
     }
 )

@@ -1,25 +1,30 @@
 """What the choice of a channel (`--channel`) asks of a plan, of the stack and of the driver."""
 
 from slslab_workers.architecture import Requirements
-from slslab_workers.channels.choice import CHANNEL, CHANNEL_HOST, PARAMETER_SERVER, SERIALISATION, host
+from slslab_workers.channels.choice import CHANNEL, CHANNEL_HOST, PARAMETER_SERVER, SERIALISATION, host, serialisation
 from slslab_workers.channels.dynamodb import BESIDE_BYTES, ITEM_BYTES, create_table
 from slslab_workers.driver.deployment import Deployment
 from slslab_workers.plan import Plan, PlanError
+from slslab_workers.training import algorithms, rows
 from slslab_workers.training.released_log import LOG_TRAFFIC
 
 
 def channel_requirements(plan: Plan, object_bytes: int) -> Requirements:
     """Return what the plan's channel needs; PlanError if it cannot hold objects of this size, or has no host."""
     channel, node = str(CHANNEL.of(plan.options)), host(plan.options)
+    if not serialisation(plan.options).dense:
+        _check_sparse(plan)
+        # At most: then no number is zero.
+        object_bytes *= 2
     if channel == "dynamodb" and object_bytes > ITEM_BYTES - BESIDE_BYTES:
         raise PlanError(
             f"An item of DynamoDB has at most 400 KB, and {plan.model} is exchanged in objects of "
             f"{object_bytes / 1024:,.0f} KB.",
             "choose scatterreduce with more --workers, a smaller model, or another --channel.",
         )
-    if SERIALISATION.of(plan.options) != SERIALISATION.default and channel != PARAMETER_SERVER:
+    if SERIALISATION.of(plan.options) == "doubles" and channel != PARAMETER_SERVER:
         raise PlanError(
-            f"--serialisation does not apply to --channel {channel}.", "it is an option of --channel parameter-server."
+            f"--serialisation doubles does not apply to --channel {channel}.", "it is for --channel parameter-server."
         )
     if LOG_TRAFFIC.of(plan.options) and channel == PARAMETER_SERVER:
         raise PlanError(
@@ -32,6 +37,20 @@ def channel_requirements(plan: Plan, object_bytes: int) -> Requirements:
             "leave it out, or choose --channel memcached, redis or parameter-server.",
         )
     return Requirements(channel="" if channel == "s3" else channel, channel_host=node)
+
+
+def _check_sparse(plan: Plan) -> None:
+    """Raise PlanError unless the plan's workers exchange gradients, and of sparse rows."""
+    if algorithms.trains_locally(plan.options):
+        raise PlanError(
+            "--serialisation sparse is for gradients, and models are exchanged, which are dense.",
+            "leave it out, or choose --algorithm ga with --synchronisation bsp.",
+        )
+    if not rows.are_sparse(plan.dataset):
+        raise PlanError(
+            f"--serialisation sparse is for gradients of sparse rows, and those of {plan.dataset} are dense.",
+            "leave it out, or choose --dataset rcv1-shaped or a sparse libsvm:FILE.",
+        )
 
 
 class ChannelDeployment(Deployment):

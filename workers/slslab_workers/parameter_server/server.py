@@ -128,7 +128,7 @@ class Connection(socketserver.StreamRequestHandler):
                 words = self._line().decode(errors="replace").split(" ")
                 try:
                     self._answer(*words)
-                except (ValueError, TypeError, KeyError) as error:
+                except (ValueError, TypeError, LookupError) as error:
                     self.wfile.write(f"error: {error}".splitlines()[0].encode() + b"\r\n")
                     return
 

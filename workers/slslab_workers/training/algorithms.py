@@ -320,7 +320,7 @@ class EM(ModelAveraging):
 
     def first(self, inputs: "torch.Tensor") -> "torch.Tensor":
         """Return the first rows as centroids."""
-        return inputs[: self._shape[0]].flatten()
+        return inputs.to_dense()[: self._shape[0]].flatten()
 
     def compute(
         self, model: "torch.nn.Module", inputs: "torch.Tensor", targets: "torch.Tensor"
@@ -334,7 +334,7 @@ class EM(ModelAveraging):
             scores = model(inputs)
             loss = models.loss(model, scores, targets)
             nearest = scores.argmax(1)
-            sums = torch.zeros(self._shape).index_add_(0, nearest, inputs)
+            sums = torch.zeros(self._shape).index_add_(0, nearest, inputs.to_dense())
             return float(loss), torch.cat([sums.flatten(), torch.bincount(nearest, minlength=len(sums)).float()])
 
     def correct(self, state: "WorkerState", gradient: "torch.Tensor") -> None:

@@ -1,6 +1,7 @@
 """Samples and labels: loading, seeded disjoint partitions, the minibatch's wire format, augmentation in the worker.
 
-Samples are images, sent and stored as uint8 (N, C, 32, 32), or rows of features, float32 (N, D); labels are int64 (N,).
+Samples are images, sent and stored as uint8 (N, C, 32, 32), or rows of features, float32 (N, D), perhaps sparse; labels
+are int64 (N,).
 All randomness comes from seeds, so that every architecture sees the same minibatches in the same order. Importing this
 module does not import torch.
 """
@@ -14,7 +15,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,13 +23,14 @@ from numpy.typing import NDArray
 from slslab_workers.plan import PlanError
 from slslab_workers.training import rows
 from slslab_workers.training.models import ROW_MODELS, ModelSpec
+from slslab_workers.training.sparse_rows import SparseRows
 
 if TYPE_CHECKING:
     import torch
 
 Images = NDArray[np.uint8]
-# Images or rows.
-Inputs = NDArray[Any]
+# Images or rows; these may be sparse.
+Inputs: TypeAlias = Any
 Labels = NDArray[np.int64]
 SIDE = 32
 # Images (1797, 8, 8) uint8 and labels (1797,) uint8; digits.md says where they are from.
@@ -81,8 +83,8 @@ DIGITS_POLICY = Policy((0.3055,), (0.3237,), 2, False)
 class Dataset:
     """Training and test samples with labels (N,) int64.
 
-    Images (N, C, 32, 32) uint8 with labels 0..9 and a policy, or rows (N, D) float32 with labels 0..1 and no policy:
-    they are taken as they are.
+    Images (N, C, 32, 32) uint8 with labels 0..9 and a policy, or rows (N, D) float32, perhaps sparse, with labels 0..1
+    and no policy: they are taken as they are.
     """
 
     name: str
@@ -192,25 +194,37 @@ def partition(
 
 def encode_minibatch(images: Inputs, labels: Labels, policy: Policy | None) -> tuple[bytes, dict[str, str]]:
     """Return a minibatch as an object, raw samples and then labels, all little-endian, and its metadata."""
-    body = np.ascontiguousarray(images).tobytes() + labels.astype("<i8").tobytes()
-    return body, {"shape": ",".join(map(str, images.shape)), **(policy.to_metadata() if policy is not None else {})}
+    metadata = {"shape": ",".join(map(str, images.shape)), **(policy.to_metadata() if policy is not None else {})}
+    if isinstance(images, SparseRows):
+        body, metadata["layout"] = images.to_bytes(), "sparse"
+    else:
+        body = np.ascontiguousarray(images).tobytes()
+    return body + labels.astype("<i8").tobytes(), metadata
 
 
 def decode_minibatch(body: bytearray | bytes, metadata: Mapping[str, str]) -> tuple[Inputs, Labels]:
     """Return views of a stored minibatch, without a copy of the samples."""
     shape = tuple(int(size) for size in metadata["shape"].split(","))
+    if "layout" in metadata:
+        size = len(body) - 8 * shape[0]
+        return SparseRows.from_bytes(memoryview(body)[:size], *shape), _labels(body[size:])
     kind = np.dtype(np.uint8 if Policy.from_metadata(metadata) is not None else "<f4")
     size = int(np.prod(shape)) * kind.itemsize
     if len(body) != size + 8 * shape[0]:
         raise ValueError(f"a minibatch of shape {shape} has {size + 8 * shape[0]} bytes, not {len(body)}")
     images = np.frombuffer(body, kind, int(np.prod(shape))).reshape(shape)
-    return images, np.frombuffer(bytes(body[size:]), "<i8").astype(np.int64)
+    return images, _labels(body[size:])
+
+
+def _labels(body: bytearray | bytes) -> Labels:
+    return np.frombuffer(bytes(body), "<i8").astype(np.int64)
 
 
 def prepare(
     images: Inputs, labels: Labels, policy: Policy | None, seed: int, epoch: int, rank: int, step: int
 ) -> tuple["torch.Tensor", "torch.Tensor"]:
-    """Return augmented, normalised inputs (B, C, 32, 32) float32 and targets (B,) int64; rows (B, D) as they are.
+    """Return augmented, normalised inputs (B, C, 32, 32) float32 and targets (B,) int64; rows (B, D) as they are,
+    sparse ones as a sparse tensor.
 
     Random crop out of the zero-padded image, then a mirror image for every second one on average; all of it depends on
     (seed, epoch, rank, step) alone.
@@ -236,6 +250,8 @@ def prepare_test(images: Inputs, labels: Labels, policy: Policy | None) -> tuple
     """Return normalised inputs and targets as `prepare` does, without augmentation."""
     import torch
 
+    if isinstance(images, SparseRows):
+        return images.to_tensor(), torch.from_numpy(labels)
     if policy is None:
         return torch.from_numpy(images), torch.from_numpy(labels)
     return _normalised(images, policy, images.shape[1]), torch.from_numpy(labels)

@@ -5,10 +5,11 @@ from typing import Any
 
 import torch
 
-from slslab_workers.channels.choice import open_channel
+from slslab_workers.channels.choice import open_channel, serialisation
 from slslab_workers.channels.objects import Absent, Object, ObjectChannel
 from slslab_workers.channels.parameter_server import ParameterServer
 from slslab_workers.channels.polling import poll_policy
+from slslab_workers.channels.serialisation import Body
 from slslab_workers.training import algorithms, gradients
 from slslab_workers.training.keys import global_key
 from slslab_workers.training.state import WorkerState
@@ -19,6 +20,7 @@ from slslab_workers.training.worker import Worker
 class ObjectWorker(Worker):
     """A worker that exchanges float32 vectors as objects; the metadata carry its votes to leave and `leaving` gathers
     those of the others. `exchanged` is the channel of these objects; minibatches, models and results are in the store.
+    `sparse` is how vectors travel as objects, if not raw.
 
     Between two exchanges, if the algorithm trains locally, a worker leaves by itself: the others wait for it.
     """
@@ -29,6 +31,8 @@ class ObjectWorker(Worker):
         self.local = algorithms.local_training(self.plan)
         self.local_steps = algorithms.exchange_every(self.plan.options, self.plan.batches)
         self.asynchronous = algorithms.is_asynchronous(self.plan.options)
+        chosen = serialisation(self.plan.options)
+        self.sparse = None if chosen.dense else chosen
         if self.local is not None:
             self.minibatch_gradient = self.local.compute
 
@@ -104,7 +108,12 @@ class ObjectWorker(Worker):
     def put_vector(self, key: str, vector: torch.Tensor) -> None:
         """Put a vector, with what is known of votes to leave."""
         metadata = {"dtype": "float32", "leaving": str(int(self.leaving))}
-        self.exchanged.put(key, gradients.as_bytes(vector), "synchronise", overhead=False, metadata=metadata)
+        body: Body = gradients.as_bytes(vector)
+        if self.sparse is not None:
+            with self.tracer.span("serialise", "synchronise") as span:
+                body = self.sparse.write(vector.numpy())
+                span.bytes = len(body)
+        self.exchanged.put(key, body, "synchronise", overhead=False, metadata=metadata)
 
     def wait_for_vector(self, key: str) -> torch.Tensor:
         """Return a vector as soon as it is there."""
@@ -144,4 +153,8 @@ class ObjectWorker(Worker):
 
     def _take(self, stored: Object) -> torch.Tensor:
         self.leaving |= stored.metadata["leaving"] == "1"
-        return gradients.from_bytes(stored.body)
+        if self.sparse is None:
+            return gradients.from_bytes(stored.body)
+        with self.tracer.span("deserialise", "synchronise") as span:
+            span.bytes = len(stored.body)
+            return torch.from_numpy(self.sparse.read(stored.body))

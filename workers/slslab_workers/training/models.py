@@ -162,6 +162,7 @@ def _centroids(known: ModelSpec) -> "nn.Module":
             self.centroids = nn.Parameter(torch.zeros(known.clusters, known.features))
 
         def forward(self, rows: "torch.Tensor") -> "torch.Tensor":
+            rows = rows.to_dense()
             distances = 2 * rows @ self.centroids.T - self.centroids.square().sum(1)
             return distances - rows.square().sum(1, keepdim=True)
 

@@ -1,6 +1,6 @@
-"""Data sets of rows of features with two classes: one that is shipped, one that is made, and files in LIBSVM's format.
+"""Data sets of rows of features with two classes: one that is shipped, two that are made, and files in LIBSVM's format.
 
-Rows are float32 (N, D), labels int64 (N,), 0 or 1. Importing this module does not import torch.
+Rows are float32 (N, D), or sparse ones, labels int64 (N,), 0 or 1. Importing this module does not import torch.
 """
 
 from functools import lru_cache
@@ -10,21 +10,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slslab_workers.plan import PlanError
+from slslab_workers.training.sparse_rows import SparseRows
 
-Rows = NDArray[np.float32]
+Rows = NDArray[np.float32] | SparseRows
 Labels = NDArray[np.int64]
 # Features (569, 30) float32 and labels (569,) uint8; breast_cancer.md says where they are from.
 BREAST_CANCER = Path(__file__).with_name("breast_cancer.npz")
 LIBSVM = "libsvm:"
-NAMES = ("breast-cancer", "higgs-shaped", "libsvm:FILE")
+NAMES = ("breast-cancer", "higgs-shaped", "rcv1-shaped", "libsvm:FILE")
 # As many features as HIGGS has (11 M × 28; Jiang et al. 2021).
 HIGGS_FEATURES = 28
 # Standard deviation of the log odds of a made row, with which no model's loss is below 0.64: logistic regression of
 # HIGGS is said to have converged at 0.68 (Jiang et al. 2021), and knowing nothing is ln 2 = 0.693.
 HIGGS_LOG_ODDS = 0.68
-# What a dense array of a file may take.
+# RCV1 (697 K × 47,236; Jiang et al. 2021), and about the entries of a row of it.
+RCV1_FEATURES, RCV1_ENTRIES = 47_236, 73
+# Assumed: the k-th most frequent of its features is in as many rows as 1 ÷ (k + this) (Zipf's law, as Mandelbrot has
+# it), by which the first is in a fifth of all rows.
+RCV1_OFFSET = 50
+# Rows of a file of which a smaller share is not zero stay sparse.
+SPARSE_SHARE = 0.1
+# What a dense array of a file may take, and the largest index.
 MOST_BYTES = 4 << 30
-FORMAT_HINT = "a line is LABEL INDEX:VALUE INDEX:VALUE …, with indices that ascend from 1."
+MOST_FEATURES = 100_000_000
+FORMAT_HINT = f"a line is LABEL INDEX:VALUE INDEX:VALUE …, with indices that ascend, from 1 to {MOST_FEATURES:,}."
 
 
 def are_in(name: str) -> bool:
@@ -39,21 +48,35 @@ def features(name: str) -> int:
             return 30
         case "higgs-shaped":
             return HIGGS_FEATURES
+        case "rcv1-shaped":
+            return RCV1_FEATURES
         case _:
-            return int(_read_libsvm(name)[0].shape[1])
+            return _read_libsvm(name)[0].width
+
+
+def are_sparse(name: str) -> bool:
+    """Return whether a data set's rows are held sparse; PlanError for a file that cannot be used."""
+    return name == "rcv1-shaped" or (name.startswith(LIBSVM) and _is_sparse(_read_libsvm(name)[0]))
 
 
 def load(name: str, samples: int, seed: int) -> tuple[Rows, Labels, Rows, Labels]:
     """Return rows and labels for training, and those for tests; a generator makes as many as `samples` to train with,
-    and a fifth more to test with. PlanError for a file that cannot be used."""
+    and a fifth more to test with. Sparse rows of a file are as they are, others are standardised. PlanError for a file
+    that cannot be used."""
     match name:
         case "breast-cancer":
             with np.load(BREAST_CANCER) as arrays:
                 found, labels = arrays["features"], arrays["labels"].astype(np.int64)
         case "higgs-shaped":
             return _higgs_shaped(samples, seed)
+        case "rcv1-shaped":
+            return _rcv1_shaped(samples, seed)
         case _:
-            found, labels = _read_libsvm(name)
+            read, labels = _read_libsvm(name)
+            if _is_sparse(read):
+                train, test = split(labels, 5)
+                return read[train], labels[train], read[test], labels[test]
+            found = _dense(read, name)
     train, test = split(labels, 5)
     mean, scale = found[train].mean(0), found[train].std(0)
     # A feature that never changes says nothing.
@@ -82,7 +105,42 @@ def _higgs_shaped(samples: int, seed: int) -> tuple[Rows, Labels, Rows, Labels]:
     return *draw(samples), *draw(max(samples // 5, 20))
 
 
-def _read_libsvm(name: str) -> tuple[Rows, Labels]:
+def _rcv1_shaped(samples: int, seed: int) -> tuple[Rows, Labels, Rows, Labels]:
+    """Make rows as wide and as sparse as RCV1's, of length 1, and labels that say on which side of a plane they are.
+
+    The features are cut into as many ranges as a row has entries, all of them as likely, and a row has one of each.
+    """
+    generator = np.random.default_rng([seed, RCV1_FEATURES])
+    weights = generator.standard_normal(RCV1_FEATURES, np.float32)
+    ratio = 1 + RCV1_FEATURES / RCV1_OFFSET
+    bounds = np.rint(RCV1_OFFSET * (ratio ** np.linspace(0, 1, RCV1_ENTRIES + 1) - 1)).astype(np.int64)
+
+    def draw(count: int) -> tuple[Rows, Labels]:
+        columns = generator.integers(bounds[:-1], bounds[1:], (count, RCV1_ENTRIES), np.uint32)
+        values = 1 - generator.random((count, RCV1_ENTRIES), np.float32)
+        values /= np.linalg.norm(values, axis=1, keepdims=True)
+        side = np.einsum("ij,ij->i", values, weights[columns])
+        lengths = np.full(count, RCV1_ENTRIES)
+        return SparseRows.of(lengths, columns.ravel(), values.ravel(), RCV1_FEATURES), (side > 0).astype(np.int64)
+
+    return *draw(samples), *draw(max(samples // 5, 20))
+
+
+def _is_sparse(rows: SparseRows) -> bool:
+    return len(rows.values) < SPARSE_SHARE * len(rows) * rows.width
+
+
+def _dense(rows: SparseRows, name: str) -> NDArray[np.float32]:
+    if 4 * len(rows) * rows.width > MOST_BYTES:
+        raise PlanError(
+            f"{name.removeprefix(LIBSVM)} has {len(rows):,} rows of {rows.width:,} features, more than "
+            f"{MOST_BYTES >> 30} GB as a dense array.",
+            "use fewer rows.",
+        )
+    return rows.to_array()
+
+
+def _read_libsvm(name: str) -> tuple[SparseRows, Labels]:
     path = Path(name.removeprefix(LIBSVM)).expanduser()
     try:
         return _parse_libsvm(path, path.stat().st_mtime_ns)
@@ -93,9 +151,8 @@ def _read_libsvm(name: str) -> tuple[Rows, Labels]:
 
 # A plan is made from the same file that the run then reads.
 @lru_cache(maxsize=1)
-def _parse_libsvm(path: Path, _version: int) -> tuple[Rows, Labels]:
-    """Return a file's rows, dense, and its labels, the smaller of the two being 0; PlanError names the line that is
-    wrong."""
+def _parse_libsvm(path: Path, _version: int) -> tuple[SparseRows, Labels]:
+    """Return a file's rows and its labels, the smaller of the two being 0; PlanError names the line that is wrong."""
     lengths: list[int] = []
     labels: list[float] = []
     indices: list[int] = []
@@ -111,15 +168,8 @@ def _parse_libsvm(path: Path, _version: int) -> tuple[Rows, Labels]:
         raise PlanError(
             f"{path} has {len(classes)} different labels.", "models of rows tell two classes apart, such as -1 and 1."
         )
-    width = max(indices, default=0)
-    if 4 * len(labels) * width > MOST_BYTES:
-        raise PlanError(
-            f"{path} has {len(labels):,} rows of {width:,} features, more than {MOST_BYTES >> 30} GB as a dense array.",
-            "use fewer rows.",
-        )
-    rows = np.zeros((len(labels), width), np.float32)
-    rows[np.repeat(np.arange(len(labels)), lengths), np.array(indices, np.int64) - 1] = values
-    return rows, (np.array(labels) == classes[1]).astype(np.int64)
+    read = SparseRows.of(lengths, np.array(indices, np.int64) - 1, values, max(indices, default=0))
+    return read, (np.array(labels) == classes[1]).astype(np.int64)
 
 
 def _parse_line(words: list[str], where: str, labels: list[float], indices: list[int], values: list[float]) -> None:
@@ -130,7 +180,7 @@ def _parse_line(words: list[str], where: str, labels: list[float], indices: list
             parsed = float(value)
             if position == 0:
                 labels.append(float(word))
-            elif int(index) > last:
+            elif last < int(index) <= MOST_FEATURES:
                 last = int(index)
                 indices.append(last)
                 values.append(parsed)

@@ -58,12 +58,12 @@ class Transfer:
 
 
 def measure(megabytes: int, report: Callable[[int, int], None]) -> dict[str, Pace]:
-    """Measure every serialisation of a vector of so many MB (10⁶ bytes in float32), some times each; `report` gets how
-    many of how many are done."""
+    """Measure every dense serialisation of a vector of so many MB (10⁶ bytes in float32), some times each; `report`
+    gets how many of how many are done."""
     vector = np.random.default_rng(0).standard_normal(megabytes * 250_000, np.float32)
     found = {}
-    for number, name in enumerate(SERIALISATIONS):
-        serialisation = SERIALISATIONS[name]
+    dense = {name: serialisation for name, serialisation in SERIALISATIONS.items() if serialisation.dense}
+    for number, (name, serialisation) in enumerate(dense.items()):
         samples: dict[str, list[float]] = {"write": [], "read": [], "add": []}
         total = np.zeros_like(vector)
         size = 0
@@ -79,7 +79,7 @@ def measure(megabytes: int, report: Callable[[int, int], None]) -> dict[str, Pac
             # The first finds memory that has not been used yet.
             for part, begin, end in zip(samples, marks, marks[1:], strict=False) if repeat else ():
                 samples[part].append(end - begin)
-            report(number * (REPEATS + 1) + repeat + 1, len(SERIALISATIONS) * (REPEATS + 1))
+            report(number * (REPEATS + 1) + repeat + 1, len(dense) * (REPEATS + 1))
         means = {part: mean_of(each, MANY) for part, each in samples.items()}
         found[name] = Pace(means["write"], means["read"], means["add"], size)
     return found
