@@ -365,9 +365,13 @@ def test_a_recording_tells_of_its_own_functions_alone_and_ends_what_they_do(comp
     client.close()
 
 
-def test_a_killed_run_leaves_nothing_and_the_next_one_works(composed: Composed, tmp_path: Path) -> None:
+@pytest.mark.parametrize("channel", ["s3", "dynamodb"])
+def test_a_killed_run_leaves_nothing_and_the_next_one_works(channel: str, composed: Composed, tmp_path: Path) -> None:
+    if channel != "s3" and channel not in runnable():
+        pytest.skip(f"The server of {channel} is not installed")
     settings = {"SLSLAB_EMULATOR_URL": composed.url, "SLSLAB_RUNS": str(tmp_path)}
     command = [sys.executable, "-m", "slslab", "run", "allreduce", *SMALL, *COMPOSE, "--epochs", "50"]
+    command += ["--channel", channel]
     with subprocess.Popen(
         command,
         env=os.environ | settings,
