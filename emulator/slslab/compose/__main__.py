@@ -8,14 +8,14 @@ It reads its environment variables and nothing else:
     SLSLAB_QUEUE_URL         amqp://USER:PASSWORD@rabbitmq:5672/%2F
     SLSLAB_TENSORS           redis://[:PASSWORD@]tensors:6379, a name with one network address per database (or several
                              addresses, separated by spaces)
-    SLSLAB_MEMCACHED_URL, SLSLAB_REDIS_URL
-                             memcached://memcached:11211 and redis://[:PASSWORD@]redis:6379, servers of `--channel`,
-                             which need not run
+    SLSLAB_MEMCACHED_URL, SLSLAB_REDIS_URL, AWS_ENDPOINT_URL_DYNAMODB, SLSLAB_PARAMETER_SERVER_URL
+                             memcached://memcached:11211, redis://[:PASSWORD@]redis:6379, http://dynamodb:5000 and
+                             parameter://:TOKEN@parameter-server:7070, servers of `--channel`, which need not run
     SLSLAB_ENVIRONMENT       docker (the default): functions run in containers of SLSLAB_WORKER_IMAGE; process: in
                              processes beside this one, as with the embedded stack
     SLSLAB_HOME              directory for packages and logs; what an earlier service left there is removed
-    SLSLAB_EMULATOR_PORT, SLSLAB_S3_PORT, SLSLAB_LOCALSTACK_PORT, SLSLAB_QUEUE_PORT, SLSLAB_TENSORS_PORTS
-                             the host's ports of the services
+    SLSLAB_EMULATOR_PORT, SLSLAB_S3_PORT, SLSLAB_LOCALSTACK_PORT, SLSLAB_QUEUE_PORT, SLSLAB_TENSORS_PORTS,
+    SLSLAB_DYNAMODB_PORT     the host's ports of the services
 
 When it answers, it prints one JSON line, `{"endpoint": URL}`. SIGTERM, SIGINT and SIGHUP end it, and all it started.
 Exit codes: 2 for a variable that is wrong or missing, 3 if the host cannot do it.

@@ -7,7 +7,7 @@ its client named and no others. There is one at a time, because all runs would s
     GET    /slslab/health                      200 when everything answers
     GET    /slslab/about                       version, limits, host, services with their addresses
     POST   /slslab/recordings                  {"run", "by", "tensor_databases", "channel"}: begins one; 409 in another
-    POST   /slslab/recordings/ID/resources     {"kind": "function" | "bucket" | "machine", "name"}: belongs to the run
+    POST   /slslab/recordings/ID/resources     {"kind": "function" | "bucket" | "machine" | "table", "name"}: the run's
     POST   /slslab/recordings/ID/instances     {"module", "code", "events", "variables", "fleet"}: launches instances
     DELETE /slslab/recordings/ID/instances     ends those that still run
     DELETE /slslab/recordings/ID               ends it; its last line comes when all of its resources are removed
@@ -36,6 +36,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.routing import BaseRoute, Route
 
 from slslab.aws.arns import REGION
+from slslab.compose.following import Following
 from slslab.compose.network import HOST, Network
 from slslab.compose.services import UNANSWERED, Service, empty, examine, server_information
 from slslab.errors import HostError
@@ -51,7 +52,7 @@ if TYPE_CHECKING:  # the engine's client is needed only where there are containe
     from slslab.ec2.containers import ContainerFleet
 
 SCHEMA = 1
-KINDS = ("function", "bucket", "machine")
+KINDS = ("function", "bucket", "machine", "table")
 # A service that hangs must not keep the stack from the next run.
 REMOVAL_ANSWER_S = 60.0
 LEAVE_LIMIT_S = 1.0
@@ -72,6 +73,7 @@ class Recording:
     leaving: asyncio.Event = field(default_factory=asyncio.Event)
     listening: ExitStack = field(default_factory=ExitStack)
     fleet: "ContainerFleet | None" = None
+    channel: Following | None = None
 
     def event(self, record: dict[str, Any]) -> None:
         """Take a trace record of the emulator, if it is of the run."""
@@ -162,7 +164,8 @@ class Control:
         """Begin a recording: empty the servers that it uses, then stream records until its end."""
         body = await _body(request)
         run, by, databases = body.get("run"), body.get("by"), body.get("tensor_databases")
-        channel = self._network.channels.get(str(body.get("channel")), "")
+        channel = str(body.get("channel"))
+        address = self._network.channels.get(channel, "")
         if not (isinstance(run, str) and isinstance(by, str) and isinstance(databases, int) and databases >= 0):
             return _refused(400, "A recording needs `run`, `by` and a number of `tensor_databases`.")
         while (other := self._recording) is not None:
@@ -173,16 +176,17 @@ class Control:
             await asyncio.shield(other.ending)
         recording = self._recording = Recording(run, by, self._emulator.cpu_seconds())
         try:
-            if channel:
-                await asyncio.to_thread(empty, channel)
             replicas = await asyncio.to_thread(self._emptied, databases)
+            if address:
+                await asyncio.to_thread(empty, address)
+                recording.channel = await Following.begin(channel, address, recording.records.put_nowait)
         except UNANSWERED as error:
             self._recording = None
             return _refused(503, f"A tensor database or the channel's server cannot be used: {error}.")
         except BaseException:
             self._recording = None
             raise
-        self._emulator.add_variables({TENSOR_URLS: " ".join(replicas), CHANNEL_URL: channel})
+        self._emulator.add_variables({TENSOR_URLS: " ".join(replicas), CHANNEL_URL: address})
         self._emulator.packages.largest_bytes = 0
         recording.listening.enter_context(self._emulator.listening(recording.event, recording.invocation))
         recording.records.put_nowait({"record": "recording", "id": recording.id, "tensors": replicas})
@@ -300,7 +304,10 @@ class Control:
             await asyncio.to_thread(self._remove_functions, resources["function"])
             await self._emulator.service.end(resources["function"])
             await asyncio.to_thread(self._remove_buckets, resources["bucket"])
+            await asyncio.to_thread(self._remove_tables, resources["table"])
         finally:
+            if recording.channel is not None:
+                await recording.channel.close()
             recording.listening.close()
             used = round(self._emulator.cpu_seconds() - recording.cpu_seconds, 3)
             recording.records.put_nowait(
@@ -335,6 +342,14 @@ class Control:
                     if entries:
                         client.delete_objects(Bucket=name, Delete={"Objects": entries, "Quiet": True})
                 client.delete_bucket(Bucket=name)
+
+    def _remove_tables(self, names: set[str]) -> None:
+        if not names:
+            return
+        with self._client("dynamodb") as client:
+            pages = client.get_paginator("list_tables").paginate()
+            for name in names & {name for page in pages for name in page["TableNames"]}:
+                client.delete_table(TableName=name)
 
     @contextmanager
     def _client(self, service: str) -> Iterator[Any]:

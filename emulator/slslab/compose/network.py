@@ -24,10 +24,18 @@ SCHEMES = {
     "AWS_ENDPOINT_URL_SFN": ("http",),
     "SLSLAB_QUEUE_URL": ("amqp", "redis"),
     "SLSLAB_TENSORS": ("redis",),
+    "SLSLAB_MEMCACHED_URL": ("memcached",),
+    "SLSLAB_REDIS_URL": ("redis",),
+    "AWS_ENDPOINT_URL_DYNAMODB": ("http",),
+    "SLSLAB_PARAMETER_SERVER_URL": ("parameter",),
 }
 # Servers of `--channel`, which need not run, and the variables of their addresses.
-CHANNELS = {"memcached": "SLSLAB_MEMCACHED_URL", "redis": "SLSLAB_REDIS_URL"}
-SCHEMES |= {variable: (channel,) for channel, variable in CHANNELS.items()}
+CHANNELS = {
+    "memcached": "SLSLAB_MEMCACHED_URL",
+    "redis": "SLSLAB_REDIS_URL",
+    "dynamodb": "AWS_ENDPOINT_URL_DYNAMODB",
+    "parameter-server": "SLSLAB_PARAMETER_SERVER_URL",
+}
 # Ports of the host, which the same variables change in docker-compose.yml.
 PORTS = {
     "SLSLAB_EMULATOR_PORT": "9001",
@@ -35,6 +43,7 @@ PORTS = {
     "SLSLAB_S3_PORT": "9000",
     "SLSLAB_QUEUE_PORT": "5672",
     "SLSLAB_TENSORS_PORTS": "6379-6410",
+    "SLSLAB_DYNAMODB_PORT": "8000",
 }
 
 
@@ -43,7 +52,7 @@ class Network:
     """The services as the emulator's variables name them.
 
     Each address in `tensors` may stand for several databases: a name has one network address per replica.
-    `channels` are addresses of servers that may run, by the channel, which the host does not reach. `ports` are the
+    `channels` are addresses of servers that may run, by the channel; the host reaches DynamoDB alone. `ports` are the
     host's, by part.
     """
 
@@ -91,6 +100,7 @@ class Network:
                 "states": ports["SLSLAB_LOCALSTACK_PORT"],
                 "queue": ports["SLSLAB_QUEUE_PORT"],
                 "tensors": ports["SLSLAB_TENSORS_PORTS"],
+                "dynamodb": ports["SLSLAB_DYNAMODB_PORT"],
             },
         )
 
@@ -108,12 +118,14 @@ class Network:
     def outside(self) -> dict[str, tuple[str, ...]]:
         """Return the addresses for programs of the host, by part; tensor databases answer at some of theirs."""
         inside = {"s3": self.s3, "states": self.states, "queue": self.queue, "tensors": self.tensors[0]}
+        inside |= {part: url for part, url in self.channels.items() if part in self.ports}
         return {part: tuple(_at(url, HOST, port) for port in self.ports[part]) for part, url in inside.items()}
 
     def client_environment(self) -> dict[str, str]:
         """Return the variables by which functions find the services, with the keys that they share with the owner."""
         stack = Stack(self.s3, {}, self.tensor_urls(), self.queue)
-        return {**self.pair.variables(), **stack.client_environment(), "AWS_ENDPOINT_URL_SFN": self.states}
+        tables = {CHANNELS[part]: url for part, url in self.channels.items() if part == "dynamodb"}
+        return {**self.pair.variables(), **stack.client_environment(), "AWS_ENDPOINT_URL_SFN": self.states, **tables}
 
 
 def needed(variables: Mapping[str, str], name: str) -> str:

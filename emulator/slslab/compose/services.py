@@ -10,13 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import pika
 import pika.exceptions
 import redis
 
 from slslab.aws.clients import HTTP
+from slslab.installation import __version__
 
 ANSWER_S = 5.0
 UNANSWERED = (OSError, http.client.HTTPException, redis.RedisError, pika.exceptions.AMQPError, ValueError)
@@ -26,10 +27,10 @@ UNANSWERED = (OSError, http.client.HTTPException, redis.RedisError, pika.excepti
 class Service:
     """One service of a stack.
 
-    `part` is its role (`lambda`, `s3`, `states`, `tensors`, `queue`) or its channel (`memcached`, `redis`), `name` its
-    name and version, empty if it does not answer; then `trouble` says why. `inside` is its address for functions,
-    `host` that for programs of this host, empty if they do not reach it; tensor databases have several, separated by
-    spaces.
+    `part` is its role (`lambda`, `s3`, `states`, `tensors`, `queue`) or its channel (`memcached`, `redis`, `dynamodb`,
+    `parameter-server`), `name` its name and version, empty if it does not answer; then `trouble` says why. `inside` is
+    its address for functions, `host` that for programs of this host, empty if they do not reach it; tensor databases
+    have several, separated by spaces.
     """
 
     part: str
@@ -65,6 +66,7 @@ def ask(address: str) -> str:
         "redis": _redis,
         "amqp": _amqp,
         "memcached": _memcached,
+        "parameter": _parameter_server,
     }
     scheme = address.partition("://")[0]
     if scheme not in askers:
@@ -73,9 +75,14 @@ def ask(address: str) -> str:
 
 
 def empty(address: str) -> None:
-    """Remove all that the server at a `redis` or `memcached` address holds; raises one of UNANSWERED."""
-    if address.startswith("memcached:"):
-        _ask_memcached(address, "flush_all", "OK")
+    """Remove all that the server at an address holds; raises one of UNANSWERED.
+
+    DynamoDB's tables are their runs', and a parameter server is emptied by whoever records its events.
+    """
+    scheme = address.partition("://")[0]
+    if scheme == "memcached":
+        _ask_line(address, "flush_all", "OK")
+    if scheme != "redis":
         return
     with redis.Redis.from_url(address, socket_timeout=ANSWER_S, socket_connect_timeout=ANSWER_S) as client:
         client.flushall()
@@ -100,8 +107,9 @@ def _http(address: str) -> str:
             return f"LocalStack {health['version']}"
     except urllib.error.HTTPError as error:
         with error:
-            # SeaweedFS adds the maximum size of its volumes.
-            return re.sub(r" \d+GB\b", "", error.headers.get("Server", "a server without a name"))
+            name = error.headers.get("Server", "a server without a name")
+            # moto does not say its own name. SeaweedFS adds the maximum size of its volumes.
+            return f"moto on {name.split()[0]}" if name.startswith("Werkzeug/") else re.sub(r" \d+GB\b", "", name)
 
 
 def _redis(address: str) -> str:
@@ -118,10 +126,16 @@ def _module_version(number: int) -> str:
 
 
 def _memcached(address: str) -> str:
-    return f"Memcached {_ask_memcached(address, 'version', 'VERSION')}"
+    return f"Memcached {_ask_line(address, 'version', 'VERSION')}"
 
 
-def _ask_memcached(address: str, command: str, answer: str) -> str:
+def _parameter_server(address: str) -> str:
+    # It is of the workers' image, which is built with the emulator's.
+    _ask_line(address, f"token {unquote(urlsplit(address).password or '')}", "ok")
+    return f"slslab {__version__}"
+
+
+def _ask_line(address: str, command: str, answer: str) -> str:
     """Send a command; return what follows its answer's first word, or raise ValueError if that is another one."""
     parts = urlsplit(address)
     with (
@@ -132,7 +146,7 @@ def _ask_memcached(address: str, command: str, answer: str) -> str:
         file.flush()
         word, _, rest = file.readline().strip().partition(" ")
     if word != answer:
-        raise ValueError(f"the server answers {word!r} to {command!r}, which is not Memcached's answer")
+        raise ValueError(f"the server answers {word} {rest}")
     return rest
 
 

@@ -29,7 +29,7 @@ from slslab.statemachines.execution_history import read_transitions
 from slslab.statemachines.history import Transition, labels, transition_event
 from slslab.trace.events import clock_domain
 from slslab.trace.records import InstanceRecord, InvocationRecord
-from slslab_workers.architecture import Cloud, Requirements
+from slslab_workers.architecture import Cloud, Requirements, RunFailed
 from slslab_workers.plan import Plan
 
 # The operations by which something is made, and the parameter that names it.
@@ -37,14 +37,17 @@ MAKING = {
     "lambda": ("CreateFunction", "FunctionName", "function"),
     "s3": ("CreateBucket", "Bucket", "bucket"),
     "sfn": ("CreateStateMachine", "name", "machine"),
+    "dynamodb": ("CreateTable", "TableName", "table"),
 }
 
 # A history's times are exact to the millisecond.
 TOLERANCE_NS = 2_000_000
-# The commands that start a channel's server: Redis with the password that the stack has.
+# The commands that start a channel's server, where it has a password with that of the stack.
 START_CHANNEL = {
     "memcached": "docker compose up -d memcached",
     "redis": 'eval "$(slslab env)" && docker compose up -d redis',
+    "dynamodb": "docker compose up -d dynamodb",
+    "parameter-server": 'eval "$(slslab env)" && docker compose up -d parameter-server',
 }
 
 
@@ -52,10 +55,6 @@ class ComposeSystem:
     """A running compose stack, if a plan can run on it; HostError or RequestError with the reason if not."""
 
     def __init__(self, plan: Plan, requirements: Requirements) -> None:
-        if requirements.channel and requirements.channel not in START_CHANNEL:
-            raise RequestError(
-                f"The compose stack has no server for --channel {requirements.channel}.", "choose --stack embedded."
-            )
         self._emulator = RemoteEmulator(emulator_url())
         self._plan = plan
         self._requirements = requirements
@@ -180,7 +179,7 @@ class _Clients:
         self.executions: list[tuple[str, Any, list[Transition]]] = []
 
     def client(self, service: str) -> Any:
-        """Return a client of `lambda`, `s3` or `stepfunctions`."""
+        """Return a client of `lambda`, `s3`, `stepfunctions` or `dynamodb`."""
         part = "states" if service == "stepfunctions" else service
         client = aws_client(service, self._services[part]["host"], self._pair)
         if service == "stepfunctions":
@@ -247,6 +246,9 @@ class _Received:
             self._environments[instance.id] = None
             self._recorder.instance(instance)
             self._launcher.ended(instance)
+            return
+        if record["record"] == "failed":
+            self._recorder.broken(RunFailed("StackFailed", record["message"]))
             return
         self._recorder.event(record)
         if record["record"] != "event":

@@ -15,10 +15,12 @@ import pytest
 from tests import commands
 from tests.containers import need_containers
 
+from slslab.compose.network import CHANNELS
+
 ROOT = Path(__file__).resolve().parents[3]
-SERVICE_PORTS = ("EMULATOR", "LOCALSTACK", "S3", "QUEUE", "QUEUE_UI")
+SERVICE_PORTS = ("EMULATOR", "LOCALSTACK", "S3", "QUEUE", "QUEUE_UI", "DYNAMODB")
 REPLICAS = 8
-PROFILES = "memcached,redis"
+PROFILES = ",".join(CHANNELS)
 
 
 @dataclass

@@ -18,12 +18,14 @@ from pathlib import Path
 import pytest
 from tests.containers import need_containers
 
+from slslab.compose.network import CHANNELS
+
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "compose.md"
 BUILT = "slslab-hello:1"
 DOWN = "slslab down"
 FUNCTIONS = "label=slslab.emulator"
-PORTS = (9001, 4566, 9000, 9010, 5672, 15672)
+PORTS = (9001, 4566, 9000, 9010, 5672, 15672, 8000)
 COMMAND_LIMIT_S = 300
 BLOCK = re.compile(r"(<!-- validated.*?-->\n)?```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 # What a command exports is there for the next one.
@@ -125,7 +127,7 @@ def project() -> Iterator[str]:
         yield name
     finally:
         files = [word for file in ("docker-compose.yml", "compose/offline.yml") for word in ("-f", str(ROOT / file))]
-        files += ["--profile", "memcached", "--profile", "redis"]
+        files += [word for channel in CHANNELS for word in ("--profile", channel)]
         down = ["docker", "compose", "-p", name, *files, "down", "--volumes", "--remove-orphans", "--timeout", "20"]
         stopped = subprocess.run(["docker", "compose", "-p", name, *files, "stop"], capture_output=True)
         # Functions' containers that an emulator could not end would hold the network.

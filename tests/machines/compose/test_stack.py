@@ -3,6 +3,8 @@
 import base64
 import io
 import json
+import subprocess
+import sys
 import time
 import zipfile
 from collections.abc import Iterator
@@ -11,11 +13,12 @@ from typing import Any
 
 import localstack_client.session
 import pytest
-from tests.machines.compose.conftest import StackCommands
+from tests.machines.compose.conftest import ROOT, StackCommands
 
 from slslab.aws.arns import REGION
 from slslab.aws.clients import aws_client
 from slslab.aws.keys import Pair
+from slslab.compose.network import CHANNELS
 from slslab.runs.planning import architectures
 from slslab.testing import ROLE
 
@@ -23,6 +26,8 @@ HEALTHY_S = 60
 LENET = 61_706
 # Plain SGD and one step: what all five compute is the same then (tests/architectures/test_registered.py).
 SMALL = ("--model", "lenet", "--workers", "2", "--batches", "1", "--momentum", "0", "--weight-decay", "0")
+LONG = ("--workers", "2", "--batches", "10", "--epochs", "100", "--memory", "1769")
+PIPES: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
 # A function of 256 MB has a seventh of a core, and takes seconds to start.
 OPTIONS = {"mlless": ("--filter", "none"), "spirt": ("--light-memory", "1024")}
 HANDLER = """
@@ -136,18 +141,42 @@ def test_an_architecture_computes_in_containers_what_it_does_in_processes(
         assert there["counts"]["transition"] == 2 * (1 + 8)
 
 
-@pytest.mark.parametrize("channel", ["memcached", "redis"])
+@pytest.mark.parametrize("channel", CHANNELS)
 def test_a_channel_that_is_started_computes_what_s3_does(
     channel: str, stack: StackCommands, in_processes: dict[str, Any]
 ) -> None:
     stack.compose("up", "--detach", "--wait", channel)
     asked = ("run", "allreduce", *SMALL, "--channel", channel, "--json")
     there = stack.slslab(*asked, "--stack", "compose").document
+    here = stack.slslab(*asked).document
     assert there["status"] == "done"
     assert there["parameters_sha256"] == in_processes["parameters_sha256"]
-    assert there["bytes"] == in_processes["bytes"]
-    assert there["counts"] == stack.slslab(*asked).document["counts"]
-    assert there["stack"]["channel"].lower().startswith(f"{channel} ")
+    assert there["bytes"] == here["bytes"]
+    assert there["counts"] == here["counts"]
+    assert there["cost"].keys() == here["cost"].keys()
+    items = [[line["item"] for line in one["cost"]["lines"]] for one in (there, here)]
+    assert items[0] == items[1]
+    assert there["stack"]["channel"].split()[0] in ("Memcached", "Redis", "moto", "slslab")
+    assert stack.siblings() == []
+
+
+@pytest.mark.parametrize("channel", CHANNELS)
+def test_a_channels_server_that_dies_ends_the_run_with_its_name(channel: str, stack: StackCommands) -> None:
+    stack.compose("up", "--detach", "--wait", channel)
+    command = [sys.executable, "-m", "slslab", "run", "allreduce", *LONG, "--channel", channel, "--stack", "compose"]
+    with subprocess.Popen(command, cwd=ROOT, env={**stack.variables, **stack.environment}, **PIPES) as process:
+        while len(stack.siblings("running")) < 2:
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.1)
+        time.sleep(3)  # they train
+        (server,) = stack.containers("--filter", f"label=com.docker.compose.service={channel}")
+        stack.docker("kill", server)
+        began = time.monotonic()
+        out, errors = process.communicate(timeout=60)
+    assert process.returncode == 1, errors
+    assert time.monotonic() - began < 15
+    assert f"the {channel.removesuffix('-server')} server ended" in " ".join(out.split()), out
+    assert stack.siblings() == []
 
 
 @pytest.mark.cifar10

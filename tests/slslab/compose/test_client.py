@@ -29,13 +29,14 @@ from slslab.aws.clients import aws_client
 from slslab.aws.keys import Keyring, Pair
 from slslab.compose.__main__ import main as serve_compose
 from slslab.compose.client import DEFAULT_PAIR, RemoteEmulator
-from slslab.compose.network import Network
+from slslab.compose.network import CHANNELS, Network
 from slslab.compose.services import examine
 from slslab.errors import HostError, RequestError
 from slslab.host.reaper import marked_processes
 from slslab.host.session import Session
 from slslab.lambda_.service.emulator import Emulator
-from slslab.stack.channels import find_server
+from slslab.stack.channels import EmbeddedParameterServer, find_server
+from slslab.stack.edge import installed
 from slslab.stack.object_store import EmbeddedObjectStore
 from slslab.stack.state_machines import EmbeddedStateMachines
 from slslab.stack.tensors import EmbeddedTensorDatabases
@@ -85,7 +86,7 @@ class Composed:
         return aws_client(service, found[service], KEYS.owner)
 
     def left(self) -> list[str]:
-        """Functions, buckets and state machines that are there."""
+        """Functions, buckets and tables that are there."""
         with_names = (
             ("lambda", "list_functions", "Functions", "FunctionName"),
             ("s3", "list_buckets", "Buckets", "Name"),
@@ -94,6 +95,10 @@ class Composed:
         for service, operation, key, name in with_names:
             client = self.client(service)
             found += [entry[name] for entry in getattr(client, operation)()[key]]
+            client.close()
+        if "dynamodb" in runnable():
+            client = self.client("dynamodb")
+            found += client.list_tables()["TableNames"]
             client.close()
         return found
 
@@ -124,6 +129,8 @@ def composed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Composed]:
         store = parts.enter_context(EmbeddedObjectStore(session.home / "s3", KEYS, session.mark))
         tensors = parts.enter_context(EmbeddedTensorDatabases(4, password="p@ss", environment=session.mark))
         memcached = parts.enter_context(plain_memcached())
+        dynamodb = parts.enter_context(moto_server())
+        adding = parts.enter_context(EmbeddedParameterServer(session.mark))
         states = parts.enter_context(EmbeddedStateMachines(f"http://127.0.0.1:{port}", KEYS, session.mark))
         states.ready()
         variables = {
@@ -141,6 +148,9 @@ def composed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Composed]:
             "SLSLAB_QUEUE_PORT": port_of(tensors.endpoints[2]),
             "SLSLAB_MEMCACHED_URL": memcached,
             "SLSLAB_REDIS_URL": tensors.endpoints[3],
+            "AWS_ENDPOINT_URL_DYNAMODB": dynamodb,
+            "SLSLAB_DYNAMODB_PORT": port_of(dynamodb),
+            "SLSLAB_PARAMETER_SERVER_URL": adding.endpoint,
             # One more than there are databases.
             "SLSLAB_TENSORS_PORTS": ",".join(
                 [*(port_of(url) for url in reversed(tensors.endpoints[:2])), str(free_port())]
@@ -169,6 +179,27 @@ def plain_memcached() -> Iterator[str]:
             yield f"memcached://127.0.0.1:{port}"
         finally:
             process.terminate()
+
+
+@contextmanager
+def moto_server() -> Iterator[str]:
+    """The address of a DynamoDB as in docker-compose.yml; of nothing where moto's server is not installed."""
+    port = free_port()
+    if not installed():
+        yield f"http://127.0.0.1:{port}"
+        return
+    command = [sys.executable, "-m", "moto.server", "-p", str(port)]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+        try:
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.terminate()
+
+
+def runnable() -> set[str]:
+    """The channels whose servers can run here."""
+    missing = set() if find_server("memcached") else {"memcached"}
+    return set(CHANNELS) - missing - (set() if installed() else {"dynamodb"})
 
 
 def port_of(url: str) -> str:
@@ -246,32 +277,36 @@ def test_a_run_is_the_embedded_ones_equal(name: str, composed: Composed, slslab:
         assert document["orchestration_seconds"] < document["seconds"]["measured"]
 
 
-@pytest.mark.parametrize("channel", ["memcached", "redis"])
+@pytest.mark.parametrize("channel", CHANNELS)
 def test_a_channels_server_is_used_empty_and_the_bits_are_those_of_s3(
     channel: str, composed: Composed, slslab: Command, tmp_path: Path
 ) -> None:
-    if channel == "memcached" and find_server("memcached") is None:
-        pytest.skip("Memcached is not installed: apt-get install memcached")
+    if channel not in runnable():
+        pytest.skip(f"The server of {channel} is not installed")
     options = (*COMPOSE, "--channel", channel)
     document, directory = run(slslab, composed.url, tmp_path, "allreduce", *options)
     again, _ = run(slslab, composed.url, tmp_path, "allreduce", *options)
     over_s3, _ = run(slslab, composed.url, tmp_path, "allreduce", *COMPOSE)
     assert document["parameters_sha256"] == again["parameters_sha256"] == over_s3["parameters_sha256"] is not None
-    assert document["counts"] == again["counts"]
-    assert document["bytes"] == over_s3["bytes"]
-    assert document["counts"][f"{channel}.put"] > 0
+    embedded, _ = run(slslab, composed.url, tmp_path, "allreduce", "--channel", channel)
+    assert document["counts"] == again["counts"] == embedded["counts"]
+    assert document["bytes"] == embedded["bytes"]
+    assert [line["item"] for line in document["cost"]["lines"]] == [line["item"] for line in embedded["cost"]["lines"]]
+    if channel == "parameter-server":
+        assert document["counts"]["parameter.push"] > 0
+        events = pq.read_table(directory / "trace.parquet").to_pylist()
+        computed = [event for event in events if event["environment"] == "parameter-server"]
+        assert {event["op"] for event in computed} == {f"parameter.{n}" for n in ("deserialise", "merge", "serialise")}
+        assert sum(event["cpu_ns"] for event in computed) > 0
+    else:
+        assert document["counts"][f"{channel}.put"] > 0
+        assert document["bytes"] == over_s3["bytes"]
+    assert composed.left() == []
     assert document["stack"]["channel"] == next(
         one["name"] for one in composed.emulator.about()["services"] if one["part"] == channel
     )
     plan = Plan.from_document(tomllib.loads((directory / "plan.toml").read_text()))
-    assert plan.options["channel-host"] != "auto"
-
-
-def test_dynamodb_is_refused_before_anything_is_asked(slslab: Command) -> None:
-    code, _, errors = slslab("http://127.0.0.1:9", "run", "allreduce", *SMALL, *COMPOSE, "--channel", "dynamodb")
-    assert code == 2
-    assert "no server for --channel dynamodb" in errors
-    assert "--stack embedded" in errors
+    assert plan.options["channel-host"] != "auto" or channel == "dynamodb"
 
 
 def labelled(transition: dict[str, Any]) -> tuple[Any, ...]:
@@ -330,9 +365,13 @@ def test_a_recording_tells_of_its_own_functions_alone_and_ends_what_they_do(comp
     client.close()
 
 
-def test_a_killed_run_leaves_nothing_and_the_next_one_works(composed: Composed, tmp_path: Path) -> None:
+@pytest.mark.parametrize("channel", ["s3", "dynamodb"])
+def test_a_killed_run_leaves_nothing_and_the_next_one_works(channel: str, composed: Composed, tmp_path: Path) -> None:
+    if channel != "s3" and channel not in runnable():
+        pytest.skip(f"The server of {channel} is not installed")
     settings = {"SLSLAB_EMULATOR_URL": composed.url, "SLSLAB_RUNS": str(tmp_path)}
     command = [sys.executable, "-m", "slslab", "run", "allreduce", *SMALL, *COMPOSE, "--epochs", "50"]
+    command += ["--channel", channel]
     with subprocess.Popen(
         command,
         env=os.environ | settings,
@@ -485,6 +524,10 @@ def test_a_services_name_stands_for_all_its_replicas(monkeypatch: pytest.MonkeyP
     there.append("172.20.0.2")
     assert with_channel.inside()["memcached"] == (url,)
     assert "memcached" not in with_channel.outside()
+    tables = {"AWS_ENDPOINT_URL_DYNAMODB": "http://tensors:5000", "SLSLAB_DYNAMODB_PORT": "8001"}
+    with_tables = Network.from_variables({**variables, **tables})
+    assert with_tables.outside()["dynamodb"] == ("http://127.0.0.1:8001",)
+    assert with_tables.client_environment()["AWS_ENDPOINT_URL_DYNAMODB"] == "http://tensors:5000"
 
 
 def test_transitions_told_by_a_history_are_those_that_our_own_front_records() -> None:
@@ -583,8 +626,7 @@ def test_up_status_and_down_of_a_compose_stack(composed: Composed, slslab: Comma
     status = json.loads(slslab(composed.url, "status", "--json")[1])
     assert status == {"up": True, **described}
     healthy = {one["part"] for one in status["services"] if one["healthy"]}
-    channels = {"redis"} if find_server("memcached") is None else {"memcached", "redis"}
-    assert healthy == {"lambda", "s3", "states", "tensors", "queue"} | channels
+    assert healthy == {"lambda", "s3", "states", "tensors", "queue"} | runnable()
     _, table, _ = slslab(composed.url, "status", "--stack", "compose")
     assert table.count("healthy") == len(healthy)
     assert "SeaweedFS" in table

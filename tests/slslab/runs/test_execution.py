@@ -6,7 +6,7 @@ import pytest
 
 from slslab.billing.bill import load_book
 from slslab.errors import RequestError
-from slslab.runs.execution import check_hosts, find_system
+from slslab.runs.execution import check_hosts
 from slslab.runs.planning import architectures, make_plan
 from slslab.runs.system import host_meter
 from slslab_workers.architecture import Requirements
@@ -42,13 +42,3 @@ def test_a_host_that_the_book_cannot_bill_is_refused_unless_it_is_the_default(op
         check_hosts(requirements("spirt", **{option: "m5.tiny"}), aws)
     with pytest.raises(RequestError, match="has no instance type"):
         check_hosts(requirements("gpu", **{"instance-type": "g9.huge"}), aws)
-
-
-@pytest.mark.parametrize("channel", ["dynamodb", "parameter-server"])
-def test_the_compose_stack_has_no_server_for_some_channels(channel: str) -> None:
-    """It says so before it asks whether there is a stack."""
-    architecture = architectures()["allreduce"]
-    plan = make_plan(architecture, {"dataset": "digits", "stack": "compose"}, {"channel": channel})
-    with pytest.raises(RequestError, match=f"no server for --channel {channel}") as refused:
-        find_system(plan, architecture)
-    assert "--stack embedded" in refused.value.hint

@@ -1,7 +1,10 @@
 """A parameter server adds up in rank order, waits for all, forgets what all have, and refuses what does not belong."""
 
+import json
+import socket
 import struct
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -74,6 +77,29 @@ def test_each_request_is_an_event_beside_what_it_takes_to_write_and_read(server:
         ("parameter.push", 24, 1, False, "key/0", None),
         ("parameter.pull", 24, 1, False, "key", ("key/0",)),
         ("deserialise", 24, 0, True, "", None),
+    ]
+
+
+def test_whoever_records_gets_its_events_and_leaves_it_empty(server: Server) -> None:
+    recorder = Stream("the parameter server", "127.0.0.1", server.server_address[1])
+    with client(server) as before:
+        before.push("old", 0, 2, np.ones(3, np.float32), "synchronise", leaving=False)
+    recorder.send([b"token secret\r\n", b"record\r\n"])
+    assert [recorder.line(), recorder.line()] == [b"ok", b"ok"]
+    assert server.sums._rounds == {}
+    with client(server) as mine, ThreadPoolExecutor(1) as pool:
+        mine.push("key", 0, 1, np.ones(3, np.float32), "synchronise", leaving=False)
+        mine.pull("key", 1, "synchronise")
+        waiting = pool.submit(mine.pull, "never", 1, "synchronise")
+        while not server.sums._changed._waiters:  # type: ignore[attr-defined]
+            time.sleep(0.01)
+        recorder._socket.shutdown(socket.SHUT_WR)
+        with pytest.raises(Refused, match="the run has ended"):
+            waiting.result(10)
+    events = [json.loads(line) for line in recorder._answers.readlines()]
+    recorder.close()
+    assert [(event["op"], event["function"]) for event in events] == [
+        (f"parameter.{name}", "parameter-server") for name in ("deserialise", "merge", "serialise")
     ]
 
 

@@ -6,6 +6,7 @@ docs/protocols.md, "Parameter server", has every request.
 """
 
 import hmac
+import json
 import socketserver
 import threading
 import time
@@ -43,6 +44,15 @@ class Sums:
         self.objects: dict[str, tuple[bytes, bytes]] = {}
         self._rounds: dict[str, Round] = {}
         self._changed = threading.Condition()
+        self._cleared = 0
+
+    def clear(self) -> None:
+        """Forget everything; who waits for a sum gets none."""
+        with self._changed:
+            self._rounds.clear()
+            self.objects.clear()
+            self._cleared += 1
+            self._changed.notify_all()
 
     def push(self, key: str, rank: int, workers: int, vector: Vector, *, leaving: bool) -> None:
         """Add a worker's vector, and those after it in rank order that have waited for it. ValueError for one that does
@@ -65,9 +75,20 @@ class Sums:
             self._changed.notify_all()
 
     def pull(self, key: str) -> tuple[Vector, bool]:
-        """Return a sum, and whether any worker leaves, once all have pushed; the last of them to pull takes it away."""
+        """Return a sum, and whether any worker leaves, once all have pushed; the last of them to pull takes it away.
+
+        ValueError if everything is forgotten meanwhile.
+        """
         with self._changed:
-            self._changed.wait_for(lambda: key in self._rounds and self._rounds[key].added == self._rounds[key].workers)
+            before = self._cleared
+            self._changed.wait_for(
+                lambda: (
+                    self._cleared != before
+                    or (key in self._rounds and self._rounds[key].added == self._rounds[key].workers)
+                )
+            )
+            if self._cleared != before:
+                raise ValueError("the run has ended")
             one = self._rounds[key]
             one.pulled += 1
             if one.pulled == one.workers:
@@ -77,10 +98,10 @@ class Sums:
 
 
 class Trace:
-    """Writes what the server computes as events; several threads share it."""
+    """Writes what the server computes as events to `sink`; several threads share it."""
 
     def __init__(self, sink: Sink | None) -> None:
-        self._sink = sink
+        self.sink = sink
         self._writing = threading.Lock()
 
     @contextmanager
@@ -91,9 +112,9 @@ class Trace:
         yield
         event.end_ns, event.cpu_ns = time.monotonic_ns(), time.thread_time_ns() - cpu_ns
         # A reader that has gone away loses trace records only.
-        if self._sink is not None:
-            with self._writing, suppress(BrokenPipeError):
-                self._sink({"record": "event", **event.record()})
+        if (sink := self.sink) is not None:
+            with self._writing, suppress(OSError):
+                sink({"record": "event", **event.record()})
 
 
 class Server(socketserver.ThreadingTCPServer):
@@ -126,6 +147,9 @@ class Connection(socketserver.StreamRequestHandler):
             self.wfile.write(b"ok\r\n")
             while True:
                 words = self._line().decode(errors="replace").split(" ")
+                if words == ["record"]:
+                    self._record()
+                    return
                 try:
                     self._answer(*words)
                 except (ValueError, TypeError, LookupError) as error:
@@ -162,6 +186,18 @@ class Connection(socketserver.StreamRequestHandler):
                 self.wfile.write(b"ok\r\n")
             case _:
                 raise ValueError(f"there is no request {request[:40]} with so many words")
+
+    def _record(self) -> None:
+        """Write the events, one a line, until the client closes its side; forget everything before and after."""
+        sums, trace, sink = self.server.sums, self.server.trace, self.server.trace.sink
+        sums.clear()
+        self.wfile.write(b"ok\r\n")
+        trace.sink = lambda record: self._send(json.dumps(record, separators=(",", ":")) + "\n")
+        try:
+            self.rfile.read()
+        finally:
+            trace.sink = sink
+            sums.clear()
 
     def _line(self) -> bytes:
         line = self.rfile.readline(LINE_BYTES)

@@ -1,0 +1,73 @@
+"""Follow a channel's server for as long as a run is recorded: what it reports, and its end."""
+
+import asyncio
+import json
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Self
+from urllib.parse import unquote, urlsplit
+
+from slslab.compose.services import ANSWER_S
+
+# A server whose host vanishes is found out after 9 seconds.
+KEEPALIVE = {socket.TCP_KEEPIDLE: 3, socket.TCP_KEEPINTVL: 2, socket.TCP_KEEPCNT: 3}
+
+
+class Following:
+    """A connection to a server, on which nothing happens until it ends; a parameter server writes its events there.
+
+    `on_record` receives them, and a record `failed` if the server ends before `close`.
+    """
+
+    def __init__(
+        self,
+        channel: str,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        on_record: Callable[[dict[str, Any]], None],
+    ) -> None:
+        self._channel = channel
+        self._reader = reader
+        self._writer = writer
+        self._on_record = on_record
+        self._closing = False
+        self._reading = asyncio.ensure_future(self._read())
+
+    @classmethod
+    async def begin(cls, channel: str, address: str, on_record: Callable[[dict[str, Any]], None]) -> Self:
+        """Connect to a channel's server, and empty it if it is a parameter server; OSError or ValueError if not."""
+        parts = urlsplit(address)
+        async with asyncio.timeout(ANSWER_S):
+            reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+            try:
+                connection = writer.get_extra_info("socket")
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                for name, value in KEEPALIVE.items():
+                    connection.setsockopt(socket.IPPROTO_TCP, name, value)
+                if parts.scheme == "parameter":
+                    writer.write(f"token {unquote(parts.password or '')}\r\nrecord\r\n".encode())
+                    for _ in range(2):
+                        if (line := await reader.readline()) != b"ok\r\n":
+                            raise ValueError(f"the server answers {line.decode(errors='replace').strip()}")
+            except BaseException:
+                writer.close()
+                raise
+        return cls(channel, reader, writer, on_record)
+
+    async def close(self) -> None:
+        """Say that nothing will be asked any more, and wait until the server has written all and closes, too."""
+        self._closing = True
+        with suppress(OSError, RuntimeError):  # it has ended
+            self._writer.write_eof()
+        await asyncio.wait([self._reading], timeout=ANSWER_S)
+        self._reading.cancel()
+        self._writer.close()
+
+    async def _read(self) -> None:
+        with suppress(OSError, ValueError):  # it broke, perhaps within a line
+            while line := await self._reader.readline():
+                self._on_record(json.loads(line))
+        if not self._closing:
+            name = self._channel.removesuffix("-server")
+            self._on_record({"record": "failed", "message": f"the {name} server ended"})
