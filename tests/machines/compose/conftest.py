@@ -92,7 +92,7 @@ class StackCommands:
 
     def end(self) -> None:
         """Remove the stack, whatever of it is still there."""
-        if self.process is not None and self.process.poll() is None:
+        if self.process is not None:
             self.process.kill()
             self.process.communicate()
         self.compose("down", "--volumes", "--remove-orphans")
@@ -124,8 +124,13 @@ def make_stack(project: str, state: Path) -> StackCommands:
 
 
 def free_ports(count: int) -> int:
-    """The first of so many ports in a row that are free, below those that the kernel gives to clients."""
-    for first in range(20_000, 32_000, count):
+    """The first of so many ports in a row that are free, below those that servers of other tests choose.
+
+    Containers bind them much later, so test processes that look at the same time begin at different ones.
+    """
+    rows = range(FIRST_PORT - 5_000, FIRST_PORT - count, count)
+    begin = os.getpid() % len(rows)
+    for first in [*rows[begin:], *rows[:begin]]:
         held = []
         try:
             for port in range(first, first + count):
