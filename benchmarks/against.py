@@ -10,6 +10,7 @@ this process, client and emulator together, for a warm call. A figure is the med
 """
 
 import argparse
+import importlib
 import json
 import random
 import statistics
@@ -17,6 +18,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import track
@@ -35,7 +37,7 @@ WHAT = {
 def measure(calls: int, cold: int) -> dict[str, float]:
     """Return this interpreter's figures, by the `invoke.py` of the checkout in which it runs."""
     sys.path.insert(0, "benchmarks")
-    import invoke  # each checkout has its own
+    invoke: Any = importlib.import_module("invoke")  # each checkout has its own
 
     with invoke.Emulator(keys=invoke.Keyring(invoke.PAIR), budget_mb=BUDGET_MB) as emulator:
         client = invoke.deployed(emulator.endpoint)
@@ -56,7 +58,8 @@ def measure(calls: int, cold: int) -> dict[str, float]:
 
 def run_in(checkout: Path, calls: int, cold: int) -> dict[str, float]:
     """Return the figures of a checkout, by its own interpreter."""
-    command = [checkout / ".venv" / "bin" / "python", Path(__file__).resolve(), "--measure", str(calls), str(cold)]
+    python, here = str(checkout / ".venv" / "bin" / "python"), str(Path(__file__).resolve())
+    command = [python, here, "--measure", str(calls), str(cold)]
     done = subprocess.run(command, cwd=checkout, check=True, stdout=subprocess.PIPE)
     figures: dict[str, float] = json.loads(done.stdout)
     return figures

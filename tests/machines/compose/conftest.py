@@ -16,6 +16,7 @@ from tests import commands
 from tests.containers import need_containers
 
 from slslab.compose.network import CHANNELS
+from slslab.host.server_process import FIRST_PORT
 
 ROOT = Path(__file__).resolve().parents[3]
 SERVICE_PORTS = ("EMULATOR", "LOCALSTACK", "S3", "QUEUE", "QUEUE_UI", "DYNAMODB")
