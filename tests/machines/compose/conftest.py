@@ -130,8 +130,8 @@ def free_ports(count: int) -> int:
     Containers bind them much later, so test processes that look at the same time begin at different ones.
     """
     rows = range(FIRST_PORT - 5_000, FIRST_PORT - count, count)
-    begin = os.getpid() % len(rows)
-    for first in [*rows[begin:], *rows[:begin]]:
+    for number in range(len(rows)):
+        first = rows[(os.getpid() + number) % len(rows)]
         held = []
         try:
             for port in range(first, first + count):
