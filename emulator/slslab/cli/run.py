@@ -108,7 +108,7 @@ def _plan_options(workers_also: tuple[str, ...]) -> list[click.Parameter]:
     return [
         option(
             "--model",
-            help="lenet, mobilenet, resnet18, resnet50 or torchvision:NAME for images, lr or svm for rows (by default "
+            help="lenet, mobilenet, resnet18, resnet34, resnet50 or torchvision:NAME for images, lr or svm for rows (by default "
             "lenet on digits, mobilenet on other images, lr on rows).",
         ),
         option(

@@ -172,7 +172,6 @@ class KubeMLDeployment(Deployment):
         self._init, self._job = (f"{self.function[:59]}-{name}" for name in ("init", "job"))
         self._most = most_functions(plan)
         self._invokers = ThreadPoolExecutor(self._most + 1, thread_name_prefix="invoke")
-        self._url = endpoints.tensor_urls(cloud.environment)[0]
         # Each epoch's losses by function, and its functions that failed.
         self._losses: list[list[float]] = []
         self._failed: list[dict[str, Any]] = []
@@ -225,8 +224,11 @@ class KubeMLDeployment(Deployment):
             with self._queues() as queues:
                 for queue in self._all_queues():
                     queues.delete(queue)
-            with suppress(Unreachable), TensorDatabase(self._url, self._tracer) as database:
+            with suppress(Unreachable), self._database() as database:
                 database.delete_all(reference_key(self.plan, ""))
+
+    def _database(self) -> TensorDatabase:
+        return TensorDatabase(endpoints.tensor_urls(self._cloud.environment)[0], self._tracer)
 
     def _all_queues(self) -> list[str]:
         functions = (function_queue(self.plan, function) for function in range(self._most))
@@ -329,7 +331,7 @@ class KubeMLDeployment(Deployment):
         from slslab_workers.training import gradients
 
         model = models.build(self.plan.model, self.plan.seed)
-        with TensorDatabase(self._url, self._tracer) as database:
+        with self._database() as database:
             write_tensors(model, {layer: database.get(reference_key(self.plan, layer), "other") for layer in layers})
         flat = parameters_of(model)
         sha256 = gradients.sha256(flat)

@@ -117,7 +117,7 @@ class Dataset:
         if width != 1:
             raise PlanError(
                 f"The model takes {channels}-channel images, and {self.name} has {width} channels.",
-                "choose mobilenet, resnet18 or resnet50.",
+                "choose mobilenet, resnet18, resnet34 or resnet50.",
             )
         return replace(
             self,
