@@ -103,16 +103,16 @@ class KubeML(Architecture):
             )
         if k < 1 and k != ALL:
             raise PlanError(f"k is {k}.", f"give minibatches, 1 or more, or {ALL} for all of an epoch.")
+        job_mb = int(options["job-memory"])
+        if job_mb and not SMALLEST_MB <= job_mb <= LARGEST_MB:
+            raise PlanError(
+                f"job-memory is {job_mb}.", f"choose {SMALLEST_MB} to {LARGEST_MB} MB, as Lambda has, or 0."
+            )
         documents = epoch_of(plan, plan.workers).documents
         if plan.workers > documents:
             raise PlanError(
                 f"{plan.workers} functions have {documents} documents of {DOCUMENT} samples.",
                 f"--workers {documents} fits, or more --batches.",
-            )
-        job_mb = int(options["job-memory"])
-        if job_mb and not SMALLEST_MB <= job_mb <= LARGEST_MB:
-            raise PlanError(
-                f"job-memory is {job_mb}.", f"choose {SMALLEST_MB} to {LARGEST_MB} MB, as Lambda has, or 0."
             )
         return Requirements(
             tensor_databases=1,
