@@ -28,8 +28,9 @@ MakePlan = Callable[..., Plan]
 Run = Callable[..., dict[str, Any]]
 LENET, TENSORS = 61_706, 10
 # Four documents for each of four functions; forks hold what every environment has imported.
-SMALL = ("--batch-size", "16", "--batches", "16", "--epochs", "2", "--lr", "0.05", "--queue", "embedded")
-SMALL = (*SMALL, "--job-memory", "1024")
+QUICK = ("--queue", "embedded", "--job-memory", "1024")
+SHAPE = ("--batch-size", "16", "--batches", "16", "--lr", "0.05")
+SMALL = (*SHAPE, "--epochs", "2", *QUICK)
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +90,7 @@ def test_a_run_learns_and_counts_what_one_process_and_the_closed_form_say(functi
 def test_documents_that_do_not_divide_and_batchnorm_are_those_of_one_process(run: Run) -> None:
     """Three functions, eight documents of which the last is short; counters are averaged and cut off."""
     size = ("--workers", "3", "--batches", "5", "--batch-size", "32", "--k", "3", "--model", "mobilenet")
-    document = run(*size, "--dataset", "synthetic", "--momentum", "0.9", "--queue", "embedded", "--job-memory", "1024")
+    document = run(*size, "--dataset", "synthetic", "--momentum", "0.9", *QUICK)
     replicas = one_process(Plan.from_document(document["plan"]))
     assert document["loss"] == [replicas.train_epoch().loss]
     assert document["parameters_sha256"] == digest(replicas.parameters())
@@ -118,7 +119,7 @@ def test_one_function_without_momentum_is_sequential_sgd(k: int, make_plan: Make
         for step in range(20):
             images, targets = samples.prepare(order[step], epoch, 0, step)
             sgd.zero_grad()
-            torch.nn.functional.cross_entropy(model(images), targets).backward()
+            torch.nn.functional.cross_entropy(model(images), targets).backward()  # type: ignore[no-untyped-call]
             sgd.step()
     assert torch.equal(replicas.parameters(), parameters_of(model))
 
@@ -146,7 +147,7 @@ def test_one_merge_an_epoch_averages_what_functions_have_trained_alone(make_plan
         for step in range(8):
             images, targets = samples.prepare(order[rank, step], 0, rank, step)
             sgd.zero_grad()
-            torch.nn.functional.cross_entropy(model(images), targets).backward()
+            torch.nn.functional.cross_entropy(model(images), targets).backward()  # type: ignore[no-untyped-call]
             sgd.step()
     expected = (parameters_of(models_[0]) + parameters_of(models_[1])) / 2
     assert torch.equal(replicas.parameters(), expected)
@@ -177,7 +178,7 @@ def test_a_recorded_run_is_generated_again(run: Run, runs: Path) -> None:
 def test_the_scheduler_changes_how_many_functions_train(run: Run, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One more in each epoch, if none is ever too slow: 1, 2 and 3 functions share the same documents."""
     monkeypatch.setattr("slslab_workers.kubeml.scheduling.NO_SLOWER", float("inf"))
-    document = run(*SMALL[:4], "--epochs", "3", *SMALL[6:], "--workers", "1", "--parallelism", "throughput")
+    document = run(*SHAPE, "--epochs", "3", *QUICK, "--workers", "1", "--parallelism", "throughput")
     assert document["invocations"] == 2 * (1 + 2 + 3) + 2
     assert document["counts"]["tensor.get"] == 3 * (1 + 2 + 3) * TENSORS
     assert document["replicas_equal"] is True

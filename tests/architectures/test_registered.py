@@ -73,7 +73,8 @@ def test_a_run_counts_what_its_closed_form_says_and_its_bill_adds_up(name: str, 
     if name == "parameter-averaging":
         expected, moved = {"object.put": 4, "object.get": 4}, (4 * 4 * LENET, 4 * 4 * LENET)
     else:
-        counts = architectures()[name].counts(2, 1, 2, LENET, **MORE.get(name, {}))
+        architecture: Any = architectures()[name]
+        counts = architecture.counts(2, 1, 2, LENET, **MORE.get(name, {}))
         expected = {operation: number for operation, number in counts.operations.items() if number}
         moved = (counts.bytes_in, counts.bytes_out)
     assert document["counts"] == expected

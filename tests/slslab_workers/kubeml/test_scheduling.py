@@ -43,4 +43,4 @@ def test_static_parallelism_stays() -> None:
 
 def test_validation_is_weighted_by_samples() -> None:
     judged = [{"accuracy": 0.5, "loss": 1.0, "length": 100}, {"accuracy": 1.0, "loss": 4.0, "length": 50}]
-    assert weighted([*judged, {"accuracy": 0.0, "loss": 0.0, "length": 0}]) == (pytest.approx(2 / 3), 2.0)
+    assert weighted([*judged, {"accuracy": 0.0, "loss": 0.0, "length": 0}]) == pytest.approx((2 / 3, 2.0))
