@@ -29,7 +29,11 @@ def pattern(workload: Workload) -> Pattern:
     if not workload.tensors:
         raise PlanError("How many tensors this model has is not known before it is built.", "use another model.")
     samples = workload.workers * workload.batches * workload.batch_size
-    epoch = Epoch(workload.workers, samples, workload.batch_size, int(workload.options[K.name]))
+    return pattern_of(workload, Epoch(workload.workers, samples, workload.batch_size, int(workload.options[K.name])))
+
+
+def pattern_of(workload: Workload, epoch: Epoch) -> Pattern:
+    """Return the pattern of epochs of any number of samples, whatever the workload's minibatches hold."""
     model = _Model(workload.tensors, 4 * (workload.parameters + workload.buffers))
     end = VALIDATED if workload.evaluation else MERGED_ALL
     roles = [
@@ -44,16 +48,16 @@ def pattern(workload: Workload) -> Pattern:
 
 @dataclass(frozen=True)
 class _Model:
-    """Requests for a model of so many entries and bytes."""
+    """Requests for a model of so many entries and bytes, in the one database that all share."""
 
     tensors: int
     size: int
 
     def get(self, phase: str) -> Activity:
-        return Activity("tensor.get", phase, times=self.tensors, bytes=self.size, protocol=True)
+        return Activity("tensor.get", phase, times=self.tensors, bytes=self.size, at=0, protocol=True)
 
     def set(self, phase: str) -> Activity:
-        return Activity("tensor.set", phase, times=self.tensors, bytes=self.size, protocol=True)
+        return Activity("tensor.set", phase, times=self.tensors, bytes=self.size, at=0, protocol=True)
 
 
 def _reported(round_: int, function: int) -> Signal:
