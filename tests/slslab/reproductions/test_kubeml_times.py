@@ -53,9 +53,7 @@ def test_a_round_takes_what_its_longest_chain_of_tensors_moves() -> None:
 def test_what_was_made_with_a_rate_gives_it_back() -> None:
     merged = merging(SETTINGS, PROFILED)
     known = [setting.epochs * (5 + seconds) for setting, seconds in zip(SETTINGS, merged(300.0), strict=True)]
-    made = [
-        Setting(one.row, one.batch_size, one.k, one.epochs, value) for one, value in zip(SETTINGS, known, strict=True)
-    ]
+    made = [replace(setting, seconds=value) for setting, value in zip(SETTINGS, known, strict=True)]
     found = fit(made, merged)
     assert found.rate_mb_s == pytest.approx(300, rel=1e-3)
     assert found.seconds == pytest.approx(known, rel=1e-4)
