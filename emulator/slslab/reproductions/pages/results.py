@@ -8,7 +8,7 @@ from slslab.billing.bill import load_book
 from slslab.papers.paper import load_paper
 from slslab.replay.profiles.profile import load_profile
 from slslab.reports.grids import Document, grids, notes, reasons
-from slslab.reproductions import MODELS, communication, filtering, table2, table3
+from slslab.reproductions import MODELS, communication, filtering, kubeml_accuracy, kubeml_times, table2, table3
 from slslab.reproductions.accuracy_by_time import play_epochs
 from slslab.reproductions.curves import committed as committed_curves
 from slslab.reproductions.curves import read_curves, select
@@ -68,6 +68,11 @@ def build() -> str:
             book,
             "replayed",
         ),
+    )
+    kubeml, accuracies = load_paper(kubeml_times.PAPER), kubeml_accuracy.read(kubeml_accuracy.committed())
+    parts += _section(kubeml_times.NAME, kubeml_times.build(kubeml, load_profile(kubeml_times.PROFILE)))
+    parts += _section(
+        f"{kubeml_accuracy.NAME} --fidelity replayed", kubeml_accuracy.build(kubeml, accuracies, "replayed")
     )
     return "\n\n".join(parts) + "\n"
 
