@@ -32,7 +32,7 @@ def kubeml_times(profile: str, out: Path | None, json_: bool) -> None:
     """
     from slslab.papers.paper import load_paper
     from slslab.replay.profiles.profile import load_profile
-    from slslab.reproductions.kubeml_times import NAME, PAPER, build
+    from slslab.reproductions.kubeml.times import NAME, PAPER, build
 
     finish(build(load_paper(PAPER), load_profile(profile)), out or folder(NAME), json_)
 
@@ -54,7 +54,7 @@ def kubeml_accuracy(fidelity: str, recordings: Path | None, out: Path | None, js
     times as long. The paper's figure is of ResNet34 on CIFAR-10 and stands beside.
     """
     from slslab.papers.paper import load_paper
-    from slslab.reproductions import kubeml_accuracy as accuracy
+    from slslab.reproductions.kubeml import accuracy
 
     check_recordings(recordings, fidelity)
     paper, directory = load_paper(accuracy.PAPER), out or folder(accuracy.NAME, fidelity)

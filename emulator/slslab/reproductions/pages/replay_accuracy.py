@@ -9,7 +9,8 @@ from typing import Any
 from slslab.papers.paper import load_paper
 from slslab.replay.profiles.profile import load_profile
 from slslab.reports.grids import Document, grids, notes
-from slslab.reproductions import communication, find_committed, gradssharding, kubeml_times
+from slslab.reproductions import communication, find_committed, gradssharding
+from slslab.reproductions.kubeml import times as kubeml_times
 from slslab.reproductions.pages.markdown import paragraph, table
 from slslab.reproductions.pages.results import patterns_document, table2_document
 

@@ -8,7 +8,7 @@ from slslab.billing.bill import load_book
 from slslab.papers.paper import load_paper
 from slslab.replay.profiles.profile import load_profile
 from slslab.reports.grids import Document, grids, notes, reasons
-from slslab.reproductions import MODELS, communication, filtering, kubeml_accuracy, kubeml_times, table2, table3
+from slslab.reproductions import MODELS, communication, filtering, table2, table3
 from slslab.reproductions.accuracy_by_time import play_epochs
 from slslab.reproductions.curves import committed as committed_curves
 from slslab.reproductions.curves import read_curves, select
@@ -16,6 +16,8 @@ from slslab.reproductions.experiments import Runs, experiments, read_all
 from slslab.reproductions.experiments import committed as recorded
 from slslab.reproductions.in_database import measurements
 from slslab.reproductions.in_database.table import build as build_in_database
+from slslab.reproductions.kubeml import accuracy as kubeml_accuracy
+from slslab.reproductions.kubeml import times as kubeml_times
 from slslab.reproductions.lambdaml import figure7, figure8, losses, table1
 from slslab.reproductions.lambdaml import recordings as channel_recordings
 from slslab.reproductions.measured_rounds import read_exchanges

@@ -9,8 +9,8 @@ import pytest
 from tests import commands
 
 from slslab.papers.paper import load_paper
-from slslab.reproductions import kubeml_accuracy
-from slslab.reproductions.kubeml_accuracy import (
+from slslab.reproductions.kubeml import accuracy as kubeml_accuracy
+from slslab.reproductions.kubeml.accuracy import (
     BATCH_SIZES,
     EFFORT,
     FUNCTIONS,

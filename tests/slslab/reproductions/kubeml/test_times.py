@@ -8,8 +8,8 @@ from tests import commands
 
 from slslab.papers.paper import load_paper
 from slslab.replay.profiles.profile import load_profile
-from slslab.reproductions.kubeml_rounds import MODEL_MB, merging_seconds, with_rate
-from slslab.reproductions.kubeml_times import (
+from slslab.reproductions.kubeml.rounds import MODEL_MB, merging_seconds, with_rate
+from slslab.reproductions.kubeml.times import (
     FUNCTIONS,
     PAPER,
     PROFILE,

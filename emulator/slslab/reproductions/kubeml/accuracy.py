@@ -19,7 +19,7 @@ from slslab.errors import RequestError, counted
 from slslab.papers.paper import Paper
 from slslab.reproductions import find_committed
 from slslab.reproductions.documents import Cell, ReproducedRow, head, host, read_entries
-from slslab.reproductions.lambdaml.orders import Order, judge, middle
+from slslab.reproductions.orders import Order, judge, middle
 from slslab.reproductions.saving import write_texts
 from slslab.runs.planning import architectures, make_plan
 from slslab.trace.metrics import grouped

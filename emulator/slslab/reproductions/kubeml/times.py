@@ -19,7 +19,7 @@ from slslab.papers.recomputation import recompute
 from slslab.replay.profiles.profile import Profile
 from slslab.reproductions.accuracy_by_time import whole
 from slslab.reproductions.documents import Cell, ReproducedRow, head
-from slslab.reproductions.kubeml_rounds import BUFFERS, MODEL_MB, PARAMETERS, TENSORS, merging_seconds, with_rate
+from slslab.reproductions.kubeml.rounds import BUFFERS, MODEL_MB, PARAMETERS, TENSORS, merging_seconds, with_rate
 from slslab_workers.kubeml.shares import ALL, DOCUMENT, Epoch, document_count
 
 NAME, PAPER, TABLE, GOALS, PROFILE = "kubeml-times", "kubeml-2023", "epochs", "goals", "aws-us-east-1"
