@@ -23,7 +23,7 @@ from slslab_workers.architecture import (
     RunFailed,
 )
 from slslab_workers.channels import endpoints
-from slslab_workers.channels.queues import QUEUE
+from slslab_workers.channels.queues import QUEUE, acknowledge
 from slslab_workers.channels.stream import Unreachable
 from slslab_workers.channels.tensors import TensorDatabase
 from slslab_workers.driver.deployment import Deployment, FunctionSpec, deploy_and_train
@@ -38,7 +38,6 @@ from slslab_workers.kubeml.settings import (
     STOP,
     TEST,
     TRAIN,
-    acknowledge,
     client_queue,
     document_key,
     epoch_of,
@@ -172,7 +171,7 @@ class KubeMLDeployment(Deployment):
         self._init, self._job = (f"{self.function[:59]}-{name}" for name in ("init", "job"))
         self._most = most_functions(plan)
         self._invokers = ThreadPoolExecutor(self._most + 1, thread_name_prefix="invoke")
-        # Each epoch's losses by function, and its functions that failed.
+        # Each epoch's losses, and the functions that failed.
         self._losses: list[list[float]] = []
         self._failed: list[dict[str, Any]] = []
         self._updates = 0

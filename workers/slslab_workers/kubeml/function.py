@@ -11,7 +11,7 @@ import torch
 from slslab_workers.channels import endpoints
 from slslab_workers.channels.events import Tracer
 from slslab_workers.channels.objects import Objects, environment_client
-from slslab_workers.channels.queues import Queues, open_queues
+from slslab_workers.channels.queues import Queues, acknowledge, open_queues
 from slslab_workers.channels.tensors import TensorDatabase
 from slslab_workers.kubeml.local import LocalTraining, joined, parameters_of, read_tensors, validate, write_tensors
 from slslab_workers.kubeml.settings import (
@@ -19,7 +19,6 @@ from slslab_workers.kubeml.settings import (
     NEXT,
     TEST,
     TRAIN,
-    acknowledge,
     copy_key,
     document_key,
     epoch_of,

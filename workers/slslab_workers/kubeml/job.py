@@ -13,14 +13,13 @@ from typing import Any, Self
 
 from slslab_workers.channels import endpoints
 from slslab_workers.channels.events import Tracer
-from slslab_workers.channels.queues import Queues, open_queues
+from slslab_workers.channels.queues import Queues, acknowledge, open_queues
 from slslab_workers.channels.tensors import TensorDatabase
 from slslab_workers.kubeml.merging import Mean
 from slslab_workers.kubeml.settings import (
     FAILED,
     NEXT,
     STOP,
-    acknowledge,
     client_queue,
     copy_key,
     function_queue,

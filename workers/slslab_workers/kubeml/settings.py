@@ -1,13 +1,12 @@
 """What the job, the functions and their driver call the same thing: keys, queues, events. Imports no torch."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from slslab_workers.channels.queues import Message, QueueError, scoped
+from slslab_workers.channels.queues import scoped
 from slslab_workers.channels.tensors import TensorDatabase
 from slslab_workers.kubeml.shares import Epoch, K
 from slslab_workers.option import Option
@@ -85,12 +84,6 @@ def client_queue(plan: Plan) -> str:
 def function_queue(plan: Plan, function: int) -> str:
     """Return the queue of the job's answers to a function that waits for a merge."""
     return scoped(plan.run, f"f{function}")
-
-
-def acknowledge(message: Message) -> None:
-    """Acknowledge a message that was read; if its connection has ended it comes again, and receivers ignore it."""
-    with suppress(QueueError):
-        message.ack()
 
 
 def report(kind: str, epoch: int, functions: int, function: int, round_: int) -> dict[str, Any]:
