@@ -37,8 +37,10 @@ ALL, OWN = -1, -2
 class Workload:
     """What is trained by how many workers, as in a plan.
 
-    `batches` counts minibatches per worker and epoch, `parameters` those of the model; `options` are the
-    architecture's, and `share` is the share of the gradients that a filter lets pass.
+    `batches` counts minibatches per worker and epoch, of `batch_size` samples, `parameters` those of the model;
+    `options` are the architecture's, and `share` is the share of the gradients that a filter lets pass. The model's
+    state_dict has so many `tensors` (0 if that is not known), with `buffers` numbers beside the parameters;
+    `evaluation` tells whether epochs are evaluated.
     """
 
     workers: int
@@ -47,6 +49,10 @@ class Workload:
     parameters: int
     options: Mapping[str, Value] = field(default_factory=dict)
     share: float = 1.0
+    batch_size: int = 64
+    tensors: int = 1
+    buffers: int = 0
+    evaluation: bool = True
 
     @property
     def steps(self) -> int:

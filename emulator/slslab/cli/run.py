@@ -108,18 +108,18 @@ def _plan_options(workers_also: tuple[str, ...]) -> list[click.Parameter]:
     return [
         option(
             "--model",
-            help="lenet, mobilenet, resnet18, resnet50 or torchvision:NAME for images, lr or svm for rows (by default "
-            "lenet on digits, mobilenet on other images, lr on rows).",
+            help="lenet, mobilenet, resnet18, resnet34, resnet50 or torchvision:NAME for images, lr or svm for rows "
+            "(by default lenet on digits and mnist5k, mobilenet on other images, lr on rows).",
         ),
         option(
             "--dataset",
             default="digits",
-            help="digits, cifar10, synthetic, or folder:PATH of class folders; "
+            help="digits, mnist5k, cifar10, synthetic, or folder:PATH of class folders; "
             "rows of features: breast-cancer, higgs-shaped, rcv1-shaped, or libsvm:FILE.",
         ),
         option("--workers", int, help="Workers, n.", also=workers_also),
-        option("--batch-size", int, help="Images per minibatch and worker (by default 512, digits 64)."),
-        option("--batches", int, help="Minibatches per worker and epoch (by default 24, digits 5)."),
+        option("--batch-size", int, help="Images per minibatch and worker (by default 512, digits and mnist5k 64)."),
+        option("--batches", int, help="Minibatches per worker and epoch (by default 24, digits 5, mnist5k 15)."),
         option("--epochs", int, help="Epochs."),
         option("--seed", int, help="Seed of the model, the partition and the augmentation."),
         option("--lr", float, help="Learning rate of SGD."),

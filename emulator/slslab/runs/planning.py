@@ -18,10 +18,10 @@ from slslab_workers.training.models import ROW_MODELS, spec
 
 __all__ = ["architectures", "find_book", "load_plan", "make_plan", "read_plan_file", "refused_plans", "settle"]
 
-BATCHES = {"digits": (64, 5), "breast-cancer": (16, 7)}
+BATCHES = {"digits": (64, 5), "mnist5k": (64, 15), "breast-cancer": (16, 7)}
 
 USUAL_BATCHES = (512, 24)
-USUAL_MODELS = {"digits": "lenet"}
+USUAL_MODELS = {"digits": "lenet", "mnist5k": "lenet"}
 
 # What functions run in, by the stack, unless it is chosen.
 ENVIRONMENTS = {"embedded": "process", "compose": "docker"}

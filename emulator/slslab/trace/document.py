@@ -337,12 +337,21 @@ class ScaleIn(TypedDict):
     loss_now: float | None
 
 
+class FailedFunction(TypedDict):
+    """A function of KubeML's that failed, and was left out of the merges from then on."""
+
+    epoch: int
+    function: int
+    error: str
+
+
 class Details(TypedDict, total=False):
     """What an architecture tells of its own; others may tell more."""
 
     joins: list[Join]
     deaths: list[Death]
     scale_in: list[ScaleIn]
+    failed_functions: list[FailedFunction]
 
 
 class Page(TypedDict):

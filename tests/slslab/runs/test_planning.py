@@ -19,7 +19,7 @@ GIVEN = {"dataset": "digits"}
 RECORDED = sorted(Path("results/table2").glob("*/plan.toml")) + sorted(
     Path("tests/slslab/replay/traces").glob("*/plan.toml")
 )
-NAMES = ("allreduce", "gpu", "gradssharding", "mlless", "scatterreduce", "spirt")
+NAMES = ("allreduce", "gpu", "gradssharding", "kubeml", "mlless", "scatterreduce", "spirt")
 
 
 def write(path: Path, document: dict[str, Any]) -> Path:
@@ -50,6 +50,7 @@ def test_a_plan_has_every_option_with_its_default(name: str) -> None:
         ),
         ("spirt", {"gradients": "json", "averaging": "round-trip"}),
         ("gradssharding", {"averaging": "unweighted"}),
+        ("kubeml", {"parallelism": "throughput"}),
     ],
 )
 def test_as_released_is_what_the_options_say_and_a_given_one_wins(name: str, chosen: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ from tests.slslab.replay.recordings import TRACES
 from slslab.runs.planning import architectures, make_plan
 from slslab.trace.log import load
 
-EXPORTED = ("allreduce", "gradssharding", "mlless", "scatterreduce", "spirt")
+EXPORTED = ("allreduce", "gradssharding", "kubeml", "mlless", "scatterreduce", "spirt")
 ACTIONS = {
     "object.get": "s3:GetObject",
     "object.put": "s3:PutObject",

@@ -22,7 +22,7 @@ from slslab_workers.channels import endpoints
 from slslab_workers.channels.queues import Queues, open_queues
 from slslab_workers.driver.job import Job, failures
 from slslab_workers.plan import Assignment, Plan, PlanError
-from slslab_workers.training.datasets import DIGITS
+from slslab_workers.training.datasets import DIGITS, MNIST5K
 from slslab_workers.training.keys import result_key
 from slslab_workers.training.rows import BREAST_CANCER
 
@@ -44,7 +44,7 @@ def package(handler: str) -> bytes:
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for root in sorted({Path(__file__).parents[1], _package_of(handler)}):
             files = {path for path in root.rglob("*") if path.is_file() and path.suffix != ".pyc"}
-            for path in sorted(files - {DIGITS, BREAST_CANCER}):
+            for path in sorted(files - {DIGITS, MNIST5K, BREAST_CANCER}):
                 entry = zipfile.ZipInfo(str(path.relative_to(root.parent)))
                 entry.external_attr = 0o644 << 16
                 archive.writestr(entry, path.read_bytes(), zipfile.ZIP_DEFLATED)

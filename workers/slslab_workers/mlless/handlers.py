@@ -13,14 +13,13 @@ import torch
 
 from slslab_workers.channels import endpoints
 from slslab_workers.channels.objects import ObjectChannel
-from slslab_workers.channels.queues import Message, Queues, open_queues
+from slslab_workers.channels.queues import Message, Queues, acknowledge, open_queues
 from slslab_workers.channels.tensors import TensorDatabase
 from slslab_workers.mlless.filters import make_filter
 from slslab_workers.mlless.schedule import Schedule
 from slslab_workers.mlless.settings import (
     REMOVED,
     SUPERVISOR,
-    acknowledge,
     exchange_name,
     removed_model_key,
     supervisor_queue,

@@ -23,7 +23,8 @@ from slslab.trace.metrics import grouped
 from slslab_workers import patterns
 from slslab_workers.architecture import Architecture
 from slslab_workers.patterns import Activity, Pattern, Place, Role, Workload
-from slslab_workers.plan import Value
+from slslab_workers.plan import Plan
+from slslab_workers.training.models import spec
 
 # Two sizes count as different from this ratio on.
 RATIO = 1.5
@@ -73,21 +74,36 @@ class StepCosts:
         )
 
 
-def measure(
-    programs: Sequence[Program], architecture: Architecture, parameters: int, options: Mapping[str, Value]
-) -> StepCosts:
-    """Return the costs of recorded programs of one architecture, with the same options, model and memory size.
+def workload_of(plan: Plan, parameters: int) -> Workload:
+    """Return what a plan trains; its model has so many parameters."""
+    known = spec(plan.model)
+    return Workload(
+        plan.workers,
+        plan.batches,
+        plan.epochs,
+        parameters,
+        plan.options,
+        batch_size=plan.batch_size,
+        tensors=known.tensors,
+        buffers=known.buffers,
+        evaluation=plan.evaluation,
+    )
+
+
+def measure(programs: Sequence[Program], architecture: Architecture, workload: Workload) -> StepCosts:
+    """Return the costs of recorded programs of one architecture, with the same options, model and memory size: those of
+    the workload, whose workers, batches and epochs are each program's own.
 
     RequestError if it has no pattern, or if workers handed over to other invocations; PlanError for options that its
     pattern does not cover.
     """
-    samples = [(program, _pattern_of(program, architecture, parameters, options)) for program in programs]
+    samples = [(program, _pattern_of(program, architecture, workload)) for program in programs]
     return _Measurement(samples, architecture).costs()
 
 
-def _pattern_of(program: Program, architecture: Architecture, parameters: int, options: Mapping[str, Value]) -> Pattern:
+def _pattern_of(program: Program, architecture: Architecture, workload: Workload) -> Pattern:
     """Return the pattern of what was recorded, with the share of the gradients that its filter let pass."""
-    workload = Workload(program.workers, program.batches, program.epochs, parameters, options)
+    workload = replace(workload, workers=program.workers, batches=program.batches, epochs=program.epochs)
     pattern = architecture.pattern(workload)
     if pattern is None:
         raise RequestError(

@@ -56,6 +56,7 @@ def summary(document: Document) -> RenderableType:
         (details.get("joins"), _joins, details.get("joins")),
         (details.get("deaths"), _deaths, details.get("deaths")),
         (details.get("scale_in"), _scale_in, details.get("scale_in")),
+        (details.get("failed_functions"), _failed_functions, details.get("failed_functions")),
         (not found, _bill, document),
         (True, host_note, document),
     )
@@ -369,6 +370,12 @@ def _deaths(deaths: Sequence[Mapping[str, Any]]) -> Table:
         for death in deaths
     )
     return plain_table(("failed peer", "epoch", "detected at", "detected by"), rows, title="Failed peers", words=True)
+
+
+def _failed_functions(failed: Sequence[Mapping[str, Any]]) -> Table:
+    """Return the functions that failed while the others continued."""
+    rows = ((str(one["function"]), str(one["epoch"] + 1), one["error"]) for one in failed)
+    return plain_table(("failed function", "epoch", "error"), rows, title="Failed functions", words=True)
 
 
 def _scale_in(decisions: Sequence[Mapping[str, Any]]) -> Table:

@@ -17,7 +17,7 @@ from slslab.reports.formats import size
 from slslab.runs.planning import architectures
 from slslab_workers.patterns import Workload
 
-ARCHITECTURES = ("allreduce", "scatterreduce", "mlless", "spirt", "gpu", "gradssharding")
+ARCHITECTURES = ("allreduce", "scatterreduce", "mlless", "spirt", "gpu", "gradssharding", "kubeml")
 WORKERS, BATCHES, EPOCHS = 2, 1, 1
 # LeNet-5.
 PARAMETERS = 61_706
