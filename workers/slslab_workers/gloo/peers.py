@@ -1,9 +1,12 @@
 """The process group of a run's instances: how they find each other, add up vectors, and name a peer that is gone."""
 
 import json
+import re
 import socket
+import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self
@@ -104,24 +107,32 @@ class Peers:
         """Return what has happened to this peer, which others give no sign of life, and torch's own words."""
         silent = ", ".join(map(str, self._silent()))
         unheard = f"worker {silent} gave no sign of life within {SIGN_S:.0f} s" if silent else "all others are alive"
-        return f"Worker {self._rank} {what}: {unheard} ({str(error).splitlines()[0].strip()})."
+        # The first line, without the place in gloo's code.
+        said = re.sub(r"^\[[^]]*\]\s*", "", str(error).splitlines()[0].strip()).rstrip(".")
+        return f"Worker {self._rank} {what}: {unheard} ({said})."
 
     def _silent(self) -> Sequence[int]:
         """Return the ranks of peers that do not say in time that they have lost another one, too."""
         ranks = [rank for rank in range(self._plan.workers) if rank != self._rank]
-        until = time.monotonic() + SIGN_S
-        try:
-            self._store.set(f"alive/{self._rank}", "")
-            while ranks and time.monotonic() < until:
-                time.sleep(0.1)
-                ranks = [rank for rank in ranks if not self._store.check([f"alive/{rank}"])]
-        except RuntimeError:
-            # The store is rank 0's; what has launched the peers gets the time to notice it.
-            time.sleep(max(0.0, until - time.monotonic()))
-            return [0]
-        # Others may still ask rank 0.
-        time.sleep(SIGN_S if self._rank == 0 else 0.0)
-        return ranks
+        over = threading.Event()
+
+        def ask() -> None:
+            nonlocal ranks
+            with suppress(RuntimeError):  # it has ended
+                self._store.set(f"alive/{self._rank}", "")
+                while not over.wait(0.1):
+                    ranks = [rank for rank in ranks if not self._store.check([f"alive/{rank}"])]
+
+        # The store is rank 0's: if that has ended, it answers by an error, and if it hangs, never.
+        asking = threading.Thread(target=ask, daemon=True)
+        asking.start()
+        # So long even if all are heard: rank 0 is still asked by others, and what has launched the peers has the time
+        # to notice which one has ended.
+        time.sleep(SIGN_S)
+        answered = asking.is_alive()
+        over.set()
+        asking.join(1.0)
+        return ranks if answered and not asking.is_alive() else [0]
 
 
 def check_gpus(gpus: Sequence[str]) -> None:
