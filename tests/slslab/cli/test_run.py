@@ -471,6 +471,7 @@ def remains(pid: int) -> list[str]:
         ("allreduce", signal.SIGINT, 130),
         ("allreduce", signal.SIGHUP, 129),
         ("allreduce", signal.SIGKILL, -signal.SIGKILL),
+        ("gloo", signal.SIGINT, 130),
         ("gpu", signal.SIGTERM, 143),
     ],
 )
