@@ -56,7 +56,8 @@ def test_the_bill_has_instances_and_no_function(document: dict[str, Any], enviro
     bill = commands.slslab("bill", document["run"], "--json", variables=environment).document
     (line,) = [line for line in bill["lines"] if line["item"].startswith("Host")]
     assert line["item"] == "Host c5.large"
-    assert Decimal(line["amount"]) == 180 * (Decimal("0.085") / 3600)
+    assert line["quantity"] == "180"
+    assert round(Decimal(line["amount"]), 12) == Decimal("0.00425"), "three minutes of 0.085 USD an hour"
     assert not [line for line in bill["lines"] if "Lambda" in line["item"]]
     assert bill["host"]["notes"] == [], "a c5.large has no GPU for which the CPU would stand"
 
