@@ -8,6 +8,7 @@ from tests.slslab.replay.measured import MS, PARAMETERS, make_costs
 from tests.slslab.replay.platform import operation, platform
 
 from slslab.replay.kernel.kernel import play
+from slslab.replay.kernel.program import Step
 from slslab.replay.kernel.timeline import Timeline
 from slslab.replay.profiles.profile import Instances, Profile, ProfileError, load_profile
 from slslab.replay.programs.scaling import generate
@@ -44,9 +45,7 @@ def test_all_begin_with_the_last_one_and_take_what_their_messages_take(workers: 
     # The second worker computes for a second in its second step.
     slow = program.tracks[1]
     changed = tuple(
-        replace(item, cpu_ns=10_000 * MS)
-        if getattr(item, "op", "") == "compute" and getattr(item, "step", -1) == 1
-        else item
+        replace(item, cpu_ns=10_000 * MS) if isinstance(item, Step) and (item.op, item.step) == ("compute", 1) else item
         for item in slow.steps
     )
     tracks = (program.tracks[0], replace(slow, steps=changed), *program.tracks[2:])
