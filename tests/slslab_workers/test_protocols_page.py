@@ -10,6 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from slslab_workers.allreduce import architecture as allreduce
+from slslab_workers.gloo import architecture as gloo
 from slslab_workers.gpu import architecture as gpu
 from slslab_workers.gradssharding import architecture as gradssharding
 from slslab_workers.gradssharding.topology import levels
@@ -24,10 +25,10 @@ from slslab_workers.training import models
 PAGE = (Path(__file__).parents[2] / "docs" / "protocols.md").read_text(encoding="utf-8")
 SECTIONS = [
     "What all architectures share", "AllReduce", "ScatterReduce", "Algorithms", "Channels", "MLLess", "SPIRT",
-    "GPU baseline", "GradsSharding", "KubeML", "Lifetime of a function", "Counts and bytes", "As released",
+    "GPU baseline", "IaaS peers", "GradsSharding", "KubeML", "Lifetime of a function", "Counts and bytes", "As released",
 ]  # fmt: skip
 COUNTS: Mapping[str, Callable[..., Counts]] = {
-    one.name: one.counts for one in (allreduce, scatterreduce, mlless, spirt, gpu, gradssharding, kubeml)
+    one.name: one.counts for one in (allreduce, scatterreduce, mlless, spirt, gpu, gloo, gradssharding, kubeml)
 }
 IN_CODE = str.maketrans({"·": "*", "−": "-", "²": "**2", "`": ""})
 

@@ -56,6 +56,11 @@ class Fleet:
     instance_type: str
     device: str = "auto"
 
+    @property
+    def has_gpu(self) -> bool:
+        """Return whether machines of this type have GPUs: AWS's families G and P."""
+        return self.instance_type.startswith(("g", "p"))
+
 
 @dataclass(frozen=True)
 class Requirements:

@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from slslab_workers.plan import Value
-from slslab_workers.trace.operations import MOVES
+from slslab_workers.trace.operations import moves
 
 
 @dataclass(frozen=True)
 class Counts:
-    """Messages and bytes of the training protocol; `bytes_in` go to stores, `bytes_out` come from them."""
+    """Messages and bytes of the training protocol; `bytes_in` go to stores or peers, `bytes_out` come from them."""
 
     operations: Mapping[str, int]
     bytes_in: int
@@ -205,8 +205,9 @@ def count(*patterns: Pattern) -> Counts:
                 for activity in activities(parts, place):
                     if activity.protocol:
                         operations[activity.op] += activity.times * len(role.ranks)
-                        moved[MOVES.get(activity.op, "")] += (activity.bytes or 0) * len(role.ranks)
-    return Counts(+operations, moved["in"], moved["out"])
+                        moved[activity.op] += (activity.bytes or 0) * len(role.ranks)
+    ways: tuple[Literal["in", "out"], ...] = ("in", "out")
+    return Counts(+operations, *(sum(size for op, size in moved.items() if moves(op, way)) for way in ways))
 
 
 # What `training.loop.Trainer` does in every architecture.

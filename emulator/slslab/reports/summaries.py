@@ -145,10 +145,10 @@ def count_rows(document: Document) -> list[tuple[str, str, str]]:
 
 
 def byte_rows(document: Document) -> list[tuple[str, str, str]]:
-    """Return bytes to and from stores, in the training protocol and its overheads."""
+    """Return bytes sent to stores or peers and received from them, in the training protocol and its overheads."""
     return [
         (label, f"{document['bytes'][key]:,}", f"{document['overheads']['bytes'][key]:,}")
-        for key, label in (("in", "bytes to stores"), ("out", "bytes from stores"))
+        for key, label in (("in", "bytes sent"), ("out", "bytes received"))
     ]
 
 

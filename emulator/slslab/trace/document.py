@@ -33,7 +33,7 @@ Decimals = Annotated[str, StringConstraints(pattern=r"^-?[0-9]+(\.[0-9]+)?(E[+-]
 Instance = Annotated[dict[str, Any], AfterValidator(_check_instance)]
 PlanDocument = Annotated[dict[str, Any], AfterValidator(_check_plan)]
 
-# Bytes of bodies that were put into stores, and that were got from them.
+# Bytes of bodies that were put into stores or sent to peers, and that were got from them.
 Moved = TypedDict("Moved", {"in": int, "out": int})
 
 

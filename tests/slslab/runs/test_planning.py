@@ -19,7 +19,7 @@ GIVEN = {"dataset": "digits"}
 RECORDED = sorted(Path("results/table2").glob("*/plan.toml")) + sorted(
     Path("tests/slslab/replay/traces").glob("*/plan.toml")
 )
-NAMES = ("allreduce", "gpu", "gradssharding", "kubeml", "mlless", "scatterreduce", "spirt")
+NAMES = ("allreduce", "gloo", "gpu", "gradssharding", "kubeml", "mlless", "scatterreduce", "spirt")
 
 
 def write(path: Path, document: dict[str, Any]) -> Path:
@@ -210,6 +210,7 @@ def test_a_file_that_is_not_a_plan(tmp_path: Path) -> None:
         ("scatterreduce", {"early_stopping": True}, {}),
         ("mlless", {}, {"remove-threshold": 15.0, "remove-interval": 20.0, "max-time": 5.0, "end-threshold": 9.0}),
         ("spirt", {"epochs": 4}, {"join": "3:1"}),
+        ("gloo", {}, {}),
         ("gpu", {}, {}),
     ],
 )

@@ -25,7 +25,7 @@ from slslab_workers.architecture import chosen_options
 # As papers write them.
 NAMES = {
     "allreduce": "AllReduce", "scatterreduce": "ScatterReduce", "mlless": "MLLess", "spirt": "SPIRT",
-    "gpu": "GPU baseline", "gradssharding": "GradsSharding", "kubeml": "KubeML", "lenet": "LeNet-5",
+    "gloo": "IaaS peers", "gpu": "GPU baseline", "gradssharding": "GradsSharding", "kubeml": "KubeML", "lenet": "LeNet-5",
     "mobilenet": "MobileNet", "resnet18": "ResNet-18", "resnet34": "ResNet-34", "resnet50": "ResNet-50",
 }  # fmt: skip
 
@@ -157,7 +157,7 @@ def _figures(document: Document) -> Iterator[Figure]:
     if loss := document.get("loss"):
         yield measured("training loss", formats.significant(loss[-1]))
     if moved := document.get("bytes"):
-        yield Figure("to stores", formats.size(moved["in"]), "exact", f"{formats.size(moved['out'])} from them")
+        yield Figure("bytes sent", formats.size(moved["in"]), "exact", f"{formats.size(moved['out'])} received")
     if document.get("invocations"):
         note = f"{document['cold_starts']:,} cold"
         yield Figure("invocations", formats.integer(document["invocations"]), "exact", note)

@@ -335,8 +335,8 @@ def _measured(document: Document) -> Table:
     )
     planned: tuple[tuple[str, Callable[[Document], str]], ...] = (
         ("instances", lambda d: f"{len(d['instances'])} on {d['device']}" if d.get("instances") else MISSING),
-        ("bytes to stores", lambda d: f"{d['bytes']['in']:,}"),
-        ("bytes from stores", lambda d: f"{d['bytes']['out']:,}"),
+        ("bytes sent", lambda d: f"{d['bytes']['in']:,}"),
+        ("bytes received", lambda d: f"{d['bytes']['out']:,}"),
         ("updates per worker", lambda d: MISSING if d.get("updates") is None else f"{d['updates']:,}"),
         ("replicas equal", lambda d: {True: "yes", False: "no", None: MISSING}[d["replicas_equal"]]),
         ("training loss", lambda d: f"{d['loss'][-1]:.4f}" if d["loss"] else MISSING),
