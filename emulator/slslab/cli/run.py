@@ -170,6 +170,13 @@ def _plan_options(workers_also: tuple[str, ...]) -> list[click.Parameter]:
             "stack, docker with compose).",
         ),
         option("--account", metavar="ACCOUNT", help=ACCOUNT_HELP),
+        option(
+            "--faults",
+            click.Path(path_type=Path),
+            metavar="FILE",
+            help="Fault plan, a TOML file: kill a worker at a step, slow it down, have S3 refuse requests "
+            "(docs/reliability.md). Equal plans give equal faults.",
+        ),
         option("--invoke", click.Choice(CHOICES["invoke"]), help="How the driver invokes the workers."),
         option(
             "--as-released",
