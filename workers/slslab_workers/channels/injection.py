@@ -7,7 +7,7 @@ fault that happens is an event of its own, `fault`, written before anything else
 import os
 import signal
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -20,6 +20,8 @@ from slslab_workers.trace.event import Event
 from slslab_workers.trace.operations import OPERATIONS
 
 PIECE_BYTES = 1 << 24
+# A straggler's shorter pauses are made together.
+PAUSE_S = 0.001
 # botocore names an operation by its API's name.
 API = {
     "object.put": "PutObject",
@@ -40,6 +42,8 @@ class Injector:
         # The event before, and the CPU time of the process at its beginning, ns.
         self._last: Event | None = None
         self._cpu_ns = time.process_time_ns()
+        # How long each straggler has still to pause, by fault.
+        self._owed_s: defaultdict[int, float] = defaultdict(float)
         # How many requests have met a fault, by fault and place.
         self._met: Counter[object] = Counter()
 
@@ -79,9 +83,11 @@ class Injector:
             return
         for fault in self._stragglers:
             if _is_at(fault, last):
-                began_ns = time.monotonic_ns()
-                time.sleep((fault.factor - 1) * used_ns / 1e9 / _share())
-                self._record(fault, last, began_ns)
+                self._owed_s[fault.number] += (fault.factor - 1) * used_ns / 1e9 / _share()
+                if self._owed_s[fault.number] >= PAUSE_S:
+                    began_ns = time.monotonic_ns()
+                    time.sleep(self._owed_s.pop(fault.number))
+                    self._record(fault, last, began_ns)
 
     @staticmethod
     def _is_of(fault: Fault, op: str) -> bool:
@@ -130,7 +136,7 @@ def _die(kind: str) -> NoReturn:
     """End this process as the fault says: by its own signal, or by exceeding its function's memory or time."""
     if kind == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
-    pieces = []
+    pieces: list[bytes] = []
     if kind == "out-of-memory":
         limit_bytes = int(os.environ["AWS_LAMBDA_FUNCTION_MEMORY_SIZE"]) << 20
         while len(pieces) * PIECE_BYTES <= limit_bytes:

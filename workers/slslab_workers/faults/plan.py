@@ -132,8 +132,8 @@ class FaultPlan:
 
 
 def _read(number: int, entry: Mapping[str, Any]) -> Fault:
-    kind = entry.get("kind")
-    if kind not in KINDS:
+    kind: Any = entry.get("kind")
+    if type(kind) is not str or kind not in KINDS:
         has = "has no kind" if kind is None else f"is of kind {kind!r}, which does not exist"
         raise PlanError(f"Fault {number} {has}.", f"kinds are {', '.join(KINDS)}.")
     needed, optional = KINDS[kind]

@@ -1,0 +1,80 @@
+"""What became of a run's fault plan, and what a worker that failed did last, both by the trace."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+# As in `document`.
+from typing_extensions import TypedDict
+
+from slslab.trace.metrics import grouped
+from slslab_workers.faults.plan import DEATHS
+from slslab_workers.trace.operations import MOVES
+
+Event = Mapping[str, Any]
+
+
+class Injected(TypedDict):
+    """What one entry of a fault plan did.
+
+    It happened so many `times`, the first time at this place (None if it never did; -1 where a part of the place has no
+    number), and held workers up for so many seconds in all.
+    """
+
+    number: int
+    kind: str
+    times: int
+    worker: int | None
+    epoch: int | None
+    step: int | None
+    phase: str | None
+    held_up_seconds: float
+
+
+def injected(events: Sequence[Event], plan: Mapping[str, Any] | None) -> list[Injected]:
+    """Return what each entry of a fault plan's document did, in the order of the plan; nothing without a plan."""
+    happened = grouped((int(e["resource"].partition(" ")[0]), e) for e in events if e["op"] == "fault")
+    found: list[Injected] = []
+    for number, entry in enumerate(plan["fault"] if plan else (), 1):
+        times = happened[number]
+        first: Mapping[str, Any] = times[0] if times else {}
+        found.append(
+            {
+                "number": number,
+                "kind": str(entry["kind"]),
+                "times": len(times),
+                "worker": first.get("worker"),
+                "epoch": first.get("epoch"),
+                "step": first.get("step"),
+                "phase": first.get("phase"),
+                "held_up_seconds": round(sum(e["end_ns"] - e["start_ns"] for e in times) / 1e9, 6),
+            }
+        )
+    return found
+
+
+def ended_by(events: Sequence[Event], worker: int | None) -> str | None:
+    """Return which fault ended a worker, or refused to start it, such as `fault 1 (kill)`; None if none did."""
+    for event in events:
+        if event["op"] == "fault" and worker in (None, event["worker"]):
+            number, kind = event["resource"].split()[:2]
+            if kind in (*DEATHS, "throttle"):
+                return f"fault {number} ({kind})"
+    return None
+
+
+def last_activity(events: Sequence[Event], worker: int) -> str:
+    """Return what a worker did last, as a sentence: in which epoch and step, and what it waited for if it polled."""
+    own = [e for e in events if e["worker"] == worker and e["function"] != "driver"]
+    own = [e for e in own if e["op"] not in ("wait", "fault", "transition")]
+    if not own:
+        return f"Worker {worker} had done nothing yet."
+    last = max(own, key=lambda event: int(event["end_ns"]))
+    place = [f"{name} {last[name]}" for name in ("epoch", "step") if last[name] >= 0]
+    if MOVES.get(last["op"]) == "out" and last["failed"]:
+        did = f"it waited for {last['resource']}"
+    elif last["op"] == "object.list":
+        did = f"it waited for objects {last['resource']}*"
+    else:
+        did = f"its last event was {last['op']} ({last['phase']})"
+        did += f" of {last['resource']}" if last["resource"] else ""
+    return f"Worker {worker} was in {', '.join(place) or 'no epoch'}: {did}."
