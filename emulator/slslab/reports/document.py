@@ -26,7 +26,7 @@ from slslab.trace.document import (
     Totals,
     not_modelled,
 )
-from slslab.trace.faults import ended_by, injected, last_activity
+from slslab.trace.faults import blame, injected, last_activity
 from slslab.trace.log import instances, invocations, load
 from slslab.trace.records import notes, seconds_used
 from slslab.trace.table import Trace
@@ -148,11 +148,10 @@ def make_bill(events: metrics.Rows, records: list[dict[str, Any]], launched: lis
 
 def _error(failure: RunFailed, plan: Plan, events: metrics.Rows, records: list[dict[str, Any]]) -> Failure:
     position = metrics.last_position(events, failure.worker)
-    fault = ended_by(events, failure.worker)
     error: Failure = {
         "type": failure.type,
         "message": failure.message,
-        "hint": _hint(failure, plan, records) if fault is None else f"{fault} of the run's fault plan did that.",
+        "hint": blame(events, failure.worker) or _hint(failure, plan, records),
         "worker": failure.worker,
         "epoch": position[0] if position else None,
         "step": position[1] if position else None,

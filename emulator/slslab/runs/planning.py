@@ -162,8 +162,9 @@ def check_faults(architecture: Architecture, plan: Plan) -> None:
         return
     if plan.stack != "embedded":
         raise PlanError("Faults are injected into the embedded stack alone.", "leave out --stack.")
-    instances = architecture.requirements(plan).instances is not None
-    FaultPlan.from_document(plan.faults).check(plan, instances=instances)
+    needed = architecture.requirements(plan)
+    instances, databases = needed.instances is not None, needed.tensor_databases
+    FaultPlan.from_document(plan.faults).check(plan, instances=instances, databases=databases)
 
 
 def memory_of(memory: str | None, model: str, architecture: str) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 from typing_extensions import TypedDict
 
 from slslab.trace.metrics import grouped
-from slslab_workers.faults.plan import DEATHS
+from slslab_workers.faults.plan import DEATHS, LOSSES, REFUSALS
 from slslab_workers.trace.operations import MOVES
 
 Event = Mapping[str, Any]
@@ -52,14 +52,29 @@ def injected(events: Sequence[Event], plan: Mapping[str, Any] | None) -> list[In
     return found
 
 
-def ended_by(events: Sequence[Event], worker: int | None) -> str | None:
-    """Return which fault ended a worker, or refused to start it, such as `fault 1 (kill)`; None if none did."""
-    for event in events:
-        if event["op"] == "fault" and worker in (None, event["worker"]):
-            number, kind = event["resource"].split()[:2]
-            if kind in (*DEATHS, "throttle"):
-                return f"fault {number} ({kind})"
+def blame(events: Sequence[Event], worker: int | None) -> str | None:
+    """Return which fault a failure of this worker, or of the whole run, comes from, as a sentence; None without one.
+
+    That is a death of its own, a refusal after which it did nothing more but fail, or else another's death or loss.
+    """
+    faults = [event for event in events if event["op"] == "fault"]
+    own = [e for e in events if e["worker"] == worker and e["worker"] >= 0 and e["function"] != "driver"]
+    for event in own[-2:] if own and own[-1]["failed"] else own[-1:]:
+        if event["op"] == "fault" and _kind(event) in (*DEATHS, *REFUSALS):
+            return f"{_name(event)} of the run's fault plan did that."
+    for event in faults:
+        if _kind(event) in (*DEATHS, *LOSSES):
+            return f"{_name(event)} of the run's fault plan had happened to worker {event['worker']}."
     return None
+
+
+def _kind(event: Event) -> str:
+    return str(event["resource"].split()[1])
+
+
+def _name(event: Event) -> str:
+    number, kind = event["resource"].split()[:2]
+    return f"fault {number} ({kind})"
 
 
 def last_activity(events: Sequence[Event], worker: int) -> str:

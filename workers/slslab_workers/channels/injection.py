@@ -9,16 +9,21 @@ import signal
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any, NoReturn
+from urllib.parse import unquote, urlsplit
 
 import botocore.exceptions
 
+from slslab_workers.channels.endpoints import tensor_urls
+from slslab_workers.channels.resp import Connection
 from slslab_workers.channels.stream import Unreachable
-from slslab_workers.faults.plan import DEATHS, REQUESTS, Fault, FaultPlan
+from slslab_workers.faults.plan import DEATHS, LOSSES, REQUESTS, Fault, FaultPlan
 from slslab_workers.plan import VCPU_MB
 from slslab_workers.trace.event import Event
 from slslab_workers.trace.operations import OPERATIONS
 
+ANSWER_S = 5.0
 PIECE_BYTES = 1 << 24
 # A straggler's shorter pauses are made together.
 PAUSE_S = 0.001
@@ -37,8 +42,10 @@ class Injector:
     def __init__(self, plan: FaultPlan, sink: Callable[[dict[str, Any]], None]) -> None:
         self._seed = plan.seed
         self._deaths, self._stragglers = plan.of_kinds(*DEATHS), plan.of_kinds("straggler")
-        self._requests = plan.of_kinds(*REQUESTS)
+        self._losses, self._requests = plan.of_kinds(*LOSSES), plan.of_kinds(*REQUESTS)
         self._sink = sink
+        # The faults of databases that happened in this process.
+        self._lost: set[int] = set()
         # The event before, and the CPU time of the process at its beginning, ns.
         self._last: Event | None = None
         self._cpu_ns = time.process_time_ns()
@@ -51,6 +58,9 @@ class Injector:
         """Do what is to happen before this event."""
         self._slow_down()
         self._last = event
+        for fault in self._losses:
+            if _is_at(fault, event) and self._loses(fault):
+                self._record(fault, event, time.monotonic_ns())
         for fault in self._deaths:
             if _is_at(fault, event):
                 self._record(fault, event, time.monotonic_ns())
@@ -71,6 +81,30 @@ class Injector:
                 raise _slow_down(event.op)
             if fault.kind == "unreachable":
                 raise _cut(event)
+
+    def _loses(self, fault: Fault) -> bool:
+        """End or empty the tensor database of the fault's worker, and return whether that had not happened before.
+
+        What a database that restarts still knows is which faults it has met, since another function of the worker may
+        come to the same moment.
+        """
+        if fault.number in self._lost:
+            return False
+        self._lost.add(fault.number)
+        mark = f"slslab:fault:{fault.number}"
+        try:
+            with closing(_database(fault.worker or 0)) as database:
+                if database.command(("EXISTS", mark), ANSWER_S):
+                    return False
+                if fault.kind == "database-restart":
+                    database.command(("FLUSHALL",), ANSWER_S)
+                    database.command(("SET", mark, "1"), ANSWER_S)
+                    return True
+                database.command(("SHUTDOWN", "NOSAVE"), ANSWER_S)
+        except Unreachable as error:
+            # SHUTDOWN has no answer; a database that another function has ended cannot be reached.
+            return fault.kind == "database-loss" and "cannot be reached" not in str(error)
+        return True
 
     def _slow_down(self) -> None:
         """Wait as much longer as a straggler would have computed since the event before.
@@ -125,6 +159,15 @@ class Injector:
 
 def _is_at(fault: Fault, event: Event) -> bool:
     return fault.is_at(event.worker, event.epoch, event.step, event.phase)
+
+
+def _database(worker: int) -> Connection:
+    """Return a connection to a worker's tensor database, or to that which all workers share."""
+    urls = tensor_urls()
+    url = urlsplit(urls[worker] if len(urls) > 1 else urls[0])
+    return Connection(
+        "the tensor database", str(url.hostname), int(url.port or 0), unquote(url.password or ""), ANSWER_S
+    )
 
 
 def _share() -> float:

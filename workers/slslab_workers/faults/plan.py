@@ -19,13 +19,16 @@ VARIABLE = "SLSLAB_FAULTS"
 PHASES = ("fetch", "compute", "synchronise", "update", "wait", "other")
 # What happens to a worker once, at one moment.
 DEATHS = ("kill", "out-of-memory", "timeout")
-# Those that a worker's requests to stores meet.
+# What happens to a worker's tensor database once, at one moment.
+LOSSES = ("database-loss", "database-restart")
+# Those that a worker's requests to stores meet; all but the first refuse them.
 REQUESTS = ("slow-store", "slow-down", "unreachable")
+REFUSALS = (*REQUESTS[1:], "throttle")
 PLACE = ("worker", "epoch", "step", "phase")
 # By kind: the fields that it must have, and those that it may have.
 KINDS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = MappingProxyType(
     {
-        **dict.fromkeys(DEATHS, (("worker", "epoch"), ("step", "phase"))),
+        **dict.fromkeys((*DEATHS, *LOSSES), (("worker", "epoch"), ("step", "phase"))),
         "straggler": (("factor",), PLACE),
         "slow-store": (("seconds",), (*PLACE, "op", "probability")),
         "slow-down": ((), (*PLACE, "op", "count", "probability")),
@@ -106,8 +109,11 @@ class FaultPlan:
             raise PlanError("The fault plan has no faults.", "write each as a table [[fault]] with its kind.")
         return cls(seed, tuple(_read(number, entry) for number, entry in enumerate(entries, 1)))
 
-    def check(self, plan: Plan, *, instances: bool) -> None:
-        """Raise PlanError, naming the entry, for a fault whose place is not in the plan, or that cannot be there."""
+    def check(self, plan: Plan, *, instances: bool, databases: int) -> None:
+        """Raise PlanError, naming the entry, for a fault whose place is not in the plan, or that cannot be there.
+
+        `instances` says whether workers are instances, `databases` how many tensor databases they have.
+        """
         for fault in self.faults:
             for name, many in (("worker", plan.workers), ("epoch", plan.epochs), ("step", plan.batches)):
                 chosen = getattr(fault, name)
@@ -124,6 +130,13 @@ class FaultPlan:
                     fault.kind,
                     "is a limit of Lambda's, and the workers are instances",
                     "choose kill, straggler or a store's fault.",
+                )
+            if not databases and fault.kind in LOSSES:
+                raise _wrong(
+                    fault.number,
+                    fault.kind,
+                    "is a fault of a tensor database, and the plan has none",
+                    "choose spirt, or mlless --store tensordb.",
                 )
 
     def of_kinds(self, *kinds: str) -> tuple[Fault, ...]:
@@ -149,7 +162,7 @@ def _read(number: int, entry: Mapping[str, Any]) -> Fault:
         if name not in entry:
             raise _wrong(number, kind, f"has no {name}", f"it needs {' and '.join(needed)}.")
     given: dict[str, Any] = dict(entry)
-    if kind in DEATHS and given.get("phase") in STEPWISE:
+    if kind in (*DEATHS, *LOSSES) and given.get("phase") in STEPWISE:
         given.setdefault("step", 0)
     fault = Fault(number, **given)
     _check_values(fault)
