@@ -80,7 +80,10 @@ def _name(event: Event) -> str:
 def last_activity(events: Sequence[Event], worker: int) -> str:
     """Return what a worker did last, as a sentence: in which epoch and step, and what it waited for if it polled."""
     own = [e for e in events if e["worker"] == worker and e["function"] != "driver"]
+    # Of invocations at once it is the one that a fault ended.
+    deaths = {event["invocation"] for event in own if event["op"] == "fault" and _kind(event) in DEATHS}
     own = [e for e in own if e["op"] not in ("wait", "fault", "transition")]
+    own = [event for event in own if event["invocation"] in deaths] or own
     if not own:
         return f"Worker {worker} had done nothing yet."
     last = max(own, key=lambda event: int(event["end_ns"]))

@@ -11,6 +11,7 @@ PLAN = {"seed": 3, "fault": [{"kind": "straggler", "factor": 2}, {"kind": "kill"
 
 def event(op: str, start_s: float = 0, end_s: float = 0, **more: Any) -> dict[str, Any]:
     place = {"worker": 1, "epoch": 0, "step": 2, "phase": "compute", "resource": "", "failed": False, "function": "f"}
+    place["invocation"] = "i"
     return {"op": op, **place, "start_ns": round(start_s * 1e9), "end_ns": round(end_s * 1e9), **more}
 
 
@@ -79,6 +80,11 @@ def test_the_last_activity_names_what_was_waited_for(last: dict[str, Any], says:
         event("compute", 3, 4, worker=0),
     ]
     assert says in last_activity(events, 1)
+
+
+def test_the_last_activity_is_that_of_the_invocation_that_a_fault_ended() -> None:
+    events = [event("prepare", 0, 1), event("fault", 1, 1, resource="1 kill"), event("compute", 1, 2, invocation="j")]
+    assert "its last event was prepare" in last_activity(events, 1)
 
 
 def test_a_worker_that_never_was_has_done_nothing() -> None:
