@@ -293,6 +293,12 @@ class Environment:
             return self.function.memory_mb
         return min(math.ceil(held_bytes(self.sandbox) / MB), self.function.memory_mb)
 
+    def send_signal(self, number: int) -> None:
+        """Send a signal to everything in the environment."""
+        for pid in self.sandbox.pids() if self.sandbox is not None else ():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
     async def reset(self) -> None:
         """End the runtime and all that it started; `start` starts it again in the same environment, with /tmp's files.
 

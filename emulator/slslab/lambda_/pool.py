@@ -44,8 +44,9 @@ class Pool:
         self._ending: set[asyncio.Task[Any]] = set()
         self._number = 0
         self._closing = False
-        # Where faults are injected: called before every lease; may raise.
-        self.fault: Callable[[Request], None] | None = None
+        # Where faults are injected: called before every lease; may raise, or return what is called with the
+        # environment, and cancelled when the invocation ends.
+        self.fault: Callable[[Request], Callable[[Environment], asyncio.Task[None]] | None] | None = None
 
     def environments(self) -> list[Environment]:
         """Return every environment that exists now."""
@@ -59,8 +60,7 @@ class Pool:
         reset: its next invocation starts its runtime again. Then the environment is kept warm if it is READY or RESET,
         else ended.
         """
-        if self.fault is not None:
-            self.fault(request)
+        act = self.fault(request) if self.fault is not None else None
         while (warm := await self._admit(request)) is not None and not await self._is_ready(warm):
             await self._discard(warm)
             self._functions.entry(request.target.function.name)  # raises if it was deleted meanwhile
@@ -70,10 +70,13 @@ class Pool:
             else:
                 environment, init = warm, None
             ended = False
+            acting = act(environment) if act is not None else None
             try:
                 yield environment, init
                 ended = True
             finally:
+                if acting is not None:
+                    acting.cancel()
                 failed = ended and environment.state not in (State.READY, State.STOPPED)
                 if failed and not self._closing and self._functions.is_current(environment.function):
                     await environment.reset()

@@ -156,8 +156,9 @@ def fault_rows(document: Document) -> Iterator[tuple[str, str, str, str]]:
     """Yield each fault of a run's plan: number and kind, how often it happened, where first, and for how long in all it
     held workers up, s."""
     for fault in document["faults"]:
-        place = [f"{name} {fault[name]}" for name in ("worker", "epoch", "step") if (fault[name] or 0) >= 0]
-        where = ", ".join([*place, fault["phase"]]) if fault["times"] else "did not happen"
+        place = [f"{name} {fault[name]}" for name in ("worker", "epoch", "step") if fault["times"] and fault[name] >= 0]
+        where = ", ".join([*place, fault["phase"]]) if place else f"function {fault['function']}"
+        where = where if fault["times"] else "did not happen"
         yield f"{fault['number']} {fault['kind']}", f"{fault['times']:,}", where, f"{fault['held_up_seconds']:,.3f}"
 
 

@@ -163,8 +163,12 @@ def check_faults(architecture: Architecture, plan: Plan) -> None:
     if plan.stack != "embedded":
         raise PlanError("Faults are injected into the embedded stack alone.", "leave out --stack.")
     needed = architecture.requirements(plan)
-    instances, databases = needed.instances is not None, needed.tensor_databases
-    FaultPlan.from_document(plan.faults).check(plan, instances=instances, databases=databases)
+    FaultPlan.from_document(plan.faults).check(
+        plan,
+        instances=needed.instances is not None,
+        databases=needed.tensor_databases,
+        queue=bool(needed.queue),
+    )
 
 
 def memory_of(memory: str | None, model: str, architecture: str) -> int:

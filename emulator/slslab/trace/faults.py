@@ -7,7 +7,7 @@ from typing import Any
 from typing_extensions import TypedDict
 
 from slslab.trace.metrics import grouped
-from slslab_workers.faults.plan import DEATHS, LOSSES, REFUSALS
+from slslab_workers.faults.plan import DEATHS, LOSSES, MESSAGES, REFUSALS
 from slslab_workers.trace.operations import MOVES
 
 Event = Mapping[str, Any]
@@ -17,12 +17,13 @@ class Injected(TypedDict):
     """What one entry of a fault plan did.
 
     It happened so many `times`, the first time at this place (None if it never did; -1 where a part of the place has no
-    number), and held workers up for so many seconds in all.
+    number, as the worker of a function that is none), and held workers up for so many seconds in all.
     """
 
     number: int
     kind: str
     times: int
+    function: str | None
     worker: int | None
     epoch: int | None
     step: int | None
@@ -42,6 +43,7 @@ def injected(events: Sequence[Event], plan: Mapping[str, Any] | None) -> list[In
                 "number": number,
                 "kind": str(entry["kind"]),
                 "times": len(times),
+                "function": first.get("function"),
                 "worker": first.get("worker"),
                 "epoch": first.get("epoch"),
                 "step": first.get("step"),
@@ -55,7 +57,8 @@ def injected(events: Sequence[Event], plan: Mapping[str, Any] | None) -> list[In
 def blame(events: Sequence[Event], worker: int | None) -> str | None:
     """Return which fault a failure of this worker, or of the whole run, comes from, as a sentence; None without one.
 
-    That is a death of its own, a refusal after which it did nothing more but fail, or else another's death or loss.
+    That is a death of its own, a refusal after which it did nothing more but fail, or else another's death, or the loss
+    of a database or a message.
     """
     faults = [event for event in events if event["op"] == "fault"]
     own = [e for e in events if e["worker"] == worker and e["worker"] >= 0 and e["function"] != "driver"]
@@ -63,7 +66,7 @@ def blame(events: Sequence[Event], worker: int | None) -> str | None:
         if event["op"] == "fault" and _kind(event) in (*DEATHS, *REFUSALS):
             return f"{_name(event)} of the run's fault plan did that."
     for event in faults:
-        if _kind(event) in (*DEATHS, *LOSSES):
+        if _kind(event) in (*DEATHS, *LOSSES, *MESSAGES):
             return f"{_name(event)} of the run's fault plan had happened to worker {event['worker']}."
     return None
 

@@ -62,7 +62,7 @@ def faulted(tmp_path: Path) -> Path:
     shutil.copytree(RECORDED, tmp_path / "run")
     path = tmp_path / "run" / "run.json"
     document = json.loads(path.read_text())
-    place = {"worker": 1, "epoch": 0, "step": 2, "phase": "compute"}
+    place = {"function": "f", "worker": 1, "epoch": 0, "step": 2, "phase": "compute"}
     never = {"number": 2, "kind": "kill", "times": 0, **dict.fromkeys(place), "held_up_seconds": 0.0}
     document["faults"] = [{"number": 1, "kind": "straggler", "times": 3, **place, "held_up_seconds": 1.5}, never]
     path.write_text(json.dumps(document))

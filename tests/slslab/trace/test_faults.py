@@ -23,11 +23,11 @@ def test_every_fault_of_the_plan_says_what_it_did() -> None:
     ]
     assert injected(events, PLAN) == [
         {
-            "number": 1, "kind": "straggler", "times": 2,
+            "number": 1, "kind": "straggler", "times": 2, "function": "f",
             "worker": 1, "epoch": 0, "step": 2, "phase": "compute", "held_up_seconds": 2.5,
         },
         {
-            "number": 2, "kind": "kill", "times": 0,
+            "number": 2, "kind": "kill", "times": 0, "function": None,
             "worker": None, "epoch": None, "step": None, "phase": None, "held_up_seconds": 0.0,
         },
     ]  # fmt: skip

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import botocore.exceptions
@@ -17,6 +18,7 @@ from slslab_workers.channels.channel import Channel
 from slslab_workers.channels.events import Tracer
 from slslab_workers.channels.injection import Injector
 from slslab_workers.channels.objects import Objects
+from slslab_workers.channels.queues import Queues
 from slslab_workers.channels.stream import Unreachable
 from slslab_workers.channels.tensors import TensorDatabase
 from slslab_workers.faults.plan import FaultPlan
@@ -34,6 +36,7 @@ def inject(monkeypatch: pytest.MonkeyPatch) -> Inject:
         injector = Injector(FaultPlan.from_document({"seed": seed, "fault": list(faults)}), records.append)
         monkeypatch.setattr(Tracer, "fault", injector.at)
         monkeypatch.setattr(Channel, "fault", injector.request)
+        monkeypatch.setattr(Channel, "copies", injector.copies)
         return Tracer(records.append, "run", 1, "invocation"), records
 
     return start
@@ -197,3 +200,20 @@ def test_equal_seeds_give_equal_faults_whatever_the_run_is_called(monkeypatch: p
 
     assert 5 < len(met("first", 1)) < 30
     assert met("first", 1) == met("second", 1) != met("first", 2)
+
+
+def test_messages_are_lost_or_sent_twice(inject: Inject) -> None:
+    tracer, records = inject(
+        {"kind": "message-lost", "step": 0}, {"kind": "message-duplicated", "step": 1, "phase": "synchronise"}
+    )
+    sent: list[str] = []
+    broker: Any = SimpleNamespace(publish=lambda queue, _id, _body: sent.append(queue))
+    queues = Queues(broker, tracer)
+    tracer.epoch = 0
+    for tracer.step in range(3):
+        queues.publish(f"q{tracer.step}", b"", "synchronise")
+    assert sent == ["q1", "q1", "q2"]
+    assert faults(records) == ["1 message-lost queue.publish", "2 message-duplicated queue.publish"]
+    assert [record["failed"] for record in records if record["op"] == "queue.publish"] == [False] * 3
+    queues.publish("q0", b"", "synchronise")
+    assert sent[-1] == "q0", "the first message at a place was lost"

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from slslab_workers.faults.plan import DEATHS, KINDS, LOSSES, FaultPlan
+from slslab_workers.faults.plan import DEATHS, KINDS, LOSSES, MESSAGES, FaultPlan
 from slslab_workers.plan import Plan, PlanError
 
 KILL = {"kind": "kill", "worker": 1, "epoch": 0}
@@ -14,6 +14,8 @@ LEAST: dict[str, dict[str, Any]] = {
     "slow-store": {"kind": "slow-store", "seconds": 0.5},
     "slow-down": {"kind": "slow-down"},
     "unreachable": {"kind": "unreachable", "op": "tensor.get"},
+    "message-lost": {"kind": "message-lost"},
+    "message-duplicated": {"kind": "message-duplicated"},
     "throttle": {"kind": "throttle"},
 }
 
@@ -22,8 +24,10 @@ def read(*faults: Any, **more: Any) -> FaultPlan:
     return FaultPlan.from_document({"fault": list(faults), **more})
 
 
-def plan() -> Plan:
-    return Plan("r", "allreduce", "lenet", "digits", 64, batches=3, memory_mb=1024, workers=2, epochs=4)
+def check(faults: FaultPlan, *, instances: bool = False, databases: int = 0, queue: bool = False) -> None:
+    """Check the faults of a run of 2 workers, 4 epochs and 3 minibatches."""
+    plan = Plan("r", "allreduce", "lenet", "digits", 64, batches=3, memory_mb=1024, workers=2, epochs=4)
+    faults.check(plan, instances=instances, databases=databases, queue=queue)
 
 
 def test_every_kind_is_read_with_what_it_needs_at_least() -> None:
@@ -97,27 +101,32 @@ def test_a_wrong_document_is_refused(document: dict[str, Any], message: str) -> 
     [("worker", 2, "workers 0 to 1"), ("worker", -1, "workers 0 to 1"), ("epoch", 4, "0 to 3"), ("step", 3, "0 to 2")],
 )
 def test_a_place_that_the_run_does_not_have_is_refused(name: str, value: int, known: str) -> None:
-    read({"kind": "slow-down"}, {**KILL, "worker": 1, "epoch": 3, "step": 2}).check(
-        plan(), instances=False, databases=0
-    )
+    check(read({"kind": "slow-down"}, {**KILL, "worker": 1, "epoch": 3, "step": 2}))
     with pytest.raises(PlanError) as refused:
-        read({"kind": "slow-down"}, {**KILL, name: value}).check(plan(), instances=False, databases=0)
+        check(read({"kind": "slow-down"}, {**KILL, name: value}))
     assert refused.value.message.startswith(f"Fault 2 (kill) has {name} {value}, and the plan has {name}s")
     assert known in refused.value.message
 
 
 @pytest.mark.parametrize("kind", ["out-of-memory", "timeout", "throttle"])
 def test_instances_have_no_limits_of_lambda(kind: str) -> None:
-    read(LEAST[kind]).check(plan(), instances=False, databases=0)
+    check(read(LEAST[kind]))
     with pytest.raises(PlanError, match="is a limit of Lambda's"):
-        read(LEAST[kind]).check(plan(), instances=True, databases=0)
+        check(read(LEAST[kind]), instances=True)
 
 
 @pytest.mark.parametrize("kind", LOSSES)
 def test_a_database_is_lost_where_there_is_one(kind: str) -> None:
-    read(LEAST[kind]).check(plan(), instances=False, databases=1)
+    check(read(LEAST[kind]), databases=1)
     with pytest.raises(PlanError, match="is a fault of a tensor database, and the plan has none"):
-        read(LEAST[kind]).check(plan(), instances=False, databases=0)
+        check(read(LEAST[kind]))
+
+
+@pytest.mark.parametrize("kind", MESSAGES)
+def test_a_message_is_lost_where_there_are_messages(kind: str) -> None:
+    check(read(LEAST[kind]), queue=True)
+    with pytest.raises(PlanError, match="is a fault of a queue, and the plan has none"):
+        check(read(LEAST[kind]))
 
 
 def test_a_place_is_any_where_the_fault_names_none() -> None:

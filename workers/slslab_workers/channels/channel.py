@@ -40,6 +40,8 @@ class Channel(Protocol):
     server: ClassVar[Server]
     # Where faults are injected: into every request of every channel of this process.
     fault: ClassVar[Fault | None] = None
+    # How often a message is sent, by the event of its publish; None: once.
+    copies: ClassVar[Callable[[Event], int] | None] = None
     tracer: Tracer
     _sleep: Callable[[float], None]
 
@@ -103,7 +105,7 @@ def _inject(document: str) -> None:
     from slslab_workers.channels.injection import Injector  # what it imports no function without faults needs
 
     injector = Injector(FaultPlan.from_document(json.loads(document)), environment_sink())
-    Tracer.fault, Channel.fault = injector.at, injector.request
+    Tracer.fault, Channel.fault, Channel.copies = injector.at, injector.request, injector.copies
 
 
 if VARIABLE in os.environ:

@@ -18,7 +18,7 @@ import botocore.exceptions
 from slslab_workers.channels.endpoints import tensor_urls
 from slslab_workers.channels.resp import Connection
 from slslab_workers.channels.stream import Unreachable
-from slslab_workers.faults.plan import DEATHS, LOSSES, REQUESTS, Fault, FaultPlan
+from slslab_workers.faults.plan import DEATHS, LOSSES, MESSAGES, REQUESTS, Fault, FaultPlan
 from slslab_workers.plan import VCPU_MB
 from slslab_workers.trace.event import Event
 from slslab_workers.trace.operations import OPERATIONS
@@ -43,6 +43,7 @@ class Injector:
         self._seed = plan.seed
         self._deaths, self._stragglers = plan.of_kinds(*DEATHS), plan.of_kinds("straggler")
         self._losses, self._requests = plan.of_kinds(*LOSSES), plan.of_kinds(*REQUESTS)
+        self._messages = plan.of_kinds(*MESSAGES)
         self._sink = sink
         # The faults of databases that happened in this process.
         self._lost: set[int] = set()
@@ -81,6 +82,15 @@ class Injector:
                 raise _slow_down(event.op)
             if fault.kind == "unreachable":
                 raise _cut(event)
+
+    def copies(self, event: Event) -> int:
+        """Return how often this message is sent."""
+        for fault in self._messages:
+            if _is_at(fault, event) and self._meets(fault, event):
+                self._record(fault, event, time.monotonic_ns(), event.op)
+                event.start_ns = time.monotonic_ns()
+                return MESSAGES[fault.kind]
+        return 1
 
     def _loses(self, fault: Fault) -> bool:
         """End or empty the tensor database of the fault's worker, and return whether that had not happened before.

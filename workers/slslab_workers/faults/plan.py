@@ -24,23 +24,34 @@ LOSSES = ("database-loss", "database-restart")
 # Those that a worker's requests to stores meet; all but the first refuse them.
 REQUESTS = ("slow-store", "slow-down", "unreachable")
 REFUSALS = (*REQUESTS[1:], "throttle")
+# What happens to messages on their way, with how often each then arrives.
+MESSAGES: Mapping[str, int] = MappingProxyType({"message-lost": 0, "message-duplicated": 2})
 PLACE = ("worker", "epoch", "step", "phase")
+Kinds = Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]
 # By kind: the fields that it must have, and those that it may have.
-KINDS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = MappingProxyType(
+KINDS: Kinds = MappingProxyType(
     {
         **dict.fromkeys((*DEATHS, *LOSSES), (("worker", "epoch"), ("step", "phase"))),
         "straggler": (("factor",), PLACE),
         "slow-store": (("seconds",), (*PLACE, "op", "probability")),
         "slow-down": ((), (*PLACE, "op", "count", "probability")),
         "unreachable": (("op",), (*PLACE, "count", "probability")),
+        **dict.fromkeys(MESSAGES, ((), (*PLACE, "count", "probability"))),
         "throttle": ((), ("worker", "count", "probability")),
+    }
+)
+# Likewise of functions that are no workers of a run: those of `slslab up` and of tests.
+FUNCTION_KINDS: Kinds = MappingProxyType(
+    {
+        **dict.fromkeys(("kill", "timeout"), (("function",), ("invocation", "count", "seconds", "probability"))),
+        "throttle": (("function",), ("invocation", "count", "probability")),
     }
 )
 TYPES: Mapping[str, tuple[type, ...]] = MappingProxyType(
     {
-        **dict.fromkeys(("worker", "epoch", "step", "count"), (int,)),
+        **dict.fromkeys(("worker", "epoch", "step", "invocation", "count"), (int,)),
         **dict.fromkeys(("factor", "seconds", "probability"), (int, float)),
-        **dict.fromkeys(("kind", "phase", "op"), (str,)),
+        **dict.fromkeys(("kind", "phase", "op", "function"), (str,)),
     }
 )
 # A minibatch is fetched and computed on in a step; SPIRT synchronises between steps.
@@ -59,6 +70,9 @@ class Fault:
     `worker`, `epoch`, `step` (all from 0, as in the trace), `phase` and `op` say where it happens; None is anywhere.
     `factor` is how many times slower a straggler is, `seconds` how much longer a request takes; the first `count`
     requests at each place fail, of a share `probability` of all places.
+
+    Of a function that is no worker, `count` invocations from `invocation` (from 0) on meet it, or all, so many
+    `seconds` after they began.
     """
 
     number: int
@@ -68,6 +82,8 @@ class Fault:
     step: int | None = None
     phase: str | None = None
     op: str | None = None
+    function: str | None = None
+    invocation: int | None = None
     factor: float = 1.0
     seconds: float = 0.0
     count: int = 1
@@ -84,6 +100,12 @@ class Fault:
         asked = zip((self.worker, self.epoch, self.step, self.phase), (worker, epoch, step, phase), strict=True)
         return all(own is None or own == there for own, there in asked)
 
+    def is_met(self, seed: int, function: str, number: int) -> bool:
+        """Return whether this invocation of a function meets it, by its number, from 0."""
+        first = number if self.invocation is None else self.invocation
+        chosen = function == self.function and first <= number < first + self.count
+        return chosen and self.is_drawn(seed, function, number)
+
     def is_drawn(self, seed: int, *place: object) -> bool:
         """Return whether it happens at this place, which of all places has its probability."""
         return self.probability >= 1 or random.Random(f"{seed} {self.number} {place}").random() < self.probability
@@ -97,7 +119,7 @@ class FaultPlan:
     faults: tuple[Fault, ...]
 
     @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> Self:
+    def from_document(cls, document: Mapping[str, Any], kinds: Kinds = KINDS) -> Self:
         """Return the plan in a document of `seed` and a list `fault`; PlanError, naming the entry, for a wrong one."""
         unknown = sorted(set(document) - {"seed", "fault"})
         if unknown:
@@ -107,12 +129,13 @@ class FaultPlan:
             raise PlanError(f"The fault plan's seed is {seed!r}.", "give a whole number, 0 or more.")
         if not isinstance(entries, list | tuple) or not entries or not all(isinstance(e, Mapping) for e in entries):
             raise PlanError("The fault plan has no faults.", "write each as a table [[fault]] with its kind.")
-        return cls(seed, tuple(_read(number, entry) for number, entry in enumerate(entries, 1)))
+        return cls(seed, tuple(_read(number, entry, kinds) for number, entry in enumerate(entries, 1)))
 
-    def check(self, plan: Plan, *, instances: bool, databases: int) -> None:
+    def check(self, plan: Plan, *, instances: bool, databases: int, queue: bool) -> None:
         """Raise PlanError, naming the entry, for a fault whose place is not in the plan, or that cannot be there.
 
-        `instances` says whether workers are instances, `databases` how many tensor databases they have.
+        `instances` says whether workers are instances, `queue` whether they have a queue, `databases` how many tensor
+        databases.
         """
         for fault in self.faults:
             for name, many in (("worker", plan.workers), ("epoch", plan.epochs), ("step", plan.batches)):
@@ -131,6 +154,10 @@ class FaultPlan:
                     "is a limit of Lambda's, and the workers are instances",
                     "choose kill, straggler or a store's fault.",
                 )
+            if not queue and fault.kind in MESSAGES:
+                raise _wrong(
+                    fault.number, fault.kind, "is a fault of a queue, and the plan has none", "choose spirt or mlless."
+                )
             if not databases and fault.kind in LOSSES:
                 raise _wrong(
                     fault.number,
@@ -144,12 +171,12 @@ class FaultPlan:
         return tuple(fault for fault in self.faults if fault.kind in kinds)
 
 
-def _read(number: int, entry: Mapping[str, Any]) -> Fault:
+def _read(number: int, entry: Mapping[str, Any], kinds: Kinds) -> Fault:
     kind: Any = entry.get("kind")
-    if type(kind) is not str or kind not in KINDS:
+    if type(kind) is not str or kind not in kinds:
         has = "has no kind" if kind is None else f"is of kind {kind!r}, which does not exist"
-        raise PlanError(f"Fault {number} {has}.", f"kinds are {', '.join(KINDS)}.")
-    needed, optional = KINDS[kind]
+        raise PlanError(f"Fault {number} {has}.", f"kinds are {', '.join(kinds)}.")
+    needed, optional = kinds[kind]
     for name, value in entry.items():
         if name not in ("kind", *needed, *optional):
             raise _wrong(
@@ -175,6 +202,7 @@ def _check_values(fault: Fault) -> None:
     checks = (
         ("phase", fault.phase in (None, *PHASES), f"phases are {', '.join(PHASES)}."),
         ("op", fault.op in (None, *operations), f"operations are {', '.join(operations)}."),
+        ("invocation", fault.invocation is None or fault.invocation >= 0, "they are counted from 0."),
         ("factor", 1 <= fault.factor <= MOST_FACTOR, f"a straggler is 1 to {MOST_FACTOR:,.0f} times slower."),
         ("seconds", 0 <= fault.seconds <= MOST_SECONDS, f"give 0 to {MOST_SECONDS:,.0f} s."),
         ("count", 1 <= fault.count <= MOST_COUNT, f"give 1 to {MOST_COUNT:,}."),
