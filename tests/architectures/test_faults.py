@@ -84,6 +84,8 @@ def test_faults_that_pass_change_nothing_that_is_learnt(name: str, run: Run, lea
     """S3 that is too busy, unreachable or slow for a while, a straggler, and an invocation that is throttled."""
     # State machines do not repeat what is throttled, unless their definition has a Retry; instances are not invoked.
     faults = PASSING if name in ("gpu", "spirt") else (*PASSING, THROTTLE)
+    # What has a queue must not mind a message that comes twice.
+    faults += ({"kind": "message-duplicated"},) if name in ALSO else ()
     document, directory = run(name, *faults)
     assert document["error"] is None
     assert document["parameters_sha256"] == learnt(name)
@@ -161,6 +163,29 @@ def test_a_run_by_its_own_plan_meets_the_same_faults(run: Run) -> None:
     assert met(directory) == met(again) != []
     assert first["parameters_sha256"] == second["parameters_sha256"]
     assert first["faults"][0]["times"] == second["faults"][0]["times"]
+
+
+def test_a_message_that_is_lost_ends_mlless_with_what_was_waited_for(run: Run) -> None:
+    """Before the function's time is over: worker 0 waits for a decision that needs worker 1's report."""
+    fault = {"kind": "message-lost", "worker": 1, "epoch": 0, "step": 1}
+    document, directory = run("mlless", fault, options=(*SMALL[:-1], "15"))
+    error = document["error"]
+    assert error["type"] == "TimeoutError"
+    assert error["message"].startswith("Step 1 waited for C of the supervisor")
+    assert (error["epoch"], error["step"]) == (0, 1)
+    assert error["hint"] == "fault 1 (message-lost) of the run's fault plan had happened to worker 1."
+    assert met(directory) == [("1 message-lost queue.publish", 1, 0, 1, "synchronise")]
+
+
+def test_spirt_leaves_a_peer_out_whose_announcement_is_lost(run: Run, learnt: Callable[[str], str]) -> None:
+    """After the barrier's time-out; the peer takes over what the others have, and takes part in the next epoch."""
+    fault = {"kind": "message-lost", "worker": 1, "epoch": 0, "phase": "synchronise"}
+    document, directory = run("spirt", fault, options=(*SMALL, "--barrier-timeout", "8"))
+    assert document["error"] is None
+    assert document["replicas_equal"]
+    assert document["details"]["deaths"] == []
+    assert document["parameters_sha256"] != learnt("spirt")
+    assert met(directory) == [("1 message-lost queue.publish", 1, 0, -1, "synchronise")]
 
 
 def test_spirt_goes_on_without_a_peer_whose_database_is_lost(run: Run) -> None:
