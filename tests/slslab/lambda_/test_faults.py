@@ -1,14 +1,20 @@
 """Functions of any kind under a fault plan: throttled, killed, hung, as AWS answers and meters it."""
 
+import json
+import shutil
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
 
+import slslab_workers
 from slslab.errors import RequestError
 from slslab.lambda_.service.emulator import Emulator
+from slslab.testing import create_function
+from slslab_workers.faults.plan import VARIABLE
 
 pytestmark = pytest.mark.server
 
@@ -49,13 +55,14 @@ def test_an_invocation_is_killed_as_lambda_reports_it(
     lambda_faults({"kind": "kill", "function": name, "invocation": 0, "seconds": 0.2})
     began = time.monotonic()
     answer = invoke(name, 5, check=False)
-    assert time.monotonic() - began < 5
+    assert 0.2 <= time.monotonic() - began < 5
     assert answer.error == "Unhandled"
     assert answer.payload["errorType"] == "Runtime.ExitError"
     assert "signal: killed" in answer.payload["errorMessage"]
     assert invoke(name, 0).payload == 0, "the environment is started anew"
     assert invocations[-2].error_type == "Runtime.ExitError"
-    assert 200 <= invocations[-2].duration_ms < 2000
+    # A busy host's delay is not in it.
+    assert invocations[-2].duration_ms < 2000
 
 
 def test_an_invocation_that_is_killed_at_once_never_answers(
@@ -144,3 +151,36 @@ def test_a_wrong_plan_is_refused(entry: dict[str, Any], says: str, emulator: Emu
     with pytest.raises(RequestError) as refused, emulator.faults({"fault": [entry]}):
         pass
     assert refused.value.message == says
+
+
+WORKER = """
+from slslab_workers.channels.channel import Channel
+from slslab_workers.channels.events import Tracer
+
+def handler(event, context):
+    tracer = Tracer(worker=event)
+    tracer.epoch = 0
+    with tracer.span("compute", "compute"):
+        return event
+"""
+
+
+@pytest.mark.parametrize("warm", [False, True])
+def test_a_worker_that_is_invoked_again_does_not_die_again(warm: bool, tmp_path: Path) -> None:
+    """Also in another environment, which was started before."""
+    (tmp_path / "app.py").write_text(WORKER)
+    shutil.copytree(Path(slslab_workers.__file__).parent, tmp_path / "slslab_workers")
+    plan = {"fault": [{"kind": "kill", "worker": 1, "epoch": 0}]}
+    with Emulator(variables={VARIABLE: json.dumps(plan)}, code_roots=[tmp_path]) as emulator:
+        client = emulator.client("lambda")
+        create_function(client, "f", tmp_path)
+
+        def invoke(worker: int) -> Any:
+            return json.loads(client.invoke(FunctionName="f", Payload=str(worker).encode())["Payload"].read())
+
+        if warm:
+            assert invoke(0) == 0
+        assert invoke(1)["errorType"] == "Runtime.ExitError"
+        assert invoke(1) == 1
+        assert invoke(0) == 0
+        client.close()

@@ -87,6 +87,7 @@ def test_a_wrong_entry_is_named(entry: Any, message: str, hint: str) -> None:
         ({"fault": KILL}, "The fault plan has no faults."),
         ({"fault": [KILL], "seed": -1}, "The fault plan's seed is -1."),
         ({"fault": [KILL], "seed": "a"}, "The fault plan's seed is 'a'."),
+        ({"fault": [KILL] * 64}, "The fault plan has 64 faults."),
         ({"faults": [KILL]}, "A fault plan has no 'faults'."),
     ],
 )

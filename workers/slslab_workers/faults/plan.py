@@ -60,6 +60,8 @@ STORES = tuple(op for op, meaning in OPERATIONS.items() if meaning.channel)
 OBJECTS = tuple(op for op in STORES if OPERATIONS[op].channel == "object")
 # What connects to a queue's broker again and again is not cut off by a request.
 CUT = tuple(op for op in STORES if OPERATIONS[op].channel != "queue")
+# A worker that starts again is told which have happened, by a bit for each.
+MOST_FAULTS = 63
 MOST_SECONDS, MOST_FACTOR, MOST_COUNT = 900.0, 1000.0, 10**6
 
 
@@ -127,6 +129,8 @@ class FaultPlan:
         seed, entries = document.get("seed", 0), document.get("fault", [])
         if type(seed) is not int or seed < 0:
             raise PlanError(f"The fault plan's seed is {seed!r}.", "give a whole number, 0 or more.")
+        if isinstance(entries, list | tuple) and len(entries) > MOST_FAULTS:
+            raise PlanError(f"The fault plan has {len(entries)} faults.", f"it has at most {MOST_FAULTS}.")
         if not isinstance(entries, list | tuple) or not entries or not all(isinstance(e, Mapping) for e in entries):
             raise PlanError("The fault plan has no faults.", "write each as a table [[fault]] with its kind.")
         return cls(seed, tuple(_read(number, entry, kinds) for number, entry in enumerate(entries, 1)))
