@@ -170,6 +170,14 @@ def _plan_options(workers_also: tuple[str, ...]) -> list[click.Parameter]:
             "stack, docker with compose).",
         ),
         option("--account", metavar="ACCOUNT", help=ACCOUNT_HELP),
+        option(
+            "--faults",
+            click.Path(path_type=Path),
+            metavar="FILE",
+            help="Fault plan, a TOML file: workers are killed or slowed down, requests refused, at the same moments in "
+            'every run. One of its tables [[fault]] has kind = "kill", worker = 1, epoch = 0; docs/reliability.md has '
+            "all kinds.",
+        ),
         option("--invoke", click.Choice(CHOICES["invoke"]), help="How the driver invokes the workers."),
         option(
             "--as-released",
@@ -219,5 +227,6 @@ run = RunOrPlanGroup(
     subcommand_metavar="ARCH | PLAN.toml [OPTIONS]",
     help="Run an architecture and print what it did and what it cost.\n\n"
     "slslab run scatterreduce --model lenet --dataset digits --epochs 5\n\n"
-    "A run leaves its plan.toml, which is run again by its path: slslab run runs/RUN/plan.toml",
+    "A run leaves its plan.toml, which is run again by its path: slslab run runs/RUN/plan.toml\n\n"
+    "Faults come by a plan of their own (docs/reliability.md): slslab run spirt --faults faults.toml",
 )

@@ -152,6 +152,16 @@ def byte_rows(document: Document) -> list[tuple[str, str, str]]:
     ]
 
 
+def fault_rows(document: Document) -> Iterator[tuple[str, str, str, str]]:
+    """Yield each fault of a run's plan: number and kind, how often it happened, where first, and for how long in all it
+    held workers up, s."""
+    for fault in document["faults"]:
+        place = [f"{name} {fault[name]}" for name in ("worker", "epoch", "step") if fault["times"] and fault[name] >= 0]
+        where = ", ".join([*place, fault["phase"]]) if place else f"function {fault['function']}"
+        where = where if fault["times"] else "did not happen"
+        yield f"{fault['number']} {fault['kind']}", f"{fault['times']:,}", where, f"{fault['held_up_seconds']:,.3f}"
+
+
 def peak_limit_mb(document: Document) -> int | None:
     """Return the memory size of the function that used most, MB; None for instances, and where it is not known."""
     if document.get("instances"):

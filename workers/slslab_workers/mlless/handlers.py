@@ -36,6 +36,8 @@ from slslab_workers.training.worker import Worker, handle
 PROTOCOL = ("U", "C")
 # The other messages that workers receive, which remove one of them.
 REMOVAL = ("K", "D")
+# What a worker keeps of its function's time to say what it has waited for.
+REPORT_S = 1.0
 # Steps and ranks of the removed workers, in a worker's state.
 REMOVALS = "removals"
 
@@ -199,7 +201,7 @@ class MLLessWorker(Worker):
         while self._early and self._early[0][0] <= position:
             acknowledge(self._early.pop(0)[1])
         while not received.keys() >= expected:
-            patience_s = remaining_s(self.context)
+            patience_s = remaining_s(self.context) - REPORT_S
             if patience_s <= 0:
                 missing = ", ".join(
                     f"{kind} of {'the supervisor' if sender == SUPERVISOR else f'worker {sender}'}"

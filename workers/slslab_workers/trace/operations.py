@@ -104,7 +104,8 @@ OPERATIONS: Mapping[str, Operation] = {
     # A script's execution in the database, while the worker waits for the reply.
     "tensor.script.run": Operation(beside=True),
     # What workers do besides.
-    **dict.fromkeys((*WORK, "wait", "execute", "invoke"), Operation()),
+    # A fault of the run's fault plan, for as long as it holds a worker up.
+    **dict.fromkeys((*WORK, "wait", "execute", "invoke", "fault"), Operation()),
     **dict.fromkeys(EMULATED, Operation()),
 }
 PROTOCOL = tuple(op for op, meaning in OPERATIONS.items() if meaning.protocol)

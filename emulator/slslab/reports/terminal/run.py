@@ -21,6 +21,7 @@ from slslab.reports.summaries import (
     byte_rows,
     count_rows,
     error_note,
+    fault_rows,
     handler_seconds,
     headline,
     peak_limit_mb,
@@ -44,6 +45,7 @@ def summary(document: Document) -> RenderableType:
         ("lambda" in document, _headline, document),
         (True, _identity, document),
         (document["error"], _failure, document),
+        (document.get("faults"), _faults, document),
         (found, _bill, document),
         (found, modelled, document),
         (document.get("alone"), alone, document.get("alone")),
@@ -318,9 +320,17 @@ def _failure(document: Document) -> Text:
     error = document["error"]
     where = f" (worker {error['worker']}, step {error['step']})" if error.get("worker") is not None else ""
     text = Text(f"{error['type']}: {error['message']}{where}", style="red")
+    if error.get("last_activity"):
+        text.append(f"\n{error['last_activity']}", style="default")
     if error.get("hint"):
         text.append(f"\nHint: {error['hint']}", style="default")
     return text
+
+
+def _faults(document: Document) -> Table:
+    """Return what each fault of the run's plan did."""
+    headings = ("fault", "times", "first at", "held up s")
+    return plain_table(headings, fault_rows(document), title="Faults of the plan", words=True)
 
 
 def _measured(document: Document) -> Table:

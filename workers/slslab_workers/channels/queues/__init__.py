@@ -113,7 +113,8 @@ class Queues(Channel):
     ) -> str:
         with self.request("queue.publish", phase, name, overhead=overhead) as event:
             event.etag = message_id
-            send(name, message_id, body)
+            for _ in range(1 if Channel.copies is None else Channel.copies(event)):
+                send(name, message_id, body)
             event.bytes = len(body)
         return message_id
 
