@@ -33,7 +33,8 @@ class Parcel:
     """Something that is made once; `takers` says how often each worker takes it, in epoch and step `at` if given.
 
     Without `takers` whoever comes may take it, or nobody.
-    `size` is how many bytes it has, if that is known. `deleted_by` deletes it, None: it stays.
+    `size` is how many bytes it has, if that is known. `deleted_by` deletes it, None: it stays. `overhead`: to make it is
+    not counted among the messages of the training protocol.
     """
 
     kind: str
@@ -42,6 +43,7 @@ class Parcel:
     size: int | None = None
     at: Place | None = None
     deleted_by: int | None = None
+    overhead: bool = False
 
 
 @dataclass(frozen=True)
@@ -131,7 +133,7 @@ class Exchange:
         if event["op"] not in MAKING:
             return
         name = Name(key_of(event), event["worker"], *self.place(event))
-        if not event["overhead"] or name in self.parcels:
+        if not event["overhead"] or (name in self.parcels and self.parcels[name].overhead):
             self.made.setdefault(name, []).append(event["event"])
             self._names[event["event"]] = name
 
@@ -145,11 +147,12 @@ class Exchange:
             found = [cause for cause in causes if OPERATIONS[cause["op"]].channel == channel]
         else:
             found = [cause for cause in causes if cause["resource"] == event["resource"]]
-            if not found:
-                # It has no content that was put before it: it is judged by its key.
+            if not found and event["etag"] is not None:
+                # It has no content that was put before it: it is judged by its key, if that had one content alone.
                 same = [self.events[number] for number in by_key.get(key_of(event), ())]
                 here = [make for make in same if make["resource"] == event["resource"]]
-                found = sorted(here, key=lambda make: make["etag"] != event["etag"])[:1]
+                equal = [make for make in here if make["etag"] == event["etag"]]
+                found = equal[:1] or (here if len(here) == 1 else [])
         found = [cause for cause in found if cause["event"] in self._names]
         return [number for cause in found for number in self._with_appended(cause, by_key)]
 

@@ -34,7 +34,7 @@ def gradssharding(run: Recorded) -> Protocol:
                     below.append(Parcel("gradient", Name(key, client, *place), takers, size, place, deleted_by))
                 elif position == 0:
                     often = {rank: steps for rank in takers}
-                    parcels.append(Parcel("gradient", Name(key, DRIVER, *NOWHERE), often, size))
+                    parcels.append(Parcel("gradient", Name(key, DRIVER, *NOWHERE), often, size, overhead=True))
         parcels += below
         for depth, level in enumerate(tree):
             last = depth + 1 == len(tree)
