@@ -33,8 +33,8 @@ class Parcel:
     """Something that is made once; `takers` says how often each worker takes it, in epoch and step `at` if given.
 
     Without `takers` whoever comes may take it, or nobody.
-    `size` is how many bytes it has, if that is known. `deleted_by` deletes it, None: it stays. `overhead`: to make it is
-    not counted among the messages of the training protocol.
+    `size` is how many bytes it has, if that is known. `deleted_by` deletes it, None: it stays. `overhead`: that it is
+    made, and perhaps that it is taken, is not counted among the messages of the training protocol.
     """
 
     kind: str
@@ -96,11 +96,13 @@ class Exchange:
         published = {events[number]["etag"]: number for number in self._names if events[number]["op"] == "queue.publish"}
         others = {_identity(event) for event in events if event["op"] in MAKING and event["event"] not in self._names}
         for event in judged:
-            if not event["overhead"] and (event["op"] in GETTING or event["op"] in READING):
+            if event["op"] in GETTING or event["op"] in READING:
                 sources = self._sources(event, by_key, published)
-                for number in sources:
-                    self.taken.setdefault(self._names[number], []).append(event["event"])
-                if not sources and event["op"] in GETTING and _identity(event) not in others:
+                for name in (self._names[number] for number in sources):
+                    if self._counts(event, name):
+                        self.taken.setdefault(name, []).append(event["event"])
+                lone = not sources and event["op"] in GETTING and not event["overhead"]
+                if lone and _identity(event) not in others:
                     self.orphans.append(event["event"])
         self.deleted = grouped(
             (key_of(event), event["event"])
@@ -129,11 +131,15 @@ class Exchange:
     def _is_judged(self, event: Event) -> bool:
         return self.protocol.judged is None or event["epoch"] < self.protocol.judged
 
+    def _counts(self, event: Event, name: Name) -> bool:
+        """Return whether an event that makes or takes something is part of the protocol."""
+        return not event["overhead"] or (name in self.parcels and self.parcels[name].overhead)
+
     def _note_made(self, event: Event) -> None:
         if event["op"] not in MAKING:
             return
         name = Name(key_of(event), event["worker"], *self.place(event))
-        if not event["overhead"] or (name in self.parcels and self.parcels[name].overhead):
+        if self._counts(event, name):
             self.made.setdefault(name, []).append(event["event"])
             self._names[event["event"]] = name
 

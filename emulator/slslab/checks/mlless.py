@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from slslab.checks.exchange import Event, Name, Parcel, Protocol, Wait, key_of
 from slslab.checks.recorded import Place, Recorded
 from slslab_workers.mlless.schedule import Schedule
-from slslab_workers.mlless.settings import client_queue, exchange_name, supervisor_queue, update_key
+from slslab_workers.mlless.settings import client_queue, exchange_name, removed_model_key, supervisor_queue, update_key
 
 DRIVER = -1
 WHOLE_UPDATES = ("none", "norm-ratio")
@@ -35,6 +35,11 @@ def mlless(run: Recorded) -> Protocol:
             key = update_key(plan, rank, position)
             parcels.append(Parcel("update", Name(key, rank, *place), everyone, _size(run), place))
             parcels.append(Parcel("announcement of an update", Name(exchange_name(plan), rank, *place), everyone))
+        for rank in (gone for at, gone in removals if at == position):
+            # Who is removed leaves its model to those that remain.
+            remaining = {other: 1 for other in present if other != rank}
+            key = removed_model_key(plan, rank)
+            parcels.append(Parcel("model", Name(key, rank, *place), remaining, _whole(run), place, overhead=True))
         reports = [
             Parcel("report", Name(supervisor_queue(plan), rank, *place), {supervisor: 1}) for rank in present
         ]
@@ -81,8 +86,11 @@ def _sends_all(run: Recorded) -> bool:
 
 def _size(run: Recorded) -> int | None:
     """Return the bytes of an update: of single coordinates only the filter knows."""
-    whole = run.plan.options["filter"] in WHOLE_UPDATES and run.parameters is not None
-    return 4 * run.parameters if whole and run.parameters is not None else None
+    return _whole(run) if run.plan.options["filter"] in WHOLE_UPDATES else None
+
+
+def _whole(run: Recorded) -> int | None:
+    return None if run.parameters is None else 4 * run.parameters
 
 
 def _sent(run: Recorded) -> set[tuple[int, int, int]]:
