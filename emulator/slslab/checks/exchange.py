@@ -59,11 +59,11 @@ class Wait:
 class Protocol:
     """What an architecture's protocol asks of a run.
 
-    `minibatches` are those that must be computed, by worker, epoch and step. In those of `drawn` a worker takes one parcel
-    of those that whoever comes may take. `places` gives events that name no step
-    the step that they belong to. Pushes to a key of `appended` add to what is there, others replace it. Epochs from
-    `judged` on are left out, for the reason `unjudged`. `cleared` are the workers and epochs that end with one command
-    that deletes several tensors, which a trace does not name.
+    `minibatches` are those that must be computed, by worker, epoch and step. In those of `drawn` a worker takes one
+    parcel of those that whoever comes may take. `places` gives events that name no step the step that they belong to.
+    Pushes to a key of `appended` add to what is there, others replace it. Epochs from `judged` on are left out, for the
+    reason `unjudged`. `cleared` are the workers and epochs in which one command deletes several tensors, which a trace
+    does not name.
     """
 
     parcels: tuple[Parcel, ...]
@@ -93,7 +93,9 @@ class Exchange:
         for event in judged:
             self._note_made(event)
         by_key = grouped((name.key, number) for number, name in self._names.items())
-        published = {events[number]["etag"]: number for number in self._names if events[number]["op"] == "queue.publish"}
+        published = {
+            events[number]["etag"]: number for number in self._names if events[number]["op"] == "queue.publish"
+        }
         others = {_identity(event) for event in events if event["op"] in MAKING and event["event"] not in self._names}
         for event in judged:
             if event["op"] in GETTING or event["op"] in READING:
@@ -188,4 +190,3 @@ def _identity(event: Event) -> tuple[str, str]:
     """Return what connects the making of something with its taking: a message's id, or where it is."""
     channel = OPERATIONS[event["op"]].channel
     return channel, str(event["etag"] if channel == "queue" else event["resource"])
-

@@ -82,7 +82,7 @@ def check_bill(run: Recorded) -> Iterator[Violation]:
         raise NotChecked(error.message) from error
     if {"name": book.name, "date": book.date.isoformat()} != cost["book"]:
         raise NotChecked(f"its prices are of {cost['book']['name']}, {cost['book']['date']}, which is not at hand")
-    due = make_bill(run.events, list(run.invocations), list(run.instances), book)
+    due = make_bill(run.events, [*map(dict, run.invocations)], [*map(dict, run.instances)], book)
     stated, expected = (dict(_quantities(each)) for each in (cost, due))
     for item in sorted(stated.keys() | expected.keys()):
         if stated.get(item) != expected.get(item):
@@ -96,8 +96,8 @@ def _check_sums(cost: Mapping[str, Any], which: str) -> Iterator[Violation]:
     for line in cost["lines"]:
         due = Decimal(line["quantity"]) * Decimal(line["price"])
         if abs(due - Decimal(line["amount"])) > abs(due) * Decimal("1e-20"):
-            sentence = f"{line['item']} {which} is billed {line['amount']}, and {line['quantity']} at {line['price']} are {due}."
-            yield Violation("bill", sentence)
+            usage = f"{line['quantity']} at {line['price']}"
+            yield Violation("bill", f"{line['item']} {which} is billed {line['amount']}, and {usage} are {due}.")
     total = sum((Decimal(line["amount"]) for line in cost["lines"]), Decimal(0))
     if abs(total - Decimal(cost["total"])) > total * Decimal("1e-20"):
         yield Violation("bill", f"The bill's lines {which} add up to {total}, and its total is {cost['total']}.")

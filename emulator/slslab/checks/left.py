@@ -19,38 +19,41 @@ def check_objects(run: Recorded, exchange: Exchange) -> Iterator[Violation]:
     """Objects are deleted as the protocol says, once, and no others are left."""
     if not run.complete:
         raise NotChecked(UNFINISHED)
-    there: dict[str, Event] = {}
-    for event in run.events:
-        if event["failed"]:
-            continue
-        if event["op"] in PUTS:
-            there[key_of(event)] = event
-        elif event["op"] in DELETES:
-            if key_of(event) not in there:
-                sentence = f"{who(run, event['worker'])} deleted {key_of(event)}, which was not there"
-                yield _of(sentence, event)
-            there.pop(key_of(event), None)
     parcels = {parcel.name.key: parcel for parcel in exchange.parcels.values()}
+    there: dict[str, Event] = {}
+    event: Event
+    for event in run.events:
+        if event["failed"] or event["op"] not in (*PUTS, *DELETES):
+            continue
+        key = key_of(event)
+        if event["op"] in PUTS:
+            there[key] = event
+        elif there.pop(key, None) is None:
+            yield _of(f"{who(run, event['worker'])} deleted {key}, which was not there", event)
     for key, event in there.items():
         parcel = parcels.get(key)
         if parcel is None and not _is_kept(run, key):
             yield _of(f"{key} is left, which the protocol does not have", event)
         elif parcel is not None and parcel.deleted_by is not None:
-            sentence = f"The {parcel.kind} of {where(parcel.name[2:])} is left, which {who(run, parcel.deleted_by, inside=True)} deletes"
-            yield _of(sentence, event)
+            what = f"{parcel.kind} of {where(parcel.name[2:])}"
+            yield _of(f"The {what} is left, which {who(run, parcel.deleted_by, inside=True)} deletes", event)
     for key, numbers in exchange.deleted.items():
         parcel = parcels.get(key)
-        for number in numbers:
-            event = run.events[number]
+        for event in (run.events[number] for number in numbers):
             if parcel is None or parcel.deleted_by != event["worker"]:
                 sentence = f"{who(run, event['worker'])} deleted {key}, which the protocol does not have it delete"
                 yield _of(sentence, event)
-    clearing = Counter((e["worker"], e["epoch"]) for e in run.events if e["op"] == "tensor.delete" and not e["overhead"])
+    yield from _check_cleared(run, exchange)
+
+
+def _check_cleared(run: Recorded, exchange: Exchange) -> Iterator[Violation]:
+    """Check that who has several tensors to delete in an epoch did, once."""
+    cleared = Counter((e["worker"], e["epoch"]) for e in run.events if e["op"] == "tensor.delete" and not e["overhead"])
     for rank, epoch in sorted(exchange.protocol.cleared):
-        if clearing[rank, epoch] != 1:
-            did = "deleted twice" if clearing[rank, epoch] else "did not delete"
-            sentence = f"{who(run, rank)} {did} its gradients of epoch {epoch}"
-            yield Violation("objects", f"{sentence}.", rank, epoch, event=exchange.after(rank, (epoch, -1)))
+        if cleared[rank, epoch] != 1:
+            did = "deleted its gradients twice" if cleared[rank, epoch] else "did not delete its gradients"
+            sentence = f"{who(run, rank)} {did} in epoch {epoch}."
+            yield Violation("objects", sentence, rank, epoch, event=exchange.after(rank, (epoch, -1)))
 
 
 def check_queues(run: Recorded) -> Iterator[Violation]:

@@ -167,7 +167,9 @@ def check_counts(run: Recorded) -> Iterator[Violation]:
     for op in sorted(expected.operations.keys() | found["counts"].keys()):
         here, there = found["counts"].get(op, 0), expected.operations.get(op, 0)
         if here != there:
-            yield Violation("counts", f"There are {here:,} {op} of the training protocol, and {there:,} in its formula.")
+            yield Violation(
+                "counts", f"There are {here:,} {op} of the training protocol, and {there:,} in its formula."
+            )
 
 
 def _uncounted(run: Recorded) -> str:

@@ -40,9 +40,7 @@ def mlless(run: Recorded) -> Protocol:
             remaining = {other: 1 for other in present if other != rank}
             key = removed_model_key(plan, rank)
             parcels.append(Parcel("model", Name(key, rank, *place), remaining, _whole(run), place, overhead=True))
-        reports = [
-            Parcel("report", Name(supervisor_queue(plan), rank, *place), {supervisor: 1}) for rank in present
-        ]
+        reports = [Parcel("report", Name(supervisor_queue(plan), rank, *place), {supervisor: 1}) for rank in present]
         decision = Parcel("decision", Name(exchange_name(plan), supervisor, *place), everyone, at=place)
         told = Parcel("statistics", Name(client_queue(plan), supervisor, *place), {DRIVER: 1})
         parcels += (*reports, decision, told)
@@ -109,7 +107,7 @@ def _sent(run: Recorded) -> set[tuple[int, int, int]]:
 
 
 def _is_decision(run: Recorded, event: Event) -> bool:
-    return event["resource"] == exchange_name(run.plan)
+    return str(event["resource"]) == exchange_name(run.plan)
 
 
 def _supervised(run: Recorded, schedule: Schedule) -> Iterator[tuple[int, Place]]:
@@ -133,9 +131,7 @@ def _supervised(run: Recorded, schedule: Schedule) -> Iterator[tuple[int, Place]
             yield event["event"], schedule.place(max(0, position))
 
 
-def _leaving(
-    run: Recorded, place: Place, present: list[int], decisions: dict[Place, int]
-) -> Iterator[int]:
+def _leaving(run: Recorded, place: Place, present: list[int], decisions: dict[Place, int]) -> Iterator[int]:
     """Yield the events that all reports of a step precede: its decision, updates, and the next steps' beginnings."""
     if place in decisions:
         yield decisions[place]
@@ -144,5 +140,3 @@ def _leaving(
         gone = run.entered(rank, place)
         if gone is not None:
             yield gone
-
-

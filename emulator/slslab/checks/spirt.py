@@ -25,7 +25,9 @@ def spirt(run: Recorded) -> Protocol:
         peers = _taking_part(run, epoch)
         follows = epoch + 1 in epochs
         announced = [
-            Parcel("announcement", Name(scoped(run.plan.run, "barrier", epoch), rank, epoch, -1), dict.fromkeys(peers, 1))
+            Parcel(
+                "announcement", Name(scoped(run.plan.run, "barrier", epoch), rank, epoch, -1), dict.fromkeys(peers, 1)
+            )
             for rank in peers
         ]
         aggregates = []
@@ -91,8 +93,8 @@ def _aggregate(run: Recorded, rank: int, epoch: int) -> Parcel:
 def _model(run: Recorded, rank: int, epoch: int, follows: bool) -> list[Parcel]:
     """Return the parameters that a peer's update makes, and with momentum its velocity.
 
-    They are read for each minibatch of the epoch that follows and by its update; before that the parameters by the check of
-    convergence, too.
+    They are read for each minibatch of the epoch that follows and by its update; before that the check of convergence
+    reads the parameters, too.
     """
     keys, options = Keys(run.plan), run.plan.options
     outside = options["update"] == "naive"

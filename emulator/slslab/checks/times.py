@@ -59,7 +59,9 @@ def check_span(run: Recorded) -> Iterator[Violation]:
     for invocation, events in _by_invocation(run).items():
         # Retries of an asynchronous invocation share its id.
         for event in events if invocation in metered else ():
-            if not any(r["start_ns"] <= event["start_ns"] and event["end_ns"] <= r["end_ns"] for r in metered[invocation]):
+            if not any(
+                r["start_ns"] <= event["start_ns"] and event["end_ns"] <= r["end_ns"] for r in metered[invocation]
+            ):
                 yield _of("span", f"{event['op']} is not within the time of its invocation, {invocation}", event)
     owners = _owners(run)
     for record in run.invocations:
@@ -86,7 +88,9 @@ def check_billed(run: Recorded) -> Iterator[Violation]:
             if name in ("duration_ms", "init_ms") and abs(printed - (record[name] or 0.0)) <= ROUNDING_MS:
                 continue
             if printed != record[name]:
-                sentence = f"The REPORT line of {record['request_id']} has {printed:,} as {name}, its record {record[name]}"
+                sentence = (
+                    f"The REPORT line of {record['request_id']} has {printed:,} as {name}, its record {record[name]}"
+                )
                 yield Violation("billed", f"{sentence}.", *worker)
     for instance in run.instances:
         due = billed_seconds(instance["end_ns"] - instance["start_ns"])
@@ -135,7 +139,7 @@ def _owners(run: Recorded) -> Mapping[str, tuple[int, int, int, int]]:
 
 
 def _report(record: Mapping[str, Any]) -> dict[str, float]:
-    """Return the figures of a REPORT line, under the names that the record has for them; a killed one's may lack some."""
+    """Return the figures of a REPORT line, under the names that the record has for them; some may lack."""
     figures: dict[str, float] = {}
     for match in REPORT.finditer(record.get("report", "")):
         figures.update({name: float(value) for name, value in match.groupdict().items() if value is not None})

@@ -14,8 +14,13 @@ def plant(function: Plant) -> Plant:
 
 
 def planted(
-    planting: Planting, rule: str, event: dict[str, Any] | None, *others: str, worker: int | None = None,
-    place: tuple[int, int] | None = None, **changes: Any,
+    planting: Planting,
+    rule: str,
+    event: dict[str, Any] | None,
+    *others: str,
+    worker: int | None = None,
+    place: tuple[int, int] | None = None,
+    **changes: Any,
 ) -> Planted:
     """Return what must be found: the step and worker are those of the event, if no others are given."""
     run = planting.done(**changes)
@@ -214,7 +219,9 @@ def events_in_another_order() -> Planted:
     run = p.done()
     later = next(event for event in p.events if event["op"] == "wait")
     later["start_ns"] -= 10_000_000_000
-    return Planted(run, "order", later["worker"], (later["epoch"], later["step"]), later, frozenset({"overlap", "span"}))
+    return Planted(
+        run, "order", later["worker"], (later["epoch"], later["step"]), later, frozenset({"overlap", "span"})
+    )
 
 
 @plant
@@ -323,7 +330,9 @@ def an_update_that_a_worker_did_not_get() -> Planted:
 def a_decision_that_a_worker_was_not_told() -> Planted:
     p = Planting("mlless")
     decision = p.find("queue.publish", ".updates", overhead=False, worker=2, number=3)
-    told = next(e for e in p.events if e["op"] == "queue.deliver" and e["etag"] == decision["etag"] and e["worker"] == 1)
+    told = next(
+        e for e in p.events if e["op"] == "queue.deliver" and e["etag"] == decision["etag"] and e["worker"] == 1
+    )
     p.drop(told)
     return planted(p, "lost", decision, worker=1, place=(told["epoch"], told["step"]))
 

@@ -1,4 +1,4 @@
-"""A checker that is checked: violations planted in real traces, each found, and named by rule, worker, step and event."""
+"""A checker that is checked: violations planted in real traces, each found and named."""
 
 import pytest
 from tests.slslab.checks.plants import PLANTS
@@ -10,7 +10,9 @@ from slslab.checks.run import RULES, check
 def test_a_planted_violation_is_found_and_named(name: str) -> None:
     planted = PLANTS[name]()
     found = check(planted.run).violations
-    named = [v for v in found if v.rule == planted.rule and (v.worker, v.epoch, v.step) == (planted.worker, *planted.place)]
+    named = [
+        v for v in found if v.rule == planted.rule and (v.worker, v.epoch, v.step) == (planted.worker, *planted.place)
+    ]
     assert named, found
     if planted.event is not None:
         assert planted.event["event"] in {violation.event for violation in named}
