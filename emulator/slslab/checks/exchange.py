@@ -155,6 +155,9 @@ class Exchange:
             found = [cause for cause in causes if OPERATIONS[cause["op"]].channel == channel]
         else:
             found = [cause for cause in causes if cause["resource"] == event["resource"]]
+            # The event before it in program order may have made another version.
+            found = [cause for cause in found if cause["etag"] == event["etag"]] or found
+            found = found[-1:]
             if not found and event["etag"] is not None:
                 # It has no content that was put before it: it is judged by its key, if that had one content alone.
                 same = [self.events[number] for number in by_key.get(key_of(event), ())]

@@ -132,3 +132,13 @@ def test_a_killed_run_is_checked_by_what_is_left_of_it(tmp_path: Path) -> None:
     (run,) = done.printed["runs"]
     assert run["not_checked"]["bill"] == "the run has no document, since its command was killed"
     assert {violation["rule"] for violation in run["violations"]} <= {"stray", "altered"}
+
+
+def test_a_model_that_another_worker_replaced_at_once_is_told_apart_by_its_etag() -> None:
+    """The put before a get in program order is among its causes, beside the one that it got."""
+    planting = Planting("s-asp")
+    got = planting.find("object.get", "/global", worker=1, epoch=1, step=1)
+    puts = [event for event in planting.events if event["op"] == "object.put" and event["resource"] == got["resource"]]
+    other = next(put for put in puts if put["etag"] != got["etag"])
+    got["causes"] = sorted({*got["causes"], other["event"]})
+    assert check(planting.done()).violations == ()
