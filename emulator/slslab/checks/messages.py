@@ -12,7 +12,9 @@ from slslab.checks.spirt import spirt
 from slslab.checks.violation import NotChecked, Violation
 from slslab.trace.metrics import protocol as counted
 from slslab_workers.architecture import architectures
+from slslab_workers.channels.choice import traced
 from slslab_workers.plan import PlanError
+from slslab_workers.trace.operations import KEYED, PROTOCOL
 
 # What the messages of an architecture are checked by; one that is not here has its `counts` alone.
 PROTOCOLS: Mapping[str, Callable[[Recorded], Protocol]] = {
@@ -25,10 +27,13 @@ PROTOCOLS: Mapping[str, Callable[[Recorded], Protocol]] = {
 }
 
 
-def exchange_of(run: Recorded) -> Exchange | None:
-    """Return the exchange of a run; None if the architecture has no rules of its own."""
-    protocol = PROTOCOLS.get(run.plan.architecture)
-    return None if protocol is None else Exchange(run.events, protocol(run))
+def exchange_of(run: Recorded) -> Exchange:
+    """Return the exchange of a run; NotChecked if nothing is known of what its architecture or channel exchanges."""
+    if run.plan.architecture not in PROTOCOLS:
+        raise NotChecked(f"{run.plan.architecture} has no protocol among the checks")
+    if traced(run.plan.options) not in KEYED:
+        raise NotChecked(f"what travels by {traced(run.plan.options)} is not known to the checks")
+    return Exchange(run.events, PROTOCOLS[run.plan.architecture](run))
 
 
 def check_lost(run: Recorded, exchange: Exchange) -> Iterator[Violation]:
@@ -163,6 +168,8 @@ def check_counts(run: Recorded) -> Iterator[Violation]:
         raise NotChecked(f"{plan.architecture} states no number of its messages") from None
     except PlanError as error:
         raise NotChecked(error.message) from error
+    if unknown := expected.operations.keys() - set(PROTOCOL):
+        raise NotChecked(f"no trace counts {min(unknown)} as an operation of the training protocol")
     found = counted(run.events)
     for op in sorted(expected.operations.keys() | found["counts"].keys()):
         here, there = found["counts"].get(op, 0), expected.operations.get(op, 0)

@@ -63,7 +63,11 @@ def check(run: Recorded, rules: Iterable[str] = RULES) -> Checked:
     checked: list[str] = []
     not_checked: dict[str, str] = {}
     violations: list[Violation] = []
-    exchange = messages.exchange_of(run)
+    exchange: Exchange | NotChecked
+    try:
+        exchange = messages.exchange_of(run)
+    except NotChecked as reason:
+        exchange = reason
     for rule in rules:
         try:
             violations += _found(rule, run, exchange)
@@ -71,15 +75,15 @@ def check(run: Recorded, rules: Iterable[str] = RULES) -> Checked:
             not_checked[rule] = str(reason)
         else:
             checked.append(rule)
-    if exchange is not None and exchange.protocol.unjudged:
+    if isinstance(exchange, Exchange) and exchange.protocol.unjudged:
         not_checked["messages"] = exchange.protocol.unjudged
     return Checked(run.id, len(run.events), tuple(checked), not_checked, tuple(violations))
 
 
-def _found(rule: str, run: Recorded, exchange: Exchange | None) -> Iterator[Violation]:
+def _found(rule: str, run: Recorded, exchange: Exchange | NotChecked) -> Iterator[Violation]:
     if rule in RECORDED:
         yield from RECORDED[rule](run)
-    elif exchange is None:
-        raise NotChecked(f"{run.plan.architecture} has no protocol among the checks")
+    elif isinstance(exchange, NotChecked):
+        raise exchange
     else:
         yield from EXCHANGED[rule](run, exchange)
