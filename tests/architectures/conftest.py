@@ -12,11 +12,15 @@ from typing import Any
 import pytest
 import torch
 from tests.architectures.peers import Peers
+from tests.commands import assert_holds
 
 from slslab.aws.keys import Keyring
+from slslab.checks.recorded import Recorded
 from slslab.runs.planning import architectures
 from slslab.stack.object_store import EmbeddedObjectStore
 from slslab.stack.tensors import EmbeddedTensorDatabases
+from slslab.trace.events import clock_domain
+from slslab.trace.table import tabulate
 from slslab_workers.allreduce.handlers import AllReduceWorker
 from slslab_workers.channels import endpoints
 from slslab_workers.channels.events import Sink, Tracer
@@ -222,9 +226,17 @@ def train(store: Any, upload: Callable[[Plan], str], request: pytest.FixtureRequ
             trained.statistics = [told for other in others for told in other.result()]
         listed = store.list_objects_v2(Bucket=bucket, Prefix=f"{plan.run}/{plan.architecture}/")
         trained.keys = [entry["Key"] for entry in listed.get("Contents", [])]
+        check_trained(plan, trained.events)
         return trained
 
     return run
+
+
+def check_trained(plan: Plan, events: list[dict[str, Any]]) -> None:
+    """Check what workers in threads did, as a run of them is checked, which has no documents."""
+    header = {"record": "header", "run": plan.run, "clock": clock_domain()}
+    rows = tabulate([header, *({"record": "event", "function": "", "environment": "", **event} for event in events)])
+    assert_holds(Recorded(plan, rows))
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import click
 from slslab.cli.accuracy import accuracy
 from slslab.cli.ask import ask
 from slslab.cli.calibrate import calibrate
+from slslab.cli.check import check
 from slslab.cli.deploy import deploy
 from slslab.cli.doctor import doctor, limits
 from slslab.cli.export import export
@@ -40,6 +41,7 @@ class RootGroup(click.Group):
         runs,
         show,
         compare,
+        check,
         bill,
         report,
         logs,
@@ -68,6 +70,7 @@ def root() -> None:
     slslab run scatterreduce --epochs 5      train, and see what it did and what it cost
     slslab show                              the last run again
     slslab compare last~1 last               two runs side by side
+    slslab check                             whether the last run lost or repeated anything
     slslab report --open                     the last run's page, which every run leaves in its directory
     slslab serve --open                      runs in the browser, while they go on
     slslab replay last --memory 1024,3008    what it would have been on Lambda, and with other memory
