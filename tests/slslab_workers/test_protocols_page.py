@@ -25,7 +25,8 @@ from slslab_workers.training import models
 PAGE = (Path(__file__).parents[2] / "docs" / "protocols.md").read_text(encoding="utf-8")
 SECTIONS = [
     "What all architectures share", "AllReduce", "ScatterReduce", "Algorithms", "Channels", "MLLess", "SPIRT",
-    "GPU baseline", "IaaS peers", "GradsSharding", "KubeML", "Lifetime of a function", "Counts and bytes", "As released",
+    "GPU baseline", "IaaS peers", "GradsSharding", "KubeML", "Lifetime of a function", "Counts and bytes",
+    "As released",
 ]  # fmt: skip
 COUNTS: Mapping[str, Callable[..., Counts]] = {
     one.name: one.counts for one in (allreduce, scatterreduce, mlless, spirt, gpu, gloo, gradssharding, kubeml)

@@ -217,6 +217,10 @@ class Architecture(Protocol):
             raise NotImplementedError
         return count(pattern)
 
+    def counts_of(self, plan: Plan, epochs: int, parameters: int) -> Counts:
+        """Return the `counts` of a plan that trained so many epochs of a model with so many parameters."""
+        return self.counts(plan.workers, plan.batches, epochs, parameters, plan.options)
+
     def pattern(self, workload: Workload) -> Pattern | None:  # noqa: ARG002 - those that override it use it
         """Return who sends what to whom and waits for whom, from which replay makes runs of other sizes.
 

@@ -163,7 +163,7 @@ def check_counts(run: Recorded) -> Iterator[Violation]:
     if rest or run.parameters is None:
         raise NotChecked("training ended within an epoch" if rest else "the model's size is not known")
     try:
-        expected = architecture.counts(plan.workers, plan.batches, epochs, run.parameters, plan.options)
+        expected = architecture.counts_of(plan, epochs, run.parameters)
     except NotImplementedError:
         raise NotChecked(f"{plan.architecture} states no number of its messages") from None
     except PlanError as error:

@@ -16,6 +16,7 @@ from slslab.replay.programs.step_costs import measure
 from slslab.runs.planning import architectures
 from slslab.trace.causes import find_causes
 from slslab_workers.gloo import ring
+from slslab_workers.patterns import Workload
 from slslab_workers.trace.operations import ALL_REDUCE
 
 TYPE = "g4dn.xlarge"
@@ -78,7 +79,7 @@ def test_cpu_time_of_an_all_reduce_grows_with_its_bytes_and_not_with_its_message
     """One recording, of two workers, has messages of one size only."""
     costs = make_costs("gloo", per_request=0, per_byte=4.0)
     recorded = generate(costs, 2, 3, 1)
-    found = measure([recorded], architectures()["gloo"], PARAMETERS, {})
+    found = measure([recorded], architectures()["gloo"], Workload(2, 3, 1, PARAMETERS, {}))
     for workers in (2, 8, 64):
         cpu = {
             step.cpu_ns

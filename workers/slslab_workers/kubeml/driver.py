@@ -139,6 +139,21 @@ class KubeML(Architecture):
         entries of the state_dict, its numbers beside the parameters, and whether functions validate."""
         return count(self.pattern(Workload(workers, batches, epochs, parameters, options, **more)))
 
+    def counts_of(self, plan: Plan, epochs: int, parameters: int) -> Counts:
+        """Return the `counts` of a plan; they depend on its minibatches' samples, its evaluation and its model, too."""
+        model = models.spec(plan.model)
+        return self.counts(
+            plan.workers,
+            plan.batches,
+            epochs,
+            parameters,
+            plan.options,
+            batch_size=plan.batch_size,
+            tensors=model.tensors,
+            buffers=model.buffers,
+            evaluation=plan.evaluation,
+        )
+
     def pattern(self, workload: Workload) -> Pattern:
         """Return who sends what to whom in each round."""
         return pattern(replace(workload, options=self.complete(workload.options)))

@@ -25,7 +25,7 @@ from slslab.trace.metrics import grouped
 from slslab_workers import patterns
 from slslab_workers.architecture import Architecture
 from slslab_workers.patterns import Activity, Pattern, Place, Role, Workload
-from slslab_workers.plan import Plan, Value
+from slslab_workers.plan import Plan
 from slslab_workers.trace.operations import ALL_REDUCE
 from slslab_workers.training.models import spec
 

@@ -34,8 +34,9 @@ from slslab_workers.architecture import chosen_options
 # As papers write them.
 NAMES = {
     "allreduce": "AllReduce", "scatterreduce": "ScatterReduce", "mlless": "MLLess", "spirt": "SPIRT",
-    "gloo": "IaaS peers", "gpu": "GPU baseline", "gradssharding": "GradsSharding", "kubeml": "KubeML", "lenet": "LeNet-5",
-    "mobilenet": "MobileNet", "resnet18": "ResNet-18", "resnet34": "ResNet-34", "resnet50": "ResNet-50",
+    "gloo": "IaaS peers", "gpu": "GPU baseline", "gradssharding": "GradsSharding", "kubeml": "KubeML",
+    "lenet": "LeNet-5", "mobilenet": "MobileNet", "resnet18": "ResNet-18", "resnet34": "ResNet-34",
+    "resnet50": "ResNet-50",
 }  # fmt: skip
 
 
