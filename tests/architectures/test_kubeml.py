@@ -88,8 +88,8 @@ def test_a_run_learns_and_counts_what_one_process_and_the_closed_form_say(functi
 
 
 def test_documents_that_do_not_divide_and_batchnorm_are_those_of_one_process(run: Run) -> None:
-    """Three functions, eight documents of which the last is short; counters are averaged and cut off."""
-    size = ("--workers", "3", "--batches", "5", "--batch-size", "32", "--k", "3", "--model", "mobilenet")
+    """Two functions, three documents of which the last is half full; counters are averaged and cut off."""
+    size = ("--workers", "2", "--batches", "10", "--batch-size", "8", "--k", "3", "--model", "mobilenet")
     document = run(*size, "--dataset", "synthetic", "--momentum", "0.9", *QUICK)
     replicas = one_process(Plan.from_document(document["plan"]))
     assert document["loss"] == [replicas.train_epoch().loss]
@@ -97,7 +97,7 @@ def test_documents_that_do_not_divide_and_batchnorm_are_those_of_one_process(run
     assert document["accuracy"] == [replicas.judge().accuracy]
     tensors, size_ = 164, 4 * (3_217_226 + 21_915)
     found = architecture.counts(
-        3, 5, 1, 3_217_226, document["plan"]["options"], batch_size=32, tensors=tensors, buffers=21_915
+        2, 10, 1, 3_217_226, document["plan"]["options"], batch_size=8, tensors=tensors, buffers=21_915
     )
     assert document["bytes"] == {"in": found.bytes_in, "out": found.bytes_out}
     assert found.bytes_in % size_ == 0

@@ -115,7 +115,9 @@ def _ignore_progress(stage: str, done: int, total: int) -> None:
 
 
 def reproduction(document: Document) -> Iterator[str]:
-    """Yield a reproduction's document as Markdown."""
+    """Yield a reproduction's document as Markdown: what it found first."""
+    if found := document.get("findings"):
+        yield _list(found)
     yield _list(notes(document))
     for grid in grids(document):
         yield f"### {grid.title}"
