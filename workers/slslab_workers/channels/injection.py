@@ -10,7 +10,7 @@ import struct
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import unquote, urlsplit
@@ -62,8 +62,10 @@ class Injector:
         self._slow_down()
         self._last = event
         for fault in self._losses:
-            if _is_at(fault, event) and self._loses(fault):
+            if _is_at(fault, event) and fault.number not in self._lost and not _has_happened(fault):
+                self._lost.add(fault.number)
                 self._record(fault, event, time.monotonic_ns())
+                _lose_database(fault)
         for fault in self._deaths:
             if _is_at(fault, event) and not _has_happened(fault):
                 self._record(fault, event, time.monotonic_ns())
@@ -93,30 +95,6 @@ class Injector:
                 event.start_ns = time.monotonic_ns()
                 return MESSAGES[fault.kind]
         return 1
-
-    def _loses(self, fault: Fault) -> bool:
-        """End or empty the tensor database of the fault's worker, and return whether that had not happened before.
-
-        What a database that restarts still knows is which faults it has met, since another function of the worker may
-        come to the same moment.
-        """
-        if fault.number in self._lost:
-            return False
-        self._lost.add(fault.number)
-        mark = f"slslab:fault:{fault.number}"
-        try:
-            with closing(_database(fault.worker or 0)) as database:
-                if database.command(("EXISTS", mark), ANSWER_S):
-                    return False
-                if fault.kind == "database-restart":
-                    database.command(("FLUSHALL",), ANSWER_S)
-                    database.command(("SET", mark, "1"), ANSWER_S)
-                    return True
-                database.command(("SHUTDOWN", "NOSAVE"), ANSWER_S)
-        except Unreachable as error:
-            # SHUTDOWN has no answer; a database that another function has ended cannot be reached.
-            return fault.kind == "database-loss" and "cannot be reached" not in str(error)
-        return True
 
     def _slow_down(self) -> None:
         """Wait as much longer as a straggler would have computed since the event before.
@@ -170,8 +148,8 @@ class Injector:
 
 
 def _has_happened(fault: Fault) -> bool:
-    """Return whether a worker died of this fault before, who is here again: the third number in SLSLAB_CLOCK_FILE has
-    a bit for each fault that the emulator was told of (`slslab_workers.training.lifetime`)."""
+    """Return whether this has happened in another process, as to a worker who died of it and is here again: the third
+    number in SLSLAB_CLOCK_FILE has a bit for each fault that the emulator was told of (see `training.lifetime`)."""
     path = os.environ.get("SLSLAB_CLOCK_FILE")
     return path is not None and bool(struct.unpack_from("<Q", Path(path).read_bytes(), 16)[0] >> fault.number & 1)
 
@@ -180,13 +158,17 @@ def _is_at(fault: Fault, event: Event) -> bool:
     return fault.is_at(event.worker, event.epoch, event.step, event.phase)
 
 
-def _database(worker: int) -> Connection:
-    """Return a connection to a worker's tensor database, or to that which all workers share."""
+def _lose_database(fault: Fault) -> None:
+    """End or empty the tensor database of the fault's worker, or that which all workers share."""
     urls = tensor_urls()
-    url = urlsplit(urls[worker] if len(urls) > 1 else urls[0])
-    return Connection(
-        "the tensor database", str(url.hostname), int(url.port or 0), unquote(url.password or ""), ANSWER_S
-    )
+    url = urlsplit(urls[fault.worker or 0] if len(urls) > 1 else urls[0])
+    place = (str(url.hostname), int(url.port or 0), unquote(url.password or ""))
+    with closing(Connection("the tensor database", *place, ANSWER_S)) as database:
+        if fault.kind == "database-restart":
+            database.command(("FLUSHALL",), ANSWER_S)
+            return
+        with suppress(Unreachable):  # it ends without an answer
+            database.command(("SHUTDOWN", "NOSAVE"), ANSWER_S)
 
 
 def _share() -> float:

@@ -91,12 +91,6 @@ class Fault:
     count: int = 1
     probability: float = 1.0
 
-    @property
-    def where(self) -> dict[str, int | str]:
-        """Return what it says of its place."""
-        place = {name: getattr(self, name) for name in (*PLACE, "op")}
-        return {name: value for name, value in place.items() if value is not None}
-
     def is_at(self, worker: int, epoch: int, step: int, phase: str) -> bool:
         """Return whether it may happen at this place."""
         asked = zip((self.worker, self.epoch, self.step, self.phase), (worker, epoch, step, phase), strict=True)
