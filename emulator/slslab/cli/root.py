@@ -9,6 +9,7 @@ import click
 
 from slslab.cli.accuracy import accuracy
 from slslab.cli.ask import ask
+from slslab.cli.atlas import atlas
 from slslab.cli.calibrate import calibrate
 from slslab.cli.check import check
 from slslab.cli.deploy import deploy
@@ -51,6 +52,7 @@ class RootGroup(click.Group):
         replay,
         ask,
         reproduce,
+        atlas,
         accuracy,
         calibrate,
         up,
@@ -76,6 +78,7 @@ def root() -> None:
     slslab replay last --memory 1024,3008    what it would have been on Lambda, and with other memory
     slslab ask --help                        questions about a run: cheapest memory, waiting, crossings
     slslab reproduce --help                  published tables beside the model
+    slslab atlas                             which system is fastest, and which cheapest, over sizes and workers
     slslab up                                Lambda and S3 as endpoints for your own functions
     slslab show up                           what they have done since, and what it cost
 
