@@ -26,6 +26,7 @@ from slslab.lambda_ import process_sandbox
 from slslab.lambda_.service.emulator import Emulator
 from slslab.runs import embedded
 from slslab.trace.directory import DOCUMENT, RunDirectory
+from slslab.trace.log import TABLE
 
 NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
 
@@ -124,7 +125,8 @@ def checked_runs() -> Iterator[None]:
 
     def unlock_checked(directory: RunDirectory, descriptor: int) -> None:
         unlock(directory, descriptor)
-        if (directory.path / DOCUMENT).exists():
+        # Runs that a test makes up have a log and no table.
+        if (directory.path / DOCUMENT).exists() and (directory.path / TABLE).exists():
             assert_holds(read_recorded(directory))
 
     with pytest.MonkeyPatch.context() as patch:

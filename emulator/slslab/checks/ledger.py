@@ -48,7 +48,7 @@ def check_metered(run: Recorded) -> Iterator[Violation]:
             yield Violation("metered", sentence, event=accepting["event"])
     for request_id, times in metered.items():
         attempts = accepted.get(request_id)
-        retried = any(r["invocation_type"] == "Event" for r in run.invocations if r["request_id"] == request_id)
+        retried = any(r.get("invocation_type") == "Event" for r in run.invocations if r["request_id"] == request_id)
         if times > 1 and attempts is not None and not retried:
             sentence = f"Invocation {request_id} is metered {times} times."
             yield Violation("metered", sentence, event=attempts["event"])

@@ -31,6 +31,9 @@ def exchange_of(run: Recorded) -> Exchange:
     """Return the exchange of a run; NotChecked if nothing is known of what its architecture or channel exchanges."""
     if run.plan.architecture not in PROTOCOLS:
         raise NotChecked(f"{run.plan.architecture} has no protocol among the checks")
+    if run.plan.architecture not in architectures():
+        # Its options that a plan of schema 1 leaves out are not known.
+        raise NotChecked(f"{run.plan.architecture} is not installed")
     if traced(run.plan.options) not in KEYED:
         raise NotChecked(f"what travels by {traced(run.plan.options)} is not known to the checks")
     return Exchange(run.events, PROTOCOLS[run.plan.architecture](run))

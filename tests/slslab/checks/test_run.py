@@ -16,6 +16,7 @@ from tests.slslab.replay.recordings import TRACES, write_log
 from slslab.checks.recorded import read_recorded
 from slslab.checks.run import RULES, check
 from slslab.trace.directory import RunDirectory
+from slslab.trace.records import UNREAD
 
 ROOT = Path(__file__).parents[3]
 RECORDINGS = sorted(path.parent for folder in (OWN, TRACES, ROOT / "results") for path in folder.rglob("trace.parquet"))
@@ -117,6 +118,21 @@ def test_the_command_names_violations_and_exits_with_1(violated: Path) -> None:
     assert (document["schema"], document["holds"]) == (1, False)
     assert [run["holds"] for run in document["runs"]] == [True, False]
     assert {violation["rule"] for violation in document["runs"][1]["violations"]} == {"bill"}
+
+
+def test_every_run_that_a_test_makes_is_checked(violated: Path) -> None:
+    directory = RunDirectory(violated)
+    lock = directory.lock()
+    with pytest.raises(AssertionError, match="rule='bill'"):
+        directory.unlock(lock)
+
+
+def test_records_of_earlier_versions_lack_fields() -> None:
+    planting = Planting("spirt")
+    for record in planting.records:
+        for name in UNREAD & record.keys():
+            del record[name]
+    assert check(planting.done()).violations == ()
 
 
 def test_what_is_no_run_is_a_wrong_request(tmp_path: Path) -> None:
