@@ -187,8 +187,10 @@ def _uncounted(run: Recorded) -> str:
     options = run.plan.options
     if run.plan.architecture == "mlless" and (options["filter"] != "none" or options["remove-threshold"] != "off"):
         return "its filter, or the clock, decides how many messages there are"
-    if run.plan.architecture == "spirt" and run.document is not None and run.document["details"].get("deaths"):
-        return "a peer failed"
+    if run.plan.architecture == "spirt" and run.failing is not None:
+        return "a peer or a message was lost"
+    if run.document is not None and run.document["details"].get("failed_functions"):
+        return "a function failed"
     return ""
 
 

@@ -14,10 +14,13 @@ from slslab.trace.log import instances, invocations, load
 from slslab.trace.metrics import Records, Rows, grouped
 from slslab.trace.reading import reading
 from slslab_workers.architecture import read_plan
+from slslab_workers.faults.plan import LOSSES
 from slslab_workers.plan import Plan, PlanError
 from slslab_workers.training.models import spec
 
 BILL = "bill.json"
+# Faults that leave peers without what they wait for.
+TAKEN = (*LOSSES, "message-lost")
 Place = tuple[int, int]
 
 
@@ -47,6 +50,14 @@ class Recorded:
             return spec(self.plan.model).parameters
         except PlanError:  # an architecture of another package may have models of its own
             return None
+
+    @cached_property
+    def failing(self) -> int | None:
+        """The first epoch in which a peer failed, or a fault plan took its database or its message away; None if all
+        went well."""
+        deaths = () if self.document is None else self.document["details"].get("deaths", ())
+        lost = (e["epoch"] for e in self.events if e["op"] == "fault" and e["resource"].split()[1] in TAKEN)
+        return min((*(int(death["epoch"]) for death in deaths), *lost), default=None)
 
     @cached_property
     def computed(self) -> dict[tuple[int, int, int], list[int]]:

@@ -10,10 +10,9 @@ from slslab_workers.spirt.settings import Keys
 
 
 def spirt(run: Recorded) -> Protocol:
-    """Return the protocol, by options, until a peer fails: what is missing from then on is not told from what the
-    failure takes away."""
-    deaths = () if run.document is None else run.document["details"].get("deaths", ())
-    judged = min((int(death["epoch"]) for death in deaths), default=None)
+    """Return the protocol, by options, until a peer or a message is lost: what is missing from then on is not told from
+    what the failure takes away."""
+    judged = run.failing
     epochs = {epoch for _, epoch, _ in run.computed if judged is None or epoch < judged}
     if judged is None and run.complete and not run.plan.gradual:
         epochs = set(range(run.plan.epochs))
@@ -46,7 +45,7 @@ def spirt(run: Recorded) -> Protocol:
         frozenset(minibatches),
         appended=frozenset(keys.json_gradients(epoch) for epoch in epochs),
         judged=judged,
-        unjudged="" if judged is None else f"a peer failed in epoch {judged}: epochs from it on",
+        unjudged="" if judged is None else f"a peer or a message was lost in epoch {judged}: epochs from it on",
         cleared=frozenset(cleared),
     )
 

@@ -62,6 +62,7 @@ def blame(events: Sequence[Event], worker: int | None) -> str | None:
     """
     faults = [event for event in events if event["op"] == "fault"]
     own = [e for e in events if e["worker"] == worker and e["worker"] >= 0 and e["function"] != "driver"]
+    own = _that_died(own) or own
     for event in own[-2:] if own and own[-1]["failed"] else own[-1:]:
         if event["op"] == "fault" and _kind(event) in (*DEATHS, *REFUSALS):
             return f"{_name(event)} of the run's fault plan did that."
@@ -69,6 +70,12 @@ def blame(events: Sequence[Event], worker: int | None) -> str | None:
         if _kind(event) in (*DEATHS, *LOSSES, *MESSAGES):
             return f"{_name(event)} of the run's fault plan had happened to worker {event['worker']}."
     return None
+
+
+def _that_died(own: Sequence[Event]) -> list[Event]:
+    """Return the events of those of a worker's invocations, of which it may have several at once, that a fault ended."""
+    deaths = {event["invocation"] for event in own if event["op"] == "fault" and _kind(event) in DEATHS}
+    return [event for event in own if event["invocation"] in deaths]
 
 
 def _kind(event: Event) -> str:
@@ -83,10 +90,7 @@ def _name(event: Event) -> str:
 def last_activity(events: Sequence[Event], worker: int) -> str:
     """Return what a worker did last, as a sentence: in which epoch and step, and what it waited for if it polled."""
     own = [e for e in events if e["worker"] == worker and e["function"] != "driver"]
-    # Of invocations at once it is the one that a fault ended.
-    deaths = {event["invocation"] for event in own if event["op"] == "fault" and _kind(event) in DEATHS}
-    own = [e for e in own if e["op"] not in ("wait", "fault", "transition")]
-    own = [event for event in own if event["invocation"] in deaths] or own
+    own = [e for e in _that_died(own) or own if e["op"] not in ("wait", "fault", "transition")]
     if not own:
         return f"Worker {worker} had done nothing yet."
     last = max(own, key=lambda event: int(event["end_ns"]))

@@ -59,7 +59,7 @@ class Injector:
 
     def at(self, event: Event) -> None:
         """Do what is to happen before this event."""
-        self._slow_down()
+        self._slow_down(event)
         self._last = event
         for fault in self._losses:
             if _is_at(fault, event) and fault.number not in self._lost and not _has_happened(fault):
@@ -96,14 +96,14 @@ class Injector:
                 return MESSAGES[fault.kind]
         return 1
 
-    def _slow_down(self) -> None:
-        """Wait as much longer as a straggler would have computed since the event before.
+    def _slow_down(self, event: Event) -> None:
+        """Wait as much longer as a straggler would have computed since the event before, in the same invocation.
 
         With 1/factor of its CPU share, its CPU seconds would have taken factor times as long.
         """
         now_ns = time.process_time_ns()
         used_ns, self._cpu_ns, last = now_ns - self._cpu_ns, now_ns, self._last
-        if last is None:
+        if last is None or last.invocation != event.invocation:
             return
         for fault in self._stragglers:
             if _is_at(fault, last):

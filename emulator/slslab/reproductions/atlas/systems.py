@@ -13,6 +13,7 @@ from slslab_workers.training.algorithms import ALGORITHM
 
 S3 = "s3"
 BARRAK, LAMBDAML, GRADSSHARDING = "Barrak et al. 2025", "LambdaML, SIGMOD 2021", "Barrak 2026"
+KUBEML = "Petrescu et al. 2023"
 # What the papers call the architectures.
 PAPERS = {
     "spirt": ("SPIRT", BARRAK),
@@ -20,6 +21,8 @@ PAPERS = {
     "allreduce": ("AllReduce", f"{LAMBDAML}; {BARRAK}"),
     "scatterreduce": ("ScatterReduce", f"{LAMBDAML}; {BARRAK}"),
     "gpu": ("the GPU baseline", BARRAK),
+    "kubeml": ("KubeML", KUBEML),
+    "gloo": ("IaaS peers", LAMBDAML),
 }
 # The recorded networks, from the smallest to the largest.
 MODELS = ("lenet", "mobilenet", "resnet18")
@@ -72,5 +75,7 @@ SYSTEMS = (
     *(System("scatterreduce", channel, "ma") for channel in (S3, "memcached")),
     System("mlless"),
     System("spirt"),
+    System("kubeml"),
     System("gpu", equal=True, instances=True),
+    System("gloo", equal=True, instances=True),
 )
