@@ -73,7 +73,7 @@ def blame(events: Sequence[Event], worker: int | None) -> str | None:
 
 
 def _that_died(own: Sequence[Event]) -> list[Event]:
-    """Return the events of those of a worker's invocations, of which it may have several at once, that a fault ended."""
+    """Return the events of those of a worker's invocations, of which there may be several at once, that ended so."""
     deaths = {event["invocation"] for event in own if event["op"] == "fault" and _kind(event) in DEATHS}
     return [event for event in own if event["invocation"] in deaths]
 
