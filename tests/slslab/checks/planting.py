@@ -88,3 +88,28 @@ class Planted:
 
 
 Plant = Callable[[], Planted]
+
+
+PLANTS: dict[str, Plant] = {}
+
+
+def plant(function: Plant) -> Plant:
+    """Add a planted violation by the name of its function."""
+    PLANTS[function.__name__.replace("_", " ")] = function
+    return function
+
+
+def planted(
+    planting: Planting,
+    rule: str,
+    event: dict[str, Any] | None,
+    *others: str,
+    worker: int | None = None,
+    place: tuple[int, int] | None = None,
+    **changes: Any,
+) -> Planted:
+    """Return what must be found: the step and worker are those of the event, if no others are given."""
+    run = planting.done(**changes)
+    here = (-1, -1) if event is None else (event["epoch"], event["step"])
+    who = -1 if event is None else event["worker"]
+    return Planted(run, rule, who if worker is None else worker, place or here, event, frozenset(others))
