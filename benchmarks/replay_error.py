@@ -50,7 +50,7 @@ from slslab.replay.kernel.timeline import Timeline
 from slslab.replay.outcome import outcome
 from slslab.replay.programs.recorded import make_program
 from slslab.replay.programs.recording import BESIDE, Recording, read_recording
-from slslab.replay.programs.scaling import generate, measure
+from slslab.replay.programs.scaling import generate, measure, workload_of
 from slslab.replay.whatif import with_memory
 from slslab.runs.planning import architectures
 
@@ -178,7 +178,7 @@ def predict(fitted: Sequence[Run], case: Case) -> Timeline:
     first = fitted[0]
     architecture = architectures()[first.recording.plan.architecture]
     programs = [make_program(run.recording) for run in fitted]
-    costs = measure(programs, architecture, int(first.document["parameters"]), first.recording.plan.options)
+    costs = measure(programs, architecture, workload_of(first.recording.plan, int(first.document["parameters"])))
     plan = {**BASE, **case.options}
     samples = plan["batch-size"] / BASE["batch-size"]
     program: Program = generate(costs, plan["workers"], plan["batches"], plan["epochs"], samples)

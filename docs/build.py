@@ -9,7 +9,15 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from slslab.reproductions.pages import discrepancies, lambdaml_space, replay_accuracy, results, sequences
+from slslab.reproductions.pages import (
+    atlas,
+    discrepancies,
+    lambdaml_space,
+    replay_accuracy,
+    results,
+    sequences,
+    systems,
+)
 from slslab.reproductions.pages.operations import insert_operations, lambda_operations
 from slslab.statemachines import api as states
 
@@ -52,6 +60,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "what-the-paper-did-not-say.md": discrepancies.build,
     "results.md": results.build,
     "accuracy-of-replay.md": replay_accuracy.build,
+    "atlas.md": atlas.build,
     "lambdaml-space.md": partial(lambdaml_space.build, DOCS.parent / lambdaml_space.DATA),
     "state-machines.md": partial(
         insert_operations,
@@ -71,6 +80,8 @@ PAGES: dict[str, Callable[[], str]] = {
         LAMBDA_NOTES,
         LAMBDA_REFUSALS,
     ),
+    # The README lies above the folder of pages.
+    "../README.md": partial(systems.insert_systems, DOCS.parent / "README.md"),
     **{f"sequences/{name}.svg": partial(sequences.draw_sequence, name) for name in sequences.ARCHITECTURES},
 }
 

@@ -17,12 +17,16 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from slslab.checks.recorded import Recorded, read_recorded
+from slslab.checks.run import check
 from slslab.cli.main import main
 from slslab.cli.root import execute
 from slslab.host.namespaces import Isolation, Spawner
 from slslab.lambda_ import process_sandbox
 from slslab.lambda_.service.emulator import Emulator
 from slslab.runs import embedded
+from slslab.trace.directory import DOCUMENT, RunDirectory
+from slslab.trace.log import TABLE
 
 NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
 
@@ -108,6 +112,28 @@ def forked_environments() -> Iterator[None]:
         yield
 
 
+def assert_holds(run: Recorded) -> None:
+    """Assert what `slslab check` checks of every run."""
+    checked = check(run)
+    assert not checked.violations, "\n".join(map(str, checked.violations))
+
+
+@contextmanager
+def checked_runs() -> Iterator[None]:
+    """Have every run that comes to its end in this process checked."""
+    unlock = RunDirectory.unlock
+
+    def unlock_checked(directory: RunDirectory, descriptor: int) -> None:
+        unlock(directory, descriptor)
+        # Runs that a test makes up have a log and no table.
+        if (directory.path / DOCUMENT).exists() and (directory.path / TABLE).exists():
+            assert_holds(read_recorded(directory))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RunDirectory, "unlock", unlock_checked)
+        yield
+
+
 # Its server forks a process with the imports of `tests.preload`, for which no other thread of the tests' runs.
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["tests.preload"])
@@ -142,7 +168,7 @@ def _run_forked(command: Sequence[str], directory: Path, variables: Mapping[str,
     program, *arguments = command
     if program == "pytest":
         sys.exit(pytest.main(arguments))
-    with forked_environments():
+    with forked_environments(), checked_runs():
         main(arguments)
 
 

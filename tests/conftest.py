@@ -64,6 +64,15 @@ def emulator_settings() -> dict[str, Any]:
     return {"limits": lambda_limits().changed(event_retry_base_s=0.01, event_throttle_s=0.01)}
 
 
+@pytest.fixture(scope="session", autouse=True)
+def every_run_holds() -> Iterator[None]:
+    """Have `slslab check` hold of every run that a test makes."""
+    from tests.commands import checked_runs  # a test of the core alone has not what the commands import
+
+    with checked_runs():
+        yield
+
+
 @pytest.fixture
 def real_images(tmp_path: Path) -> Path:
     """Some of the real images of each class, as a folder like that of all: 1,200 to train with, 1,200 to test."""

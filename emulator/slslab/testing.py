@@ -2,8 +2,8 @@
 
 Registered by entry point, so that installing slslab is enough. Fixtures: `emulator` (one per session), `lambda_client`,
 `s3_client` and `states_client` (functions, buckets and state machines are deleted after each test), `deploy`, `invoke`,
-`invocations` (metered records of the test), `bill`, `assert_cost_below`. Override `emulator_settings` to change the
-emulator. See docs/testing.md.
+`invocations` (metered records of the test), `bill`, `assert_cost_below`, `lambda_faults`. Override `emulator_settings`
+to change the emulator. See docs/testing.md.
 """
 
 from __future__ import annotations
@@ -216,6 +216,18 @@ def emulator(request: pytest.FixtureRequest, _shared: _Shared, emulator_settings
         running.listening(on_record=report.record if report else None),
     ):
         yield running
+
+
+@pytest.fixture
+def lambda_faults(emulator: Emulator) -> Iterator[Callable[..., None]]:
+    """Return what has functions meet faults for the rest of the test, each a table [[fault]] of docs/reliability.md:
+    `lambda_faults({"kind": "throttle", "function": name, "invocation": 0}, seed=1)`."""
+    with ExitStack() as injected:
+
+        def inject(*faults: dict[str, Any], seed: int = 0) -> None:
+            injected.enter_context(emulator.faults({"seed": seed, "fault": faults}))
+
+        yield inject
 
 
 @pytest.fixture(scope="session")

@@ -12,16 +12,21 @@ from typing import Any
 import pytest
 import torch
 from tests.architectures.peers import Peers
+from tests.commands import assert_holds
 
 from slslab.aws.keys import Keyring
+from slslab.checks.recorded import Recorded
 from slslab.runs.planning import architectures
 from slslab.stack.object_store import EmbeddedObjectStore
 from slslab.stack.tensors import EmbeddedTensorDatabases
+from slslab.trace.events import clock_domain
+from slslab.trace.table import tabulate
 from slslab_workers.allreduce.handlers import AllReduceWorker
 from slslab_workers.channels import endpoints
 from slslab_workers.channels.events import Sink, Tracer
 from slslab_workers.channels.objects import Objects, s3_client
 from slslab_workers.channels.queues import Queues, open_queues
+from slslab_workers.gloo.instance import GlooWorker
 from slslab_workers.gpu.instance import GpuWorker
 from slslab_workers.mlless.driver import create_queues, delete_queues, receive_statistics
 from slslab_workers.mlless.handlers import MLLessWorker
@@ -29,8 +34,9 @@ from slslab_workers.mlless.supervisor import Supervision, Supervisor
 from slslab_workers.plan import Assignment, Plan
 from slslab_workers.replicas import Replicas
 from slslab_workers.scatterreduce.handlers import ScatterReduceWorker
-from slslab_workers.trace.operations import MOVES
+from slslab_workers.trace.operations import moves
 from slslab_workers.training import datasets, gradients, loop
+from slslab_workers.training.instance import InstanceWorker
 from slslab_workers.training.keys import minibatch_key
 from slslab_workers.training.samples import Samples
 from slslab_workers.training.state import WorkerState
@@ -38,6 +44,7 @@ from slslab_workers.training.state import WorkerState
 NUMBERS = count()
 WORKERS: dict[str, type[loop.Trainer]] = {
     "allreduce": AllReduceWorker,
+    "gloo": GlooWorker,
     "gpu": GpuWorker,
     "mlless": MLLessWorker,
     "scatterreduce": ScatterReduceWorker,
@@ -69,14 +76,15 @@ class Trained:
     statistics: list[dict[str, Any]] = field(default_factory=list)
 
     def protocol(self) -> tuple[dict[str, int], int, int]:
-        """Requests by operation, bytes into and out of stores, of the training protocol."""
+        """Requests by operation, bytes sent and received, of the training protocol."""
         requests: dict[str, int] = {}
-        moved = {"in": 0, "out": 0, "": 0}
+        sent = received = 0
         for event in self.events:
             if not event["overhead"]:
                 requests[event["op"]] = requests.get(event["op"], 0) + event["requests"]
-                moved[MOVES.get(event["op"], "")] += event["bytes"]
-        return requests, moved["in"], moved["out"]
+                sent += event["bytes"] * moves(event["op"], "in")
+                received += event["bytes"] * moves(event["op"], "out")
+        return requests, sent, received
 
 
 @pytest.fixture(scope="session")
@@ -190,7 +198,7 @@ def train(store: Any, upload: Callable[[Plan], str], request: pytest.FixtureRequ
 
         def work(rank: int) -> dict[str, Any]:
             objects = Objects(store, bucket, Tracer(emit, plan.run, rank, f"invocation-{rank}"))
-            if kind is GpuWorker:
+            if issubclass(kind, InstanceWorker):
                 return dict(Watched(plan, rank, objects).run())
             steps = plan.epochs * plan.batches
             if plan.mode == "long-running":
@@ -218,9 +226,17 @@ def train(store: Any, upload: Callable[[Plan], str], request: pytest.FixtureRequ
             trained.statistics = [told for other in others for told in other.result()]
         listed = store.list_objects_v2(Bucket=bucket, Prefix=f"{plan.run}/{plan.architecture}/")
         trained.keys = [entry["Key"] for entry in listed.get("Contents", [])]
+        check_trained(plan, trained.events)
         return trained
 
     return run
+
+
+def check_trained(plan: Plan, events: list[dict[str, Any]]) -> None:
+    """Check what workers in threads did, as a run of them is checked, which has no documents."""
+    header = {"record": "header", "run": plan.run, "clock": clock_domain()}
+    rows = tabulate([header, *({"record": "event", "function": "", "environment": "", **event} for event in events)])
+    assert_holds(Recorded(plan, rows))
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from slslab_workers.training.state import WorkerState
 Train = Callable[..., Any]
 MakePlan = Callable[..., Plan]
 FUNCTIONS = ("allreduce", "scatterreduce")
-ARCHITECTURES = (*FUNCTIONS, "gpu")
+ARCHITECTURES = (*FUNCTIONS, "gloo", "gpu")
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
@@ -33,7 +33,7 @@ def test_trajectory_is_bit_equal_to_one_process(
     assert {result["parameters_sha256"] for result in trained.results} == {expected[-1]}
 
 
-@pytest.mark.parametrize("name", ["scatterreduce", "gpu"])
+@pytest.mark.parametrize("name", ["scatterreduce", "gloo", "gpu"])
 def test_replicas_that_start_apart_are_those_of_one_process(
     name: str, train: Train, make_plan: MakePlan, reference: Callable[[Plan], Any]
 ) -> None:
@@ -67,7 +67,7 @@ def test_counts_and_bytes_are_the_closed_form(
     counted, bytes_in, bytes_out = trained.protocol()
     assert counted == {operation: number for operation, number in expected.operations.items() if number}
     assert (bytes_in, bytes_out) == (expected.bytes_in, expected.bytes_out)
-    left = {"allreduce": 1, "scatterreduce": workers, "gpu": 2 * workers}[name]
+    left = {"allreduce": 1, "gloo": 0, "scatterreduce": workers, "gpu": 2 * workers}[name]
     assert len(trained.keys) == left, "exactly the last merged step remains, of instances' gradients the last two"
     kept = (0, 1) if name == "gpu" else (1,)
     assert all(any(f"e{epochs - 1}_s{step}" in key for step in kept) for key in trained.keys)

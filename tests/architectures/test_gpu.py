@@ -16,8 +16,9 @@ from slslab_workers.architecture import Cloud, RunFailed
 from slslab_workers.channels.events import Tracer
 from slslab_workers.channels.objects import Objects
 from slslab_workers.gpu.driver import MODULE
-from slslab_workers.gpu.instance import GpuWorker, choose_device, main
+from slslab_workers.gpu.instance import GpuWorker
 from slslab_workers.plan import Plan, PlanError
+from slslab_workers.training.instance import choose_device, main
 
 MakePlan = Callable[..., Plan]
 Reference = Callable[[Plan], Any]
@@ -187,7 +188,7 @@ def test_an_instance_is_told_by_standard_input_and_environment(
     bucket = upload(plan)
     event = io.StringIO(json.dumps({"plan": plan.to_document(), "bucket": bucket, "rank": 0}))
     monkeypatch.setattr(sys, "stdin", event)
-    main(json.load(sys.stdin))
+    main(GpuWorker)
     told = [json.loads(line)["slslab"] for line in capsys.readouterr().out.splitlines()]
     assert [record["op"] for record in told].count("update") == 2
     listed = store.list_objects_v2(Bucket=bucket, Prefix=f"{plan.run}/results/")

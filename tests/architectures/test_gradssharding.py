@@ -37,7 +37,6 @@ from slslab.runs.planning import architectures
 from slslab_workers.architecture import Cloud, RunFailed
 from slslab_workers.channels.events import Tracer
 from slslab_workers.channels.objects import Object, Objects
-from slslab_workers.driver.deployment import Deployment
 from slslab_workers.gradssharding import architecture
 from slslab_workers.gradssharding.aggregator import Task, aggregate
 from slslab_workers.gradssharding.driver import UploadedGradients, random_gradient
@@ -375,10 +374,10 @@ def test_too_many_requests_are_made_again_as_long_as_a_function_may_last(
     session: Any = boto3.session.Session("key", "secret", region_name="us-east-1")
     client = session.client("lambda")
 
-    def throttled(*_: Any) -> Any:
+    def throttled(**_: Any) -> Any:
         raise client.exceptions.TooManyRequestsException({"Error": {"Code": "TooManyRequestsException"}}, "Invoke")
 
-    monkeypatch.setattr(Deployment, "call", throttled)
+    monkeypatch.setattr(client, "invoke", throttled)
     plan = make_plan("gradssharding", timeout=5, options={"gradients": "uploaded"})
     deployment = UploadedGradients(plan, Cloud(lambda _service: client, lambda _event: None), Stages())
     deployment._stopping = pauses = Pauses()

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from slslab_workers import patterns
 from slslab_workers.allreduce import architecture as allreduce
 from slslab_workers.architecture import Architecture
+from slslab_workers.gloo import architecture as gloo
 from slslab_workers.gpu import architecture as gpu
 from slslab_workers.mlless import architecture as mlless
 from slslab_workers.mlless.counts import counts as mlless_counts
@@ -33,7 +34,7 @@ from slslab_workers.scatterreduce import architecture as scatterreduce
 from slslab_workers.spirt import architecture as spirt
 
 ARCHITECTURES: dict[str, Any] = {
-    architecture.name: architecture for architecture in (allreduce, gpu, mlless, scatterreduce, spirt)
+    architecture.name: architecture for architecture in (allreduce, gloo, gpu, mlless, scatterreduce, spirt)
 }
 LENET = 61_706
 
@@ -148,10 +149,10 @@ def test_every_rank_has_one_role_in_each_function(name: str) -> None:
             assert sorted(ranks) == ([workers] if function == "supervisor" else list(range(workers)))
 
 
-@pytest.mark.parametrize("name", ["scatterreduce", "gpu", "spirt"])
+@pytest.mark.parametrize("name", ["scatterreduce", "gloo", "gpu", "spirt"])
 def test_bundles_do_not_grow_with_the_workers(name: str) -> None:
     def size(workers: int) -> int:
-        found = pattern_of(name, workers, 4, 1, 1_000_000)
+        found = pattern_of(name, workers, 4, 1, 1 << 20)
         return sum(
             1
             for role in found.roles

@@ -10,9 +10,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from slslab_workers.allreduce import architecture as allreduce
+from slslab_workers.gloo import architecture as gloo
 from slslab_workers.gpu import architecture as gpu
 from slslab_workers.gradssharding import architecture as gradssharding
 from slslab_workers.gradssharding.topology import levels
+from slslab_workers.kubeml import architecture as kubeml
 from slslab_workers.mlless import architecture as mlless
 from slslab_workers.mlless.counts import counts as mlless_counts
 from slslab_workers.patterns import Counts
@@ -23,10 +25,11 @@ from slslab_workers.training import models
 PAGE = (Path(__file__).parents[2] / "docs" / "protocols.md").read_text(encoding="utf-8")
 SECTIONS = [
     "What all architectures share", "AllReduce", "ScatterReduce", "Algorithms", "Channels", "MLLess", "SPIRT",
-    "GPU baseline", "GradsSharding", "Lifetime of a function", "Counts and bytes", "As released",
+    "GPU baseline", "IaaS peers", "GradsSharding", "KubeML", "Lifetime of a function", "Counts and bytes",
+    "As released",
 ]  # fmt: skip
 COUNTS: Mapping[str, Callable[..., Counts]] = {
-    one.name: one.counts for one in (allreduce, scatterreduce, mlless, spirt, gpu, gradssharding)
+    one.name: one.counts for one in (allreduce, scatterreduce, mlless, spirt, gpu, gloo, gradssharding, kubeml)
 }
 IN_CODE = str.maketrans({"·": "*", "−": "-", "²": "**2", "`": ""})
 
@@ -60,7 +63,10 @@ FORMULAS = list(formulas())
 
 
 def value(formula: str, workers: int, batches: int, epochs: int, parameters: int, **more: int) -> int:
-    names = {"n": workers, "b": batches, "E": epochs, "s": batches * epochs, "G": 4 * parameters, "M": 4, **more}
+    size = 4 * parameters
+    names = {"n": workers, "b": batches, "E": epochs, "s": batches * epochs, "G": size, "M": 4}
+    # KubeML with one merge an epoch, and a model of one tensor.
+    names |= {"I": workers, "R": 1, "L": 1, "S": size, **more}
     return int(eval(formula.translate(IN_CODE), {"__builtins__": {}, "max": max}, names))
 
 
@@ -102,7 +108,7 @@ def test_mlless_with_a_filter_has_the_same_formulas(workers: int, sent: Sequence
 
 def test_the_figures_are_what_the_formulas_give() -> None:
     for name, what, formula, figure in FORMULAS:
-        amount = value(formula, 4, 24, 1, 3_217_226, U=4 * 24)
+        amount = value(formula, 4, 24, 1, 3_217_226, U=4 * 24, L=164, S=4 * (3_217_226 + 21_915))
         assert amount == figure, f"{name} {what}: {formula} gives {amount:,}"
 
 

@@ -56,6 +56,11 @@ class Fleet:
     instance_type: str
     device: str = "auto"
 
+    @property
+    def has_gpu(self) -> bool:
+        """Return whether machines of this type have GPUs: AWS's families G and P."""
+        return self.instance_type.startswith(("g", "p"))
+
 
 @dataclass(frozen=True)
 class Requirements:
@@ -211,6 +216,10 @@ class Architecture(Protocol):
         if pattern is None:
             raise NotImplementedError
         return count(pattern)
+
+    def counts_of(self, plan: Plan, epochs: int, parameters: int) -> Counts:
+        """Return the `counts` of a plan that trained so many epochs of a model with so many parameters."""
+        return self.counts(plan.workers, plan.batches, epochs, parameters, plan.options)
 
     def pattern(self, workload: Workload) -> Pattern | None:  # noqa: ARG002 - those that override it use it
         """Return who sends what to whom and waits for whom, from which replay makes runs of other sizes.

@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from slslab_workers.plan import Value
-from slslab_workers.trace.operations import MOVES
+from slslab_workers.trace.operations import moves
 
 
 @dataclass(frozen=True)
 class Counts:
-    """Messages and bytes of the training protocol; `bytes_in` go to stores, `bytes_out` come from them."""
+    """Messages and bytes of the training protocol; `bytes_in` go to stores or peers, `bytes_out` come from them."""
 
     operations: Mapping[str, int]
     bytes_in: int
@@ -37,8 +37,10 @@ ALL, OWN = -1, -2
 class Workload:
     """What is trained by how many workers, as in a plan.
 
-    `batches` counts minibatches per worker and epoch, `parameters` those of the model; `options` are the
-    architecture's, and `share` is the share of the gradients that a filter lets pass.
+    `batches` counts minibatches per worker and epoch, of `batch_size` samples, `parameters` those of the model;
+    `options` are the architecture's, and `share` is the share of the gradients that a filter lets pass. The model's
+    state_dict has so many `tensors` (0 if that is not known), with `buffers` numbers beside the parameters;
+    `evaluation` tells whether epochs are evaluated.
     """
 
     workers: int
@@ -47,6 +49,10 @@ class Workload:
     parameters: int
     options: Mapping[str, Value] = field(default_factory=dict)
     share: float = 1.0
+    batch_size: int = 64
+    tensors: int = 1
+    buffers: int = 0
+    evaluation: bool = True
 
     @property
     def steps(self) -> int:
@@ -199,8 +205,9 @@ def count(*patterns: Pattern) -> Counts:
                 for activity in activities(parts, place):
                     if activity.protocol:
                         operations[activity.op] += activity.times * len(role.ranks)
-                        moved[MOVES.get(activity.op, "")] += (activity.bytes or 0) * len(role.ranks)
-    return Counts(+operations, moved["in"], moved["out"])
+                        moved[activity.op] += (activity.bytes or 0) * len(role.ranks)
+    ways: tuple[Literal["in", "out"], ...] = ("in", "out")
+    return Counts(+operations, *(sum(size for op, size in moved.items() if moves(op, way)) for way in ways))
 
 
 # What `training.loop.Trainer` does in every architecture.

@@ -47,7 +47,8 @@ class Plan:
     computed on, which changes nothing but how sums are rounded; without `evaluation` no epoch's accuracy is known;
     `record` says which CPU seconds replay takes: those of the run, whose workers run together, or those of one worker
     alone, measured before; `account` says whose limits hold (default, new, or a TOML file); `prices` names the book of
-    the bill; `options` are all those of the architecture.
+    the bill; `faults` is the document of a fault plan (`slslab_workers.faults.plan`); `options` are all those of the
+    architecture.
     """
 
     run: str
@@ -76,6 +77,7 @@ class Plan:
     environment: str = "process"
     account: str = "default"
     prices: str = "aws-us-east-1"
+    faults: Mapping[str, Any] | None = None
     options: Mapping[str, Value] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

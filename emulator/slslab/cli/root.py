@@ -9,7 +9,9 @@ import click
 
 from slslab.cli.accuracy import accuracy
 from slslab.cli.ask import ask
+from slslab.cli.atlas import atlas
 from slslab.cli.calibrate import calibrate
+from slslab.cli.check import check
 from slslab.cli.deploy import deploy
 from slslab.cli.doctor import doctor, limits
 from slslab.cli.export import export
@@ -40,6 +42,7 @@ class RootGroup(click.Group):
         runs,
         show,
         compare,
+        check,
         bill,
         report,
         logs,
@@ -49,6 +52,7 @@ class RootGroup(click.Group):
         replay,
         ask,
         reproduce,
+        atlas,
         accuracy,
         calibrate,
         up,
@@ -68,11 +72,13 @@ def root() -> None:
     slslab run scatterreduce --epochs 5      train, and see what it did and what it cost
     slslab show                              the last run again
     slslab compare last~1 last               two runs side by side
+    slslab check                             whether the last run lost or repeated anything
     slslab report --open                     the last run's page, which every run leaves in its directory
     slslab serve --open                      runs in the browser, while they go on
     slslab replay last --memory 1024,3008    what it would have been on Lambda, and with other memory
     slslab ask --help                        questions about a run: cheapest memory, waiting, crossings
     slslab reproduce --help                  published tables beside the model
+    slslab atlas                             which system is fastest, and which cheapest, over sizes and workers
     slslab up                                Lambda and S3 as endpoints for your own functions
     slslab show up                           what they have done since, and what it cost
 

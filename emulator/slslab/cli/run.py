@@ -108,18 +108,18 @@ def _plan_options(workers_also: tuple[str, ...]) -> list[click.Parameter]:
     return [
         option(
             "--model",
-            help="lenet, mobilenet, resnet18, resnet50 or torchvision:NAME for images, lr or svm for rows (by default "
-            "lenet on digits, mobilenet on other images, lr on rows).",
+            help="lenet, mobilenet, resnet18, resnet34, resnet50 or torchvision:NAME for images, lr or svm for rows "
+            "(by default lenet on digits and mnist5k, mobilenet on other images, lr on rows).",
         ),
         option(
             "--dataset",
             default="digits",
-            help="digits, cifar10, synthetic, or folder:PATH of class folders; "
+            help="digits, mnist5k, cifar10, synthetic, or folder:PATH of class folders; "
             "rows of features: breast-cancer, higgs-shaped, rcv1-shaped, or libsvm:FILE.",
         ),
         option("--workers", int, help="Workers, n.", also=workers_also),
-        option("--batch-size", int, help="Images per minibatch and worker (by default 512, digits 64)."),
-        option("--batches", int, help="Minibatches per worker and epoch (by default 24, digits 5)."),
+        option("--batch-size", int, help="Images per minibatch and worker (by default 512, digits and mnist5k 64)."),
+        option("--batches", int, help="Minibatches per worker and epoch (by default 24, digits 5, mnist5k 15)."),
         option("--epochs", int, help="Epochs."),
         option("--seed", int, help="Seed of the model, the partition and the augmentation."),
         option("--lr", float, help="Learning rate of SGD."),
@@ -170,6 +170,14 @@ def _plan_options(workers_also: tuple[str, ...]) -> list[click.Parameter]:
             "stack, docker with compose).",
         ),
         option("--account", metavar="ACCOUNT", help=ACCOUNT_HELP),
+        option(
+            "--faults",
+            click.Path(path_type=Path),
+            metavar="FILE",
+            help="Fault plan, a TOML file: workers are killed or slowed down, requests refused, at the same moments in "
+            'every run. One of its tables [[fault]] has kind = "kill", worker = 1, epoch = 0; docs/reliability.md has '
+            "all kinds.",
+        ),
         option("--invoke", click.Choice(CHOICES["invoke"]), help="How the driver invokes the workers."),
         option(
             "--as-released",
@@ -219,5 +227,6 @@ run = RunOrPlanGroup(
     subcommand_metavar="ARCH | PLAN.toml [OPTIONS]",
     help="Run an architecture and print what it did and what it cost.\n\n"
     "slslab run scatterreduce --model lenet --dataset digits --epochs 5\n\n"
-    "A run leaves its plan.toml, which is run again by its path: slslab run runs/RUN/plan.toml",
+    "A run leaves its plan.toml, which is run again by its path: slslab run runs/RUN/plan.toml\n\n"
+    "Faults come by a plan of their own (docs/reliability.md): slslab run spirt --faults faults.toml",
 )

@@ -13,6 +13,7 @@ from slslab.cli.options import ACCOUNT_HELP
 from slslab.cli.terminal import json_option, print_document
 from slslab.errors import RequestError
 from slslab.reports.terminal import doctor
+from slslab.toml_files import read_toml
 
 PORT = click.IntRange(0, 65535)
 
@@ -106,6 +107,13 @@ def _stack_option(default: str | None, text: str) -> Callable[[Any], Any]:
     envvar="SLSLAB_CREDENTIALS",
     help="Accept this pair of keys, too, for instance test:test, or the one that your code brings. Repeatable.",
 )
+@click.option(
+    "--faults",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Fault plan, a TOML file: functions are throttled, killed or hang. One of its tables [[fault]] has "
+    'kind = "throttle", function = "NAME", invocation = 0; docs/reliability.md has all kinds.',
+)
 @json_option
 @click.pass_context
 def up(
@@ -126,6 +134,7 @@ def up(
     tensor_databases: int,
     queue: str,
     credentials: tuple[str, ...],
+    faults: Path | None,
     json_: bool,
 ) -> None:
     """Lambda, S3, Step Functions, tensor databases and a queue as endpoints for your own functions, until Ctrl-C.
@@ -150,6 +159,7 @@ def up(
     show, bill and report read it by the name `up`. A stack in containers records runs only.
     """
     from slslab.aws.accounts import DEFAULT, NEW, account_limits
+    from slslab.lambda_.faults import read_function_plan
     from slslab.stack import edge
     from slslab.up import embedded
 
@@ -163,6 +173,9 @@ def up(
     modules = [module for module in template.split(",") if module]
     chosen = account_limits(account, dict(_pair(limit) for limit in limits))
     roots = _resolved(code)
+    injected = None if faults is None else read_toml(faults, "fault plan", (), RequestError)
+    if injected is not None:
+        read_function_plan(injected)
     if detach:
         options = [f"--port={port}", f"--s3-port={s3_port}"]
         options += [f"--edge-port={edge_port}"] * (edge_port is not None)
@@ -174,6 +187,7 @@ def up(
         ]
         options += [f"--memory-budget={budget_mb}"] * (budget_mb is not None)
         options += [f"--code={root}" for root in roots]
+        options += [f"--faults={path}" for path in _resolved([faults] if faults is not None else [])]
         options += [f"--tensor-databases={tensor_databases}", f"--queue={queue}"]
         _print(embedded.start(options, credentials), json_)
     else:
@@ -189,6 +203,7 @@ def up(
             tensor_databases=tensor_databases,
             queue=queue,
             credentials=credentials,
+            faults=injected,
             ready=lambda described: _print(described, json_),
             log=lambda line: click.echo(line, err=True),
         )
@@ -201,7 +216,7 @@ def _print(described: Mapping[str, Any], json_: bool) -> None:
 # Options of `up` that only one kind of stack has.
 OF_EMBEDDED = (
     *("port", "s3_port", "edge_port", "limits", "account", "template", "strict_packages", "budget_mb", "code", "queue"),
-    "credentials",
+    *("credentials", "faults"),
 )
 OF_COMPOSE = ("offline", "files")
 

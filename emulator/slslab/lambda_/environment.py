@@ -11,7 +11,7 @@ import struct
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -41,8 +41,9 @@ READY_LIMIT_S = 5.0
 EARLY_NS = 2_000_000
 BACKSTOP_FACTOR = 20
 BACKSTOP_S = 120
-# The deadline and the host's delay so far, nanoseconds.
-CLOCK_STATE = struct.Struct("<QQ")
+# The deadline and the host's delay so far, nanoseconds; and which faults of a run's plan have happened, a bit for each.
+CLOCK_STATE = struct.Struct("<QQQ")
+FAULTS = 64
 # documented: configuration-envvars.html; the addresses are measured. Nothing listens there: traces are not emulated.
 XRAY = {
     "AWS_XRAY_CONTEXT_MISSING": "LOG_ERROR",
@@ -112,6 +113,8 @@ class EnvironmentHost:
     pressure: Pressure
     log_events: LogEvents
     record: Callable[[dict[str, Any]], None]
+    # The numbers of the faults that workers have told of.
+    happened: set[int] = field(default_factory=set)
 
 
 class Environment:
@@ -293,6 +296,12 @@ class Environment:
             return self.function.memory_mb
         return min(math.ceil(held_bytes(self.sandbox) / MB), self.function.memory_mb)
 
+    def send_signal(self, number: int) -> None:
+        """Send a signal to everything in the environment."""
+        for pid in self.sandbox.pids() if self.sandbox is not None else ():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
     async def reset(self) -> None:
         """End the runtime and all that it started; `start` starts it again in the same environment, with /tmp's files.
 
@@ -364,7 +373,6 @@ class Environment:
 
     def _setting(self, address: str) -> Setting:
         function, host = self.function, self._host
-        source = {"record": "event", "function": function.name, "environment": self.id}
         return Setting(
             name=self.id,
             number=self._number,
@@ -392,8 +400,16 @@ class Environment:
             },
             processors=self._processors(),
             log=self.log.write,
-            trace=TraceFrames(self.id, lambda event: host.record({**event, **source})).feed,
+            trace=TraceFrames(self.id, self._trace).feed,
         )
+
+    def _trace(self, event: dict[str, Any]) -> None:
+        """Pass an event of its worker on, and note if it is a fault."""
+        number = str(event.get("resource")).partition(" ")[0]
+        if event.get("op") == "fault" and number.isdecimal() and int(number) < FAULTS:
+            self._host.happened.add(int(number))
+        source = {"record": "event", "function": self.function.name, "environment": self.id}
+        self._host.record({**event, **source})
 
     def _processors(self) -> tuple[int, ...]:
         """Return the cores that this environment sees, each environment others in turn; none stands for all."""
@@ -523,7 +539,8 @@ class Environment:
         The runtime's own context counts wall time, and stops at zero.
         """
         if self._clock is not None:
-            CLOCK_STATE.pack_into(self._clock, 0, self._deadline_ns, delay_ns)
+            happened = sum(1 << number for number in self._host.happened)
+            CLOCK_STATE.pack_into(self._clock, 0, self._deadline_ns, delay_ns, happened)
 
 
 def _logging_variables(function: Function) -> dict[str, str]:

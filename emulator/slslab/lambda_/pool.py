@@ -2,9 +2,9 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Container, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Container, Coroutine, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
-from typing import Any, ClassVar
+from typing import Any
 
 from slslab.aws.errors import ServiceError
 from slslab.aws.limits import MB
@@ -44,13 +44,13 @@ class Pool:
         self._ending: set[asyncio.Task[Any]] = set()
         self._number = 0
         self._closing = False
+        # Where faults are injected: called before every lease; may raise, or return what is called with the
+        # environment, and cancelled when the invocation ends.
+        self.fault: Callable[[Request], Callable[[Environment], asyncio.Task[None]] | None] | None = None
 
     def environments(self) -> list[Environment]:
         """Return every environment that exists now."""
         return list(self._all)
-
-    # Where faults are injected: awaited with the function's name and the request id before every lease; may raise.
-    fault: ClassVar[Callable[[str, str], Awaitable[None]] | None] = None
 
     @asynccontextmanager
     async def lease(self, request: Request) -> AsyncIterator[tuple[Environment, Outcome | None]]:
@@ -60,8 +60,7 @@ class Pool:
         reset: its next invocation starts its runtime again. Then the environment is kept warm if it is READY or RESET,
         else ended.
         """
-        if Pool.fault is not None:
-            await Pool.fault(request.target.function.name, request.request_id)
+        act = self.fault(request) if self.fault is not None else None
         while (warm := await self._admit(request)) is not None and not await self._is_ready(warm):
             await self._discard(warm)
             self._functions.entry(request.target.function.name)  # raises if it was deleted meanwhile
@@ -71,10 +70,13 @@ class Pool:
             else:
                 environment, init = warm, None
             ended = False
+            acting = act(environment) if act is not None else None
             try:
                 yield environment, init
                 ended = True
             finally:
+                if acting is not None:
+                    acting.cancel()
                 failed = ended and environment.state not in (State.READY, State.STOPPED)
                 if failed and not self._closing and self._functions.is_current(environment.function):
                     await environment.reset()

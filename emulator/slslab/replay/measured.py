@@ -14,7 +14,7 @@ from slslab.replay.kernel.program import Program
 from slslab.replay.profiles.profile import Profile
 from slslab.replay.programs.recorded import make_program
 from slslab.replay.programs.recording import Recording, read_recording
-from slslab.replay.programs.scaling import StepCosts, measure
+from slslab.replay.programs.scaling import StepCosts, measure, workload_of
 from slslab.trace import metrics
 from slslab.trace.directory import RunDirectory
 from slslab.trace.records import seconds_used
@@ -39,7 +39,7 @@ class Measured:
     @cached_property
     def costs(self) -> StepCosts:
         """The costs of its steps, of which programs of other sizes are made; RequestError if they cannot be."""
-        return measure([self.program], self.architecture, int(self.document["parameters"]), self.plan.options)
+        return measure([self.program], self.architecture, workload_of(self.plan, int(self.document["parameters"])))
 
     def hosts(self, workers: int) -> tuple[str, ...]:
         """Return the instance types of its databases and queue for so many workers: peers have one each."""

@@ -26,6 +26,7 @@ from slslab.trace.document import (
     Totals,
     not_modelled,
 )
+from slslab.trace.faults import blame, injected, last_activity
 from slslab.trace.log import instances, invocations, load
 from slslab.trace.records import notes, seconds_used
 from slslab.trace.table import Trace
@@ -97,6 +98,7 @@ def make_document(
         **cast(Totals, totals),
         "alone": alone,
         "cost": make_bill(events, records, launched, book),
+        "faults": injected(events, plan.faults),
         "trace_torn": trace.torn,
     }
 
@@ -123,6 +125,8 @@ def _on_lambda(
     if not installed("numpy") or not installed("scipy"):
         missing = lacking("numpy")
         return not_modelled(f"{missing.message} Install it: {missing.hint}")
+    if plan.faults is not None:
+        return not_modelled("Faults were injected into it, and a replay would be of a run without them.")
     from slslab.replay.modelled import model
     from slslab.replay.programs.recording import Recording, kinds_alone
 
@@ -144,14 +148,17 @@ def make_bill(events: metrics.Rows, records: list[dict[str, Any]], launched: lis
 
 def _error(failure: RunFailed, plan: Plan, events: metrics.Rows, records: list[dict[str, Any]]) -> Failure:
     position = metrics.last_position(events, failure.worker)
-    return {
+    error: Failure = {
         "type": failure.type,
         "message": failure.message,
-        "hint": _hint(failure, plan, records),
+        "hint": blame(events, failure.worker) or _hint(failure, plan, records),
         "worker": failure.worker,
         "epoch": position[0] if position else None,
         "step": position[1] if position else None,
     }
+    if failure.worker is not None:
+        error["last_activity"] = last_activity(events, failure.worker)
+    return error
 
 
 def _hint(failure: RunFailed, plan: Plan, records: list[dict[str, Any]]) -> str:

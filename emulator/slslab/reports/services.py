@@ -10,6 +10,7 @@ from slslab.trace import metrics
 from slslab.trace.directory import RunDirectory
 from slslab.trace.document import SCHEMA
 from slslab.trace.events import clock_domain
+from slslab.trace.faults import injected
 from slslab.trace.log import read_log
 from slslab_workers.trace.operations import OPERATIONS
 
@@ -83,6 +84,7 @@ def service_document(run: str, recorded: Recorded, cost: Mapping[str, Any]) -> d
         "counts": _counts(events),
         "functions": _functions(records),
         "cost": dict(cost),
+        "faults": injected(events, about.get("faults")),
         "trace_torn": recorded.torn,
     }
     if recorded.status == "interrupted":

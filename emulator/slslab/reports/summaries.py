@@ -145,11 +145,21 @@ def count_rows(document: Document) -> list[tuple[str, str, str]]:
 
 
 def byte_rows(document: Document) -> list[tuple[str, str, str]]:
-    """Return bytes to and from stores, in the training protocol and its overheads."""
+    """Return bytes sent to stores or peers and received from them, in the training protocol and its overheads."""
     return [
         (label, f"{document['bytes'][key]:,}", f"{document['overheads']['bytes'][key]:,}")
-        for key, label in (("in", "bytes to stores"), ("out", "bytes from stores"))
+        for key, label in (("in", "bytes sent"), ("out", "bytes received"))
     ]
+
+
+def fault_rows(document: Document) -> Iterator[tuple[str, str, str, str]]:
+    """Yield each fault of a run's plan: number and kind, how often it happened, where first, and for how long in all it
+    held workers up, s."""
+    for fault in document["faults"]:
+        place = [f"{name} {fault[name]}" for name in ("worker", "epoch", "step") if fault["times"] and fault[name] >= 0]
+        where = ", ".join([*place, fault["phase"]]) if place else f"function {fault['function']}"
+        where = where if fault["times"] else "did not happen"
+        yield f"{fault['number']} {fault['kind']}", f"{fault['times']:,}", where, f"{fault['held_up_seconds']:,.3f}"
 
 
 def peak_limit_mb(document: Document) -> int | None:

@@ -25,7 +25,7 @@ from slslab_workers.training.algorithms import ALGORITHM
 PLACES = frozenset(
     {"polling", "log-traffic", "store", "queue", "averaging", "device", "instance-type", "supervisor-memory"}
     | {"max-time", "barrier-timeout", "light-memory", "tensor-host", "queue-host"}
-    | {"channel", "channel-host", "serialisation"}
+    | {"channel", "channel-host", "serialisation", "job-memory"}
 )
 # Options of all architectures that change what is learnt by any rule.
 COMMON = ("replicas", "partition")

@@ -43,7 +43,7 @@ def measure(
     HostError or RequestError if its stack does not start.
     """
     began = time.monotonic_ns()
-    alone, place = architecture.alone(plan), directory / FOLDER
+    alone, place = replace(architecture.alone(plan), faults=None), directory / FOLDER
     (place / "logs").mkdir(parents=True)
     with closing(Pressure()) as pressure:
         before, disks = probe(), pressure.stalls().disk_ns

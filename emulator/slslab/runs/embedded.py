@@ -1,5 +1,6 @@
 """Run a plan on an embedded stack and an emulator of its own; `slslab.runs.compose` has the other system."""
 
+import json
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -21,12 +22,14 @@ from slslab.installation import require
 from slslab.lambda_.service.emulator import Emulator, memory_budget_mb
 from slslab.runs.recorder import Recorder
 from slslab.runs.system import Running, host_meter
+from slslab.runs.throttling import Throttling
 from slslab.runs.watch import Watch
 from slslab.stack.assembly import start_stack
 from slslab.stack.edge import Edge
 from slslab.stack.queues import queue_kind
 from slslab.stack.state_machines import EmbeddedStateMachines
 from slslab_workers.architecture import Cloud, Requirements
+from slslab_workers.faults.plan import VARIABLE, FaultPlan
 from slslab_workers.plan import Plan
 
 
@@ -35,6 +38,7 @@ class EmbeddedSystem:
 
     def __init__(self, plan: Plan, requirements: Requirements) -> None:
         self._environment = plan.environment
+        self._run, self._faults = plan.run, plan.faults
         self._limits = account_limits(plan.account)
         if plan.memory_mb > self._limits.memory_mb.maximum:
             raise RequestError(
@@ -69,10 +73,11 @@ class EmbeddedSystem:
             recorder.broken = watch.fail
             session, keys = parts.enter_context(Session()), Keyring()
             stack, servers = start_stack(parts, session, requirements, keys, on_event=recorder.event)
+            injected = {} if self._faults is None else {VARIABLE: json.dumps(self._faults)}
             emulator = Emulator(
                 session=session,
                 keys=keys,
-                variables=stack.client_environment(),
+                variables={**stack.client_environment(), **injected},
                 logs=logs,
                 environment=self._environment,
                 limits=self._limits,
@@ -81,6 +86,11 @@ class EmbeddedSystem:
                 on_record=recorder.invocation,
             )
             parts.enter_context(emulator)
+            if self._faults is not None:
+                throttling = Throttling(
+                    FaultPlan.from_document(self._faults), self._run, self._limits.retry_after_s, recorder.event
+                )
+                emulator.service.pool.fault = throttling.check
             states: EmbeddedStateMachines | None = None
             versions = dict(stack.versions)
             if requirements.state_machines:
@@ -108,6 +118,7 @@ class EmbeddedSystem:
                     variables={
                         **stack.client_environment(),
                         **keys.function("instance").variables(),
+                        **injected,
                         "AWS_REGION": REGION,
                     },
                     logs=logs,

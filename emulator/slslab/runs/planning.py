@@ -11,6 +11,7 @@ from slslab.errors import RequestError
 from slslab.toml_files import read_toml, shown
 from slslab.trace.directory import PLAN, new_id
 from slslab_workers.architecture import Architecture, architectures
+from slslab_workers.faults.plan import FaultPlan
 from slslab_workers.plan import SCHEMA, Plan, PlanError, Value
 from slslab_workers.training import rows
 from slslab_workers.training.algorithms import ALGORITHM, CLUSTERS
@@ -18,10 +19,10 @@ from slslab_workers.training.models import ROW_MODELS, spec
 
 __all__ = ["architectures", "find_book", "load_plan", "make_plan", "read_plan_file", "refused_plans", "settle"]
 
-BATCHES = {"digits": (64, 5), "breast-cancer": (16, 7)}
+BATCHES = {"digits": (64, 5), "mnist5k": (64, 15), "breast-cancer": (16, 7)}
 
 USUAL_BATCHES = (512, 24)
-USUAL_MODELS = {"digits": "lenet"}
+USUAL_MODELS = {"digits": "lenet", "mnist5k": "lenet"}
 
 # What functions run in, by the stack, unless it is chosen.
 ENVIRONMENTS = {"embedded": "process", "compose": "docker"}
@@ -50,6 +51,8 @@ def make_plan(architecture: Architecture, values: Mapping[str, Any], options: Ma
     filled.setdefault("environment", ENVIRONMENTS[filled.get("stack", Plan.stack)])
     if "prices" in filled:
         filled["prices"] = find_book(filled["prices"])
+    if "faults" in filled:
+        filled["faults"] = read_toml(filled["faults"], "fault plan", (), RequestError)
     memory = filled.pop("memory", None)
     check_options(architecture, options)
     released: dict[str, Value] = {}
@@ -57,13 +60,15 @@ def make_plan(architecture: Architecture, values: Mapping[str, Any], options: Ma
         released = {option.name: option.released for option in architecture.options if option.released is not None}
     chosen = architecture.complete({**released, **options})
     model = filled["model"] = wide_enough(filled.get("model", usual), dataset, chosen)
-    return Plan(
+    plan = Plan(
         run=new_id(architecture.name, model),
         architecture=architecture.name,
         memory_mb=memory_of(memory, model, architecture.name),
         options=chosen,
         **filled,
     )
+    check_faults(architecture, plan)
+    return plan
 
 
 def wide_enough(model: str, dataset: str, options: Mapping[str, Value]) -> str:
@@ -121,6 +126,7 @@ def read_plan_file(path: Path) -> Plan:
     try:
         plan = Plan.from_document(document)
         check_options(known[name], plan.options)
+        check_faults(known[name], plan)
     except PlanError as error:
         message = f"The plan {path} cannot be carried out: {shown(error.message)}"
         raise RequestError(message, shown(error.hint)) from error
@@ -148,6 +154,21 @@ def check_options(architecture: Architecture, options: Mapping[str, Value]) -> N
                 f"its options are {', '.join(known)}." if known else "it has none.",
             )
         known[name].check(value)
+
+
+def check_faults(architecture: Architecture, plan: Plan) -> None:
+    """Raise PlanError for a fault that cannot be, or whose place is not in the plan."""
+    if plan.faults is None:
+        return
+    if plan.stack != "embedded":
+        raise PlanError("Faults are injected into the embedded stack alone.", "leave out --stack.")
+    needed = architecture.requirements(plan)
+    FaultPlan.from_document(plan.faults).check(
+        plan,
+        instances=needed.instances is not None,
+        databases=needed.tensor_databases,
+        queue=bool(needed.queue),
+    )
 
 
 def memory_of(memory: str | None, model: str, architecture: str) -> int:

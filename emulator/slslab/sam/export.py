@@ -104,6 +104,8 @@ def write_export(plan: Plan, cost: Cost, out: Path) -> list[str]:
         raise RequestError(
             f"The architecture {plan.architecture!r} is not installed.", f"install it; there are {', '.join(known)}."
         )
+    if plan.faults is not None:
+        raise RequestError("The plan has faults, which are injected here alone.", "export a run without --faults.")
     architecture = known[plan.architecture]
     with refused_plans():
         deployment, requirements = deployment_of(plan, architecture), architecture.requirements(plan)

@@ -1,11 +1,12 @@
 """Find the events that must precede each event of a trace."""
 
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from slslab.trace.metrics import grouped
-from slslab_workers.trace.operations import KEYED, OPERATIONS
+from slslab_workers.trace.operations import ALL_REDUCE, KEYED, OPERATIONS
 
 # Channel, name and version of what one event makes and others get.
 Source = tuple[str, str, str]
@@ -19,7 +20,8 @@ UNVERSIONED = ("parameter.push", "parameter.pull")
 def find_causes(events: Sequence[Mapping[str, Any]]) -> list[list[int]]:
     """Return for each event the numbers of those that must precede it: see docs/trace.md, "Causes are resolved".
 
-    No cycle can arise, whatever the events are: an event in program order ends before its effect starts. A source (the
+    No cycle can arise, whatever the events are: an event in program order ends before its effect starts, and one that a
+    peer had before an all-reduce ends before the all-reduce does. A source (the
     put of an object, the publish of a message, the set of a tensor) ends before its effect ends, or has no cause but
     program order and starts before its effect ends. So along any path the ends only decrease.
     """
@@ -31,6 +33,7 @@ def find_causes(events: Sequence[Mapping[str, Any]]) -> list[list[int]]:
     latest: dict[str, int | None] = {}
     before: list[int | None] = []
     spanning: list[int] = []
+    joined: dict[str, list[int]] = defaultdict(list)
     causes: list[list[int]] = []
     for number, event in enumerate(events):
         invocation, preceding = event["invocation"], set()
@@ -49,6 +52,8 @@ def find_causes(events: Sequence[Mapping[str, Any]]) -> list[list[int]]:
         before.append(previous)
         if previous is not None:
             preceding.add(previous)
+        if event["op"] == ALL_REDUCE:
+            joined[event["resource"]].append(number)
         for source in _got(event):
             makers = sources.get(source, [])
             # The latest that had started (of tensors: ended) when the get or the delivery ended.
@@ -56,6 +61,11 @@ def find_causes(events: Sequence[Mapping[str, Any]]) -> list[list[int]]:
             if index := bisect_left(makers, event["end_ns"], key=lambda put: events[put][mark]):
                 preceding.add(makers[index - 1])
         causes.append(sorted(preceding))
+    for peers in joined.values():
+        # Each gets the sum when all have come.
+        came = sorted({last for peer in peers if (last := before[peer]) is not None})
+        for peer in peers:
+            causes[peer] = [last for last in came if events[last]["end_ns"] <= events[peer]["end_ns"]]
     for number in spanning:
         # Events of a retry under the same request id came later.
         last = latest.get(events[number]["invocation"])

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, StringConstraints, TypeAdapter
 # Those of `typing` can be checked from Python 3.12 on.
 from typing_extensions import TypedDict
 
+from slslab.trace.faults import Injected
 from slslab.trace.records import check_metered
 from slslab_workers.plan import Plan, PlanError
 
@@ -33,12 +34,12 @@ Decimals = Annotated[str, StringConstraints(pattern=r"^-?[0-9]+(\.[0-9]+)?(E[+-]
 Instance = Annotated[dict[str, Any], AfterValidator(_check_instance)]
 PlanDocument = Annotated[dict[str, Any], AfterValidator(_check_plan)]
 
-# Bytes of bodies that were put into stores, and that were got from them.
+# Bytes of bodies that were put into stores or sent to peers, and that were got from them.
 Moved = TypedDict("Moved", {"in": int, "out": int})
 
 
 class Failure(TypedDict):
-    """Why a run failed; worker, epoch and step where they are known."""
+    """Why a run failed; worker, epoch and step where they are known, and a sentence on what that worker did last."""
 
     type: str
     message: str
@@ -46,6 +47,7 @@ class Failure(TypedDict):
     worker: int | None
     epoch: int | None
     step: int | None
+    last_activity: NotRequired[str]
 
 
 class Host(TypedDict):
@@ -337,12 +339,21 @@ class ScaleIn(TypedDict):
     loss_now: float | None
 
 
+class FailedFunction(TypedDict):
+    """A function of KubeML's that failed, and was left out of the merges from then on."""
+
+    epoch: int
+    function: int
+    error: str
+
+
 class Details(TypedDict, total=False):
     """What an architecture tells of its own; others may tell more."""
 
     joins: list[Join]
     deaths: list[Death]
     scale_in: list[ScaleIn]
+    failed_functions: list[FailedFunction]
 
 
 class Page(TypedDict):
@@ -417,6 +428,8 @@ class RunDocument(Totals, OnLambda):
     seconds: Seconds
     # None if CPU seconds are the run's own (`record` of the plan).
     alone: NotRequired[Alone | NotAlone | None]
+    # What each fault of the plan did; runs before 0.2 have none.
+    faults: NotRequired[list[Injected]]
     cost: Cost
     trace_torn: bool
 

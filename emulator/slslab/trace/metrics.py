@@ -4,10 +4,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from statistics import median
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from slslab_workers.trace.operations import BESIDE as BESIDE
-from slslab_workers.trace.operations import BILLED, MOVES, PROTOCOL, billed_requests
+from slslab_workers.trace.operations import BILLED, PROTOCOL, billed_requests, moves
 
 PHASES = ("init", "fetch", "compute", "synchronise", "update", "wait", "other")
 OVERSUBSCRIBED = 0.02
@@ -48,8 +48,9 @@ def _requests(events: Iterable[Mapping[str, Any]]) -> dict[str, int]:
 
 
 def _moved(events: Rows) -> dict[str, int]:
-    """Return the bytes that went in to stores and out of them."""
-    return {way: sum(e["bytes"] for e in events if MOVES.get(e["op"]) == way) for way in ("in", "out")}
+    """Return the bytes that went in to stores or peers, and out of them."""
+    ways: tuple[Literal["in", "out"], ...] = ("in", "out")
+    return {way: sum(event["bytes"] for event in events if moves(event["op"], way)) for way in ways}
 
 
 def object_requests(events: Iterable[Mapping[str, Any]]) -> dict[str, int]:

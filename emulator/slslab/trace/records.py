@@ -8,6 +8,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, get_type_hints
 
+from slslab_workers.architecture import Fleet
 from slslab_workers.trace.event import REQUIRED, wrong_field
 
 
@@ -119,12 +120,14 @@ def seconds_used(record: Mapping[str, Any]) -> Decimal:
 
 
 def notes(instances: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return what a reader of these records' times and prices must know, one sentence for each device."""
+    """Return what a reader of these records' times and prices must know, one sentence for each device but a CPU that
+    stands for a CPU."""
     sentences = []
     for device, count in Counter(record["device"] for record in instances).items():
         kind = next(record["type"] for record in instances if record["device"] == device)
         if device == "cpu":
-            sentences.append(f"computed on CPU: times are no GPU's, and seconds are billed as if of {kind}")
+            if Fleet(kind).has_gpu:
+                sentences.append(f"computed on CPU: times are no GPU's, and seconds are billed as if of {kind}")
         else:
             shared = f", which {count} instances shared" if count > 1 else ""
             sentences.append(f"computed on {device}{shared}: times are that GPU's, and seconds are billed as of {kind}")

@@ -121,12 +121,13 @@ def serve(
     tensor_databases: int,
     queue: str,
     credentials: Sequence[str],
+    faults: Mapping[str, Any] | None,
     ready: Callable[[dict[str, Any]], None],
     log: Callable[[str], None],
 ) -> None:
     """Run the service until SIGINT or SIGTERM, with these options of `up`; `limits` are those of an account.
 
-    Without an `edge_port` the services have an address each, and no common one.
+    Without an `edge_port` the services have an address each, and no common one. `faults` is a fault plan's document.
 
     `ready` receives its description as soon as everything answers, `log` the REPORT line of every invocation.
     Raises RequestError if a service runs already, HostError if this host cannot run it.
@@ -178,6 +179,8 @@ def serve(
                 )
                 emulator.add_routes([record.route()])
                 running.enter_context(emulator)
+                if faults is not None:
+                    running.enter_context(emulator.faults(faults))
                 parts, states_variables = {"lambda": f"slslab {__version__}", **stack.versions}, {}
                 if installed("moto"):
                     states = EmbeddedStateMachines(
@@ -198,6 +201,7 @@ def serve(
                     edge_variables = edge.client_environment()
                     emulator.add_variables(edge_variables)
                 about = {"stack": parts, "environment": "process", **emulator.host()}
+                about |= {} if faults is None else {"faults": faults}
                 directory = record.begin(about, stack.tensor_urls, stack.queue_url or "")
                 running.callback(record.update_at_end)
                 description = {

@@ -39,7 +39,7 @@ def medians(document: dict[str, Any]) -> dict[str, list[float]]:
     return grouped((kind["op"], kind["cpu_seconds"]["median"]) for kind in document["alone"]["kinds"])
 
 
-@pytest.mark.parametrize("architecture", ["allreduce", "scatterreduce", "mlless", "spirt", "gpu"])
+@pytest.mark.parametrize("architecture", ["allreduce", "scatterreduce", "mlless", "spirt", "gloo", "gpu"])
 def test_replay_takes_what_one_worker_took_alone(tmp_path: Path, architecture: str) -> None:
     document = run(tmp_path / "run", architecture, *SMALL, *MORE.get(architecture, ()), "--record", "alone")
     assert document["alone"]["status"] == "measured"

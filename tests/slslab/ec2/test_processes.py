@@ -310,6 +310,7 @@ def test_notes_say_what_the_times_are() -> None:
     assert notes([made_up(0), made_up(1)]) == [
         "computed on CPU: times are no GPU's, and seconds are billed as if of g4dn.xlarge"
     ]
+    assert notes([made_up(0, type="c5.large")]) == [], "no GPU is missing"
     shared = [made_up(0, device="cuda:0 Tesla T4"), made_up(1, device="cuda:0 Tesla T4")]
     assert notes([*shared, made_up(2, device="cuda:1 Tesla T4")]) == [
         "computed on cuda:0 Tesla T4, which 2 instances shared: times are that GPU's, and seconds are billed as of "

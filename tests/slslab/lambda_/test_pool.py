@@ -9,7 +9,8 @@ from botocore.exceptions import ClientError
 
 from slslab.aws.errors import ServiceError
 from slslab.lambda_ import environment
-from slslab.lambda_.pool import Pool
+from slslab.lambda_.events import Request
+from slslab.lambda_.service.emulator import Emulator
 from slslab.trace.records import InvocationRecord
 
 LATE = """
@@ -33,17 +34,17 @@ def handler(event, context):
 
 
 def test_a_fault_at_the_lease_fails_the_invocation_and_nothing_after_it(
-    deploy: Callable[..., str], invoke: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    deploy: Callable[..., str], invoke: Callable[..., Any], emulator: Emulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leases: list[tuple[str, str]] = []
 
-    async def fail(function: str, request_id: str) -> None:
-        leases.append((function, request_id))
+    def fail(request: Request) -> None:
+        leases.append((request.target.function.name, request.request_id))
         if len(leases) == 1:
             raise ServiceError(500, "ServiceException", "as injected")
 
     name = deploy("def handler(event, context):\n    return context.aws_request_id\n")
-    monkeypatch.setattr(Pool, "fault", fail)
+    monkeypatch.setattr(emulator.service.pool, "fault", fail)
     with pytest.raises(ClientError, match="as injected"):
         invoke(name)
     assert invoke(name).payload == leases[1][1]

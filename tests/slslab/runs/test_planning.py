@@ -19,7 +19,7 @@ GIVEN = {"dataset": "digits"}
 RECORDED = sorted(Path("results/table2").glob("*/plan.toml")) + sorted(
     Path("tests/slslab/replay/traces").glob("*/plan.toml")
 )
-NAMES = ("allreduce", "gpu", "gradssharding", "mlless", "scatterreduce", "spirt")
+NAMES = ("allreduce", "gloo", "gpu", "gradssharding", "kubeml", "mlless", "scatterreduce", "spirt")
 
 
 def write(path: Path, document: dict[str, Any]) -> Path:
@@ -50,6 +50,7 @@ def test_a_plan_has_every_option_with_its_default(name: str) -> None:
         ),
         ("spirt", {"gradients": "json", "averaging": "round-trip"}),
         ("gradssharding", {"averaging": "unweighted"}),
+        ("kubeml", {"parallelism": "throughput"}),
     ],
 )
 def test_as_released_is_what_the_options_say_and_a_given_one_wins(name: str, chosen: dict[str, Any]) -> None:
@@ -209,6 +210,7 @@ def test_a_file_that_is_not_a_plan(tmp_path: Path) -> None:
         ("scatterreduce", {"early_stopping": True}, {}),
         ("mlless", {}, {"remove-threshold": 15.0, "remove-interval": 20.0, "max-time": 5.0, "end-threshold": 9.0}),
         ("spirt", {"epochs": 4}, {"join": "3:1"}),
+        ("gloo", {}, {}),
         ("gpu", {}, {}),
     ],
 )

@@ -17,7 +17,7 @@ from tests.slslab.replay.recordings import TRACES
 from slslab.runs.planning import architectures, make_plan
 from slslab.trace.log import load
 
-EXPORTED = ("allreduce", "gradssharding", "mlless", "scatterreduce", "spirt")
+EXPORTED = ("allreduce", "gradssharding", "kubeml", "mlless", "scatterreduce", "spirt")
 ACTIONS = {
     "object.get": "s3:GetObject",
     "object.put": "s3:PutObject",
@@ -184,3 +184,12 @@ def test_a_folder_with_files_is_left_as_it_is(tmp_path: Path) -> None:
     done = slslab("export", "sam", TRACES / "allreduce", "--out", tmp_path)
     assert (done.code, done.err.split("\n")[0]) == (2, f"Error: {tmp_path} is there already.")
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_a_plan_with_faults_is_not_exported(tmp_path: Path) -> None:
+    path = plan_file("allreduce", tmp_path)
+    path.write_text(path.read_text() + '\n[faults]\nseed = 1\n\n[[faults.fault]]\nkind = "slow-down"\n')
+    refused = slslab("export", "sam", path, "--out", tmp_path / "out")
+    assert refused.code == 2
+    assert "The plan has faults, which are injected here alone." in refused.err
+    assert not (tmp_path / "out").exists()

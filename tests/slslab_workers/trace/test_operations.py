@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from slslab_workers.trace.operations import BESIDE, BILLED, KEYED, MOVES, OPERATIONS, PROTOCOL, billed_requests
+from slslab_workers.trace.operations import BESIDE, BILLED, KEYED, MOVES, OPERATIONS, PROTOCOL, billed_requests, moves
 
 PAGE = Path(__file__).parents[3] / "docs" / "trace.md"
 
@@ -19,9 +19,9 @@ def test_the_documentation_names_every_operation() -> None:
 
 def test_what_is_derived() -> None:
     puts, gets, deletes = ({f"{channel}.{name}" for channel in KEYED} for name in ("put", "get", "delete"))
-    assert {op for op, direction in MOVES.items() if direction == "in"} == {*puts, "tensor.set", "parameter.push"}
-    assert {op for op, direction in MOVES.items() if direction == "out"} == {
-        *gets, "object.list", "tensor.get", "tensor.script", "parameter.pull",
+    assert {op for op in MOVES if moves(op, "in")} == {*puts, "tensor.set", "parameter.push", "peer.allreduce"}
+    assert {op for op in MOVES if moves(op, "out")} == {
+        *gets, "object.list", "tensor.get", "tensor.script", "parameter.pull", "peer.allreduce",
     }  # fmt: skip
     assert set(BESIDE) == {
         "transition", "tensor.script.run", "parameter.deserialise", "parameter.merge", "parameter.serialise",
@@ -30,7 +30,7 @@ def test_what_is_derived() -> None:
     assert BILLED.keys() == {*s3, "dynamodb.put", "dynamodb.get", "dynamodb.delete"}
     assert set(PROTOCOL) - BILLED.keys() == (puts | gets | deletes) - BILLED.keys() | {
         "tensor.set", "tensor.get", "tensor.script", "tensor.delete", "queue.publish", "queue.deliver", "transition",
-        "parameter.push", "parameter.pull",
+        "parameter.push", "parameter.pull", "peer.allreduce",
     }  # fmt: skip
     assert all(
         op.partition(".")[0] == meaning.channel for op, meaning in OPERATIONS.items() if meaning.channel and "." in op

@@ -43,6 +43,24 @@ def test_the_digits_that_are_shipped_are_scikit_learns() -> None:
         assert np.array_equal(shipped["labels"], labels)
 
 
+def test_mnist5k_is_real_stratified_and_as_its_page_says() -> None:
+    page = datasets.MNIST5K.with_suffix(".md").read_text()
+    with np.load(datasets.MNIST5K) as shipped:
+        images, labels = shipped["images"], shipped["labels"]
+    assert (images.shape, images.dtype, np.bincount(labels).tolist()) == ((5000, 28, 28), np.uint8, [500] * 10)
+    for array in (images, labels):
+        assert hashlib.sha256(array.tobytes()).hexdigest() in page
+    assert "Redistribution and use in source and binary forms" in page
+    found = datasets.load("mnist5k")
+    assert (found.train_images.shape, found.test_images.shape) == ((4000, 1, 32, 32), (1000, 1, 32, 32))
+    assert np.bincount(found.test_labels).tolist() == [100] * 10
+    assert not found.train_images[:, :, :2].any()
+    assert found.train_images[:, :, 2:30, 2:30].sum() == found.train_images.sum() > 0
+    # MNIST's own mean and deviation, within what 5,000 of its 70,000 images may differ.
+    assert found.policy is not None
+    assert (images.mean() / 255, images.std() / 255) == pytest.approx((*found.policy.mean, *found.policy.std), abs=1e-3)
+
+
 def test_digits_have_the_bits_that_recorded_runs_were_trained_on() -> None:
     digits = datasets.load("digits")
     arrays = (digits.train_images, digits.train_labels, digits.test_images, digits.test_labels)

@@ -8,12 +8,15 @@ in `slslab_workers.channels.choice` AllReduce and ScatterReduce run over it as t
 """
 
 import functools
+import json
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import ClassVar, Concatenate, ParamSpec, Protocol, Self, TypeVar
 
-from slslab_workers.channels.events import Tracer
+from slslab_workers.channels.events import Tracer, environment_sink
+from slslab_workers.faults.plan import VARIABLE, FaultPlan
 from slslab_workers.trace.event import Event
 from slslab_workers.trace.operations import Server
 
@@ -37,6 +40,8 @@ class Channel(Protocol):
     server: ClassVar[Server]
     # Where faults are injected: into every request of every channel of this process.
     fault: ClassVar[Fault | None] = None
+    # How often a message is sent, by the event of its publish; None: once.
+    copies: ClassVar[Callable[[Event], int] | None] = None
     tracer: Tracer
     _sleep: Callable[[float], None]
 
@@ -93,3 +98,15 @@ def retried(request: Callable[Concatenate[C, P], T]) -> Callable[Concatenate[C, 
         return request(channel, *args, **kwargs)
 
     return attempts
+
+
+def _inject(document: str) -> None:
+    """Have the faults of a plan (JSON) happen in this process from now on."""
+    from slslab_workers.channels.injection import Injector  # what it imports no function without faults needs
+
+    injector = Injector(FaultPlan.from_document(json.loads(document)), environment_sink())
+    Tracer.fault, Channel.fault, Channel.copies = injector.at, injector.request, injector.copies
+
+
+if VARIABLE in os.environ:
+    _inject(os.environ[VARIABLE])

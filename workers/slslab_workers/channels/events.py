@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 from slslab_workers.trace.event import Event
 
@@ -18,6 +18,9 @@ Sink = Callable[[dict[str, Any]], None]
 
 class Tracer:
     """Emits events with the labels of the present position: run, worker, invocation, epoch and step."""
+
+    # Where faults of workers are injected: called before every event of this process.
+    fault: ClassVar[Callable[[Event], None] | None] = None
 
     def __init__(self, sink: Sink | None = None, run: str = "", worker: int = -1, invocation: str = "") -> None:
         self.run = run
@@ -46,6 +49,8 @@ class Tracer:
             resource=resource,
             overhead=overhead,
         )
+        if Tracer.fault is not None:
+            Tracer.fault(event)
         cpu, event.start_ns = time.process_time_ns(), time.monotonic_ns()
         try:
             yield event

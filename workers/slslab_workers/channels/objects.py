@@ -1,11 +1,13 @@
 """The object store as workers use it: boto3's S3, every request counted, timed and traced."""
 
 import functools
+import socket
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 import boto3
 import botocore.config
@@ -161,6 +163,16 @@ class Objects(ObjectChannel):
         super().__init__(tracer, sleep)
         self._client = client
         self.bucket = bucket
+
+    def local_address(self) -> str:
+        """Return this machine's own address on its way to the store; no packet is sent."""
+        url = urlsplit(self._client.meta.endpoint_url)
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            url.hostname, url.port or url.scheme, type=socket.SOCK_DGRAM
+        )[0]
+        with socket.socket(family, kind, protocol) as way:
+            way.connect(address)
+            return str(way.getsockname()[0])
 
     @retried
     def put(

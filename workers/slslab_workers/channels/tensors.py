@@ -25,6 +25,8 @@ ANSWER_S = 300.0
 TITLE = "the tensor database"
 # Numbers that are converted to text at a time.
 PART = 1 << 16
+# Keys that are looked at in one request.
+SCANNED = 1000
 
 
 class NoTensor(KeyError):
@@ -80,6 +82,16 @@ class TensorDatabase(Channel):
         """Delete keys with one command, and return how many of them were there."""
         with self.request("tensor.delete", phase, self.resource(""), overhead=overhead):
             return int(self._ask("DEL", *keys))
+
+    def delete_all(self, prefix: str) -> None:
+        """Delete all keys that begin with a prefix."""
+        cursor, beginning = b"0", prefix.encode()
+        while True:
+            cursor, keys = self.command("SCAN", cursor, "COUNT", SCANNED)
+            if names := [key for key in map(bytes, keys) if key.startswith(beginning)]:
+                self.command("DEL", *names)
+            if bytes(cursor) == b"0":
+                return
 
     def execute(
         self,

@@ -10,24 +10,29 @@ import json
 import sys
 import threading
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import botocore.exceptions
+
 from slslab_workers.architecture import Cloud, Outcome, Progress, RunFailed
 from slslab_workers.channels import endpoints
 from slslab_workers.channels.queues import Queues, open_queues
 from slslab_workers.driver.job import Job, failures
 from slslab_workers.plan import Assignment, Plan, PlanError
-from slslab_workers.training.datasets import DIGITS
+from slslab_workers.training.datasets import DIGITS, MNIST5K
 from slslab_workers.training.keys import result_key
 from slslab_workers.training.rows import BREAST_CANCER
 
 ROLE = "arn:aws:iam::000000000000:role/slslab-worker"
 RESULT_POLL_S = 0.1
+# boto3 attempts a throttled request five times by default (legacy retry mode). Its clients here do not, because a
+# repeated invocation that was accepted would start a second worker.
+PAUSES_S = (1.0, 2.0, 4.0, 8.0)
 # Threads that wait for each other sleep instead of spinning, which would use up the CPU share.
 PASSIVE = {"OMP_WAIT_POLICY": "PASSIVE"}
 # What a worker asks of S3. Without the last, S3 says of an object that is not there yet that it is forbidden.
@@ -44,7 +49,7 @@ def package(handler: str) -> bytes:
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for root in sorted({Path(__file__).parents[1], _package_of(handler)}):
             files = {path for path in root.rglob("*") if path.is_file() and path.suffix != ".pyc"}
-            for path in sorted(files - {DIGITS, BREAST_CANCER}):
+            for path in sorted(files - {DIGITS, MNIST5K, BREAST_CANCER}):
                 entry = zipfile.ZipInfo(str(path.relative_to(root.parent)))
                 entry.external_attr = 0o644 << 16
                 archive.writestr(entry, path.read_bytes(), zipfile.ZIP_DEFLATED)
@@ -202,20 +207,38 @@ class Deployment(Job):
 
     def _invoke(self, rank: int, first: int, until: int, kind: str, *, keep: bool) -> dict[str, Any]:
         assignment = Assignment(self.plan, self.bucket, rank, first, until, first > 0, keep, generation=0)
-        return self.call(self.function, assignment.to_event(), kind, rank)
+        try:
+            return self.call(self.function, assignment.to_event(), kind, rank)
+        except botocore.exceptions.ClientError as error:
+            raise RunFailed(error.response["Error"]["Code"], str(error), rank) from error
 
     def call(self, function: str, event: Mapping[str, Any], kind: str, rank: int | None) -> dict[str, Any]:
-        """Invoke a function and, unless `kind` is Event, return its answer; RunFailed of this rank if it fails."""
-        answer = self._lambda.invoke(
-            FunctionName=function,
-            InvocationType=kind,
-            Payload=json.dumps(event).encode(),
-            **({"LogType": "Tail"} if kind == "RequestResponse" else {}),
-        )
+        """Invoke a function and, unless `kind` is Event, return its answer; RunFailed of this rank if it fails.
+
+        What Lambda refuses because there are too many is invoked again, after pauses: nothing has run.
+        """
+        for pause_s in (*self._pauses_s(), None):
+            try:
+                answer = self._lambda.invoke(
+                    FunctionName=function,
+                    InvocationType=kind,
+                    Payload=json.dumps(event).encode(),
+                    **({"LogType": "Tail"} if kind == "RequestResponse" else {}),
+                )
+                break
+            except self._lambda.exceptions.TooManyRequestsException:
+                if pause_s is None:
+                    raise
+            if self._stopping.wait(pause_s):
+                raise RunFailed("Stopped", "another function failed first", rank)
         payload: dict[str, Any] = json.loads(answer["Payload"].read() or b"{}")
         if answer.get("FunctionError"):
             raise worker_failure(payload, rank, base64.b64decode(answer["LogResult"]).decode())
         return payload
+
+    def _pauses_s(self) -> Iterable[float]:
+        """Return how long to pause between attempts at an invocation, s: by default for as many as boto3 makes."""
+        return PAUSES_S
 
     def _await_result(self, rank: int, first: int) -> dict[str, Any]:
         """Wait for a worker that goes on in asynchronous invocations; return its result of the steps from `first`, or

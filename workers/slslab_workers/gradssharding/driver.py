@@ -1,7 +1,7 @@
 """GradsSharding's trigger script: it invokes the functions of a level at once, and level after level."""
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -16,7 +16,6 @@ from slslab_workers.architecture import (
     Progress,
     Requirements,
     ResidentPhase,
-    RunFailed,
 )
 from slslab_workers.driver.deployment import Deployment, FunctionSpec, deploy_and_train
 from slslab_workers.driver.job import UPLOADERS
@@ -155,18 +154,11 @@ class _Rounds(Deployment):
         handler = "slslab_workers.gradssharding.aggregator.handler"
         return [FunctionSpec(self._aggregator, handler, _aggregator_mb(self.plan), OBJECTS)]
 
-    def call(self, function: str, event: Mapping[str, Any], kind: str, rank: int | None) -> dict[str, Any]:
-        """Invoke a function as any driver does; if there are too many, again after 1, 2, 4 … s, until a pause would be
-        longer than a function may last."""
-        pause_s = 1
-        while True:
-            try:
-                return super().call(function, event, kind, rank)
-            except self._lambda.exceptions.TooManyRequestsException:
-                if pause_s > self.plan.timeout:
-                    raise
-            if self._stopping.wait(pause_s):
-                raise RunFailed("Stopped", "another function failed first", rank)
+    def _pauses_s(self) -> Iterator[float]:
+        """Yield 1, 2, 4 … s, until a pause would be longer than a function may last: others end meanwhile."""
+        pause_s = 1.0
+        while pause_s <= self.plan.timeout:
+            yield pause_s
             pause_s *= 2
 
     def _aggregate(self, position: int) -> None:

@@ -19,7 +19,7 @@ from slslab_workers.architecture import (
     ResidentPhase,
     RunFailed,
 )
-from slslab_workers.channels.queues import QUEUE, Queues
+from slslab_workers.channels.queues import QUEUE, Queues, acknowledge
 from slslab_workers.driver.deployment import Deployment, FunctionSpec, deploy_and_train
 from slslab_workers.driver.job import gradient_mb
 from slslab_workers.mlless.counts import counts
@@ -27,7 +27,6 @@ from slslab_workers.mlless.pattern import pattern
 from slslab_workers.mlless.schedule import Schedule
 from slslab_workers.mlless.settings import (
     REMOVED,
-    acknowledge,
     check,
     client_queue,
     exchange_name,

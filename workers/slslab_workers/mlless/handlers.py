@@ -13,14 +13,13 @@ import torch
 
 from slslab_workers.channels import endpoints
 from slslab_workers.channels.objects import ObjectChannel
-from slslab_workers.channels.queues import Message, Queues, open_queues
+from slslab_workers.channels.queues import Message, Queues, acknowledge, open_queues
 from slslab_workers.channels.tensors import TensorDatabase
 from slslab_workers.mlless.filters import make_filter
 from slslab_workers.mlless.schedule import Schedule
 from slslab_workers.mlless.settings import (
     REMOVED,
     SUPERVISOR,
-    acknowledge,
     exchange_name,
     removed_model_key,
     supervisor_queue,
@@ -37,6 +36,8 @@ from slslab_workers.training.worker import Worker, handle
 PROTOCOL = ("U", "C")
 # The other messages that workers receive, which remove one of them.
 REMOVAL = ("K", "D")
+# What a worker keeps of its function's time to say what it has waited for.
+REPORT_S = 1.0
 # Steps and ranks of the removed workers, in a worker's state.
 REMOVALS = "removals"
 
@@ -200,7 +201,7 @@ class MLLessWorker(Worker):
         while self._early and self._early[0][0] <= position:
             acknowledge(self._early.pop(0)[1])
         while not received.keys() >= expected:
-            patience_s = remaining_s(self.context)
+            patience_s = remaining_s(self.context) - REPORT_S
             if patience_s <= 0:
                 missing = ", ".join(
                     f"{kind} of {'the supervisor' if sender == SUPERVISOR else f'worker {sender}'}"

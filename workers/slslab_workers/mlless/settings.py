@@ -1,8 +1,6 @@
 """What MLLess's options mean to all of its parts, and the names of its queues and updates. Imports no torch."""
 
-from contextlib import suppress
-
-from slslab_workers.channels.queues import Message, QueueError, scoped
+from slslab_workers.channels.queues import scoped
 from slslab_workers.plan import Plan, PlanError
 
 END_STEPS = 10
@@ -69,9 +67,3 @@ def update_key(plan: Plan, rank: int, step: int) -> str:
 def removed_model_key(plan: Plan, rank: int) -> str:
     """Return the key of a removed worker's model, in the store of the updates."""
     return f"{plan.run}/mlless/model_w{rank}"
-
-
-def acknowledge(message: Message) -> None:
-    """Acknowledge a message that was read; if its connection has ended it comes again, and receivers ignore it."""
-    with suppress(QueueError):
-        message.ack()

@@ -13,12 +13,11 @@ from typing import Any, Self
 
 from slslab_workers.channels import endpoints
 from slslab_workers.channels.events import Tracer
-from slslab_workers.channels.queues import Queues, open_queues
+from slslab_workers.channels.queues import Queues, acknowledge, open_queues
 from slslab_workers.mlless.schedule import Removal, Schedule
 from slslab_workers.mlless.settings import (
     END_STEPS,
     SUPERVISOR,
-    acknowledge,
     client_queue,
     count_below,
     exchange_name,

@@ -64,7 +64,6 @@ ACTIONS: Mapping[str, tuple[str, ...]] = {
 HANDING_OVER = ("auth", "average_gradients")
 LONGEST_BARRIER_S = 86_400
 SMALLEST_MB = 128
-SCANNED = 1000
 # Memory in float32 gradients: of one's JSON text, of a function that reads such a text, of a mean written as text.
 TEXT, READ_TEXT, WRITTEN_TEXT = 6, 20, 32
 
@@ -467,16 +466,10 @@ class SpirtDeployment(Deployment):
 
     def _remove_keys(self) -> None:
         """Delete the run's keys in the databases that can be reached; those of failed peers are gone with them."""
-        prefix = Keys(self.plan).prefix.encode()
+        prefix = Keys(self.plan).prefix
         for url in endpoints.tensor_urls(self._cloud.environment):
             with suppress(Unreachable), TensorDatabase(url, self._tracer) as database:
-                cursor = b"0"
-                while True:
-                    cursor, keys = database.command("SCAN", cursor, "COUNT", SCANNED)
-                    if names := [key for key in map(bytes, keys) if key.startswith(prefix)]:
-                        database.command("DEL", *names)
-                    if bytes(cursor) == b"0":
-                        break
+                database.delete_all(prefix)
 
 
 def _execution_failure(rank: int, described: Mapping[str, Any]) -> RunFailed:

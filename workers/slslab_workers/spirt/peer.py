@@ -25,6 +25,10 @@ LOOK_S = 1.0
 RESERVE_S = 5.0
 
 
+class Forgotten(Exception):
+    """A database does not have what was stored in it."""
+
+
 class Peer(ExitStack):
     """The peer of an execution, as one of its functions sees it; a context manager that closes its connections."""
 
@@ -58,12 +62,21 @@ class Peer(ExitStack):
     @cached_property
     def identity(self) -> Identity:
         """The peer's key pair, from its own database."""
-        return Identity.from_pem(bytes(self.database.command("GET", self.keys.private_key)))
+        return Identity.from_pem(self.stored(self.keys.private_key))
 
     @cached_property
     def admission(self) -> str:
         """The run's admission secret, which the driver gave this peer when it started."""
-        return bytes(self.database.command("GET", self.keys.admission)).decode()
+        return self.stored(self.keys.admission).decode()
+
+    def stored(self, key: str, database: TensorDatabase | None = None) -> bytes:
+        """Return what a peer's database, by default this one's, has under a key; Forgotten if it has nothing."""
+        database = database or self.database
+        value = database.command("GET", key)
+        if value is None:
+            place = f"the database {database.host}:{database.port}"
+            raise Forgotten(f"Peer {self.rank} asked for {key} in epoch {self.epoch}, and {place} has lost it.")
+        return bytes(value)
 
     def trusted(self) -> dict[int, dict[str, Any]]:
         """Return the admitted peers without this one, by rank: address, port, public key and, once received, password
@@ -147,7 +160,7 @@ class Peer(ExitStack):
 
     def active(self) -> list[int]:
         """Return the ranks whose averages are aggregated in this epoch, this peer's included."""
-        return [int(rank) for rank in json.loads(bytes(self.database.command("GET", self.keys.active(self.epoch))))]
+        return [int(rank) for rank in json.loads(self.stored(self.keys.active(self.epoch)))]
 
     def set_active(self, ranks: list[int]) -> None:
         """Store whose averages are aggregated in this epoch."""
@@ -155,7 +168,7 @@ class Peer(ExitStack):
 
     def lineage(self, database: TensorDatabase) -> dict[str, Any]:
         """Return where the parameters in a peer's database come from; see `rounds.update_model`."""
-        return dict(json.loads(bytes(database.command("GET", self.keys.lineage))))
+        return dict(json.loads(self.stored(self.keys.lineage, database)))
 
     def set_lineage(self, epoch: int, digest: str, *, changing: bool = False) -> None:
         """Store that the parameters are those before this epoch's update, or (`changing`) that it is under way."""

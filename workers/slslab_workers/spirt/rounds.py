@@ -84,7 +84,7 @@ def update_model(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
     next barrier: a peer whose lineage differs from the lowest active rank's takes over that peer's parameters first.
     """
     ranks = peer.active()
-    lineages: dict[str, str] = json.loads(bytes(peer.database.command("GET", peer.keys.lineages(peer.epoch))))
+    lineages: dict[str, str] = json.loads(peer.stored(peer.keys.lineages(peer.epoch)))
     digest, leader = lineages[str(peer.rank)], ranks[0]
     if digest != lineages[str(leader)]:
         taken_over = _take_over(peer, leader)

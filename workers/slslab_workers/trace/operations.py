@@ -10,14 +10,14 @@ class Operation:
     """The meaning of one op.
 
     `channel` names the channel that makes the request, empty if the op is not a request of one. `moves` tells whether
-    its bytes go "in" to a store or "out" of one. `protocol`: architectures' `counts` may predict it. `billed` is the
-    line of a bill on which AWS charges each request, empty if it charges none; a request counts as one for each
-    `unit_bytes` of its body, if there is such a unit. `beside`: it happens beside a worker, on the worker's behalf, and
-    is not the worker's own time.
+    its bytes go "in" to a store or "out" of one; between peers they are sent by one and received by another ("both").
+    `protocol`: architectures' `counts` may predict it. `billed` is the line of a bill on which AWS charges a request,
+    empty if it charges none; a request counts as one for each `unit_bytes` of its body, if there is such a unit.
+    `beside`: it happens beside a worker, on the worker's behalf, and is not the worker's own time.
     """
 
     channel: str = ""
-    moves: Literal["in", "out", ""] = ""
+    moves: Literal["in", "out", "both", ""] = ""
     protocol: bool = False
     billed: str = ""
     unit_bytes: int = 0
@@ -56,6 +56,8 @@ WORK = (
 )  # fmt: skip
 # What the emulator does, and no process that it reads a trace from.
 EMULATED = ("environment.start", "environment.kill", "host.wait", "host.run")
+# A sum of all peers' vectors, which all of them get. Of one peer's it has the messages and bytes that it sends.
+ALL_REDUCE = "peer.allreduce"
 WAYS: Mapping[str, Literal["in", "out", ""]] = {"put": "in", "get": "out", "delete": ""}
 OPERATIONS: Mapping[str, Operation] = {
     "object.put": Operation("object", "in", protocol=True, billed="S3 PUT requests"),
@@ -96,12 +98,14 @@ OPERATIONS: Mapping[str, Operation] = {
     "queue.count": Operation("queue"),
     "queue.purge": Operation("queue"),
     "queue.delete": Operation("queue"),
+    ALL_REDUCE: Operation("peer", "both", protocol=True),
     # A state of a state machine, or one attempt at it; it spans the invocation that it waits for.
     "transition": Operation(protocol=True, billed="Step Functions state transitions", beside=True),
     # A script's execution in the database, while the worker waits for the reply.
     "tensor.script.run": Operation(beside=True),
     # What workers do besides.
-    **dict.fromkeys((*WORK, "wait", "execute", "invoke"), Operation()),
+    # A fault of the run's fault plan, for as long as it holds a worker up.
+    **dict.fromkeys((*WORK, "wait", "execute", "invoke", "fault"), Operation()),
     **dict.fromkeys(EMULATED, Operation()),
 }
 PROTOCOL = tuple(op for op, meaning in OPERATIONS.items() if meaning.protocol)
@@ -109,6 +113,11 @@ MOVES = {op: meaning.moves for op, meaning in OPERATIONS.items() if meaning.move
 BESIDE = tuple(op for op, meaning in OPERATIONS.items() if meaning.beside)
 # Requests of channels that AWS charges one by one, with their lines of a bill.
 BILLED = {op: meaning.billed for op, meaning in OPERATIONS.items() if meaning.channel and meaning.billed}
+
+
+def moves(op: str, way: Literal["in", "out"]) -> bool:
+    """Return whether an operation's bytes go in to a store, or to a peer; or out of one, or from a peer."""
+    return MOVES.get(op) in (way, "both")
 
 
 def billed_requests(op: str, requests: int, size: int) -> int:

@@ -35,6 +35,8 @@ Labels = NDArray[np.int64]
 SIDE = 32
 # Images (1797, 8, 8) uint8 and labels (1797,) uint8; digits.md says where they are from.
 DIGITS = Path(__file__).with_name("digits.npz")
+# Images (5000, 28, 28) uint8 and labels (5000,) uint8; mnist5k.md says where they are from.
+MNIST5K = Path(__file__).with_name("mnist5k.npz")
 IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
 # Checksums that the data set's own page publishes (https://www.cs.toronto.edu/~kriz/cifar.html).
 CIFAR10_MD5 = {
@@ -77,6 +79,8 @@ class Policy:
 # CIFAR statistics, pad-4 random crop and horizontal flip, as in LambdaML and its replication.
 CIFAR_POLICY = Policy((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010), 4, True)
 DIGITS_POLICY = Policy((0.3055,), (0.3237,), 2, False)
+# MNIST's own statistics; nothing is cropped, as in KubeML.
+MNIST_POLICY = Policy((0.1307,), (0.3081,), 0, False)
 
 
 @dataclass(frozen=True)
@@ -117,7 +121,7 @@ class Dataset:
         if width != 1:
             raise PlanError(
                 f"The model takes {channels}-channel images, and {self.name} has {width} channels.",
-                "choose mobilenet, resnet18 or resnet50.",
+                "choose mobilenet, resnet18, resnet34 or resnet50.",
             )
         return replace(
             self,
@@ -130,7 +134,7 @@ class Dataset:
 def load(
     name: str, samples: int = 0, seed: int = 0, report: Callable[[int, int], None] = lambda _done, _total: None
 ) -> Dataset:
-    """Load a data set by its name: digits, cifar10, synthetic, folder:PATH, or one of `rows.NAMES`.
+    """Load a data set by its name: digits, mnist5k, cifar10, synthetic, folder:PATH, or one of `rows.NAMES`.
 
     `samples` is how many training samples a plan needs (generators make exactly as many); `report` receives how many of
     how many are done. Raise PlanError with a hint for a name or a file that cannot be used.
@@ -141,6 +145,8 @@ def load(
     match name.partition(":"):
         case "digits", "", "":
             return _digits()
+        case "mnist5k", "", "":
+            return _mnist5k()
         case "synthetic", "", "":
             return _synthetic(max(samples, 100), seed)
         case "cifar10", "", "":
@@ -148,7 +154,7 @@ def load(
         case "folder", ":", path:
             return _folder(name, Path(path).expanduser(), report)
         case _:
-            names = ("digits", "cifar10", "synthetic", "folder:PATH", *rows.NAMES)
+            names = ("digits", "mnist5k", "cifar10", "synthetic", "folder:PATH", *rows.NAMES)
             raise PlanError(f"There is no data set {name!r}.", f"choose {', '.join(names)}.")
 
 
@@ -276,6 +282,16 @@ def _digits() -> Dataset:
     pixels = large.round().to(torch.uint8).numpy()
     train, test = rows.split(labels, 5)
     return Dataset("digits", pixels[train], labels[train], pixels[test], labels[test], DIGITS_POLICY)
+
+
+def _mnist5k() -> Dataset:
+    """Read 5,000 images of MNIST (28×28), with a border of two zeros; a fixed stratified fifth is for test."""
+    with np.load(MNIST5K) as arrays:
+        images, labels = arrays["images"], arrays["labels"].astype(np.int64)
+    border = (SIDE - images.shape[1]) // 2
+    pixels = np.pad(images, ((0, 0), (border, border), (border, border)))[:, None]
+    train, test = rows.split(labels, 5)
+    return Dataset("mnist5k", pixels[train], labels[train], pixels[test], labels[test], MNIST_POLICY)
 
 
 def _synthetic(samples: int, seed: int) -> Dataset:

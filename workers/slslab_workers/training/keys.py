@@ -7,6 +7,8 @@ LOGGED_AS = {"allreduce": "all_reduce", "scatterreduce": "scatter_reduce"}
 
 # The end of the key of a model that workers replace without waiting for each other.
 GLOBAL = "global"
+# The driver's verdicts.
+GO_ON, STOP = b"go on", b"stop"
 
 
 def minibatch_key(plan: Plan, epoch: int, step: int, rank: int) -> str:
@@ -47,3 +49,8 @@ def validation_key(plan: Plan) -> str:
 def verdict_key(plan: Plan, epoch: int) -> str:
     """Return the key of the driver's verdict after an epoch, for workers that stay: whether there is another."""
     return f"{plan.run}/verdicts/{epoch}"
+
+
+def rendezvous_key(plan: Plan) -> str:
+    """Return the key of the address at which rank 0's peers find it."""
+    return f"{plan.run}/rendezvous"

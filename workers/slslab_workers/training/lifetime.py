@@ -17,12 +17,12 @@ def remaining_s(context: Any) -> float:
 
     The emulator uses the Lambda clock, on which a busy host takes no time away; the context counts wall time, and
     stops at zero. SLSLAB_CLOCK_FILE holds the wall deadline of this invocation on CLOCK_MONOTONIC and the host's delay
-    so far, ns, two little-endian 64-bit integers.
+    so far, ns, two little-endian 64-bit integers, before others.
     """
     path = os.environ.get("SLSLAB_CLOCK_FILE")
     if path is None:
         return float(context.get_remaining_time_in_millis()) / 1000
-    deadline_ns, delay_ns = struct.unpack("<QQ", Path(path).read_bytes())
+    deadline_ns, delay_ns = struct.unpack_from("<QQ", Path(path).read_bytes())
     return (int(deadline_ns) + int(delay_ns) - time.monotonic_ns()) / 1e9
 
 

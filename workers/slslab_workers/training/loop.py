@@ -79,7 +79,7 @@ class Trainer:
         with self.tracer.span("compute", "compute") as span:
             loss, gradient = self.minibatch_gradient(state.model, inputs, targets)
             span.loss = loss
-            return loss, self._to_host(gradient)
+            return loss, self.to_exchange(gradient)
 
     def synchronise(self, state: WorkerState, gradient: torch.Tensor) -> torch.Tensor | None:
         """Exchange a gradient (P,) with the other workers; return the aggregate (P,), or None if there is nothing to
@@ -111,9 +111,9 @@ class Trainer:
         """Return whether this worker stores the model for all."""
         return self.rank == 0
 
-    def _to_host(self, gradient: torch.Tensor) -> torch.Tensor:
-        """Return the gradient in the host's memory: a copy from a GPU goes into page-locked memory that every step
-        reuses."""
+    def to_exchange(self, gradient: torch.Tensor) -> torch.Tensor:
+        """Return the gradient where it is exchanged, in the host's memory: a copy from a GPU goes into page-locked
+        memory that every step reuses."""
         if gradient.device.type == "cpu":
             return gradient
         if self._staging is None:

@@ -32,6 +32,7 @@ from slslab.lambda_.archives import Archives
 from slslab.lambda_.environment import EnvironmentHost
 from slslab.lambda_.event_handling import EventInvokeConfigs
 from slslab.lambda_.event_sources import EventSourceMappings
+from slslab.lambda_.faults import FunctionFaults, read_function_plan
 from slslab.lambda_.functions import Functions
 from slslab.lambda_.invocation import InvocationService
 from slslab.lambda_.log_events import LogEvents
@@ -239,6 +240,18 @@ class Emulator(Managed):
             yield
         finally:
             self._listeners.remove(listener)
+
+    @contextmanager
+    def faults(self, document: Mapping[str, Any]) -> Iterator[None]:
+        """Have functions meet the faults of a plan's document for as long as the block, instead of any other's; see
+        docs/reliability.md. RequestError, naming the entry, for a wrong one."""
+        plan = read_function_plan(document)
+        pool = self.service.pool
+        pool.fault = FunctionFaults(plan, self.limits.retry_after_s, self._pass_on_event).meet
+        try:
+            yield
+        finally:
+            pool.fault = None
 
     def add_routes(self, routes: Sequence[BaseRoute]) -> None:
         """Serve these routes beside Lambda's API; call it before the emulator is entered."""

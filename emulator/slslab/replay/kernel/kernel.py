@@ -19,6 +19,7 @@ from slslab.replay.kernel.program import Gathering, Program, Step, Track
 from slslab.replay.kernel.request_cost import RequestCost, Servers
 from slslab.replay.kernel.timeline import NEVER, Call, Timeline
 from slslab.replay.profiles.profile import Profile, to_ns
+from slslab_workers.trace.operations import ALL_REDUCE
 
 TRANSITION = "transition"
 
@@ -114,7 +115,7 @@ class _Kernel:
             opened = self._wait(step.awaits, state.index)
             if opened is None:
                 return
-            cost = self._cost(step.op)
+            cost = self._cost(step.op, state.track.name)
             if opened > now or (cost is not None and cost.servers and self.heap and self.heap[0] < (now, state.index)):
                 # Servers are asked in the order of time.
                 self._schedule(state, max(opened, now))
@@ -244,10 +245,12 @@ class _Kernel:
         if self.held:
             self._schedule(self.states[self.held.popleft()], now)
 
-    def _cost(self, op: str) -> RequestCost | None:
-        if op not in self.costs:
-            self.costs[op] = RequestCost.of(self.profile, op) if "." in op else None
-        return self.costs[op]
+    def _cost(self, op: str, track: str) -> RequestCost | None:
+        """Return what an operation's requests cost; those between instances depend on their type, the track's name."""
+        key = f"{op} {track}" if op == ALL_REDUCE else op
+        if key not in self.costs:
+            self.costs[key] = RequestCost.of(self.profile, op, track) if "." in op else None
+        return self.costs[key]
 
     def _perform(self, state: _TrackState, step: Step, cost: RequestCost | None, opened: int) -> int:
         """Play a step whose gates are open; return its end."""
@@ -301,7 +304,7 @@ class _Kernel:
         listing = step.polling == "list"
         if listing and opened <= state.listed:
             return begin, 0
-        cost = self._cost(step.polls)
+        cost = self._cost(step.polls, state.track.name)
         assert cost is not None
         cpu_ns = self.program.poll_cpu_ns.get(step.polling, 0)
         _, factor, limit = self.program.polls

@@ -9,7 +9,7 @@ from typing import Self
 
 from slslab.replay.kernel.program import Step
 from slslab.replay.profiles.profile import Figure, Profile, to_ns
-from slslab_workers.trace.operations import MOVES
+from slslab_workers.trace.operations import ALL_REDUCE, MOVES
 
 SENDS = frozenset(op for op, moves in MOVES.items() if moves == "in") | {"queue.publish"}
 
@@ -36,16 +36,20 @@ class RequestCost:
     service_per_byte: float = 0.0
 
     @classmethod
-    def of(cls, profile: Profile, op: str) -> Self:
-        """Return the cost of an operation such as `object.put`; ProfileError if the profile does not know it."""
-        operation, name = profile.operation(op), op.partition(".")[0]
-        channel = profile.channels[name]
+    def of(cls, profile: Profile, op: str, machine: str = "") -> Self:
+        """Return the cost of an operation such as `object.put`; ProfileError if the profile does not know it.
+
+        Messages between instances cost what the profile says of their type, `machine`.
+        """
+        name = op.partition(".")[0]
+        operation = profile.between(machine) if op == ALL_REDUCE else profile.operation(op)
         # Milliseconds per 10⁶ bytes are nanoseconds per byte.
         cpu_per_byte = operation.cpu_ms_per_mb.value if operation.cpu_ms_per_mb else 0.0
         times = (to_ns(operation.latency_ms), to_ns(operation.first_ms), _per_byte(operation.bandwidth_mb_s))
         client = (name, *times, cpu_per_byte, op in SENDS)
-        server = channel.server
-        if server is None:
+        channel = profile.channels.get(name)
+        server = channel.server if channel is not None else None
+        if channel is None or server is None:
             return cls(*client)
         service = (to_ns(server.service_ms), _per_byte(server.bandwidth_mb_s))
         return cls(*client, int(server.servers.value), channel.per_worker, *service)

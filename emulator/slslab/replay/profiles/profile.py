@@ -163,11 +163,13 @@ class Functions(_Entry):
 
 class Instances(_Entry):
     """Long-running machines: `boot_s` from launch to the program's start; compute steps are `compute_speed` times as
-    fast as on the recording host, everything else `host_speed` times."""
+    fast as on the recording host, everything else `host_speed` times. `peers` is what one message to another machine of
+    the type takes, if it is known."""
 
     boot_s: Figure
     compute_speed: Figure
     host_speed: Figure
+    peers: Operation | None = None
 
 
 class Profile(_Entry):
@@ -202,6 +204,16 @@ class Profile(_Entry):
                 f'add [instances."{type_}"] to it.',
             )
         return self.instances[type_]
+
+    def between(self, type_: str) -> Operation:
+        """Return what a message between instances of this type takes; ProfileError if the profile does not say."""
+        peers = self.instance(type_).peers
+        if peers is None:
+            raise ProfileError(
+                f"The profile {self.name} does not say what a message between instances of type {type_} takes.",
+                f'add [instances."{type_}".peers] to it.',
+            )
+        return peers
 
 
 def with_speed(profile: Profile, figure: Figure) -> Profile:

@@ -17,7 +17,7 @@ from slslab.replay.programs.alone import with_alone
 from slslab.replay.programs.recording import BESIDE, Databases, Event, Recording, find_calls, operation
 from slslab.trace.metrics import grouped
 from slslab_workers.channels.polling import poll_policy
-from slslab_workers.trace.operations import KEYED
+from slslab_workers.trace.operations import ALL_REDUCE, KEYED
 from slslab_workers.training import released_log
 from slslab_workers.training.keys import GLOBAL
 
@@ -193,6 +193,10 @@ class _Reader:
     def _step(self, event: Event, cpu_ns: int, awaits: tuple[int, ...], polling: Polling) -> Iterator[Step]:
         op = event["op"]
         place = {"epoch": event["epoch"], "step": event["step"], "event": event["event"]}
+        if op == ALL_REDUCE:
+            # All of it comes after the last peer has come, and not the last of its messages alone.
+            yield Step("join", "wait", awaits=awaits, **place)
+            awaits = ()
         callee = self.calls.get(event["event"])
         opens = () if callee is None else (self.began[callee],)
         yield Step(

@@ -57,6 +57,8 @@ def read_recording(directory: Path) -> Recording:
     if document is None or document["status"] != "done":
         status = "failed" if document is not None and document["status"] == "failed" else "was interrupted"
         raise RunError(f"{run.id} {status}, so its trace has no end.", "replay a run that is done.")
+    if document.get("faults"):
+        raise RunError(f"Faults were injected into {run.id}.", "replay a run without --faults.")
     stored = log.load(directory)
     if stored.torn:
         raise RunError(f"The trace of {run.id} breaks off in its last line.", "run the plan again.")

@@ -2,11 +2,13 @@
 
 CPU times are means of the recorded steps of the same function, operation and phase; the first step of a run (of a
 peer's functions: the first epoch) is slower and counted apart. Where requests of different sizes were recorded, CPU
-time is a + b·bytes, b being that of the largest ones, else it grows with the number of requests. A computation over
+time is a + b·bytes, b being that of the largest ones, else it grows with the number of requests; that of an all-reduce
+grows with its bytes. A computation over
 more data, such as the sum of more gradients, takes proportionally longer. Nothing else grows: a request with a longer
 list in its answer costs the same.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,7 +25,9 @@ from slslab.trace.metrics import grouped
 from slslab_workers import patterns
 from slslab_workers.architecture import Architecture
 from slslab_workers.patterns import Activity, Pattern, Place, Role, Workload
-from slslab_workers.plan import Value
+from slslab_workers.plan import Plan
+from slslab_workers.trace.operations import ALL_REDUCE
+from slslab_workers.training.models import spec
 
 # Two sizes count as different from this ratio on.
 RATIO = 1.5
@@ -73,21 +77,36 @@ class StepCosts:
         )
 
 
-def measure(
-    programs: Sequence[Program], architecture: Architecture, parameters: int, options: Mapping[str, Value]
-) -> StepCosts:
-    """Return the costs of recorded programs of one architecture, with the same options, model and memory size.
+def workload_of(plan: Plan, parameters: int) -> Workload:
+    """Return what a plan trains; its model has so many parameters."""
+    known = spec(plan.model)
+    return Workload(
+        plan.workers,
+        plan.batches,
+        plan.epochs,
+        parameters,
+        plan.options,
+        batch_size=plan.batch_size,
+        tensors=known.tensors,
+        buffers=known.buffers,
+        evaluation=plan.evaluation,
+    )
+
+
+def measure(programs: Sequence[Program], architecture: Architecture, workload: Workload) -> StepCosts:
+    """Return the costs of recorded programs of one architecture, with the same options, model and memory size: those of
+    the workload, whose workers, batches and epochs are each program's own.
 
     RequestError if it has no pattern, or if workers handed over to other invocations; PlanError for options that its
     pattern does not cover.
     """
-    samples = [(program, _pattern_of(program, architecture, parameters, options)) for program in programs]
+    samples = [(program, _pattern_of(program, architecture, workload)) for program in programs]
     return _Measurement(samples, architecture).costs()
 
 
-def _pattern_of(program: Program, architecture: Architecture, parameters: int, options: Mapping[str, Value]) -> Pattern:
+def _pattern_of(program: Program, architecture: Architecture, workload: Workload) -> Pattern:
     """Return the pattern of what was recorded, with the share of the gradients that its filter let pass."""
-    workload = Workload(program.workers, program.batches, program.epochs, parameters, options)
+    workload = replace(workload, workers=program.workers, batches=program.batches, epochs=program.epochs)
     pattern = architecture.pattern(workload)
     if pattern is None:
         raise RequestError(
@@ -232,6 +251,8 @@ class _Measurement:
             # Among small requests alone (a log that grows) the slope would be noise.
             if RATIO * max(tally.sizes)[0] >= largest:
                 slope = _slope(tally.sizes) or slope
+            # The messages of an all-reduce are parts of one vector, and the smaller, the more there are.
+            slope = math.inf if key[1] == ALL_REDUCE else slope
             per_byte = min(slope, cpu_ns / moved) if moved else 0.0
         elif work:
             per_work = _per_work(tally)

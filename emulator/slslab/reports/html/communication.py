@@ -5,9 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from slslab_workers.trace.operations import ALL_REDUCE
+
 DRIVER = "driver"
 # By the first part of an operation's name.
-STORES = {"object": "object store", "tensor": "tensor database", "queue": "queue"}
+STORES = {"object": "object store", "tensor": "tensor database", "queue": "queue", "peer": "all-reduce"}
 # Operations that get something, and those that make it.
 MADE_BY = {
     "object.get": ("object.put",),
@@ -21,7 +23,7 @@ Event = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Transfer:
-    """Bytes that `target` got and `source` had made, with `messages` gets through `store`."""
+    """Bytes that `target` got and `source` had made, with `messages` gets through `store`, or messages of peers."""
 
     source: str
     target: str
@@ -54,21 +56,27 @@ def build_communication(events: Sequence[Event], workers: int) -> Communication:
     names: dict[int, str] = {-1: DRIVER}
     unknown = 0
     for event in events:
-        if event["op"] not in MADE_BY or event["failed"]:
+        if event["op"] not in (*MADE_BY, ALL_REDUCE) or event["failed"]:
             continue
-        maker = next((by_number[cause] for cause in event["causes"] if _made(by_number[cause], event)), None)
-        if maker is None:
-            unknown += event["bytes"]
-            continue
+        if event["op"] == ALL_REDUCE:
+            # A ring: each sends to the next lower rank, which has an event of its own for what it sends.
+            pair: tuple[Event, Event] = (event, {**event, "worker": (event["worker"] - 1) % workers})
+            messages = event["requests"]
+        else:
+            maker = next((by_number[cause] for cause in event["causes"] if _made(by_number[cause], event)), None)
+            if maker is None:
+                unknown += event["bytes"]
+                continue
+            pair, messages = (maker, event), 1
         ends = []
-        for end in (maker, event):
+        for end in pair:
             rank = end["worker"]
             place = rank if rank < 0 or rank >= workers else rank // size * size
             names.setdefault(place, _name(end, place, workers, size))
             ends.append(place)
         total = moved[ends[0], ends[1], STORES[event["op"].partition(".")[0]]]
         total[0] += event["bytes"]
-        total[1] += 1
+        total[1] += messages
     return Communication(
         tuple(names[place] for place in sorted(names) if any(place in key[:2] for key in moved)),
         tuple(Transfer(names[a], names[b], store, *both) for (a, b, store), both in sorted(moved.items())),

@@ -40,8 +40,8 @@ FIGURES: tuple[tuple[str, Value], ...] = (
     ("billed time, s", lambda d: d["billed_seconds"]),
     ("GB-seconds", lambda d: float(d["gb_seconds"])),
     ("peak memory, MB", lambda d: d["peak_memory_mb"]),
-    ("bytes to stores, MB", lambda d: d["bytes"]["in"] / 1e6),
-    ("bytes from stores, MB", lambda d: d["bytes"]["out"] / 1e6),
+    ("bytes sent, MB", lambda d: d["bytes"]["in"] / 1e6),
+    ("bytes received, MB", lambda d: d["bytes"]["out"] / 1e6),
     ("invocations", lambda d: d["invocations"]),
     ("cold starts", lambda d: d["cold_starts"]),
     ("updates a worker", lambda d: d.get("updates")),
@@ -282,7 +282,7 @@ def _headline(documents: Sequence[Document]) -> Iterator[Figure]:
         "first to last, s",
         "billed time, s",
         "peak memory, MB",
-        "bytes to stores, MB",
+        "bytes sent, MB",
         ACCURACY,
     )
     for title in modelled + measured:

@@ -65,6 +65,13 @@ def reproduction_page(document: Document) -> str:
     return _write(describe_reproduction(document))
 
 
+def atlas_page(document: Document) -> str:
+    """Return the page of the atlas: what `slslab atlas --json` prints."""
+    from slslab.reports.html.atlas import describe_atlas
+
+    return _write(describe_atlas(document))
+
+
 def session_page(document: Document) -> str:
     """Return the page of a session of tests: what `pytest --slslab-report FILE.json` writes."""
     from slslab.reports.html.functions import describe_session

@@ -15,18 +15,28 @@ from slslab.reports.html.measures import (
     present_card,
     sizes_card,
 )
-from slslab.reports.html.parts import Card, Caution, Document, Figure, Page, Played
+from slslab.reports.html.parts import Card, Caution, Document, Figure, Page, Played, Table
 from slslab.reports.html.published import published_card
 from slslab.reports.html.traces import communication_card, timeline_card, traffic_card
-from slslab.reports.summaries import HOST_PRICED, advice, error_note, headline, peak_limit_mb, plus_minus, replayed
+from slslab.reports.summaries import (
+    HOST_PRICED,
+    advice,
+    error_note,
+    fault_rows,
+    headline,
+    peak_limit_mb,
+    plus_minus,
+    replayed,
+)
 from slslab.trace.metrics import OVERSUBSCRIBED, Records, Rows
 from slslab_workers.architecture import chosen_options
 
 # As papers write them.
 NAMES = {
     "allreduce": "AllReduce", "scatterreduce": "ScatterReduce", "mlless": "MLLess", "spirt": "SPIRT",
-    "gpu": "GPU baseline", "gradssharding": "GradsSharding", "lenet": "LeNet-5", "mobilenet": "MobileNet",
-    "resnet18": "ResNet-18", "resnet50": "ResNet-50",
+    "gloo": "IaaS peers", "gpu": "GPU baseline", "gradssharding": "GradsSharding", "kubeml": "KubeML",
+    "lenet": "LeNet-5", "mobilenet": "MobileNet", "resnet18": "ResNet-18", "resnet34": "ResNet-34",
+    "resnet50": "ResNet-50",
 }  # fmt: skip
 
 
@@ -34,6 +44,7 @@ def describe_run(document: Document, events: Rows | None, invocations: Records, 
     """Return the page of a run, without what the document does not have yet; `modelled` is its trace on Lambda."""
     cards = (
         present_card(document),
+        _faults(document),
         sizes_card(document),
         timeline_card(document, events, invocations, modelled),
         modelled_card(document),
@@ -97,8 +108,9 @@ def _chips(document: Document) -> Iterator[str]:
 
 def _warnings(document: Document, events: Rows | None) -> Iterator[Caution]:
     if error := document.get("error"):
+        did = f" {error['last_activity']}" if error.get("last_activity") else ""
         hint = f" Hint: {error['hint']}" if error.get("hint") else ""
-        yield Caution(f"{error['type']}: {error['message']}{hint}", "bad")
+        yield Caution(f"{error['type']}: {error['message']}{did}{hint}", "bad")
     host = document.get("host", {})
     if marked := host.get("uncertain_invocations"):
         yield Caution(
@@ -157,12 +169,20 @@ def _figures(document: Document) -> Iterator[Figure]:
     if loss := document.get("loss"):
         yield measured("training loss", formats.significant(loss[-1]))
     if moved := document.get("bytes"):
-        yield Figure("to stores", formats.size(moved["in"]), "exact", f"{formats.size(moved['out'])} from them")
+        yield Figure("bytes sent", formats.size(moved["in"]), "exact", f"{formats.size(moved['out'])} received")
     if document.get("invocations"):
         note = f"{document['cold_starts']:,} cold"
         yield Figure("invocations", formats.integer(document["invocations"]), "exact", note)
     elif launched := document.get("instances"):
         yield Figure("instances", str(len(launched)), "exact", f"on {document['device']}")
+
+
+def _faults(document: Document) -> Card | None:
+    """Return what each fault of the run's plan did."""
+    if not document.get("faults"):
+        return None
+    table = Table(("fault", "times", "first at", "held up, s"), list(fault_rows(document)))
+    return Card("card-faults", "Faults of the plan", tables=(table,))
 
 
 def _host(document: Document) -> Card | None:

@@ -92,9 +92,9 @@ def traffic_card(document: Document) -> Card | None:
         (f"worker {worker['worker']}", name, worker["bytes"][way] / 1e6)
         for worker in document.get("per_worker", ())
         if worker["worker"] >= 0
-        for way, name in (("in", "to stores"), ("out", "from stores"))
+        for way, name in (("in", "sent"), ("out", "received"))
     ]
-    keys, label = scales.series_keys(["to stores", "from stores"]), "Bars: megabytes to and from stores, per worker"
+    keys, label = scales.series_keys(["sent", "received"]), "Bars: megabytes sent and received, per worker"
     chart = charts.grouped_bars("traffic", label, moved, keys, "bytes, MB")
     table = Table(("operation", "protocol", "overheads"), [*count_rows(document), *byte_rows(document)])
     return Card("card-traffic", "Messages and bytes", (chart,) if moved else (), (table,))

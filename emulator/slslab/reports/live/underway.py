@@ -134,7 +134,7 @@ def progress(plan: Mapping[str, Any], records: Iterable[Record], now: Now) -> st
             place = record["epoch"] * batches + record["step"]
             latest[record["worker"]] = max(place, latest.get(record["worker"], 0))
     if not latest:
-        what = "invocation" if plan.get("architecture") != "gpu" else "instance"
+        what = "invocation" if plan.get("architecture") not in ("gloo", "gpu") else "instance"
         started = f"; {counted(begun, what)} begun" if begun else ""
         return f"Getting ready: data is uploaded, and environments start cold{started}."
     # Workers of whom nothing is known yet are at the beginning.

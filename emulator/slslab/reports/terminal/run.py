@@ -21,6 +21,7 @@ from slslab.reports.summaries import (
     byte_rows,
     count_rows,
     error_note,
+    fault_rows,
     handler_seconds,
     headline,
     peak_limit_mb,
@@ -44,6 +45,7 @@ def summary(document: Document) -> RenderableType:
         ("lambda" in document, _headline, document),
         (True, _identity, document),
         (document["error"], _failure, document),
+        (document.get("faults"), _faults, document),
         (found, _bill, document),
         (found, modelled, document),
         (document.get("alone"), alone, document.get("alone")),
@@ -56,6 +58,7 @@ def summary(document: Document) -> RenderableType:
         (details.get("joins"), _joins, details.get("joins")),
         (details.get("deaths"), _deaths, details.get("deaths")),
         (details.get("scale_in"), _scale_in, details.get("scale_in")),
+        (details.get("failed_functions"), _failed_functions, details.get("failed_functions")),
         (not found, _bill, document),
         (True, host_note, document),
     )
@@ -317,9 +320,17 @@ def _failure(document: Document) -> Text:
     error = document["error"]
     where = f" (worker {error['worker']}, step {error['step']})" if error.get("worker") is not None else ""
     text = Text(f"{error['type']}: {error['message']}{where}", style="red")
+    if error.get("last_activity"):
+        text.append(f"\n{error['last_activity']}", style="default")
     if error.get("hint"):
         text.append(f"\nHint: {error['hint']}", style="default")
     return text
+
+
+def _faults(document: Document) -> Table:
+    """Return what each fault of the run's plan did."""
+    headings = ("fault", "times", "first at", "held up s")
+    return plain_table(headings, fault_rows(document), title="Faults of the plan", words=True)
 
 
 def _measured(document: Document) -> Table:
@@ -334,8 +345,8 @@ def _measured(document: Document) -> Table:
     )
     planned: tuple[tuple[str, Callable[[Document], str]], ...] = (
         ("instances", lambda d: f"{len(d['instances'])} on {d['device']}" if d.get("instances") else MISSING),
-        ("bytes to stores", lambda d: f"{d['bytes']['in']:,}"),
-        ("bytes from stores", lambda d: f"{d['bytes']['out']:,}"),
+        ("bytes sent", lambda d: f"{d['bytes']['in']:,}"),
+        ("bytes received", lambda d: f"{d['bytes']['out']:,}"),
         ("updates per worker", lambda d: MISSING if d.get("updates") is None else f"{d['updates']:,}"),
         ("replicas equal", lambda d: {True: "yes", False: "no", None: MISSING}[d["replicas_equal"]]),
         ("training loss", lambda d: f"{d['loss'][-1]:.4f}" if d["loss"] else MISSING),
@@ -369,6 +380,12 @@ def _deaths(deaths: Sequence[Mapping[str, Any]]) -> Table:
         for death in deaths
     )
     return plain_table(("failed peer", "epoch", "detected at", "detected by"), rows, title="Failed peers", words=True)
+
+
+def _failed_functions(failed: Sequence[Mapping[str, Any]]) -> Table:
+    """Return the functions that failed while the others continued."""
+    rows = ((str(one["function"]), str(one["epoch"] + 1), one["error"]) for one in failed)
+    return plain_table(("failed function", "epoch", "error"), rows, title="Failed functions", words=True)
 
 
 def _scale_in(decisions: Sequence[Mapping[str, Any]]) -> Table:

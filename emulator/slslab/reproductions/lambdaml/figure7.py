@@ -18,7 +18,7 @@ from slslab.reports.grids import ROUNDS
 from slslab.reproductions.curves import LOWEST_TARGET, Curve, Point
 from slslab.reproductions.documents import Cell, ReproducedRow, head
 from slslab.reproductions.lambdaml.losses import Losses, Series, Training, by_round, collect, versions
-from slslab.reproductions.lambdaml.orders import FAILS, HOLDS, Order, judge, middle
+from slslab.reproductions.orders import FAILS, HOLDS, Order, judge, middle
 from slslab.reproductions.rankings import UNDECIDED, Standing, compare_pair
 from slslab.trace.metrics import grouped
 from slslab_workers.training.algorithms import ALGORITHM

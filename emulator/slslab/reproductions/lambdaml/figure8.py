@@ -14,7 +14,7 @@ from slslab.papers.paper import Paper
 from slslab.reports.grids import EPOCHS
 from slslab.reproductions.documents import Cell, ReproducedRow, head
 from slslab.reproductions.lambdaml.losses import RATE, Losses, Series, Training, by_epoch, collect, run, versions
-from slslab.reproductions.lambdaml.orders import Order, judge, middle
+from slslab.reproductions.orders import Order, judge, middle
 from slslab.trace.metrics import grouped
 from slslab_workers.architecture import Progress
 

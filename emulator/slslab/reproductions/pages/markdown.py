@@ -3,6 +3,7 @@
 import re
 import textwrap
 from collections.abc import Sequence
+from pathlib import Path
 
 WIDTH = 120
 _CODE = re.compile(r"`[^`]+`")
@@ -20,6 +21,15 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]], numbers: Seque
     rules = ["---:" if number in numbers else "---" for number in range(len(headings))]
     lines = [headings, rules, *rows]
     return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
+
+
+def insert(page: Path, begin: str, end: str, text: str) -> str:
+    """Return a page with this text between two marks, lines of their own; ValueError if it does not have them."""
+    before, mark, rest = page.read_text(encoding="utf-8").partition(f"{begin}\n")
+    _, closing, after = rest.partition(f"{end}\n")
+    if not (mark and closing):
+        raise ValueError(f"{page} has no marks {begin} and {end}")
+    return f"{before}{mark}\n{text}\n\n{closing}{after}"
 
 
 def code(text: str) -> str:

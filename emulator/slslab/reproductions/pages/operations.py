@@ -9,7 +9,7 @@ from typing import Any
 
 from slslab.aws.requests import own_models
 from slslab.lambda_ import service as lambda_service
-from slslab.reproductions.pages.markdown import table
+from slslab.reproductions.pages.markdown import insert, table
 
 BEGIN, END = "<!-- operations: `python docs/build.py` writes them -->", "<!-- end of operations -->"
 
@@ -24,12 +24,8 @@ def insert_operations(
     refusals: Mapping[str, str] | None = None,
 ) -> str:
     """Return a page with the table of a service's operations between its marks; see `describe_operations`."""
-    before, mark, rest = page.read_text(encoding="utf-8").partition(f"{BEGIN}\n")
-    _, end, after = rest.partition(f"{END}\n")
-    if not (mark and end):
-        raise ValueError(f"{page} has no marks of a table of operations")
     operations = describe_operations(service, emulated, refusal, stored or {}, notes or {}, refusals or {})
-    return f"{before}{mark}\n{operations}\n\n{end}{after}"
+    return insert(page, BEGIN, END, operations)
 
 
 def describe_operations(

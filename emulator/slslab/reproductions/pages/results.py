@@ -16,6 +16,8 @@ from slslab.reproductions.experiments import Runs, experiments, read_all
 from slslab.reproductions.experiments import committed as recorded
 from slslab.reproductions.in_database import measurements
 from slslab.reproductions.in_database.table import build as build_in_database
+from slslab.reproductions.kubeml import accuracy as kubeml_accuracy
+from slslab.reproductions.kubeml import times as kubeml_times
 from slslab.reproductions.lambdaml import figure7, figure8, losses, table1
 from slslab.reproductions.lambdaml import recordings as channel_recordings
 from slslab.reproductions.measured_rounds import read_exchanges
@@ -69,6 +71,11 @@ def build() -> str:
             "replayed",
         ),
     )
+    kubeml, accuracies = load_paper(kubeml_times.PAPER), kubeml_accuracy.read(kubeml_accuracy.committed())
+    parts += _section(kubeml_times.NAME, kubeml_times.build(kubeml, load_profile(kubeml_times.PROFILE)))
+    parts += _section(
+        f"{kubeml_accuracy.NAME} --fidelity replayed", kubeml_accuracy.build(kubeml, accuracies, "replayed")
+    )
     return "\n\n".join(parts) + "\n"
 
 
@@ -108,7 +115,9 @@ def _ignore_progress(stage: str, done: int, total: int) -> None:
 
 
 def reproduction(document: Document) -> Iterator[str]:
-    """Yield a reproduction's document as Markdown."""
+    """Yield a reproduction's document as Markdown: what it found first."""
+    if found := document.get("findings"):
+        yield _list(found)
     yield _list(notes(document))
     for grid in grids(document):
         yield f"### {grid.title}"

@@ -16,8 +16,9 @@ from slslab.replay.programs.step_costs import Cost, StepCosts, unit_of
 from slslab.reports.formats import size
 from slslab.runs.planning import architectures
 from slslab_workers.patterns import Workload
+from slslab_workers.trace.operations import ALL_REDUCE
 
-ARCHITECTURES = ("allreduce", "scatterreduce", "mlless", "spirt", "gpu", "gradssharding")
+ARCHITECTURES = ("allreduce", "scatterreduce", "mlless", "spirt", "gpu", "gloo", "gradssharding", "kubeml")
 WORKERS, BATCHES, EPOCHS = 2, 1, 1
 # LeNet-5.
 PARAMETERS = 61_706
@@ -83,6 +84,9 @@ def _messages(name: str) -> Iterator[Message]:
 
 def _message(track: Track, step: Step) -> Message:
     who = f"worker {track.worker}" if track.worker < WORKERS else track.name
+    if step.op == ALL_REDUCE:
+        # Around the ring, to the next lower rank.
+        return Message(who, f"worker {(track.worker - 1) % WORKERS}", f"{step.requests} chunks, {size(step.bytes)}")
     store, _, verb = step.op.partition(".")
     if store not in STORES:
         return Message(who, who, step.op)

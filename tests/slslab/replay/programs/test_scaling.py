@@ -21,7 +21,7 @@ from slslab.replay.kernel.program import Program, Step
 from slslab.replay.profiles.profile import Channel, Profile
 from slslab.replay.programs.recorded import make_program
 from slslab.replay.programs.recording import read_recording
-from slslab.replay.programs.scaling import generate, measure
+from slslab.replay.programs.scaling import generate, measure, workload_of
 from slslab.runs.planning import architectures
 from slslab_workers.patterns import OWN, Activity, Pattern, Role, Signal, Workload
 from slslab_workers.training import released_log
@@ -96,7 +96,7 @@ def test_a_recorded_run_is_generated_again(name: str) -> None:
     """Request by request, whatever they are for; CPU seconds as measured, and durations nearly so."""
     recording = read_recording(TRACES / name)
     recorded = make_program(recording)
-    costs = measure([recorded], architectures()[recording.plan.architecture], LENET, recording.plan.options)
+    costs = measure([recorded], architectures()[recording.plan.architecture], workload_of(recording.plan, LENET))
     generated = generate(costs, recorded.workers, recorded.batches, recorded.epochs)
     assert requests_of(generated) == requests_of(recorded)
     cpu_ns = [sum(step.cpu_ns for step in steps_of(program)) for program in (generated, recorded)]
@@ -113,7 +113,7 @@ def test_spirts_tensors_and_texts_have_the_bytes_of_the_trace(name: str) -> None
     """To a byte a request, where they are a mean."""
     recording = read_recording(TRACES / name)
     recorded = make_program(recording)
-    costs = measure([recorded], architectures()["spirt"], LENET, recording.plan.options)
+    costs = measure([recorded], architectures()["spirt"], workload_of(recording.plan, LENET))
     generated = generate(costs, recorded.workers, recorded.batches, recorded.epochs)
     found, expected = bytes_of(generated), bytes_of(recorded)
     assert found.keys() == expected.keys()
@@ -137,7 +137,7 @@ def test_spirts_texts_are_as_long_as_recorded_and_more_of_them_take_the_database
     """LeNet's gradients were kept as 18 to 20 bytes a number, and their mean sent as 16 to 17, whatever the run's size.
     Of twice the minibatches Lua reads twice the numbers, and makes one mean."""
     recording = read_recording(TRACES / "spirt-as-released")
-    costs = measure([make_program(recording)], architectures()["spirt"], LENET, recording.plan.options)
+    costs = measure([make_program(recording)], architectures()["spirt"], workload_of(recording.plan, LENET))
     programs = [generate(costs, 4, batches, 1) for batches in (3, 6)]
     spent = []
     for program, batches in zip(programs, (3, 6), strict=True):
@@ -162,7 +162,7 @@ def test_the_log_s_requests_are_those_of_the_trace_and_grow_alike(name: str) -> 
     """Byte by byte, in the steps where they were made; the get that found nothing is among them, and no poll."""
     recording = read_recording(TRACES / name)
     program = make_program(recording)
-    costs = measure([program], architectures()[recording.plan.architecture], LENET, recording.plan.options)
+    costs = measure([program], architectures()[recording.plan.architecture], workload_of(recording.plan, LENET))
     generated = generate(costs, 2, 11, 2)
     for worker in range(2):
         made = [
@@ -187,7 +187,7 @@ def test_a_log_is_written_after_the_same_as_in_the_trace(name: str) -> None:
 
     recording = read_recording(TRACES / name)
     program = make_program(recording)
-    costs = measure([program], architectures()[recording.plan.architecture], LENET, recording.plan.options)
+    costs = measure([program], architectures()[recording.plan.architecture], workload_of(recording.plan, LENET))
     for worker in range(2):
         assert befores(generate(costs, 2, 11, 2), worker) == befores(program, worker)
 

@@ -39,7 +39,7 @@ def step(op: str, cpu_ms: float, size: int = 0, phase: str = "synchronise", numb
 
 
 def measured(architecture: Recorded, *programs: Program) -> StepCosts:
-    return measure(programs, architecture, PARAMETERS, {})
+    return measure(programs, architecture, Workload(1, 1, 1, PARAMETERS))
 
 
 def put(size: int | None, phase: str = "synchronise") -> Activity:
@@ -130,13 +130,13 @@ def test_what_is_optional_is_left_out_if_no_more_than_the_rest_was_recorded(time
 def test_the_share_that_a_filter_lets_pass_is_measured() -> None:
     costs = make_costs("mlless")
     half = generate(replace(costs, workload=replace(costs.workload, share=0.5)), 2, 4, 1)
-    assert measure([half], costs.architecture, PARAMETERS, {}).workload.share == 0.5
+    assert measure([half], costs.architecture, Workload(1, 1, 1, PARAMETERS)).workload.share == 0.5
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_what_is_measured_of_a_generated_program_generates_it_again(name: str) -> None:
     made = generate(make_costs(name, per_byte=0.0), 3, 3, 2)
-    again = generate(measure([made], architectures()[name], PARAMETERS, {}), 3, 3, 2)
+    again = generate(measure([made], architectures()[name], Workload(1, 1, 1, PARAMETERS)), 3, 3, 2)
     assert len(again.tracks) == len(made.tracks)
     assert again.gates == made.gates
     for one, other in zip(made.tracks, again.tracks, strict=True):
@@ -169,7 +169,7 @@ def test_workers_that_handed_over_are_refused() -> None:
 def test_an_architecture_without_a_pattern_is_refused() -> None:
     architecture = PatternOnly()
     with pytest.raises(RequestError, match="architecture does not say who sends what to whom"):
-        measure([recorded([])], architecture, PARAMETERS, {})
+        measure([recorded([])], architecture, Workload(1, 1, 1, PARAMETERS))
 
 
 def test_tracks_that_the_pattern_does_not_know_are_refused() -> None:

@@ -49,6 +49,18 @@ def test_stores_are_apart_and_one_publish_reaches_many() -> None:
     assert found.participants == ("driver", "0", "1", "supervisor")
 
 
+def test_peers_send_to_the_next_lower_rank() -> None:
+    events = [event(rank, "peer.allreduce", rank, bytes=100 + rank, requests=4) for rank in range(3)]
+    # Broken off.
+    events.append(event(3, "peer.allreduce", 1, requests=4, failed=True))
+    found = build_communication(events, 3)
+    assert found.transfers == (
+        Transfer("0", "2", "all-reduce", 100, 4),
+        Transfer("1", "0", "all-reduce", 101, 4),
+        Transfer("2", "1", "all-reduce", 102, 4),
+    )
+
+
 def test_several_functions_beside_the_workers_are_told_apart() -> None:
     named = {"function": "slslab-run-aggregate"}
     events = [

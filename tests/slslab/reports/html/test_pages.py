@@ -274,7 +274,7 @@ def test_an_architecture_has_one_colour_on_all_pages() -> None:
     assert colours("A AllReduce", "B SPIRT") == ["1", "4"]
     assert colours("GPU", "SPIRT", "ScatterReduce", "AllReduce", "MLLess") == ["5", "4", "2", "1", "3"]
     assert colours("A AllReduce", "B AllReduce") == ["1", "2"], "two runs of one are told apart"
-    assert colours("to stores", "from stores") == ["1", "2"]
+    assert colours("sent", "received") == ["1", "2"]
 
 
 def test_a_reproduction_has_its_cells_rankings_bills_and_curves() -> None:

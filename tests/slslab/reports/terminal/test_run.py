@@ -241,8 +241,8 @@ def test_traffic_lists_protocol_and_overheads_side_by_side() -> None:
     text = shown(run.traffic(document()))
     assert row(text, "object.get") == ["1,024", "0"]
     assert row(text, "object.list") == ["0", "7"]
-    assert row(text, "bytes to stores") == ["1,000,000", "10"]
-    assert row(text, "bytes from stores") == ["2,000,000", "20"]
+    assert row(text, "bytes sent") == ["1,000,000", "10"]
+    assert row(text, "bytes received") == ["2,000,000", "20"]
 
 
 def test_learning_shows_ten_epochs_at_most_with_the_first_and_the_last() -> None:

@@ -7,6 +7,7 @@ of one publish have the same `id`.
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeVar
 from uuid import uuid4
 
@@ -17,7 +18,7 @@ from slslab_workers.option import Option
 from slslab_workers.trace.event import Event
 from slslab_workers.trace.operations import SERVERS
 
-__all__ = ["QUEUE", "Message", "NoQueue", "QueueError", "Queues", "open_queues", "scoped"]
+__all__ = ["QUEUE", "Message", "NoQueue", "QueueError", "Queues", "acknowledge", "open_queues", "scoped"]
 
 T = TypeVar("T")
 
@@ -112,7 +113,8 @@ class Queues(Channel):
     ) -> str:
         with self.request("queue.publish", phase, name, overhead=overhead) as event:
             event.etag = message_id
-            send(name, message_id, body)
+            for _ in range(1 if Channel.copies is None else Channel.copies(event)):
+                send(name, message_id, body)
             event.bytes = len(body)
         return message_id
 
@@ -145,6 +147,12 @@ def _describe(event: Event, message: Message, overhead: bool | Callable[[bytes],
     event.bytes = len(message.body)
     event.etag = message.id
     event.overhead = overhead(message.body) if callable(overhead) else overhead
+
+
+def acknowledge(message: Message) -> None:
+    """Acknowledge a message that was read; if its connection has ended it comes again, and receivers ignore it."""
+    with suppress(QueueError):
+        message.ack()
 
 
 def open_queues(url: str, tracer: Tracer, sleep: Callable[[float], None] = time.sleep) -> Queues:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from slslab.reproductions.lambdaml.orders import judge, middle
 from slslab.reproductions.minibatches import Estimate
+from slslab.reproductions.orders import judge, middle
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,80 @@
+"""Have functions meet the faults of a plan: refuse their invocations, kill them, or let them hang until they time out.
+
+What a function is does not matter: the emulator does to its processes what a host does, and meters what comes of it.
+"""
+
+import asyncio
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from slslab.aws.errors import throttled
+from slslab.errors import RequestError
+from slslab.lambda_.environment import Environment, State
+from slslab.lambda_.events import Request
+from slslab.trace.events import own_event
+from slslab_workers.faults.plan import FUNCTION_KINDS, Fault, FaultPlan
+from slslab_workers.plan import PlanError
+
+# A stopped process does nothing until its time-out.
+SIGNALS = {"kill": signal.SIGKILL, "timeout": signal.SIGSTOP}
+# Between two looks at whether an environment has been initialised.
+LOOK_S = 0.001
+Act = Callable[[Environment], "asyncio.Task[None]"]
+
+
+def read_function_plan(document: Mapping[str, Any]) -> FaultPlan:
+    """Return the plan in a document, whose faults are those of functions; RequestError, naming the entry, for a wrong
+    one."""
+    try:
+        return FaultPlan.from_document(document, FUNCTION_KINDS)
+    except PlanError as error:
+        raise RequestError(error.message, error.hint) from error
+
+
+class FunctionFaults:
+    """The faults of one emulator's functions; invocations are counted as they are requested, retries included.
+
+    `record` receives the event of every fault that happens.
+    """
+
+    def __init__(self, plan: FaultPlan, retry_after_s: int, record: Callable[[dict[str, Any]], None]) -> None:
+        self._plan = plan
+        self._retry_after_s = retry_after_s
+        self._record = record
+        self._requested: Counter[str] = Counter()
+
+    def meet(self, request: Request) -> Act | None:
+        """Raise TooManyRequestsException if this invocation is throttled; return what is to happen to its
+        environment, if anything is."""
+        function = request.target.function.name
+        number = self._requested[function]
+        self._requested[function] += 1
+        met = [fault for fault in self._plan.faults if fault.is_met(self._plan.seed, function, number)]
+        for fault in met:
+            if fault.kind == "throttle":
+                self._happen(fault, request, "")
+                raise throttled("ConcurrentInvocationLimitExceeded", self._retry_after_s)
+        return partial(self._schedule, met[0], request) if met else None
+
+    def _schedule(self, fault: Fault, request: Request, environment: Environment) -> "asyncio.Task[None]":
+        return asyncio.ensure_future(self._hit(fault, request, environment))
+
+    async def _hit(self, fault: Fault, request: Request, environment: Environment) -> None:
+        """Send the signal so long after the handler began, unless it has ended."""
+        while environment.state is not State.BUSY:
+            await asyncio.sleep(LOOK_S)
+        await asyncio.sleep(fault.seconds)
+        if environment.state is State.BUSY:
+            self._happen(fault, request, environment.id)
+            environment.send_signal(SIGNALS[fault.kind])
+
+    def _happen(self, fault: Fault, request: Request, environment: str) -> None:
+        name = request.target.function.name
+        event = own_event(
+            "fault", time.monotonic_ns(), request.request_id, resource=f"{fault.number} {fault.kind}", function=name
+        )
+        self._record({**event, "environment": environment})

@@ -1,0 +1,81 @@
+"""The systems of the atlas: an architecture with a channel and an algorithm.
+
+A new architecture is an entry of SYSTEMS, and of PAPERS to stand in the README's table; `slslab atlas --record` then
+makes its recordings.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from slslab_workers.channels.choice import CHANNEL, PARAMETER_SERVER, SERIALISATION
+from slslab_workers.plan import Value
+from slslab_workers.training.algorithms import ALGORITHM
+
+S3 = "s3"
+BARRAK, LAMBDAML, GRADSSHARDING = "Barrak et al. 2025", "LambdaML, SIGMOD 2021", "Barrak 2026"
+KUBEML = "Petrescu et al. 2023"
+# What the papers call the architectures.
+PAPERS = {
+    "spirt": ("SPIRT", BARRAK),
+    "mlless": ("MLLess", BARRAK),
+    "allreduce": ("AllReduce", f"{LAMBDAML}; {BARRAK}"),
+    "scatterreduce": ("ScatterReduce", f"{LAMBDAML}; {BARRAK}"),
+    "gpu": ("the GPU baseline", BARRAK),
+    "kubeml": ("KubeML", KUBEML),
+    "gloo": ("IaaS peers", LAMBDAML),
+}
+# The recorded networks, from the smallest to the largest.
+MODELS = ("lenet", "mobilenet", "resnet18")
+
+
+@dataclass(frozen=True)
+class System:
+    """An architecture, and what its workers exchange by and when, where that is a choice: `channel` and `algorithm` are
+    the values of --channel and --algorithm.
+
+    `equal` systems update every model with all workers' gradients after each minibatch, so that they learn the same
+    from the same data. `instances` train on machines, whose memory is no choice.
+    """
+
+    architecture: str
+    channel: str = ""
+    algorithm: str = ""
+    equal: bool = False
+    instances: bool = False
+
+    @property
+    def name(self) -> str:
+        """Return the system in short, such as `allreduce/memcached/ma`."""
+        return "/".join(filter(None, (self.architecture, self.channel, self.algorithm)))
+
+    @property
+    def own_channel(self) -> str:
+        """Return the channel whose requests are not those of the architecture's recordings; empty if there is none."""
+        return "" if self.channel == S3 else self.channel
+
+    @property
+    def chosen(self) -> Mapping[str, Value]:
+        """Return the options that the system chooses."""
+        chosen: dict[str, Value] = {}
+        if self.channel:
+            chosen[CHANNEL.name] = self.channel
+        if self.channel == PARAMETER_SERVER:
+            # What LambdaML's code sends to its server, and what is recorded.
+            chosen[SERIALISATION.name] = "doubles"
+        if self.algorithm:
+            chosen[ALGORITHM.name] = self.algorithm
+        return chosen
+
+
+SYSTEMS = (
+    *(System("allreduce", channel, "ga", equal=True) for channel in (S3, "memcached", "redis", "dynamodb")),
+    System("allreduce", PARAMETER_SERVER, "ga", equal=True),
+    *(System("allreduce", channel, "ma") for channel in (S3, "memcached", PARAMETER_SERVER)),
+    *(System("scatterreduce", channel, "ga", equal=True) for channel in (S3, "memcached", "redis", "dynamodb")),
+    *(System("scatterreduce", channel, "ma") for channel in (S3, "memcached")),
+    System("mlless"),
+    System("spirt"),
+    System("kubeml"),
+    System("gpu", equal=True, instances=True),
+    System("gloo", equal=True, instances=True),
+)

@@ -1,0 +1,76 @@
+"""The README's table of all systems of the papers: what a recorded run of each cost and took, and what replay makes of
+it."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from slslab.billing.bill import DEFAULT_BOOK, load_book
+from slslab.errors import counted
+from slslab.replay.measured import read_measured
+from slslab.replay.profiles.profile import load_profile
+from slslab.replay.whatif import Platform, Row, Variant, evaluate
+from slslab.reproductions.atlas.jobs import AVERAGING, CHANNELS_OF, TOPOLOGIES, lenet
+from slslab.reproductions.atlas.recordings import committed
+from slslab.reproductions.atlas.systems import GRADSSHARDING, LAMBDAML, PAPERS
+from slslab.reproductions.lambdaml import recordings as table1
+from slslab.reproductions.pages.markdown import insert, table
+from slslab.runs.planning import architectures
+from slslab_workers.channels.choice import OPENERS, PARAMETER_SERVER
+
+BEGIN, END = "<!-- systems: `python docs/build.py` writes them -->", "<!-- end of systems -->"
+PROFILE = "aws-us-east-1"
+# So many workers are replayed of what was recorded with a few.
+MANY = 64
+TREES = {"shards": "GradsSharding", "lambda-fl": "λ-FL", "lifl": "LIFL"}
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A system of a paper, and its recorded run."""
+
+    name: str
+    paper: str
+    recording: Path
+
+
+def systems() -> Iterator[Listed]:
+    """Yield the systems of the papers."""
+    own = committed()
+    for architecture, (name, paper) in PAPERS.items():
+        yield Listed(name, paper, own / lenet(architecture).name)
+    for channel in OPENERS:
+        if channel != table1.BASE:
+            name = (
+                "hybrid: AllReduce by a parameter server" if channel == PARAMETER_SERVER else f"AllReduce by {channel}"
+            )
+            yield Listed(name, LAMBDAML, own / lenet(CHANNELS_OF, channel).name)
+    yield Listed("k-means by AllReduce", LAMBDAML, table1.committed() / "kmeans-10-s3")
+    for topology in TOPOLOGIES:
+        yield Listed(TREES[topology], GRADSSHARDING, own / lenet(AVERAGING, topology).name)
+
+
+def insert_systems(page: Path) -> str:
+    """Return a page with the table between its marks; ValueError if it has none."""
+    return insert(page, BEGIN, END, describe_systems())
+
+
+def describe_systems() -> str:
+    """Return the table: runs, bills and replays of each system's recorded run."""
+    many = f"with {MANY} workers"
+    headings = ("system", "of", "recorded run", "bill, USD", "replay, s", f"{many}, USD", f"{many}, s")
+    return table(headings, [_row(listed) for listed in systems()], numbers=(3, 4, 5, 6))
+
+
+def _row(listed: Listed) -> Sequence[str]:
+    run = read_measured(listed.recording, architectures())
+    platform = Platform(load_profile(PROFILE), load_book(DEFAULT_BOOK), run.plan.timeout)
+    own, many = (evaluate(run, variant, platform) for variant in (Variant(), Variant(workers=MANY)))
+    invocations = run.document["invocations"]
+    started = counted(invocations, "invocation") if invocations else counted(run.plan.workers, "instance")
+    runs = f"{run.plan.workers} workers, {run.plan.model}, {started}"
+    return (listed.name, listed.paper, runs, *_figures(own), *_figures(many))
+
+
+def _figures(row: Row) -> tuple[str, str]:
+    return f"{row.number('cost'):.2g}", f"{row.number('seconds'):.0f}"

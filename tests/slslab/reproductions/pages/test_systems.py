@@ -1,0 +1,38 @@
+"""The README's table: every architecture of the papers stands there, with what its recording cost and took."""
+
+import pytest
+
+from slslab.billing.bill import DEFAULT_BOOK, load_book
+from slslab.replay.measured import read_measured
+from slslab.replay.profiles.profile import load_profile
+from slslab.replay.whatif import Platform, Variant, evaluate
+from slslab.reproductions.atlas.systems import PAPERS, SYSTEMS
+from slslab.reproductions.pages.systems import describe_systems, systems
+from slslab.runs.planning import architectures
+
+
+@pytest.fixture(scope="module")
+def rows() -> dict[str, list[str]]:
+    """The cells of the table by its first column."""
+    lines = describe_systems().splitlines()[2:]
+    return {name: cells for name, *cells in ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)}
+
+
+def test_every_registered_architecture_stands_there(rows: dict[str, list[str]]) -> None:
+    listed = {read_measured(each.recording, architectures()).plan.architecture for each in systems()}
+    assert listed == architectures().keys()
+    assert {name for name, _ in PAPERS.values()} <= rows.keys()
+    assert {system.architecture for system in SYSTEMS} == PAPERS.keys()
+    assert {"AllReduce by memcached", "GradsSharding", "λ-FL", "LIFL"} <= rows.keys()
+
+
+def test_its_figures_are_those_of_the_replay(rows: dict[str, list[str]]) -> None:
+    each = next(each for each in systems() if each.name == "SPIRT")
+    run = read_measured(each.recording, architectures())
+    platform = Platform(load_profile("aws-us-east-1"), load_book(DEFAULT_BOOK), run.plan.timeout)
+    own, many = (evaluate(run, variant, platform) for variant in (Variant(), Variant(workers=64)))
+    assert rows["SPIRT"][2:] == [
+        f"{number:{form}}"
+        for row in (own, many)
+        for number, form in ((row.number("cost"), ".2g"), (row.number("seconds"), ".0f"))
+    ]

@@ -1,0 +1,205 @@
+"""Make a plan's faults happen in a worker's process: before its events, and in its requests.
+
+Handlers know nothing of it. `Tracer.fault` is called before every event and `Channel.fault` before every request; each
+fault that happens is an event of its own, `fault`, written before anything else happens.
+"""
+
+import os
+import signal
+import struct
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any, NoReturn
+from urllib.parse import unquote, urlsplit
+
+import botocore.exceptions
+
+from slslab_workers.channels.endpoints import tensor_urls
+from slslab_workers.channels.resp import Connection
+from slslab_workers.channels.stream import Unreachable
+from slslab_workers.faults.plan import DEATHS, LOSSES, MESSAGES, REQUESTS, Fault, FaultPlan
+from slslab_workers.plan import VCPU_MB
+from slslab_workers.trace.event import Event
+from slslab_workers.trace.operations import OPERATIONS
+
+ANSWER_S = 5.0
+PIECE_BYTES = 1 << 24
+# A straggler's shorter pauses are made together.
+PAUSE_S = 0.001
+# botocore names an operation by its API's name.
+API = {
+    "object.put": "PutObject",
+    "object.get": "GetObject",
+    "object.list": "ListObjectsV2",
+    "object.delete": "DeleteObject",
+}
+
+
+class Injector:
+    """The faults of one process; `sink` receives their events."""
+
+    def __init__(self, plan: FaultPlan, sink: Callable[[dict[str, Any]], None]) -> None:
+        self._seed = plan.seed
+        self._deaths, self._stragglers = plan.of_kinds(*DEATHS), plan.of_kinds("straggler")
+        self._losses, self._requests = plan.of_kinds(*LOSSES), plan.of_kinds(*REQUESTS)
+        self._messages = plan.of_kinds(*MESSAGES)
+        self._sink = sink
+        # The faults of databases that happened in this process.
+        self._lost: set[int] = set()
+        # The event before, and the CPU time of the process at its beginning, ns.
+        self._last: Event | None = None
+        self._cpu_ns = time.process_time_ns()
+        # How long each straggler has still to pause, by fault.
+        self._owed_s: defaultdict[int, float] = defaultdict(float)
+        # How many requests have met a fault, by fault and place.
+        self._met: Counter[object] = Counter()
+
+    def at(self, event: Event) -> None:
+        """Do what is to happen before this event."""
+        self._slow_down(event)
+        self._last = event
+        for fault in self._losses:
+            if _is_at(fault, event) and fault.number not in self._lost and not _has_happened(fault):
+                self._lost.add(fault.number)
+                self._record(fault, event, time.monotonic_ns())
+                _lose_database(fault)
+        for fault in self._deaths:
+            if _is_at(fault, event) and not _has_happened(fault):
+                self._record(fault, event, time.monotonic_ns())
+                _die(fault.kind)
+
+    def request(self, event: Event) -> None:
+        """Delay this request, or raise the error that its client would."""
+        for fault in self._requests:
+            if not (_is_at(fault, event) and self._is_of(fault, event.op) and self._meets(fault, event)):
+                continue
+            began_ns = time.monotonic_ns()
+            if fault.kind == "slow-store":
+                time.sleep(fault.seconds)
+            self._record(fault, event, began_ns, event.op)
+            # The request itself begins now.
+            event.start_ns = time.monotonic_ns()
+            if fault.kind == "slow-down":
+                raise _slow_down(event.op)
+            if fault.kind == "unreachable":
+                raise _cut(event)
+
+    def copies(self, event: Event) -> int:
+        """Return how often this message is sent."""
+        for fault in self._messages:
+            if _is_at(fault, event) and self._meets(fault, event):
+                self._record(fault, event, time.monotonic_ns(), event.op)
+                event.start_ns = time.monotonic_ns()
+                return MESSAGES[fault.kind]
+        return 1
+
+    def _slow_down(self, event: Event) -> None:
+        """Wait as much longer as a straggler would have computed since the event before, in the same invocation.
+
+        With 1/factor of its CPU share, its CPU seconds would have taken factor times as long.
+        """
+        now_ns = time.process_time_ns()
+        used_ns, self._cpu_ns, last = now_ns - self._cpu_ns, now_ns, self._last
+        if last is None or last.invocation != event.invocation:
+            return
+        for fault in self._stragglers:
+            if _is_at(fault, last):
+                self._owed_s[fault.number] += (fault.factor - 1) * used_ns / 1e9 / _share()
+                if self._owed_s[fault.number] >= PAUSE_S:
+                    began_ns = time.monotonic_ns()
+                    time.sleep(self._owed_s.pop(fault.number))
+                    self._record(fault, last, began_ns)
+
+    @staticmethod
+    def _is_of(fault: Fault, op: str) -> bool:
+        """Return whether a request of this operation may meet a fault of a store."""
+        if fault.op is not None:
+            return fault.op == op
+        return fault.kind == "slow-store" or OPERATIONS[op].channel == "object"
+
+    def _meets(self, fault: Fault, event: Event) -> bool:
+        """Return whether this request does: one of the first at its place, which is named without the run's id."""
+        key = event.resource.rpartition(event.run)[2] if event.run else event.resource
+        place = (event.worker, event.epoch, event.step, event.op, key)
+        if not fault.is_drawn(self._seed, *place):
+            return False
+        if fault.kind == "slow-store":
+            return True
+        self._met[fault.number, place] += 1
+        return self._met[fault.number, place] <= fault.count
+
+    def _record(self, fault: Fault, event: Event, began_ns: int, op: str = "") -> None:
+        happened = Event(
+            run=event.run,
+            invocation=event.invocation,
+            worker=event.worker,
+            epoch=event.epoch,
+            step=event.step,
+            phase=event.phase,
+            op="fault",
+            start_ns=began_ns,
+            end_ns=time.monotonic_ns(),
+            resource=f"{fault.number} {fault.kind} {op}".rstrip(),
+        )
+        self._sink(happened.record())
+
+
+def _has_happened(fault: Fault) -> bool:
+    """Return whether this has happened in another process, as to a worker who died of it and is here again: the third
+    number in SLSLAB_CLOCK_FILE has a bit for each fault that the emulator was told of (see `training.lifetime`)."""
+    path = os.environ.get("SLSLAB_CLOCK_FILE")
+    return path is not None and bool(struct.unpack_from("<Q", Path(path).read_bytes(), 16)[0] >> fault.number & 1)
+
+
+def _is_at(fault: Fault, event: Event) -> bool:
+    return fault.is_at(event.worker, event.epoch, event.step, event.phase)
+
+
+def _lose_database(fault: Fault) -> None:
+    """End or empty the tensor database of the fault's worker, or that which all workers share."""
+    urls = tensor_urls()
+    url = urlsplit(urls[fault.worker or 0] if len(urls) > 1 else urls[0])
+    place = (str(url.hostname), int(url.port or 0), unquote(url.password or ""))
+    with closing(Connection("the tensor database", *place, ANSWER_S)) as database:
+        if fault.kind == "database-restart":
+            database.command(("FLUSHALL",), ANSWER_S)
+            return
+        with suppress(Unreachable):  # it ends without an answer
+            database.command(("SHUTDOWN", "NOSAVE"), ANSWER_S)
+
+
+def _share() -> float:
+    """Return the CPU share of this process's function, vCPUs; an instance's is taken for one."""
+    return int(os.environ.get("AWS_LAMBDA_FUNCTION_MEMORY_SIZE", VCPU_MB)) / VCPU_MB
+
+
+def _die(kind: str) -> NoReturn:
+    """End this process as the fault says: by its own signal, or by exceeding its function's memory or time."""
+    if kind == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    pieces: list[bytes] = []
+    if kind == "out-of-memory":
+        limit_bytes = int(os.environ["AWS_LAMBDA_FUNCTION_MEMORY_SIZE"]) << 20
+        while len(pieces) * PIECE_BYTES <= limit_bytes:
+            # Pages that nothing was written to are not held.
+            pieces.append(b"\1" * PIECE_BYTES)
+    while True:
+        time.sleep(60)
+
+
+def _slow_down(op: str) -> Exception:
+    """Return boto3's error for S3's answer 503 (documented: S3 user guide, "Request routing and throttling")."""
+    answer: Any = {
+        "Error": {"Code": "SlowDown", "Message": "Please reduce your request rate."},
+        "ResponseMetadata": {"HTTPStatusCode": 503},
+    }
+    return botocore.exceptions.ClientError(answer, API[op])
+
+
+def _cut(event: Event) -> Exception:
+    if OPERATIONS[event.op].channel in ("object", "dynamodb"):
+        return botocore.exceptions.EndpointConnectionError(endpoint_url=event.resource)
+    return Unreachable(f"{event.resource} cannot be reached: a fault plan has cut it off")

@@ -1,0 +1,63 @@
+"""The trigger script of IaaS peers: n instances, each with its rank."""
+
+from dataclasses import replace
+from typing import Any
+
+from slslab_workers.architecture import Architecture, Cloud, Fleet, Outcome, Progress, Requirements
+from slslab_workers.driver.instances import DEVICE, INSTANCE_TYPE, check, launch_and_train
+from slslab_workers.gloo.pattern import pattern
+from slslab_workers.plan import Plan, PlanError
+from slslab_workers.training.options import COMBINE, OPTIMISER, PARTITION, REPLICAS
+
+MODULE = "slslab_workers.gloo.instance"
+
+
+class Gloo(Architecture):
+    """Instances that add up their gradients by an all-reduce among themselves."""
+
+    name = "gloo"
+    summary = (
+        "IaaS peers: n long-running instances that add up their gradients by PyTorch's ring all-reduce, over gloo; on "
+        "GPUs over NCCL.\n\n"
+        "Instances are billed from launch to end, and Lambda's limits do not apply to them: --timeout is how long a "
+        "peer waits for the others in an all-reduce, --memory is what the host keeps free for a worker and, as for a "
+        "function, decides how many threads it has. --mode per-batch, --invoke event and --as-released are refused."
+    )
+    options = (
+        replace(
+            DEVICE,
+            help="What instances compute on; auto takes CUDA where the instance type has a GPU and torch sees one, "
+            "else the CPU. On CUDA each instance needs a GPU of its own.",
+        ),
+        replace(INSTANCE_TYPE, default="c5.large"),
+        COMBINE,
+        OPTIMISER,
+        REPLICAS,
+        PARTITION,
+    )
+
+    def requirements(self, plan: Plan) -> Requirements:
+        """Return the instances; raise PlanError for what an instance cannot do."""
+        check(plan, "The all-reduce is PyTorch's own: there is no authors' code that could be run as released.")
+        fleet = Fleet(str(plan.options["instance-type"]), str(plan.options["device"]))
+        if not fleet.has_gpu:
+            if fleet.device == "cuda":
+                raise PlanError(
+                    f"An instance of type {fleet.instance_type} has no GPU.",
+                    "use --device cpu, or --instance-type g4dn.xlarge.",
+                )
+            fleet = replace(fleet, device="cpu")
+        return Requirements(instances=fleet)
+
+    pattern = staticmethod(pattern)
+
+    def replicas(self) -> type[Any]:
+        """Return the replicas that update in every step with the mean, added up in the ring's order."""
+        from slslab_workers.gloo.replicas import Replicas
+
+        return Replicas
+
+    def drive(self, plan: Plan, cloud: Cloud, progress: Progress) -> Outcome:
+        """Store minibatches, launch, wait, evaluate."""
+        self.requirements(plan)
+        return launch_and_train(MODULE, plan, cloud, progress)

@@ -1,0 +1,367 @@
+"""KubeML's train job, the part that schedules: it invokes the functions of each epoch, which its other part merges."""
+
+import json
+import math
+import time
+from collections.abc import Iterable, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from dataclasses import replace
+from statistics import fmean
+from typing import Any
+
+from slslab_workers.architecture import (
+    NO_OPTIONS,
+    QUEUE_HOST,
+    TENSOR_HOST,
+    Architecture,
+    Cloud,
+    Outcome,
+    Progress,
+    Requirements,
+    ResidentPhase,
+    RunFailed,
+)
+from slslab_workers.channels import endpoints
+from slslab_workers.channels.queues import QUEUE, acknowledge
+from slslab_workers.channels.stream import Unreachable
+from slslab_workers.channels.tensors import TensorDatabase
+from slslab_workers.driver.deployment import Deployment, FunctionSpec, deploy_and_train
+from slslab_workers.driver.job import UPLOADERS, gradient_mb
+from slslab_workers.kubeml.job import Task
+from slslab_workers.kubeml.pattern import pattern
+from slslab_workers.kubeml.scheduling import Scheduler, weighted
+from slslab_workers.kubeml.settings import (
+    FAILED,
+    PARALLELISM,
+    STATIC,
+    STOP,
+    TEST,
+    TRAIN,
+    client_queue,
+    document_key,
+    epoch_of,
+    function_queue,
+    job_queue,
+    most_functions,
+    reference_key,
+    report,
+)
+from slslab_workers.kubeml.shares import ALL, DOCUMENT, K, document_count
+from slslab_workers.option import Option
+from slslab_workers.patterns import Counts, Pattern, Workload, count
+from slslab_workers.plan import Plan, PlanError, Value
+from slslab_workers.training import datasets, models
+from slslab_workers.training.options import OPTIMISER
+
+HANDLER = "slslab_workers.kubeml.function.handler"
+# Memory of the job beside the models that it holds, MB: NumPy and boto3. It holds a sum and a part of it.
+JOB_MB, JOB_MODELS = 256, 3
+SMALLEST_MB, LARGEST_MB = 128, 10_240
+# How long the driver waits for a message before it looks whether a function has failed.
+PATIENCE_S = 0.5
+
+
+class KubeML(Architecture):
+    """KubeML: K-AVG in functions of an epoch each, merged by a job that outlives them."""
+
+    name = "kubeml"
+    summary = (
+        "KubeML over a tensor database: N functions an epoch train locally, and every K minibatches a job averages "
+        "their models (K-AVG).\n\n"
+        "Data are documents of 64 samples in a stored order. Functions validate after each epoch. --as-released has as "
+        "many functions as the throughput allows."
+    )
+    options = (
+        K,
+        PARALLELISM,
+        OPTIMISER,
+        Option(
+            "job-memory",
+            int,
+            0,
+            f"Memory size of the job, which merges, MB; 0 for {JOB_MB} MB and {JOB_MODELS} models.",
+        ),
+        QUEUE,
+        TENSOR_HOST,
+        QUEUE_HOST,
+    )
+
+    def requirements(self, plan: Plan) -> Requirements:
+        """Return a tensor database and a queue; PlanError for a plan that KubeML cannot run."""
+        options, k = plan.options, int(plan.options[K.name])
+        if plan.mode != "long-running" or plan.invoke != "sync":
+            raise PlanError(
+                "KubeML's driver invokes its functions once an epoch, and waits for them.",
+                "leave out --mode and --invoke.",
+            )
+        if plan.early_stopping:
+            raise PlanError(
+                "KubeML ends at a goal accuracy, and holds no samples out.",
+                "give --until-accuracy, or leave out --early-stopping.",
+            )
+        if k < 1 and k != ALL:
+            raise PlanError(f"k is {k}.", f"give minibatches, 1 or more, or {ALL} for all of an epoch.")
+        job_mb = int(options["job-memory"])
+        if job_mb and not SMALLEST_MB <= job_mb <= LARGEST_MB:
+            raise PlanError(
+                f"job-memory is {job_mb}.", f"choose {SMALLEST_MB} to {LARGEST_MB} MB, as Lambda has, or 0."
+            )
+        documents = epoch_of(plan, plan.workers).documents
+        if plan.workers > documents:
+            raise PlanError(
+                f"{plan.workers} functions have {documents} documents of {DOCUMENT} samples.",
+                f"--workers {documents} fits, or more --batches.",
+            )
+        return Requirements(
+            tensor_databases=1,
+            queue=str(options["queue"]),
+            tensor_host=str(options["tensor-host"]),
+            queue_host=str(options["queue-host"]),
+        )
+
+    def resident_set(self, plan: Plan) -> tuple[ResidentPhase, ...]:
+        """Return all functions that there may be, which wait for each other, the job, and the database with a model of
+        each and the reference."""
+        functions = most_functions(plan)
+        return (ResidentPhase(self.name, functions, _job_mb(plan) + (functions + 1) * gradient_mb(plan)),)
+
+    def counts(
+        self,
+        workers: int,
+        batches: int,
+        epochs: int,
+        parameters: int,
+        options: Mapping[str, Value] = NO_OPTIONS,
+        **more: Any,
+    ) -> Counts:
+        """Return messages and bytes of all epochs; `more` are other fields of the workload: samples of a minibatch,
+        entries of the state_dict, its numbers beside the parameters, and whether functions validate."""
+        return count(self.pattern(Workload(workers, batches, epochs, parameters, options, **more)))
+
+    def counts_of(self, plan: Plan, epochs: int, parameters: int) -> Counts:
+        """Return the `counts` of a plan; they depend on its minibatches' samples, its evaluation and its model, too."""
+        model = models.spec(plan.model)
+        return self.counts(
+            plan.workers,
+            plan.batches,
+            epochs,
+            parameters,
+            plan.options,
+            batch_size=plan.batch_size,
+            tensors=model.tensors,
+            buffers=model.buffers,
+            evaluation=plan.evaluation,
+        )
+
+    def pattern(self, workload: Workload) -> Pattern:
+        """Return who sends what to whom in each round."""
+        return pattern(replace(workload, options=self.complete(workload.options)))
+
+    def replicas(self) -> type[Any]:
+        """Return the replicas that average their models."""
+        from slslab_workers.kubeml.replicas import KubeMLReplicas
+
+        return KubeMLReplicas
+
+    def alone(self, plan: Plan) -> Plan:
+        """Return the plan of one function; it has documents for its minibatches, and the parallelism stays."""
+        alone = super().alone(plan)
+        return replace(alone, options={**plan.options, PARALLELISM.name: STATIC})
+
+    def deployment(self, plan: Plan, cloud: Cloud, progress: Progress) -> "KubeMLDeployment":
+        """Return functions, the job, and the queues between them."""
+        return KubeMLDeployment(plan, cloud, progress)
+
+    def drive(self, plan: Plan, cloud: Cloud, progress: Progress) -> Outcome:
+        """Deploy, and train epoch by epoch."""
+        return deploy_and_train(self.deployment(plan, cloud, progress))
+
+
+class KubeMLDeployment(Deployment):
+    """Functions, the job that merges, and the driver, which is the job's other part: it schedules."""
+
+    def __init__(self, plan: Plan, cloud: Cloud, progress: Progress) -> None:
+        super().__init__(plan, HANDLER, cloud, progress)
+        self._init, self._job = (f"{self.function[:59]}-{name}" for name in ("init", "job"))
+        self._most = most_functions(plan)
+        self._invokers = ThreadPoolExecutor(self._most + 1, thread_name_prefix="invoke")
+        # Each epoch's losses, and the functions that failed.
+        self._losses: list[list[float]] = []
+        self._failed: list[dict[str, Any]] = []
+        self._updates = 0
+
+    def functions(self) -> list[FunctionSpec]:
+        """Return the functions that train and validate, the one that makes the model, and the job."""
+        plan = self.plan
+        return [
+            FunctionSpec(self.function, HANDLER, plan.memory_mb, ("s3:GetObject",)),
+            FunctionSpec(self._init, HANDLER, plan.memory_mb),
+            FunctionSpec(self._job, "slslab_workers.kubeml.job.handler", _job_mb(plan), (), self._job),
+        ]
+
+    def create(self) -> None:
+        """Create the functions, and the queues before anything is sent to them."""
+        super().create()
+        with self._queues() as queues:
+            for queue in self._all_queues():
+                queues.declare(queue)
+
+    def train(self) -> Outcome:
+        """Train all epochs, or until the plan's accuracy; as many functions in each as the scheduler says."""
+        plan, scheduler = self.plan, Scheduler(self.plan)
+        self._store(TRAIN, self._samples.images, self._samples.labels, self._samples.indices(0).reshape(-1))
+        dataset = self._samples.dataset
+        if plan.evaluation:
+            self._store(TEST, dataset.test_images, dataset.test_labels, range(len(dataset.test_labels)))
+        layers = self.call(self._init, self._event("init", 0, 0, 1), "RequestResponse", None)["layers"]
+        job = self._invokers.submit(self.call, self._job, Task(plan, tuple(layers)).to_event(), self.kind, None)
+        results, judged = list[dict[str, Any]](), list[dict[str, Any]]()
+        for epoch in range(plan.epochs):
+            began = time.monotonic()
+            results = self._train_epoch(epoch, scheduler.functions, job)
+            elapsed_s = time.monotonic() - began
+            if plan.evaluation:
+                judged = self._call_all("val", epoch, scheduler.functions)
+                if self._record(epoch, judged):
+                    break
+            scheduler.record(elapsed_s)
+        self._tell_job({"type": STOP})
+        self._await([job], job)
+        return self._outcome(layers, results[0], judged)
+
+    def remove(self) -> None:
+        """Delete the functions, then queues, which ends whatever still waits for them, and tensors."""
+        try:
+            super().remove()
+        finally:
+            with self._queues() as queues:
+                for queue in self._all_queues():
+                    queues.delete(queue)
+            with suppress(Unreachable), self._database() as database:
+                database.delete_all(reference_key(self.plan, ""))
+
+    def _database(self) -> TensorDatabase:
+        return TensorDatabase(endpoints.tensor_urls(self._cloud.environment)[0], self._tracer)
+
+    def _all_queues(self) -> list[str]:
+        functions = (function_queue(self.plan, function) for function in range(self._most))
+        return [job_queue(self.plan), client_queue(self.plan), *functions]
+
+    def _store(self, collection: str, inputs: Any, labels: Any, order: Any) -> None:
+        """Store samples as documents, in this order."""
+        policy, total = self._samples.dataset.policy, document_count(len(order))
+
+        def put(number: int) -> None:
+            chosen = order[number * DOCUMENT : (number + 1) * DOCUMENT]
+            body, metadata = datasets.encode_minibatch(inputs[chosen], labels[chosen], policy)
+            self._objects.put(document_key(self.plan, collection, number), body, "other", metadata=metadata)
+
+        with ThreadPoolExecutor(UPLOADERS, thread_name_prefix="upload") as pool:
+            for done, _ in enumerate(pool.map(put, range(total)), 1):
+                self._progress.report("upload", done, total)
+
+    def _event(self, task: str, epoch: int, function: int, functions: int) -> dict[str, Any]:
+        """Return what a function is asked to do."""
+        place = {"epoch": epoch, "function": function, "functions": functions}
+        test = len(self._samples.dataset.test_labels)
+        return {"plan": self.plan.to_document(), "bucket": self.bucket, "task": task, "test_samples": test, **place}
+
+    def _call_all(self, task: str, epoch: int, functions: int) -> list[dict[str, Any]]:
+        events = [self._event(task, epoch, function, functions) for function in range(functions)]
+        return self._first_failure_ends(
+            [
+                self._invokers.submit(self.call, self.function, event, "RequestResponse", event["function"])
+                for event in events
+            ]
+        )
+
+    def _train_epoch(self, epoch: int, functions: int, job: "Future[dict[str, Any]]") -> list[dict[str, Any]]:
+        """Have all functions of an epoch train, and all rounds merged; return what they answered.
+
+        A function that fails is left out from the round on that it does not report in. RunFailed if all fail, or the
+        job.
+        """
+        futures = [self._invokers.submit(self._train, epoch, function, functions) for function in range(functions)]
+        self._await(futures, job)
+        answers = [future.result() for future in futures]
+        results = [answer for answer in answers if not isinstance(answer, RunFailed)]
+        for failure in [answer for answer in answers if isinstance(answer, RunFailed)]:
+            if not results:
+                raise failure
+            self._failed.append({"epoch": epoch, "function": failure.worker, "error": f"{failure.type}: {failure}"})
+        self._await_merges(epoch, job)
+        self._losses.append([loss for result in results for loss in result["losses"]])
+        self._updates += len(results[0]["losses"])
+        return results
+
+    def _train(self, epoch: int, function: int, functions: int) -> dict[str, Any] | RunFailed:
+        """Have a function train; return its answer, or its failure once the job knows of it."""
+        event = self._event("train", epoch, function, functions)
+        try:
+            return self.call(self.function, event, "RequestResponse", function)
+        except RunFailed as failure:
+            self._tell_job(report(FAILED, epoch, functions, function, -1))
+            return failure
+
+    def _tell_job(self, content: Mapping[str, Any]) -> None:
+        with self._queues() as queues:
+            queues.publish(job_queue(self.plan), json.dumps(content).encode(), "other")
+
+    def _await(self, futures: Iterable["Future[Any]"], job: "Future[dict[str, Any]]") -> None:
+        """Wait until these have answered; raise the job's failure at once."""
+        pending = set(futures)
+        while pending:
+            # A bounded wait, so that Ctrl-C is handled.
+            _, pending = wait(pending, PATIENCE_S, FIRST_COMPLETED)
+            self._check(job)
+
+    def _check(self, job: "Future[dict[str, Any]]") -> None:
+        """Raise the failure of the job, also in an invocation that took over from the first."""
+        if job.done() and job.result()["status"] == "continued":
+            self._raise_recorded(None)
+
+    def _await_merges(self, epoch: int, job: "Future[dict[str, Any]]") -> None:
+        """Wait until the job has merged the last round of an epoch."""
+        with self._queues() as queues:
+            while True:
+                message = queues.consume(client_queue(self.plan), PATIENCE_S, "other")
+                if message is not None:
+                    acknowledge(message)
+                    if json.loads(message.body)["epoch"] == epoch:
+                        return
+                self._check(job)
+
+    def _record(self, epoch: int, judged: list[dict[str, Any]]) -> bool:
+        """Record an epoch's accuracy and loss; return whether the plan's accuracy ends training."""
+        accuracy, loss = weighted(judged)
+        self._progress.report("evaluate", epoch + 1, self.plan.epochs)
+        self.accuracies.append(accuracy)
+        return self._stops.record(accuracy, loss) is not None
+
+    def _outcome(self, layers: list[str], first: Mapping[str, Any], judged: list[dict[str, Any]]) -> Outcome:
+        """Return what the run computed, by the reference model; `judged` says which model the functions saw at last."""
+        from slslab_workers.kubeml.local import parameters_of, write_tensors
+        from slslab_workers.training import gradients
+
+        model = models.build(self.plan.model, self.plan.seed)
+        with self._database() as database:
+            write_tensors(model, {layer: database.get(reference_key(self.plan, layer), "other") for layer in layers})
+        flat = parameters_of(model)
+        sha256 = gradients.sha256(flat)
+        return Outcome(
+            loss=tuple(map(fmean, self._losses)),
+            accuracy=tuple(self.accuracies),
+            parameters=flat.numel(),
+            parameters_sha256=sha256,
+            replicas_equal={one["parameters_sha256"] for one in judged} <= {sha256},
+            epochs=len(self._losses),
+            updates=self._updates,
+            threads=first["threads"],
+            details={"torch": first["torch"], **({"failed_functions": self._failed} if self._failed else {})},
+        )
+
+
+def _job_mb(plan: Plan) -> int:
+    """Return the memory size of the job, MB."""
+    return int(plan.options["job-memory"]) or min(LARGEST_MB, JOB_MB + JOB_MODELS * math.ceil(gradient_mb(plan)))

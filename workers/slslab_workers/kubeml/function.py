@@ -1,0 +1,147 @@
+"""The functions' Lambda handler, by task: `init` stores the first model, `train` trains a share of an epoch's documents
+from merge to merge, `val` evaluates a share of the test documents."""
+
+import json
+from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+
+from slslab_workers.channels import endpoints
+from slslab_workers.channels.events import Tracer
+from slslab_workers.channels.objects import Objects, environment_client
+from slslab_workers.channels.queues import Queues, acknowledge, open_queues
+from slslab_workers.channels.tensors import TensorDatabase
+from slslab_workers.kubeml.local import LocalTraining, joined, parameters_of, read_tensors, validate, write_tensors
+from slslab_workers.kubeml.settings import (
+    END,
+    NEXT,
+    TEST,
+    TRAIN,
+    copy_key,
+    document_key,
+    epoch_of,
+    function_queue,
+    get_reference,
+    job_queue,
+    reference_key,
+    report,
+)
+from slslab_workers.kubeml.shares import document_count, split
+from slslab_workers.plan import Plan, thread_count
+from slslab_workers.training import gradients, models
+from slslab_workers.training.lifetime import remaining_s
+from slslab_workers.training.optimisers import make_optimiser
+from slslab_workers.training.state import WorkerState
+
+PHASE = "synchronise"
+# The models that this environment keeps from one invocation to the next.
+_models: dict[tuple[str, int, str], torch.nn.Module] = {}
+
+
+class Function(ExitStack):
+    """One invocation; a context manager that closes its connections."""
+
+    def __init__(self, event: Mapping[str, Any], context: Any) -> None:
+        super().__init__()
+        self.plan = Plan.from_document(event["plan"])
+        self.event = event
+        self.context = context
+        self.rank, self.epoch = int(event["function"]), int(event["epoch"])
+        self.tracer = Tracer(run=self.plan.run, worker=self.rank, invocation=context.aws_request_id)
+        self.tracer.epoch = self.epoch
+        self.database = self.enter_context(TensorDatabase(endpoints.tensor_urls()[0], self.tracer))
+        torch.set_num_threads(thread_count(self.plan.memory_mb))
+
+    def init(self) -> dict[str, Any]:
+        """Store the first model as the reference, and return the names of its entries."""
+        tensors = read_tensors(self._model())
+        for layer, vector in tensors.items():
+            self.database.set(reference_key(self.plan, layer), vector, "other", overhead=False)
+        return {"layers": list(tensors)}
+
+    def train(self) -> dict[str, Any]:
+        """Train from merge to merge; return the losses of all minibatches."""
+        model, functions = self._model(), int(self.event["functions"])
+        local = LocalTraining(
+            self.plan, self.rank, self.epoch, WorkerState(model, make_optimiser(self.plan, model)), self.tracer
+        )
+        objects, layers, losses = self._objects(), list(model.state_dict()), list[float]()
+        intervals = epoch_of(self.plan, functions).intervals(self.rank)
+        with open_queues(endpoints.queue_url(), self.tracer) as queues:
+            for number, documents in enumerate(intervals):
+                reference = get_reference(self.database, self.plan, layers, "fetch")
+                samples = self._documents(objects, TRAIN, documents)
+                losses += local.train(reference, *samples)
+                self.tracer.step = -1
+                self._store_copy(model)
+                last = number == len(intervals) - 1
+                self._report(queues, END if last else NEXT, functions, number)
+                if not last:
+                    self._await_merge(queues, number)
+        return {"losses": losses, "threads": thread_count(self.plan.memory_mb), "torch": torch.__version__}
+
+    def val(self) -> dict[str, Any]:
+        """Evaluate the reference model on this function's share of the test documents."""
+        model = self._model()
+        write_tensors(model, get_reference(self.database, self.plan, list(model.state_dict()), "other"))
+        share = split(document_count(int(self.event["test_samples"])), int(self.event["functions"]))[self.rank]
+        sha256 = gradients.sha256(parameters_of(model))
+        if not share:
+            return {"accuracy": 0.0, "loss": 0.0, "length": 0, "parameters_sha256": sha256}
+        samples = self._documents(self._objects(), TEST, share)
+        with self.tracer.span("validate", "other"):
+            return {**validate(model, *samples), "parameters_sha256": sha256}
+
+    def _model(self) -> torch.nn.Module:
+        plan = self.plan
+        key = (plan.model, plan.seed, plan.memory_format)
+        if key not in _models:
+            with self.tracer.span("build", "other"):
+                _models[key] = models.build(*key)
+        return _models[key]
+
+    def _objects(self) -> Objects:
+        with self.tracer.span("connect", "other"):
+            client = environment_client()
+        return Objects(client, self.event["bucket"], self.tracer)
+
+    def _documents(self, objects: Objects, collection: str, documents: range) -> Any:
+        """Get documents, and return their samples, labels and policy."""
+        phase = "fetch" if collection == TRAIN else "other"
+        return joined([objects.get(document_key(self.plan, collection, number), phase) for number in documents])
+
+    def _store_copy(self, model: torch.nn.Module) -> None:
+        for layer, vector in read_tensors(model).items():
+            self.database.set(copy_key(self.plan, layer, self.rank), vector, PHASE, overhead=False)
+
+    def _report(self, queues: Queues, kind: str, functions: int, round_: int) -> None:
+        """Have the job merge what this function has stored: KubeML's POST /next, or the end of its request."""
+        body = json.dumps(report(kind, self.epoch, functions, self.rank, round_)).encode()
+        queues.publish(job_queue(self.plan), body, PHASE, overhead=False)
+
+    def _await_merge(self, queues: Queues, round_: int) -> None:
+        """Wait for the job's answer to this round's report; TimeoutError when the function's own time is over."""
+        place = [self.epoch, round_]
+        while True:
+            message = queues.consume(
+                function_queue(self.plan, self.rank),
+                max(0.0, remaining_s(self.context)),
+                PHASE,
+                overhead=lambda body: json.loads(body)["merged"] != place,
+            )
+            if message is None:
+                raise TimeoutError(
+                    f"Function {self.rank} waited for merge {round_} of epoch {self.epoch} until its end."
+                )
+            acknowledge(message)
+            if json.loads(message.body)["merged"] == place:
+                return
+
+
+def handler(event: Mapping[str, Any], context: Any) -> dict[str, Any]:
+    """Do the task that the event names: AWS Lambda's entry point."""
+    with Function(event, context) as function:
+        tasks = {"init": function.init, "train": function.train, "val": function.val}
+        return tasks[event["task"]]()

@@ -1,0 +1,199 @@
+"""KubeML's job, as a function that outlives the others: it owns the reference model, and merges in rounds.
+
+A round ends when every function of the epoch that has not ended before has reported. Then the mean of their models is
+the reference, and those that wait go on. It imports no torch.
+"""
+
+import json
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Self
+
+from slslab_workers.channels import endpoints
+from slslab_workers.channels.events import Tracer
+from slslab_workers.channels.queues import Queues, acknowledge, open_queues
+from slslab_workers.channels.tensors import TensorDatabase
+from slslab_workers.kubeml.merging import Mean
+from slslab_workers.kubeml.settings import (
+    FAILED,
+    NEXT,
+    STOP,
+    client_queue,
+    copy_key,
+    function_queue,
+    job_queue,
+    job_rank,
+    reference_key,
+)
+from slslab_workers.plan import Plan
+from slslab_workers.training.lifetime import invoke_again, remaining_s, self_client
+
+PHASE = "synchronise"
+# An hour: a function reports or ends sooner, and a job whose driver was killed must not invoke itself for ever.
+PATIENCE_S = 3600.0
+
+
+@dataclass(frozen=True)
+class Task:
+    """What one invocation goes on with.
+
+    In `epoch` the functions `active` have not ended (None: the epoch has not begun); of round `round` there are
+    `reports`, NEXT or another kind by function; the last message came at wall time `heard`, s.
+    """
+
+    plan: Plan
+    layers: tuple[str, ...]
+    epoch: int = 0
+    round: int = 0
+    active: tuple[int, ...] | None = None
+    reports: Mapping[int, str] = field(default_factory=dict)
+    heard: float = 0.0
+
+    @classmethod
+    def from_event(cls, event: Mapping[str, Any]) -> Self:
+        """Read a Lambda event; in JSON all keys are texts."""
+        active = event["active"]
+        read = {
+            "plan": Plan.from_document(event["plan"]),
+            "layers": tuple(event["layers"]),
+            "active": None if active is None else tuple(active),
+            "reports": {int(function): kind for function, kind in event["reports"].items()},
+        }
+        return cls(**{**event, **read})
+
+    def to_event(self) -> dict[str, Any]:
+        """Return the Lambda event."""
+        return {**asdict(self), "plan": self.plan.to_document()}
+
+
+class Job:
+    """The job in one invocation. In the trace it is the worker after the last function that there may be."""
+
+    def __init__(self, task: Task, context: Any, queues: Queues, database: TensorDatabase) -> None:
+        self._task = task
+        self._plan = task.plan
+        self._context = context
+        self._queues = queues
+        self._database = database
+        self._epoch, self._round = task.epoch, task.round
+        self._active = None if task.active is None else set(task.active)
+        self._reports = dict(task.reports)
+        self._heard = task.heard or time.time()
+        self._mean = Mean()
+
+    def run(self) -> Task | None:
+        """Merge until the driver says stop, and return None; or until time is short, and return what is left.
+
+        Functions need not know when that is: what they report in between waits in the queue.
+        """
+        while (message := self._receive()) is not None:
+            if message["type"] == STOP:
+                return None
+            self._note(message)
+            self._add()
+            if self._active is not None and self._active <= self._reports.keys():
+                self._merge()
+        return replace(
+            self._task,
+            epoch=self._epoch,
+            round=self._round,
+            active=None if self._active is None else tuple(sorted(self._active)),
+            reports=self._reports,
+            heard=self._heard,
+        )
+
+    def _receive(self) -> dict[str, Any] | None:
+        """Return the next message that was not received before, or None if there is no time to wait for one.
+
+        Raise TimeoutError if none has come for an hour.
+        """
+        while (left_s := remaining_s(self._context) - hand_over_s(self._plan.timeout)) > 0:
+            silent_s = time.time() - self._heard
+            if silent_s > PATIENCE_S:
+                raise TimeoutError(f"Nothing was reported in epoch {self._epoch} for {silent_s:.0f} s.")
+            message = self._queues.consume(
+                job_queue(self._plan), min(left_s, PATIENCE_S - silent_s + 1), PHASE, overhead=self._is_no_report
+            )
+            if message is not None:
+                acknowledge(message)
+                content: dict[str, Any] = json.loads(message.body)
+                if content["type"] in (STOP, FAILED) or not self._is_no_report(message.body):
+                    self._heard = time.time()
+                    return content
+        return None
+
+    def _is_no_report(self, body: bytes) -> bool:
+        """Return whether a message is the driver's, or was delivered before."""
+        content = json.loads(body)
+        if content["type"] in (STOP, FAILED):
+            return True
+        place = content["epoch"], content["round"]
+        return place != (self._epoch, self._round) or content["function"] in self._reports
+
+    def _note(self, message: Mapping[str, Any]) -> None:
+        """Keep a report; a function that failed takes part in no further round of its epoch."""
+        if message["epoch"] != self._epoch:
+            return
+        self._database.tracer.epoch = self._epoch
+        if self._active is None:
+            self._active = set(range(message["functions"]))
+        if message["type"] == FAILED:
+            self._active.discard(message["function"])
+        else:
+            self._reports[message["function"]] = message["type"]
+
+    def _add(self) -> None:
+        """Add the models of those that have reported, in rank order: one that comes early waits for those before it."""
+        assert self._active is not None or not self._reports
+        for function in sorted((self._active or set()) | self._reports.keys()):
+            if function in self._mean.ranks:
+                continue
+            if function not in self._reports:
+                return
+            keys = {layer: copy_key(self._plan, layer, function) for layer in self._task.layers}
+            tensors = {layer: self._database.get(key, PHASE, overhead=False) for layer, key in keys.items()}
+            with self._database.tracer.span("reduce", PHASE) as span:
+                span.bytes = sum(vector.nbytes for vector in tensors.values())
+                self._mean.add(function, tensors)
+
+    def _merge(self) -> None:
+        """End the round: store the mean as the reference, and let those go on that wait for it."""
+        assert self._active is not None
+        if self._reports:
+            with self._database.tracer.span("reduce", PHASE):
+                mean = self._mean.take()
+            for layer, vector in mean.items():
+                self._database.set(reference_key(self._plan, layer), vector, PHASE, overhead=False)
+        waiting = sorted(function for function, kind in self._reports.items() if kind == NEXT)
+        body = json.dumps({"merged": [self._epoch, self._round]}).encode()
+        for function in waiting:
+            self._queues.publish(function_queue(self._plan, function), body, PHASE, overhead=False)
+        self._active &= set(waiting)
+        self._reports, self._round = {}, self._round + 1
+        if not self._active:
+            ended = json.dumps({"epoch": self._epoch}).encode()
+            self._queues.publish(client_queue(self._plan), ended, "other")
+            self._epoch, self._round, self._active = self._epoch + 1, 0, None
+
+
+def hand_over_s(timeout_s: int) -> float:
+    """Return the time that the job keeps for invoking itself, s: for the rest of a merge, too."""
+    return min(60.0, timeout_s / 4)
+
+
+def handler(event: Mapping[str, Any], context: Any) -> dict[str, Any]:
+    """Merge: AWS Lambda's entry point."""
+    task = Task.from_event(event)
+    tracer = Tracer(run=task.plan.run, worker=job_rank(task.plan), invocation=context.aws_request_id)
+    with ExitStack() as connections:
+        # Made while the functions start: at the end there may be no time for it.
+        with tracer.span("connect", "other"):
+            client = self_client()
+        queues = connections.enter_context(open_queues(endpoints.queue_url(), tracer))
+        database = connections.enter_context(TensorDatabase(endpoints.tensor_urls()[0], tracer))
+        rest = Job(task, context, queues, database).run()
+    if rest is not None:
+        invoke_again(rest.to_event(), context, tracer, client)
+    return {"status": "finished" if rest is None else "continued"}

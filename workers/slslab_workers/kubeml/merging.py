@@ -1,0 +1,30 @@
+"""K-AVG: the mean of the models of those that reported in a round. It imports NumPy and no torch."""
+
+import numpy as np
+
+from slslab_workers.kubeml.settings import Tensors, Vector
+
+
+class Mean:
+    """The mean of functions' tensors, which are added in rank order: equal models give equal bits."""
+
+    def __init__(self) -> None:
+        self.ranks: list[int] = []
+        self._total: dict[str, Vector] = {}
+
+    def add(self, rank: int, tensors: Tensors) -> None:
+        """Add the tensors of the next function; the first ones become the sum."""
+        if self.ranks:
+            for layer, vector in tensors.items():
+                self._total[layer] += vector
+        else:
+            self._total = dict(tensors)
+        self.ranks.append(rank)
+
+    def take(self) -> Tensors:
+        """Return the sum divided by how many functions were added, and start anew."""
+        mean, divisor = self._total, np.float32(len(self.ranks))
+        for vector in mean.values():
+            vector /= divisor
+        self.ranks, self._total = [], {}
+        return mean

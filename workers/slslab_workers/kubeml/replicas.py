@@ -1,0 +1,83 @@
+"""All functions and the job in one process, on one device: the same documents, local steps and merges."""
+
+from collections.abc import Callable
+from statistics import fmean
+from typing import Any
+
+import torch
+
+from slslab_workers.channels.events import Tracer
+from slslab_workers.kubeml.local import LocalTraining, read_tensors, validate, write_tensors
+from slslab_workers.kubeml.merging import Mean
+from slslab_workers.kubeml.scheduling import weighted
+from slslab_workers.kubeml.settings import PARALLELISM, STATIC, Tensors, epoch_of
+from slslab_workers.kubeml.shares import DOCUMENT, document_count, split
+from slslab_workers.plan import Plan, PlanError
+from slslab_workers.replicas import Epoch, Judgement, Replicas
+from slslab_workers.training.samples import Samples
+
+
+class KubeMLReplicas(Replicas):
+    """Functions that take turns with one model, which is the reference between their turns."""
+
+    def __init__(
+        self, plan: Plan, samples: Samples, device: str = "cpu", on_minibatch: Callable[[], None] = lambda: None
+    ) -> None:
+        super().__init__(plan, samples, device, on_minibatch)
+        self._tracer = Tracer(self._note)
+        self._epoch = epoch_of(plan, plan.workers)
+        self._order = samples.indices(0).reshape(-1)
+
+    @staticmethod
+    def check(plan: Plan) -> None:
+        """Raise PlanError for a number of functions that depends on time."""
+        if plan.options[PARALLELISM.name] != STATIC:
+            raise PlanError(
+                "How many functions train depends on how long epochs take.", f"give --parallelism {STATIC}."
+            )
+
+    def train_epoch(self) -> Epoch:
+        """Train an epoch: from merge to merge."""
+        self._losses, self._compute_s = [], 0.0
+        self.advance()
+        return Epoch(fmean(self._losses), len(self._losses), self.states[0].updates, None, self._compute_s)
+
+    def advance(self) -> None:
+        """Train all rounds of an epoch."""
+        plan, state, samples = self.plan, self.states[0], self.samples
+        epoch, updates = self.position // plan.batches, state.updates
+        functions = [LocalTraining(plan, rank, epoch, state, self._tracer) for rank in range(plan.workers)]
+        reference: Tensors = read_tensors(state.model)
+        mean = Mean()
+        for number, reporting in enumerate(self._epoch.rounds):
+            for rank in reporting:
+                documents = self._epoch.intervals(rank)[number]
+                chosen = self._order[documents.start * DOCUMENT : documents.stop * DOCUMENT]
+                images, labels = samples.images[chosen], samples.labels[chosen]
+                self._losses += functions[rank].train(reference, images, labels, samples.dataset.policy)
+                mean.add(rank, read_tensors(state.model))
+            reference = mean.take()
+        write_tensors(state.model, reference)
+        for each in self.states:
+            each.position += plan.batches
+            each.updates = updates + functions[0].step
+
+    def judge(self) -> Judgement:
+        """Evaluate as the functions do, each on its share of the test documents."""
+        dataset, model = self.samples.dataset, self.states[0].model
+        shares = split(document_count(len(dataset.test_labels)), self.plan.workers)
+        places = [slice(share.start * DOCUMENT, share.stop * DOCUMENT) for share in shares if share]
+        judged = [
+            validate(model, dataset.test_images[place], dataset.test_labels[place], dataset.policy) for place in places
+        ]
+        return Judgement(*weighted(judged), None)
+
+    def turn_to(self, rank: int) -> torch.nn.Module:  # noqa: ARG002 - all have the reference
+        """Return the reference model."""
+        return self.states[0].model
+
+    def _note(self, event: dict[str, Any]) -> None:
+        """Count a minibatch and the time of its gradient."""
+        if event["op"] == "compute":
+            self._compute_s += (event["end_ns"] - event["start_ns"]) / 1e9
+            self._on_minibatch()

@@ -1,0 +1,91 @@
+"""What the job, the functions and their driver call the same thing: keys, queues, events. Imports no torch."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slslab_workers.channels.queues import scoped
+from slslab_workers.channels.tensors import TensorDatabase
+from slslab_workers.kubeml.shares import Epoch, K
+from slslab_workers.option import Option
+from slslab_workers.plan import Plan
+
+Vector = NDArray[np.float32]
+# The entries of a model's state_dict, each flat and in float32, by their names and in their order.
+Tensors = Mapping[str, Vector]
+STATIC = "static"
+PARALLELISM = Option(
+    "parallelism",
+    str,
+    STATIC,
+    "How many functions train: always as many as --workers (static); or, as the released scheduler decides after each "
+    "epoch, one more or one fewer by how long it took (throughput).",
+    (STATIC, "throughput"),
+    released="throughput",
+)
+TRAIN, TEST = "train", "test"
+# What a function reports to the job: that it waits for a merge, or that it has ended, well or not.
+NEXT, END, FAILED = "next", "end", "failed"
+# What the driver tells the job when training is over.
+STOP = "stop"
+
+
+def epoch_of(plan: Plan, functions: int) -> Epoch:
+    """Return who trains with what in an epoch of so many functions."""
+    samples = plan.workers * plan.batches * plan.batch_size
+    return Epoch(functions, samples, plan.batch_size, int(plan.options[K.name]))
+
+
+def most_functions(plan: Plan) -> int:
+    """Return how many functions may train at once: each epoch but the first may have one more, and each function has a
+    document."""
+    if plan.options[PARALLELISM.name] == STATIC:
+        return plan.workers
+    return min(plan.workers + plan.epochs - 1, epoch_of(plan, plan.workers).documents)
+
+
+def job_rank(plan: Plan) -> int:
+    """Return the job's number in the trace: after all functions that there may be."""
+    return most_functions(plan)
+
+
+def document_key(plan: Plan, collection: str, number: int) -> str:
+    """Return the key of a document of a collection, `train` or `test`."""
+    return f"{plan.run}/{collection}/{number}"
+
+
+def reference_key(plan: Plan, layer: str) -> str:
+    """Return the key of an entry of the reference model."""
+    return f"{plan.run}:{layer}"
+
+
+def copy_key(plan: Plan, layer: str, function: int) -> str:
+    """Return the key of an entry of a function's own model."""
+    return f"{plan.run}:{layer}/{function}"
+
+
+def get_reference(database: TensorDatabase, plan: Plan, layers: Sequence[str], phase: str) -> dict[str, Vector]:
+    """Get all entries of the reference model."""
+    return {layer: database.get(reference_key(plan, layer), phase, overhead=False) for layer in layers}
+
+
+def job_queue(plan: Plan) -> str:
+    """Return the queue of what is sent to the job."""
+    return scoped(plan.run, "job")
+
+
+def client_queue(plan: Plan) -> str:
+    """Return the queue of what the job sends to the driver."""
+    return scoped(plan.run, "client")
+
+
+def function_queue(plan: Plan, function: int) -> str:
+    """Return the queue of the job's answers to a function that waits for a merge."""
+    return scoped(plan.run, f"f{function}")
+
+
+def report(kind: str, epoch: int, functions: int, function: int, round_: int) -> dict[str, Any]:
+    """Return what is reported to the job of a function in an epoch of so many functions."""
+    return {"type": kind, "epoch": epoch, "functions": functions, "function": function, "round": round_}

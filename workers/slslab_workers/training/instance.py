@@ -1,0 +1,60 @@
+"""What programs of instances share: what they compute on, their loop, and how they begin.
+
+`python -m MODULE` takes its event as JSON on standard input: the plan, the bucket and the worker's rank. The
+environment gives S3's address (AWS's own variables).
+"""
+
+import json
+import sys
+from typing import Any
+
+import torch
+
+from slslab_workers.channels.events import Tracer
+from slslab_workers.channels.objects import Objects, s3_client
+from slslab_workers.channels.polling import poll_policy
+from slslab_workers.plan import Plan
+from slslab_workers.training.keys import GO_ON, verdict_key
+from slslab_workers.training.loop import Trainer
+
+
+class InstanceWorker(Trainer):
+    """One worker of a run on instances."""
+
+    def run(self) -> dict[str, Any]:
+        """Train to the plan's end, or until the driver says stop; return the worker's result."""
+        plan = self.plan
+        state, last = self._fresh(), plan.epochs * plan.batches
+        going = True
+        while going:
+            self.train_step(state)
+            going = state.position < last
+            if going and plan.gradual and state.position % plan.batches == 0:
+                going = self._goes_on(state.position // plan.batches - 1)
+        return self.publish(state)
+
+    def _goes_on(self, epoch: int) -> bool:
+        """Wait, on billed time, for the driver's verdict after this epoch; return whether there is another."""
+        verdict = self.objects.wait_for(verdict_key(self.plan, epoch), poll_policy(self.plan).gets, "other")
+        return bool(verdict.body == GO_ON)
+
+
+def choose_device(option: str) -> str:
+    """Return `cuda` or `cpu` for `auto`, `cuda` or `cpu`; raise RuntimeError for `cuda` if torch sees none."""
+    if option == "cpu" or (option == "auto" and not torch.cuda.is_available()):
+        return "cpu"
+    if not torch.cuda.is_available():
+        raise RuntimeError("torch sees no CUDA device")
+    # float32 as on a T4: later GPUs would round the factors of convolutions to 10 bits (TF32).
+    torch.backends.cudnn.allow_tf32 = False
+    return "cuda"
+
+
+def main(worker: type[InstanceWorker]) -> None:
+    """Train as the event on standard input says."""
+    event = json.load(sys.stdin)
+    plan, rank = Plan.from_document(event["plan"]), int(event["rank"])
+    tracer = Tracer(run=plan.run, worker=rank)
+    with tracer.span("connect", "other"):
+        objects = Objects(s3_client(), event["bucket"], tracer)
+    worker(plan, rank, objects, choose_device(str(plan.options["device"]))).run()
