@@ -151,7 +151,8 @@ def sent_bytes() -> int:
             own = stack.enter_context(socket.socket(fileno=os.dup(int(name))))
             if own.type == socket.SOCK_STREAM and own.family in (socket.AF_INET, socket.AF_INET6):
                 information = own.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
-                total += struct.unpack_from("Q", information, SENT_AT)[0]
+                sent, sent_again = struct.unpack_from("QQ", information, SENT_AT)
+                total += sent - sent_again
     return total
 
 

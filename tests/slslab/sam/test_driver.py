@@ -19,7 +19,7 @@ from slslab.trace.log import load
 
 pytestmark = pytest.mark.server
 
-SMALL = ("--workers", 2, "--batches", 2, "--batch-size", 16, "--json")
+SMALL = ("--workers", 2, "--batches", 2, "--batch-size", 32, "--json")
 
 
 @pytest.fixture

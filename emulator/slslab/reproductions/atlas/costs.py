@@ -42,12 +42,17 @@ class Recorded:
 
 @dataclass(frozen=True)
 class SystemCosts:
-    """Of a system: recorded models by rising size, and the fitted costs of requests."""
+    """Of a system: recorded models by rising size, the fitted costs of requests, and whose forward and backward it has.
+
+    These are AllReduce's: they are the same in all architectures, and what another recording's neighbours made of them,
+    or another range of recorded models, is none of a system's merits.
+    """
 
     system: System
     models: Sequence[Recorded]
     channel: Sequence[Recorded]
     requests: Mapping[Key, Cost]
+    computing: Sequence[Recorded]
 
     @property
     def architecture(self) -> Architecture:
@@ -66,6 +71,9 @@ class SystemCosts:
         for models in (self.channel, self.models):
             # The architecture's own recordings come last: they replace what both have.
             costs |= self._between(models, parameters)
+        computed = self._between(self.computing, parameters)
+        taken = {key[1:]: cost.fixed for key, cost in computed.items() if key[1] == COMPUTE}
+        costs = {key: replace(cost, fixed=taken.get(key[1:], cost.fixed)) for key, cost in costs.items()}
         workload = replace(nearest.costs.workload, parameters=parameters, options=self.options)
         return replace(nearest.costs, workload=workload, costs=costs)
 
@@ -107,7 +115,7 @@ class SystemCosts:
 def measure(system: System, recordings: Recordings, batch_size: int) -> SystemCosts:
     """Return the costs of a system whose minibatches have so many images; RunError if nothing was recorded of it."""
     models = [_recorded(run, batch_size) for run in recordings.architectures[system.architecture]]
-    models = [_with_compute(model, recordings, batch_size) for model in models]
+    computing = [_recorded(run, batch_size) for run in recordings.architectures[COMPUTES]]
     channel = [_recorded(run, batch_size) for run in recordings.channels.get(system.own_channel, ())]
     if not models or (system.own_channel and not channel):
         raise RunError(f"Nothing was recorded of {system.name}.", "record it: slslab atlas --record --recordings DIR.")
@@ -119,26 +127,11 @@ def measure(system: System, recordings: Recordings, batch_size: int) -> SystemCo
         key: _request([model.costs.costs[key] for model in (*channel, *models) if key in model.costs.costs])
         for key in keys
     }
-    return SystemCosts(system, models, channel, requests)
+    return SystemCosts(system, models, channel, requests, computing)
 
 
 def _recorded(run: Measured, batch_size: int) -> Recorded:
     return Recorded(int(run.document["parameters"]), _scaled(run.costs, batch_size / run.plan.batch_size), run)
-
-
-def _with_compute(model: Recorded, recordings: Recordings, batch_size: int) -> Recorded:
-    """Return the recorded model with forward and backward as one worker of AllReduce alone took for them: they are the
-    same in all architectures, and what another recording's neighbours made of them is none of a system's merits."""
-    alone = next(
-        (run for run in recordings.architectures.get(COMPUTES, ()) if run.document["parameters"] == model.parameters),
-        model.run,
-    )
-    taken = {key[1:]: cost.fixed for key, cost in _recorded(alone, batch_size).costs.costs.items() if key[1] == COMPUTE}
-    costs = {
-        key: replace(cost, fixed=taken.get(key[1:], cost.fixed)) if key[1] == COMPUTE else cost
-        for key, cost in model.costs.costs.items()
-    }
-    return replace(model, costs=replace(model.costs, costs=costs))
 
 
 def _scaled(costs: StepCosts, samples: float) -> StepCosts:

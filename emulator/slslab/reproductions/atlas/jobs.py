@@ -15,6 +15,8 @@ RECORDED_WORKERS, MEMORY_MB = 2, 3008
 CHANNELS_OF = COMPUTES = "allreduce"
 # Minibatches of each worker. MLLess's filter keeps the first updates back: in few minibatches it would send none.
 STEPS, STEPS_OF = 5, {"mlless": 15}
+# Whose functions live for an epoch: a warm one trains in the second.
+EPOCHWISE = ("kubeml",)
 # The tree topologies that GradsSharding is compared with; they train nothing, and are no points.
 AVERAGING, TOPOLOGIES = "gradssharding", ("shards", "lambda-fl", "lifl")
 
@@ -65,8 +67,18 @@ def lenet(architecture: str, variant: str = "", options: Mapping[str, Value] | N
 def mobilenet(architecture: str, variant: str = "", options: Mapping[str, Value] | None = None) -> Job:
     """Return a recording of MobileNet, as Table 1's of the other channels."""
     steps = STEPS_OF.get(architecture, STEPS)
+    batches, epochs = (1, steps) if architecture in EPOCHWISE else (steps, 1)
     return Job(
-        architecture, "mobilenet", "synthetic", RECORDED_WORKERS, 128, steps, 1, MEMORY_MB, variant, options or {}
+        architecture,
+        "mobilenet",
+        "synthetic",
+        RECORDED_WORKERS,
+        128,
+        batches,
+        epochs,
+        MEMORY_MB,
+        variant,
+        options or {},
     )
 
 
