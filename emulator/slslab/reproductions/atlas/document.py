@@ -137,6 +137,10 @@ def _notes(recordings: Recordings, grid: Grid) -> Iterator[str]:
         "Hosts of queues and tensor databases have no start in the profile, and none here. A GPU's speed is the "
         "profile's, and assumed. DynamoDB throttles nobody there."
     )
+    yield (
+        "A processor of c5.large is assumed to be as fast as one of Lambda's, and messages between two of them to take "
+        "what the LambdaML paper says; where gloo wins by less than that may be off, it need not win on AWS."
+    )
     shares = ", ".join(
         f"{run.costs.workload.share:.0%} with {run.plan.model}" for run in recordings.architectures["mlless"]
     )

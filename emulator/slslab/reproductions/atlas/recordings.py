@@ -56,7 +56,9 @@ def read_all(directory: Path) -> Recordings:
     def read(name: str, otherwise: Path) -> Measured | None:
         place = directory / name if name in own else otherwise
         if name in own and not place.is_dir():
-            raise RunError(f"{directory} has no recording {name}.", f"slslab atlas --record --recordings {directory}")
+            raise RunError(
+                f"{directory} has no recording {name}.", f"record it: slslab atlas --record --recordings {directory}"
+            )
         return read_measured(place, known) if place.is_dir() else None
 
     def several(names: Mapping[str, Path]) -> tuple[Measured, ...]:

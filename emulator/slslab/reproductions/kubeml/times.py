@@ -264,8 +264,9 @@ def _notes(profile: Profile, rate_mb_s: float) -> Iterator[str]:
         f"Modelled: KubeML's pattern (docs/protocols.md) with {document_count(SAMPLES)} documents and ResNet34's "
         f"{TENSORS} tensors of {MODEL_MB:.1f} MB ({PARAMETERS:,} parameters and {BUFFERS:,} other numbers), played on "
         f"{profile.name} of {profile.date}, on which tensors move at {rate_mb_s:.0f} MB/s instead, in functions and "
-        "the job, whichever way. This is the one constant, named before it was fitted. One thread of the database "
-        "serves all; functions get and store models at once, the job gets one after another."
+        "the job, whichever way. This is the one constant that is fitted; that it was chosen before the fit is by "
+        "declaration. One thread of the database serves all; functions get and store models at once, the job gets one "
+        "after another."
     )
     yield (
         "Given: what an epoch takes beside merging, for each size of minibatches, is what the published seconds with "

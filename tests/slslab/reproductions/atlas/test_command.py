@@ -131,7 +131,7 @@ def test_recordings_that_are_missing(tmp_path: Path) -> None:
     done = slslab("atlas", "--recordings", tmp_path)
     assert (done.code, done.out) == (1, "")
     assert f"{tmp_path} has no recording lenet-allreduce." in done.err
-    assert "Hint: slslab atlas --record --recordings" in done.err
+    assert "Hint: record it: slslab atlas --record --recordings" in done.err
 
 
 def test_what_was_recorded_on_a_quiet_host_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
