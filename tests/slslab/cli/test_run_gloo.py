@@ -62,6 +62,11 @@ def test_the_bill_has_instances_and_no_function(document: dict[str, Any], enviro
     assert bill["host"]["notes"] == [], "a c5.large has no GPU for which the CPU would stand"
 
 
+def test_the_last_line_says_what_is_not_enforced(document: dict[str, Any], environment: dict[str, str]) -> None:
+    shown = commands.slslab("show", document["run"], variables=environment).out
+    assert shown.rstrip().endswith("3 × c5.large, whose vCPUs and memory are not enforced")
+
+
 def test_the_page_names_the_architecture_and_who_sent_to_whom(
     document: dict[str, Any], environment: dict[str, str]
 ) -> None:

@@ -271,10 +271,10 @@ def host_note(document: Document) -> Text:
             style="yellow",
         )
     if launched:
-        note.append(f"\n{len(launched)} × {launched[0]['type']}, whose vCPUs and memory are not enforced; ")
-        note.append("; ".join(document["cost"]["notes"]), style="yellow")
+        note.append(f"\n{len(launched)} × {launched[0]['type']}, whose vCPUs and memory are not enforced")
+        note.append("".join(f"; {remark}" for remark in document["cost"]["notes"]), style="yellow")
     package = document.get("package")
-    if package and package["needs_container_image"] and not launched:
+    if package and package["needs_container_image"] and document["invocations"]:
         note.append(
             f"\nOn AWS these functions need a container image: {package['unzipped_bytes'] / 2**20:,.1f} MB of code and "
             f"the layer {package['layer']} of {package['layer_bytes'] / 2**20:,.0f} MB are more than the "
