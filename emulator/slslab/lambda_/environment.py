@@ -83,14 +83,17 @@ class Ending(Enum):
 class Outcome:
     """The end of an initialisation or invocation, with its measurements.
 
-    `lambda_ns` is time on the Lambda clock, `host_delay_ns` the host's delay, which is not in it, and `uncertain_ns`
-    how much of `lambda_ns` may be the host's, too (None if the kernel does not tell of pressure); `peak_bytes` is the
-    most memory that its processes held, `cgroup_peak_bytes` the most that the kernel charged to the group.
+    `began_ns` and `ended_ns` are its wall time on CLOCK_MONOTONIC, `lambda_ns` is time on the Lambda clock,
+    `host_delay_ns` the host's delay, which is not in it, and `uncertain_ns` how much of `lambda_ns` may be the host's,
+    too (None if the kernel does not tell of pressure); `peak_bytes` is the most memory that its processes held,
+    `cgroup_peak_bytes` the most that the kernel charged to the group.
     """
 
     ending: Ending
     report: RuntimeReport | None
     exit_status: int | None
+    began_ns: int
+    ended_ns: int
     lambda_ns: int
     host_delay_ns: int
     uncertain_ns: int | None
@@ -441,7 +444,7 @@ class Environment:
         ended_ns: int | None = None
         killed_by: Ending | None = None
         next_tick_ns = began.wall_ns + round(TICK_S * 1e9)
-        passed_ns = 0
+        passed_ns, latest_ns = 0, began.wall_ns
         while killed_by is None and ended_ns is None:
             if (ended_ns := self._ended_ns(initialising)) is None:
                 await self._wait(min(self._memory.tick_s, max(0.0005, (limit_ns - passed_ns) / 1e9)))
@@ -474,6 +477,9 @@ class Environment:
             ending=ending,
             report=runtime.report,
             exit_status=sandbox.exited.result() if sandbox.exited.done() else None,
+            began_ns=began.wall_ns,
+            # What is to be killed still works: it is known how far it had come when its output was read.
+            ended_ns=latest_ns if killed_by is None else time.monotonic_ns(),
             lambda_ns=clock.elapsed_ns,
             host_delay_ns=clock.host_delay_ns,
             uncertain_ns=clock.uncertain_ns if self._host.pressure.known else None,

@@ -53,7 +53,7 @@ class Failure:
 
 @dataclass
 class Metered:
-    """An invocation under way: when it began, and the phases that have ended; `init` is that of a cold start."""
+    """An invocation under way: when it was begun, and the phases that have ended; `init` is that of a cold start."""
 
     started: datetime
     start_ns: int
@@ -247,6 +247,8 @@ class InvocationService:
         cgroup_peak = outcome.cgroup_peak_bytes
         # A failed initialisation is the outcome itself and must not count twice.
         phases = metered.phases if outcome in metered.phases else [*metered.phases, outcome]
+        # What the host takes before and after is no time of the function's.
+        own = [phase for phase in phases if phase is not init]
         self._on_record(
             InvocationRecord(
                 request_id=request_id,
@@ -271,8 +273,8 @@ class InvocationService:
                 status=failure.status,
                 error_type=failure.error_type or None,
                 started_at=metered.started.isoformat(timespec="milliseconds"),
-                start_ns=metered.start_ns,
-                end_ns=time.monotonic_ns(),
+                start_ns=own[0].began_ns if own else metered.start_ns,
+                end_ns=own[-1].ended_ns if own else metered.start_ns,
                 report=report,
                 requests=billed_requests(request.kind, len(request.payload)),
             )

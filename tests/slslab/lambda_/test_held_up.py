@@ -4,6 +4,7 @@ import http.client
 import json
 import shutil
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -15,7 +16,9 @@ import pytest
 
 from slslab.aws.clients import signed_headers
 from slslab.lambda_ import packages
+from slslab.lambda_.memory import MemoryMeter
 from slslab.lambda_.packages import READERS, Packages
+from slslab.lambda_.process_sandbox import ProcessSandbox
 from slslab.lambda_.service.emulator import Emulator
 from slslab.stack.state_machines import EmbeddedStateMachines
 from slslab.testing import create_function
@@ -136,3 +139,22 @@ def test_a_body_without_a_length_is_refused_by_step_functions(
     headers = {"X_Amz_Target": "AWSStepFunctions.StartExecution", "Content_Type": "application/x-amz-json-1.0"}
     told = chunked(state_machines.endpoint, "/", emulator.keys, 4, **headers)
     assert told == (400, "Request must be smaller than 3145728 bytes for the StartExecution operation")
+
+
+def test_what_holds_the_emulator_up_is_no_time_of_the_function(
+    deploy: Deploy, invoke: Invoke, invocations: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the invocation begins, and after it has ended; the metered times still add up."""
+
+    def late(*_: Any) -> None:
+        time.sleep(0.3)  # of the emulator's event loop
+
+    name = deploy(RETURN)
+    invoke(name)
+    monkeypatch.setattr(MemoryMeter, "begin", late)
+    monkeypatch.setattr(ProcessSandbox, "drain", late)
+    invoke(name)
+    record = invocations[-1]
+    wall_ms = (record.end_ns - record.start_ns) / 1e6
+    assert wall_ms == pytest.approx(record.duration_ms + record.host_delay_ms, abs=0.01)
+    assert record.duration_ms < 300
