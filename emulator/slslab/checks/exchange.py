@@ -11,10 +11,12 @@ from typing import Any, NamedTuple
 from slslab.checks.recorded import Place
 from slslab.trace.causes import GETTING, MAKING
 from slslab.trace.metrics import Rows, grouped
-from slslab_workers.trace.operations import KEYED, OPERATIONS
+from slslab_workers.trace.operations import ALL_REDUCE, KEYED, OPERATIONS
 
 Event = Mapping[str, Any]
 DELETES = tuple(f"{channel}.delete" for channel in KEYED)
+# Of an all-reduce each peer makes its part, and has the sum when all have come.
+PARTS = (*MAKING, ALL_REDUCE)
 # What takes all that it was told to read, at once.
 READING = ("tensor.script", "parameter.pull")
 
@@ -138,7 +140,7 @@ class Exchange:
         return not event["overhead"] or (name in self.parcels and self.parcels[name].overhead)
 
     def _note_made(self, event: Event) -> None:
-        if event["op"] not in MAKING:
+        if event["op"] not in PARTS:
             return
         name = Name(key_of(event), event["worker"], *self.place(event))
         if self._counts(event, name):

@@ -1,10 +1,11 @@
-"""What AllReduce and ScatterReduce exchange, by any algorithm and channel (docs/protocols.md)."""
+"""What AllReduce and ScatterReduce exchange, by any algorithm and channel, and instances (docs/protocols.md)."""
 
 from collections.abc import Iterator, Sequence
 
 from slslab.checks.exchange import Name, Parcel, Protocol, Wait
 from slslab.checks.recorded import Place, Recorded
 from slslab_workers.channels.choice import moved_bytes, sums
+from slslab_workers.gloo import ring
 from slslab_workers.scatterreduce.pattern import chunk
 from slslab_workers.training.algorithms import (
     ALGORITHM,
@@ -13,7 +14,7 @@ from slslab_workers.training.algorithms import (
     message_length,
     trains_locally,
 )
-from slslab_workers.training.keys import global_key
+from slslab_workers.training.keys import global_key, rendezvous_key
 
 NOWHERE: Place = (-1, -1)
 
@@ -192,3 +193,23 @@ def gpu(run: Recorded) -> Protocol:
         parcels += gradients
         waits.append(exchanges.wait(place, gradients))
     return Protocol(tuple(parcels), tuple(waits), exchanges.minibatches)
+
+
+def gloo(run: Recorded) -> Protocol:
+    """Return the protocol of IaaS peers: all find rank 0, and take part in the all-reduce of each step with as many
+    bytes as the ring has each send."""
+    exchanges = Exchanges(run)
+    if run.plan.workers == 1:
+        return Protocol((), minibatches=exchanges.minibatches)
+    address = Name(rendezvous_key(run.plan), 0, *NOWHERE)
+    parcels, waits = [Parcel("address", address, dict.fromkeys(exchanges.others, 1), overhead=True)], []
+    for place in exchanges.places:
+        key = f"{exchanges.prefix}/e{place[0]}_s{place[1]}"
+        parts = [Parcel("part", Name(key, rank, *place), {}, _sent(run, rank), place) for rank in exchanges.workers]
+        parcels += parts
+        waits.append(exchanges.wait(place, parts))
+    return Protocol(tuple(parcels), tuple(waits), exchanges.minibatches)
+
+
+def _sent(run: Recorded, rank: int) -> int | None:
+    return None if run.parameters is None else ring.sent_bytes(run.parameters, run.plan.workers, rank)

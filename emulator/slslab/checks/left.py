@@ -11,7 +11,7 @@ from slslab_workers.trace.operations import KEYED
 
 PUTS = tuple(f"{channel}.put" for channel in KEYED)
 # What every run leaves in its bucket, which its driver empties: names below the run's own.
-KEPT = ("data", "state", "model", "results", "logs", "validation", "verdicts")
+KEPT = ("data", "train", "test", "state", "model", "results", "logs", "validation", "verdicts")
 UNFINISHED = "the run did not come to its end, and left what there was"
 
 

@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator, Mapping
 
 from slslab.checks.exchange import Event, Exchange, Name, Parcel, Protocol, key_of
 from slslab.checks.gradssharding import gradssharding
-from slslab.checks.lambdaml import allreduce, gpu, scatterreduce
+from slslab.checks.kubeml import kubeml
+from slslab.checks.lambdaml import allreduce, gloo, gpu, scatterreduce
 from slslab.checks.mlless import mlless
 from slslab.checks.recorded import Place, Recorded
 from slslab.checks.spirt import spirt
@@ -13,14 +14,17 @@ from slslab.checks.violation import NotChecked, Violation
 from slslab.trace.metrics import protocol as counted
 from slslab_workers.architecture import architectures
 from slslab_workers.channels.choice import traced
+from slslab_workers.kubeml.settings import job_rank
 from slslab_workers.plan import PlanError
 from slslab_workers.trace.operations import KEYED, PROTOCOL
 
 # What the messages of an architecture are checked by; one that is not here has its `counts` alone.
 PROTOCOLS: Mapping[str, Callable[[Recorded], Protocol]] = {
     "allreduce": allreduce,
+    "gloo": gloo,
     "gpu": gpu,
     "gradssharding": gradssharding,
+    "kubeml": kubeml,
     "mlless": mlless,
     "scatterreduce": scatterreduce,
     "spirt": spirt,
@@ -106,7 +110,7 @@ def check_stray(run: Recorded, exchange: Exchange) -> Iterator[Violation]:
             if parcel.takers is None:
                 allowed = (event["worker"], event["epoch"], event["step"]) in exchange.protocol.drawn
             else:
-                here = parcel.at in (None, (event["epoch"], event["step"]))
+                here = parcel.at in (None, exchange.place(event))
                 allowed = event["worker"] in parcel.takers and here
             if not allowed:
                 sentence = f"{who(run, event['worker'])} took the {_described(parcel)}, which is not for it there"
@@ -207,6 +211,8 @@ def who(run: Recorded, worker: int, *, inside: bool = False) -> str:
         name = "The driver"
     elif worker == workers and architecture == "mlless":
         name = "The supervisor"
+    elif architecture == "kubeml" and worker == job_rank(run.plan):
+        name = "The job"
     elif worker >= workers and architecture == "gradssharding":
         name = f"Aggregator {worker - workers}"
     else:
