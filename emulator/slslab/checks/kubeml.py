@@ -124,17 +124,19 @@ def _followers(
 
 
 def _places(run: Recorded, epochs: Mapping[int, Epoch], rounds: Sequence[Place]) -> Iterator[tuple[int, Place]]:
-    """Yield what is exchanged with its round: a function's ends with the answer to its report, the job's begins with
-    the first report after a merge; what validates comes after an epoch's last round."""
+    """Yield what is exchanged with its round: a function's begins with the reference model, the job's with the first
+    report after a merge; what validates comes after an epoch's last round."""
     job = job_rank(run.plan)
     exchanged = [e for e in run.events if e["op"].startswith(("tensor.", "queue.")) and not e["failed"]]
     for events in grouped((e["invocation"], e) for e in exchanged if 0 <= e["worker"] < job).values():
-        number = 0
+        number, reported = 0, False
         for event in events:
             epoch = event["epoch"]
+            if reported and event["op"] == "tensor.get":
+                number, reported = number + 1, False
+            reported = reported or event["op"] == "queue.publish"
             validates = (event["op"], event["phase"]) == ("tensor.get", "other") and epoch in epochs
             yield event["event"], (epoch, len(epochs[epoch].rounds) if validates else number)
-            number += event["op"] == "queue.deliver" and not event["overhead"]
     index, merged = 0, False
     for event in exchanged:
         if event["worker"] == job and index < len(rounds):

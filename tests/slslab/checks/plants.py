@@ -376,3 +376,71 @@ def a_round_that_the_driver_did_not_delete() -> Planted:
     p = Planting("gradssharding")
     p.drop(p.find("object.delete", "/e0/s1/level1/2"))
     return planted(p, "objects", p.find("object.put", "/e0/s1/level1/2"))
+
+
+# --- KubeML: a round stands for the step of its parcels ---
+
+
+@plant
+def a_model_that_the_job_left_out() -> Planted:
+    p = Planting("kubeml")
+    p.drop(p.find("tensor.get", ":weight/1", 1, worker=2, epoch=1))
+    stored = p.find("tensor.set", ":weight/1", 1, worker=1, epoch=1)
+    return planted(p, "lost", stored, "counts", worker=2, place=(1, 1))
+
+
+@plant
+def a_report_that_the_job_counted_twice() -> Planted:
+    p = Planting("kubeml")
+    again = p.repeat(p.find("queue.deliver", worker=2, epoch=0, overhead=False))
+    return planted(p, "twice", again, "counts", place=(0, 0))
+
+
+@plant
+def a_reference_model_that_a_function_trained_without() -> Planted:
+    p = Planting("kubeml")
+    p.drop(p.find("tensor.get", ":bias", 1, worker=0, epoch=0, phase="fetch"))
+    stored = p.find("tensor.set", ":bias", 0, worker=2, epoch=0)
+    return planted(p, "lost", stored, "counts", worker=0, place=(0, 0))
+
+
+@plant
+def a_merge_before_all_functions_had_reported() -> Planted:
+    p = Planting("kubeml")
+    merged, stored = p.find("tensor.set", ":weight", worker=2, epoch=0), p.find("tensor.set", ":bias/0", worker=0)
+    stored["start_ns"] = stored["end_ns"] = merged["start_ns"] + 1
+    return planted(p, "barrier", merged, "order", "early", "overlap", place=(0, 0))
+
+
+@plant
+def an_answer_that_a_function_did_not_get() -> Planted:
+    p = Planting("kubeml")
+    answer = p.find("queue.publish", ".f1", worker=2, epoch=1)
+    p.drop(p.find("queue.deliver", ".f1", worker=1, epoch=1, overhead=False))
+    return planted(p, "lost", answer, "counts", worker=1, place=(1, 0))
+
+
+# --- Instances that add up among themselves ---
+
+
+@plant
+def an_all_reduce_that_a_peer_stayed_away_from() -> Planted:
+    p = Planting("gloo")
+    p.drop(p.find("peer.allreduce", "/e1_s0", worker=1))
+    return planted(p, "lost", None, "counts", worker=1, place=(1, 0))
+
+
+@plant
+def a_part_that_is_shorter_than_the_rings() -> Planted:
+    p = Planting("gloo")
+    part = p.find("peer.allreduce", "/e0_s1", worker=2)
+    part["bytes"] -= 4
+    return planted(p, "altered", part)
+
+
+@plant
+def an_update_before_all_peers_had_come() -> Planted:
+    p = Planting("gloo")
+    updated, part = p.find("update", worker=0, epoch=1, step=0), p.find("peer.allreduce", "/e1_s0", worker=2)
+    updated["start_ns"] = updated["end_ns"] = part["start_ns"] - 1
+    return planted(p, "barrier", updated, "order", "overlap")

@@ -13,9 +13,8 @@ from tests.slslab.checks.planting import OWN, TABLE1, Planting, recorded
 from tests.slslab.checks.plants import PLANTS
 from tests.slslab.replay.recordings import TRACES, write_log
 
-from slslab.checks.messages import PROTOCOLS
 from slslab.checks.recorded import read_recorded
-from slslab.checks.run import EXCHANGED, RULES, check
+from slslab.checks.run import RULES, check
 from slslab.trace.directory import RunDirectory
 from slslab.trace.records import UNREAD
 
@@ -32,7 +31,6 @@ def test_every_recording_of_the_project_holds(recording: Path) -> None:
     # A rule that says nothing of a run has its reason.
     architecture = checked.run.split("-")[2]
     allowed = {"counts"} if architecture == "mlless" else {"barrier"} if recording.name == "s-asp" else set()
-    allowed |= set() if architecture in PROTOCOLS else set(EXCHANGED)
     assert set(checked.not_checked) <= allowed
 
 
