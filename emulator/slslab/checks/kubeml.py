@@ -76,6 +76,9 @@ def _failing(run: Recorded) -> int | None:
     epochs = {event["invocation"]: event["epoch"] for event in run.events if 0 <= event["worker"] < job_rank(run.plan)}
     failed = (record["request_id"] for record in run.invocations if record["status"] != "success")
     found = [epochs[invocation] for invocation in failed if invocation in epochs]
+    # One that fails before it has done anything has no event.
+    left_out = () if run.document is None else run.document["details"].get("failed_functions", ())
+    found += [function["epoch"] for function in left_out]
     return min((*found, *(() if run.failing is None else (run.failing,))), default=None)
 
 
