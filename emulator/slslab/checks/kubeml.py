@@ -42,7 +42,8 @@ def kubeml(run: Recorded) -> Protocol:
     layers = _layers(run)
     parcels: list[Parcel] = []
     waits: list[Wait] = []
-    for one, following in pairwise((None, *rounds, None)):
+    # Without a round that is judged there is nothing to judge.
+    for one, following in pairwise((None, *rounds, None) if rounds else ()):
         followers = list(_followers(run, epochs, one, following))
         takers = Counter(follower for follower, _ in followers)
         maker, place = (INIT, FIRST) if one is None else (job, one[0])
