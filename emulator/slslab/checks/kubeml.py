@@ -42,8 +42,8 @@ def kubeml(run: Recorded) -> Protocol:
     layers = _layers(run)
     parcels: list[Parcel] = []
     waits: list[Wait] = []
-    # Without a round that is judged there is nothing to judge.
-    for one, following in pairwise((None, *rounds, None) if rounds else ()):
+    # The first model is made in the first epoch, too.
+    for one, following in pairwise((None, *rounds, None) if failing != 0 else ()):
         followers = list(_followers(run, epochs, one, following))
         takers = Counter(follower for follower, _ in followers)
         maker, place = (INIT, FIRST) if one is None else (job, one[0])
