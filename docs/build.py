@@ -12,6 +12,7 @@ from pathlib import Path
 from slslab.reproductions.pages import (
     atlas,
     discrepancies,
+    faults,
     lambdaml_space,
     replay_accuracy,
     results,
@@ -62,6 +63,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "accuracy-of-replay.md": replay_accuracy.build,
     "atlas.md": atlas.build,
     "lambdaml-space.md": partial(lambdaml_space.build, DOCS.parent / lambdaml_space.DATA),
+    "reliability.md": partial(faults.insert_faults, DOCS / "reliability.md", DOCS.parent / faults.DATA),
     "state-machines.md": partial(
         insert_operations,
         DOCS / "state-machines.md",

@@ -1,5 +1,5 @@
-"""The README's table of all systems of the papers: what a recorded run of each cost and took, and what replay makes of
-it."""
+"""The README's table of all systems of the papers: what a recorded run of each cost and took, what replay makes of it,
+and which faults it survives."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,6 +14,8 @@ from slslab.reproductions.atlas.jobs import AVERAGING, CHANNELS_OF, TOPOLOGIES, 
 from slslab.reproductions.atlas.recordings import committed
 from slslab.reproductions.atlas.systems import GRADSSHARDING, LAMBDAML, PAPERS
 from slslab.reproductions.lambdaml import recordings as table1
+from slslab.reproductions.pages.faults import DATA as FAULTS
+from slslab.reproductions.pages.faults import survived
 from slslab.reproductions.pages.markdown import insert, table
 from slslab.runs.planning import architectures
 from slslab_workers.channels.choice import OPENERS, PARAMETER_SERVER
@@ -27,39 +29,45 @@ TREES = {"shards": "GradsSharding", "lambda-fl": "λ-FL", "lifl": "LIFL"}
 
 @dataclass(frozen=True)
 class Listed:
-    """A system of a paper, and its recorded run."""
+    """A system of a paper, its recorded run, and its name in the fault table."""
 
     name: str
     paper: str
     recording: Path
+    system: str
 
 
 def systems() -> Iterator[Listed]:
     """Yield the systems of the papers."""
     own = committed()
     for architecture, (name, paper) in PAPERS.items():
-        yield Listed(name, paper, own / lenet(architecture).name)
+        yield Listed(name, paper, own / lenet(architecture).name, architecture)
     for channel in OPENERS:
         if channel != table1.BASE:
             name = (
                 "hybrid: AllReduce by a parameter server" if channel == PARAMETER_SERVER else f"AllReduce by {channel}"
             )
-            yield Listed(name, LAMBDAML, own / lenet(CHANNELS_OF, channel).name)
-    yield Listed("k-means by AllReduce", LAMBDAML, table1.committed() / "kmeans-10-s3")
-    for topology in TOPOLOGIES:
-        yield Listed(TREES[topology], GRADSSHARDING, own / lenet(AVERAGING, topology).name)
+            yield Listed(name, LAMBDAML, own / lenet(CHANNELS_OF, channel).name, f"{CHANNELS_OF}/{channel}")
+    yield Listed("k-means by AllReduce", LAMBDAML, table1.committed() / "kmeans-10-s3", f"{CHANNELS_OF}/kmeans")
+    for number, topology in enumerate(TOPOLOGIES):
+        # The first is its architecture's default.
+        system = f"{AVERAGING}/{topology}" if number else AVERAGING
+        yield Listed(TREES[topology], GRADSSHARDING, own / lenet(AVERAGING, topology).name, system)
 
 
 def insert_systems(page: Path) -> str:
     """Return a page with the table between its marks; ValueError if it has none."""
-    return insert(page, BEGIN, END, describe_systems())
+    return insert(page, BEGIN, END, describe_systems(page.parent / FAULTS))
 
 
-def describe_systems() -> str:
-    """Return the table: runs, bills and replays of each system's recorded run."""
+def describe_systems(faults: Path) -> str:
+    """Return the table: runs, bills and replays of each system's recorded run, and the faults that it survives."""
     many = f"with {MANY} workers"
-    headings = ("system", "of", "recorded run", "bill, USD", "replay, s", f"{many}, USD", f"{many}, s")
-    return table(headings, [_row(listed) for listed in systems()], numbers=(3, 4, 5, 6))
+    headings = (
+        "system", "of", "recorded run", "bill, USD", "replay, s", f"{many}, USD", f"{many}, s", "faults survived"
+    )  # fmt: skip
+    lived = survived(faults)
+    return table(headings, [(*_row(listed), lived[listed.system]) for listed in systems()], numbers=(3, 4, 5, 6))
 
 
 def _row(listed: Listed) -> Sequence[str]:
