@@ -6,7 +6,6 @@ import math
 import mmap
 import os
 import shutil
-import signal
 import struct
 import time
 import uuid
@@ -16,7 +15,6 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from slslab.aws.arns import REGION
 from slslab.aws.keys import Keyring
 from slslab.aws.limits import MB, Limits, cpu_share
 from slslab.errors import StartFailed
@@ -30,9 +28,11 @@ from slslab.lambda_.clock import LambdaClock
 from slslab.lambda_.configuration import Function
 from slslab.lambda_.log_events import LogEvents
 from slslab.lambda_.memory import TICK_S, MemoryMeter, held_bytes
-from slslab.lambda_.runtime_api import NextInvocation, RuntimeApi, RuntimeReport
+from slslab.lambda_.outcome import Ending, Outcome
+from slslab.lambda_.runtime_api import NextInvocation, RuntimeApi
 from slslab.lambda_.sandbox import Sandbox, Sandboxes, Setting
 from slslab.lambda_.system_log import SystemLog
+from slslab.lambda_.variables import variables
 
 # Invocations in quick succession are spared freezing and thawing; background work runs on for this long.
 FREEZE_AFTER_S = 0.005
@@ -44,19 +44,6 @@ BACKSTOP_S = 120
 # The deadline and the host's delay so far, nanoseconds; and which faults of a run's plan have happened, a bit for each.
 CLOCK_STATE = struct.Struct("<QQQ")
 FAULTS = 64
-# documented: configuration-envvars.html; the addresses are measured. Nothing listens there: traces are not emulated.
-XRAY = {
-    "AWS_XRAY_CONTEXT_MISSING": "LOG_ERROR",
-    "AWS_XRAY_DAEMON_ADDRESS": "169.254.79.129:2000",
-    "_AWS_XRAY_DAEMON_ADDRESS": "169.254.79.129",
-    "_AWS_XRAY_DAEMON_PORT": "2000",
-}
-SIGNALS: dict[int, str] = {
-    signal.SIGKILL: "killed",
-    signal.SIGSEGV: "segmentation fault",
-    signal.SIGABRT: "aborted",
-    signal.SIGTERM: "terminated",
-}
 
 
 class State(Enum):
@@ -67,39 +54,6 @@ class State(Enum):
     BUSY = "busy"
     RESET = "reset"
     STOPPED = "stopped"
-
-
-class Ending(Enum):
-    """How an initialisation or an invocation ended."""
-
-    RESPONSE = "response"
-    ERROR = "error"
-    TIMEOUT = "timeout"
-    OUT_OF_MEMORY = "out-of-memory"
-    EXIT = "exit"
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """The end of an initialisation or invocation, with its measurements.
-
-    `began_ns` and `ended_ns` are its wall time on CLOCK_MONOTONIC, `lambda_ns` is time on the Lambda clock,
-    `host_delay_ns` the host's delay, which is not in it, and `uncertain_ns` how much of `lambda_ns` may be the host's,
-    too (None if the kernel does not tell of pressure); `peak_bytes` is the most memory that its processes held,
-    `cgroup_peak_bytes` the most that the kernel charged to the group.
-    """
-
-    ending: Ending
-    report: RuntimeReport | None
-    exit_status: int | None
-    began_ns: int
-    ended_ns: int
-    lambda_ns: int
-    host_delay_ns: int
-    uncertain_ns: int | None
-    cpu_ns: int
-    peak_bytes: int
-    cgroup_peak_bytes: int | None
 
 
 @dataclass(frozen=True)
@@ -382,23 +336,8 @@ class Environment:
             function=function,
             home=self._home,
             variables={
-                "LANG": "en_US.UTF-8",
-                "TZ": ":UTC",
-                **XRAY,
-                **host.variables,
-                **function.variables,
+                **variables(function, host.variables, self.log_stream, address),
                 **host.keys.function(function.name).variables(),
-                "_HANDLER": function.handler,
-                "AWS_REGION": REGION,
-                "AWS_DEFAULT_REGION": REGION,
-                "AWS_EXECUTION_ENV": f"AWS_Lambda_{function.runtime or 'Image'}",
-                "AWS_LAMBDA_FUNCTION_NAME": function.name,
-                "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": str(function.memory_mb),
-                "AWS_LAMBDA_FUNCTION_VERSION": function.version,
-                "AWS_LAMBDA_INITIALIZATION_TYPE": "on-demand",
-                **_logging_variables(function),
-                "AWS_LAMBDA_LOG_STREAM_NAME": self.log_stream,
-                "AWS_LAMBDA_RUNTIME_API": address,
                 MARK: host.emulator_id,
             },
             processors=self._processors(),
@@ -547,27 +486,3 @@ class Environment:
         if self._clock is not None:
             happened = sum(1 << number for number in self._host.happened)
             CLOCK_STATE.pack_into(self._clock, 0, self._deadline_ns, delay_ns, happened)
-
-
-def _logging_variables(function: Function) -> dict[str, str]:
-    """Return what tells the runtime how to log (measured: the format is there once LoggingConfig was given)."""
-    config = function.logging
-    given = {"AWS_LAMBDA_LOG_FORMAT": config.get("LogFormat", "Text")} if config else {}
-    level = {"AWS_LAMBDA_LOG_LEVEL": config["ApplicationLogLevel"]} if "ApplicationLogLevel" in config else {}
-    return {"AWS_LAMBDA_LOG_GROUP_NAME": function.log_group, **given, **level}
-
-
-def exit_reason(status: int | None) -> str:
-    """Describe the end of the runtime process in Lambda's words (`RequestId: … Error: <reason>`)."""
-    if not status:
-        return "Runtime exited without providing a reason"
-    if status < 0:
-        return f"Runtime exited with error: signal: {SIGNALS.get(-status, str(-status))}"
-    return f"Runtime exited with error: exit status {status}"
-
-
-def peak_mb(outcome: Outcome, memory_mb: int) -> int:
-    """Return Max Memory Used, MB: the peak rounded up, or the whole memory size when it was exhausted."""
-    if outcome.ending is Ending.OUT_OF_MEMORY:
-        return memory_mb
-    return math.ceil(outcome.peak_bytes / MB)

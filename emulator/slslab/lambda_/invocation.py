@@ -21,9 +21,10 @@ from slslab.aws.requests import READ_AT_ONCE, parse_json
 from slslab.errors import StartFailed
 from slslab.lambda_.concurrency import Concurrency
 from slslab.lambda_.configuration import Function
-from slslab.lambda_.environment import Ending, Environment, EnvironmentHost, Outcome, State, exit_reason, peak_mb
+from slslab.lambda_.environment import Environment, EnvironmentHost, State
 from slslab.lambda_.events import Answer, Asynchronous, Request
 from slslab.lambda_.functions import Functions, Target
+from slslab.lambda_.outcome import Ending, Outcome, exit_reason, peak_mb
 from slslab.lambda_.packages import Packages
 from slslab.lambda_.pool import Pool
 from slslab.lambda_.runtime_api import NextInvocation

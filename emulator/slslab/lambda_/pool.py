@@ -11,10 +11,11 @@ from slslab.aws.limits import MB
 from slslab.errors import StartFailed
 from slslab.lambda_.concurrency import Admission, Concurrency
 from slslab.lambda_.configuration import Function
-from slslab.lambda_.environment import Environment, EnvironmentHost, Outcome, State
+from slslab.lambda_.environment import Environment, EnvironmentHost, State
 from slslab.lambda_.events import Request
 from slslab.lambda_.functions import Functions
 from slslab.lambda_.memory_waits import MemoryWaits
+from slslab.lambda_.outcome import Outcome
 from slslab.trace.events import own_event
 
 

@@ -18,8 +18,9 @@ from slslab.errors import StartFailed
 from slslab.host.cgroup_accounts import GroupAccounts
 from slslab.host.pressure import Pressure
 from slslab.host.procfs import Sample
-from slslab.lambda_.environment import Environment, EnvironmentHost, Outcome
+from slslab.lambda_.environment import Environment, EnvironmentHost
 from slslab.lambda_.log_events import LogEvents
+from slslab.lambda_.outcome import Outcome
 from slslab.lambda_.runtime_api import RuntimeApi
 from slslab.lambda_.runtimes import OWN
 from slslab.lambda_.sandbox import Setting
