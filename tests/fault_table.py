@@ -1,6 +1,7 @@
 """What becomes of a run that meets a fault: each kind, in each phase of each architecture, by a real run.
 
 `make fault-table` makes the runs that results/faults.json does not have and keeps the others; it may be interrupted.
+`python -m tests.fault_table kill timeout` makes those of some faults.
 docs/reliability.md is built from it. Workers are few and data small, servers and limits are real. The fault meets
 worker 0, which in AllReduce adds up and by which peers of gloo find each other: nobody's loss is worse.
 
@@ -235,9 +236,12 @@ def _run(system: str, fault: Mapping[str, Any] | None, directory: Path) -> tuple
     return document, load(directory).events
 
 
-def main() -> int:
-    """Fill what is missing, and write the file after each run."""
-    table, everything = Table(), list(keys())
+def main(faults: Sequence[str]) -> int:
+    """Fill what is missing of these faults, or of all, and write the file after each run."""
+    if unknown := sorted(set(faults) - FAULTS.keys()):
+        print(f"There is no fault {unknown[0]!r}. Hint: choose of {', '.join(FAULTS)}.", file=sys.stderr)
+        return 2
+    table, everything = Table(), [key for key in keys() if not faults or key[0] in faults]
     with tempfile.TemporaryDirectory() as scratch, forked_environments():
         for name in SYSTEMS:
             if name not in table.without:
@@ -262,7 +266,7 @@ def _key(cell: Mapping[str, Any]) -> Key:
 
 if __name__ == "__main__":
     try:
-        sys.exit(main())
+        sys.exit(main(sys.argv[1:]))
     except KeyboardInterrupt:
         print("Interrupted: the same command makes the other runs.", file=sys.stderr)
         sys.exit(130)
