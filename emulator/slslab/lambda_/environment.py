@@ -6,6 +6,7 @@ import math
 import mmap
 import os
 import shutil
+import signal
 import struct
 import time
 import uuid
@@ -405,6 +406,9 @@ class Environment:
                 killed_by = Ending.OUT_OF_MEMORY
             elif ended_ns is None and (passed_ns >= limit_ns or now > backstop_ns):
                 killed_by = Ending.TIMEOUT
+        if killed_by is not None:
+            # At once: what they did until they are ended would be no part of the invocation.
+            self.send_signal(signal.SIGKILL)
         sandbox.drain()
         if killed_by is not None:
             ending = killed_by
@@ -417,7 +421,7 @@ class Environment:
             report=runtime.report,
             exit_status=sandbox.exited.result() if sandbox.exited.done() else None,
             began_ns=began.wall_ns,
-            # What is to be killed still works: it is known how far it had come when its output was read.
+            # What was killed worked until then, which is after the latest sample.
             ended_ns=latest_ns if killed_by is None else time.monotonic_ns(),
             lambda_ns=clock.elapsed_ns,
             host_delay_ns=clock.host_delay_ns,

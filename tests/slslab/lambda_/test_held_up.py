@@ -1,5 +1,6 @@
 """Large and slow work for one caller, and what others may do meanwhile; no test takes a time."""
 
+import asyncio
 import http.client
 import json
 import shutil
@@ -21,7 +22,7 @@ from slslab.lambda_.packages import READERS, Packages
 from slslab.lambda_.process_sandbox import ProcessSandbox
 from slslab.lambda_.service.emulator import Emulator
 from slslab.stack.state_machines import EmbeddedStateMachines
-from slslab.testing import create_function
+from slslab.testing import FunctionFailed, create_function
 
 pytestmark = pytest.mark.server
 
@@ -158,3 +159,22 @@ def test_what_holds_the_emulator_up_is_no_time_of_the_function(
     wall_ms = (record.end_ns - record.start_ns) / 1e6
     assert wall_ms == pytest.approx(record.duration_ms + record.host_delay_ms, abs=0.01)
     assert record.duration_ms < 300
+
+
+def test_what_is_out_of_time_does_nothing_more_while_its_end_is_held_up(
+    deploy: Deploy, invoke: Invoke, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it would trace is no part of the invocation, whose record is written before its environment has ended."""
+    left: list[int] = []
+    end = ProcessSandbox.end
+
+    async def late(sandbox: ProcessSandbox) -> None:
+        await asyncio.sleep(0.3)
+        left.extend(sandbox.pids())
+        await end(sandbox)
+
+    monkeypatch.setattr(ProcessSandbox, "end", late)
+    name = deploy("import time\n\ndef handler(event, context):\n    time.sleep(60)\n", Timeout=1)
+    with pytest.raises(FunctionFailed, match="timed out after 1.00 seconds"):
+        invoke(name)
+    assert left == []
