@@ -14,7 +14,8 @@ from slslab.trace.records import billed_ms, billed_seconds
 
 # A REPORT line has two decimals, so that a duration may be off by half a hundredth.
 ROUNDING_MS = 0.01
-# The Lambda clock is read about every 100 ms, and an invocation ends between two readings.
+# The Lambda clock is read about every 100 ms, and what is killed ends between two readings. An environment that was
+# reset is initialised in its invocation, and between these two phases nothing is metered.
 READING_MS = 100.0
 REPORT = re.compile(
     r"(?<!Billed )Duration: (?P<duration_ms>[\d.]+) ms|Billed Duration: (?P<billed_ms>\d+) ms"
