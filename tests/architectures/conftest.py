@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from tests.architectures.peers import Peers
-from tests.commands import assert_holds
+from tests.commands import assert_holds, forked_environments, slslab
 
 from slslab.aws.keys import Keyring
 from slslab.checks.recorded import Recorded
@@ -42,6 +43,8 @@ from slslab_workers.training.samples import Samples
 from slslab_workers.training.state import WorkerState
 
 NUMBERS = count()
+# Of the options of a run: its document.
+Run = Callable[..., dict[str, Any]]
 WORKERS: dict[str, type[loop.Trainer]] = {
     "allreduce": AllReduceWorker,
     "gloo": GlooWorker,
@@ -321,3 +324,23 @@ def one_process(plan: Plan) -> Replicas:
     assert kind is not None
     replicas: Replicas = kind(plan, Samples(plan))
     return replicas
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture(scope="module")
+def run(runs: Path, request: pytest.FixtureRequest) -> Run:
+    """`slslab run … --json` of the module's ARCHITECTURE; equal runs are run once."""
+
+    @cache
+    def once(*options: str) -> dict[str, Any]:
+        with forked_environments():
+            variables = {"SLSLAB_RUNS": str(runs), "CUDA_VISIBLE_DEVICES": ""}
+            done = slslab("run", request.module.ARCHITECTURE, *options, "--json", variables=variables)
+        document: dict[str, Any] = done.document
+        return document
+
+    return once

@@ -10,7 +10,7 @@ import threading
 import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache, reduce
+from functools import reduce
 from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from tests.architectures.conftest import one_process
+from tests.architectures.conftest import Run, one_process
 from tests.commands import IMPORTS, forked_environments, slslab
 from tests.slslab.replay.measured import make_costs
 from tests.slslab.replay.platform import platform
@@ -423,30 +423,12 @@ def test_a_throttled_level_is_run_in_waves(aws: Emulator, make_plan: MakePlan) -
     assert [record.cold_start for record in aws.records] == [True, False, False, False, False]
 
 
-Run = Callable[..., dict[str, Any]]
+# Which architecture `run` runs.
+ARCHITECTURE = "gradssharding"
 SIXTEEN = ("--gradients", "uploaded", "--parameters", "1000003", "--clients", "20", "--shards", "16", "--batches", "1")
 # Forks hold what every environment has imported.
 ENOUGH = ("--aggregator-memory", "1024")
 SMALL = ("--clients", "3", "--batches", "2", "--epochs", "2", *ENOUGH)
-
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("runs")
-
-
-@pytest.fixture(scope="module")
-def run(runs: Path) -> Run:
-    """`slslab run gradssharding … --json`; equal runs are run once."""
-
-    @cache
-    def once(*options: str) -> dict[str, Any]:
-        with forked_environments():
-            variables = {"SLSLAB_RUNS": str(runs), "CUDA_VISIBLE_DEVICES": ""}
-            document: dict[str, Any] = slslab("run", "gradssharding", *options, "--json", variables=variables).document
-        return document
-
-    return once
 
 
 WAYS = [("--topology", topology) for topology in TOPOLOGIES] + [("--topology", "lifl", "--as-released")]

@@ -3,13 +3,12 @@
 import hashlib
 from collections import Counter
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from tests.architectures.conftest import one_process
+from tests.architectures.conftest import Run, one_process
 from tests.commands import forked_environments, slslab
 
 from slslab.replay.measured import read_measured
@@ -25,31 +24,13 @@ from slslab_workers.training import models
 from slslab_workers.training.samples import Samples
 
 MakePlan = Callable[..., Plan]
-Run = Callable[..., dict[str, Any]]
+# Which architecture `run` runs.
+ARCHITECTURE = "kubeml"
 LENET, TENSORS = 61_706, 10
 # Four documents for each of four functions; forks hold what every environment has imported.
 QUICK = ("--queue", "embedded", "--job-memory", "1024")
 SHAPE = ("--batch-size", "16", "--batches", "16", "--lr", "0.05")
 SMALL = (*SHAPE, "--epochs", "2", *QUICK)
-
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("runs")
-
-
-@pytest.fixture(scope="module")
-def run(runs: Path) -> Run:
-    """`slslab run kubeml … --json`; equal runs are run once."""
-
-    @cache
-    def once(*options: str) -> dict[str, Any]:
-        with forked_environments():
-            variables = {"SLSLAB_RUNS": str(runs), "CUDA_VISIBLE_DEVICES": ""}
-            document: dict[str, Any] = slslab("run", "kubeml", *options, "--json", variables=variables).document
-        return document
-
-    return once
 
 
 def digest(parameters: torch.Tensor) -> str:
