@@ -1,4 +1,4 @@
-"""Who adds up what in a round, by hand; what an aggregator divides by; slices, and memory as the released code has it."""
+"""Who adds up what in a round, by hand; what an aggregator divides by; slices; memory as the released code has it."""
 
 import pytest
 
