@@ -147,10 +147,12 @@ def test_a_refusal_that_stays_ends_the_run_by_name(run: Run) -> None:
     assert error["hint"] == "fault 1 (slow-down) of the run's fault plan did that."
 
 
-def test_a_throttled_invocation_is_given_up_after_as_many_attempts_as_boto3_makes(run: Run) -> None:
-    document, _ = run("allreduce", {**THROTTLE, "count": 9})
+@pytest.mark.parametrize("name", ["allreduce", "spirt"])
+def test_a_throttled_invocation_is_given_up_after_as_many_attempts_as_boto3_makes(name: str, run: Run) -> None:
+    document, _ = run(name, {**THROTTLE, "count": 9})
     assert document["error"]["type"] == "TooManyRequestsException"
     assert document["error"]["worker"] == 1
+    assert document["error"]["hint"] == "fault 1 (throttle) of the run's fault plan did that."
     assert document["faults"][0]["times"] == 5
 
 
