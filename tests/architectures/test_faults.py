@@ -147,11 +147,25 @@ def test_a_refusal_that_stays_ends_the_run_by_name(run: Run) -> None:
     assert error["hint"] == "fault 1 (slow-down) of the run's fault plan did that."
 
 
-def test_a_throttled_invocation_is_given_up_after_as_many_attempts_as_boto3_makes(run: Run) -> None:
-    document, _ = run("allreduce", {**THROTTLE, "count": 9})
+@pytest.mark.parametrize("name", ["allreduce", "spirt"])
+def test_a_throttled_invocation_is_given_up_after_as_many_attempts_as_boto3_makes(name: str, run: Run) -> None:
+    document, _ = run(name, {**THROTTLE, "count": 9})
     assert document["error"]["type"] == "TooManyRequestsException"
     assert document["error"]["worker"] == 1
+    assert document["error"]["hint"] == "fault 1 (throttle) of the run's fault plan did that."
     assert document["faults"][0]["times"] == 5
+
+
+def test_kubeml_goes_on_without_a_function_that_is_killed(run: Run, learnt: Callable[[str], str]) -> None:
+    """For the rest of its epoch; what is throttled once is invoked again, and nothing is left out."""
+    options = (*SMALL, "--queue", "embedded", "--job-memory", "1024")
+    throttled, _ = run("kubeml", THROTTLE, options=options)
+    assert throttled["faults"][0]["times"] == 2, "once in each epoch"
+    assert throttled["parameters_sha256"] == learnt("kubeml")
+    killed, directory = run("kubeml", {"kind": "kill", "worker": 1, "epoch": 0, "phase": "compute"}, options=options)
+    assert killed["error"] is None
+    assert [(f["epoch"], f["function"]) for f in killed["details"]["failed_functions"]] == [(0, 1)]
+    assert met(directory) == [("1 kill", 1, 0, 0, "compute")]
 
 
 def test_a_run_by_its_own_plan_meets_the_same_faults(run: Run) -> None:

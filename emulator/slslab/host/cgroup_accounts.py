@@ -34,11 +34,12 @@ class GroupAccounts:
         self._open: dict[tuple[str, str], int] = {}
 
     def pids(self) -> list[int]:
-        """Return every process in the group, also one that forked away from its parent."""
+        """Return every process in the group that has a number here, also one that forked away from its parent."""
         # Opened each time: through a file that stays open, cgroup v1 may show a list that is a second old.
         for path in self.paths.values():
             with contextlib.suppress(OSError), open(f"{path}/cgroup.procs", "rb", buffering=0) as file:
-                return [int(pid) for pid in file.readall().split()]
+                # One of another namespace is listed as 0, which to kill(2) is the caller's own group.
+                return [pid for pid in map(int, file.readall().split()) if pid]
         return []
 
     def tasks(self) -> int | None:

@@ -113,13 +113,16 @@ class Processes:
     """One environment's processes: its init and, below it, the runtime with everything that it starts.
 
     `started` becomes the init's process id, 0 if there is none; `began` the runtime's accounts at its first
-    instruction, or when it failed before; `exited` its exit code (negative for a signal). `failure` says why the
-    runtime did not start.
+    instruction, or when it failed before; `exited` its exit code (negative for a signal), if `end` killed it when all
+    have ended. `failure` says why the runtime did not start.
     """
 
     def __init__(self, spawner: Spawner, request: Mapping[str, Any], log: int, trace: int) -> None:
         loop = asyncio.get_running_loop()
         self.exited: asyncio.Future[int] = loop.create_future()
+        # The exit code as soon as it is known, or init has ended without it.
+        self._over: asyncio.Future[int] = loop.create_future()
+        self._killed = False
         self.failure = ""
         self._namespaced = bool(spawner.isolation.mode)
         self.started: asyncio.Future[int] = loop.create_future()
@@ -149,6 +152,7 @@ class Processes:
         charged to a control group that others may use again.
         """
         await self.started
+        self._killed = True
         held = [descriptor for pid in pids if (descriptor := _open_process(pid)) is not None]
         for descriptor in () if self._namespaced else held:
             with contextlib.suppress(ProcessLookupError):
@@ -158,7 +162,11 @@ class Processes:
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
             os.close(self._pidfd)
             self._pidfd = -1
-        await asyncio.gather(asyncio.shield(self.exited), *map(_ended, held))
+        try:
+            await asyncio.gather(asyncio.shield(self._over), *map(_ended, held))
+        finally:
+            if not self.exited.done():
+                self.exited.set_result(self._over.result() if self._over.done() else -signal.SIGKILL)
         self._init = None  # another process may have its number
         self._status.close()
 
@@ -173,8 +181,8 @@ class Processes:
                 self.started.set_result(self._init)
             elif word == "began":
                 self._first = [int(number) for number in rest.split()]
-            elif word == "exited" and not self.exited.done():
-                self.exited.set_result(os.waitstatus_to_exitcode(int(rest)))
+            elif word == "exited":
+                self._set_over(os.waitstatus_to_exitcode(int(rest)))
             elif word == "failed":
                 self.failure = rest
         # The two lines come from two processes, in either order.
@@ -186,9 +194,16 @@ class Processes:
     def _end(self) -> None:
         if not self.began.done():
             self.began.set_result(Sample(time.monotonic_ns(), 0, 0, {}))
-        for future, result in ((self.started, 0), (self.exited, -signal.SIGKILL)):
-            if not future.done():
-                future.set_result(result)
+        if not self.started.done():
+            self.started.set_result(0)
+        self._set_over(-signal.SIGKILL)
+
+    def _set_over(self, code: int) -> None:
+        """Note the runtime's exit code; when init is killed, those below it go on until their namespace has ended."""
+        if not self._over.done():
+            self._over.set_result(code)
+            if not self._killed:
+                self.exited.set_result(code)
 
 
 def package_directories() -> list[str]:

@@ -407,8 +407,10 @@ class Environment:
             elif ended_ns is None and (passed_ns >= limit_ns or now > backstop_ns):
                 killed_by = Ending.TIMEOUT
         if killed_by is not None:
-            # At once: what they did until they are ended would be no part of the invocation.
-            self.send_signal(signal.SIGKILL)
+            # At once: what they did until they are ended would be no part of the invocation. Those of a container may
+            # be another user's, and are the engine's to end.
+            with contextlib.suppress(PermissionError):
+                self.send_signal(signal.SIGKILL)
         sandbox.drain()
         if killed_by is not None:
             ending = killed_by

@@ -12,6 +12,9 @@ from slslab.lambda_.events import Request
 from slslab.trace.events import own_event
 from slslab_workers.faults.plan import FaultPlan
 
+# What architectures call a worker's number in their events; KubeML's workers are functions.
+RANKS = ("rank", "function")
+
 
 class Throttling:
     """The throttled invocations of a plan: the first attempts at each.
@@ -31,7 +34,7 @@ class Throttling:
     def check(self, request: Request) -> None:
         """Raise TooManyRequestsException if the plan says so."""
         function, numbers = request.target.function.name, _numbers(request.payload)
-        worker = numbers.get("rank", -1)
+        worker = next((numbers[name] for name in RANKS if name in numbers), -1)
         place = (function.replace(self._run, ""), sorted(numbers.items()))
         for fault in self._faults:
             if fault.worker not in (None, worker) or not fault.is_drawn(self._seed, *place):

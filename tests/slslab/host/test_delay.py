@@ -93,7 +93,8 @@ def test_an_emulator_held_up_by_its_host_invents_no_time_out(
     held = threading.Timer(0.3, emulator._server.loop.call_soon_threadsafe, (time.sleep, 2))
     held.start()
     assert invoke(name, 0.5).error is None
-    assert 500 <= invocations[-1].duration_ms < 560
+    # Less by what the clock takes for delay while threads wait for each other.
+    assert 495 <= invocations[-1].duration_ms < 560
     held.join()
 
 

@@ -33,6 +33,7 @@ RESULT_POLL_S = 0.1
 # boto3 attempts a throttled request five times by default (legacy retry mode). Its clients here do not, because a
 # repeated invocation that was accepted would start a second worker.
 PAUSES_S = (1.0, 2.0, 4.0, 8.0)
+THROTTLED = "TooManyRequestsException"
 # Threads that wait for each other sleep instead of spinning, which would use up the CPU share.
 PASSIVE = {"OMP_WAIT_POLICY": "PASSIVE"}
 # What a worker asks of S3. Without the last, S3 says of an object that is not there yet that it is forbidden.
@@ -207,10 +208,7 @@ class Deployment(Job):
 
     def _invoke(self, rank: int, first: int, until: int, kind: str, *, keep: bool) -> dict[str, Any]:
         assignment = Assignment(self.plan, self.bucket, rank, first, until, first > 0, keep, generation=0)
-        try:
-            return self.call(self.function, assignment.to_event(), kind, rank)
-        except botocore.exceptions.ClientError as error:
-            raise RunFailed(error.response["Error"]["Code"], str(error), rank) from error
+        return self.call(self.function, assignment.to_event(), kind, rank)
 
     def call(self, function: str, event: Mapping[str, Any], kind: str, rank: int | None) -> dict[str, Any]:
         """Invoke a function and, unless `kind` is Event, return its answer; RunFailed of this rank if it fails.
@@ -226,9 +224,10 @@ class Deployment(Job):
                     **({"LogType": "Tail"} if kind == "RequestResponse" else {}),
                 )
                 break
-            except self._lambda.exceptions.TooManyRequestsException:
-                if pause_s is None:
-                    raise
+            except botocore.exceptions.ClientError as error:
+                code = error.response["Error"]["Code"]
+                if pause_s is None or code != THROTTLED:
+                    raise RunFailed(code, str(error), rank) from error
             if self._stopping.wait(pause_s):
                 raise RunFailed("Stopped", "another function failed first", rank)
         payload: dict[str, Any] = json.loads(answer["Payload"].read() or b"{}")

@@ -214,7 +214,7 @@ class KubeMLDeployment(Deployment):
         dataset = self._samples.dataset
         if plan.evaluation:
             self._store(TEST, dataset.test_images, dataset.test_labels, range(len(dataset.test_labels)))
-        layers = self.call(self._init, self._event("init", 0, 0, 1), "RequestResponse", None)["layers"]
+        layers = self.call(self._init, self._event("init", 0, 0, 1), "RequestResponse", 0)["layers"]
         job = self._invokers.submit(self.call, self._job, Task(plan, tuple(layers)).to_event(), self.kind, None)
         results, judged = list[dict[str, Any]](), list[dict[str, Any]]()
         for epoch in range(plan.epochs):

@@ -53,12 +53,12 @@ def describe_faults(document: Mapping[str, Any]) -> str:
             f"{document['bound_seconds']}. `slslab check` holds of all."
         ),
         paragraph(
-            f"`{document['command']}` made them on {document['date']}, in {document['seconds'] / 60:.0f} min: "
+            f"`{document['command']}` made them on {document['date']}, in {document['seconds'] / 60:.0f} min of runs: "
             f"{run['workers']} workers, {run['epochs']} epochs of {run['batches']} minibatches of {run['batch_size']}, "
             f"{run['dataset']}, functions of {counted(run['timeout'], 'second')} at most. One fault meets worker "
             f"{document['worker']}, once in each phase (fetch, compute, synchronise, update, wait, other) in which the "
             "system has what the fault needs. **Equal**: the same parameters; **goes on**: done, with others; "
-            "**ends**: by that sentence. *For good* is every request there."
+            "**ends**: by that sentence; where nothing stands, the fault cannot be. *For good* is every request there."
         ),
         _outcomes(cells, architectures),
         paragraph("Systems that differ in how they exchange met the faults there, in the phase `synchronise`:"),
