@@ -45,9 +45,10 @@ coverage: $(VENV)/installed-dev $(VENV)/redis7
 	reached = {kind: totals[f"percent_{kind}_covered"] for kind in ("statements", "branches")}; \
 	print(reached); sys.exit(min(reached.values()) < 90)'
 
-# Do the tests of billing, metering and limits notice errors put into these? Writes docs/mutation.md.
+# Do the tests of billing, limits, metering, aggregation and check notice errors put into these? Tests the modules that
+# changed, or those of MODULE="NAME …", and writes docs/mutation.md.
 mutation: $(VENV)/installed-mutation
-	$(BIN)/python tests/mutation.py
+	$(BIN)/python tests/mutation.py $(MODULE)
 
 # What becomes of each fault in each phase of each system: makes the runs that results/faults.json does not have.
 fault-table: $(VENV)/installed-dev

@@ -1,11 +1,13 @@
-"""Mutation testing: are the tests of billing, metering and limits able to notice an error?
+"""Mutation testing: are the tests of billing, limits, metering, aggregation and check able to notice an error?
 
 `make mutation` changes each function of these modules in every way that mutmut knows (another operator, another
 constant, an argument left out …) and runs the module's own tests against each change. A change that no test notices
 is a gap in the tests, unless it changes nothing that can be observed: those are listed in `equivalent_mutants.toml`,
 each with its reason. Writes docs/mutation.md; exit code 1 if a change went unnoticed without a reason.
 
-The page holds a digest of each module, by which `test_mutation_page.py` finds a page that is older than its modules.
+The page holds a digest of each module: without an argument those are run whose digest is another one now, and the page
+keeps what it says of the others. By the digests `test_mutation_page.py` finds a page that is older than its modules.
+Modules that are given as arguments are run in any case, for example after a change of their tests.
 
 mutmut works on a copy, because it takes modules' names from where they lie below its working directory.
 """
@@ -31,16 +33,28 @@ ROOT = Path(__file__).parents[1]
 COPY = ROOT / ".mutation"
 REPORT = ROOT / "docs" / "mutation.md"
 EQUIVALENT = Path(__file__).with_name("equivalent_mutants.toml")
-SOURCE, TESTS = ROOT / "emulator" / "slslab", ROOT / "tests" / "slslab"
-# Modules below emulator/slslab, and the files below tests/slslab that test them.
+FOLDERS = {"slslab": ROOT / "emulator", "slslab_workers": ROOT / "workers"}
+# The modules, and the files below tests/ that test them; these start no process, and need no conftest.py.
+CHECKS = ("slslab/checks/test_planted.py", "slslab/checks/test_rules.py")
 MODULES = {
-    "aws.limits": ("aws/test_limits.py", "lambda_/test_clock.py"),
-    "billing.bill": ("billing/test_bill.py",),
-    "host.delay": ("lambda_/test_clock.py",),
-    "lambda_.clock": ("lambda_/test_clock.py",),
-    "lambda_.report_line": ("lambda_/test_clock.py",),
-    "trace.records": ("lambda_/test_clock.py", "trace/test_records.py"),
+    "slslab.aws.limits": ("slslab/aws/test_limits.py", "slslab/lambda_/test_clock.py"),
+    "slslab.billing.bill": ("slslab/billing/test_bill.py",),
+    "slslab.host.delay": ("slslab/lambda_/test_clock.py",),
+    "slslab.lambda_.clock": ("slslab/lambda_/test_clock.py",),
+    "slslab.lambda_.report_line": ("slslab/lambda_/test_clock.py",),
+    "slslab.trace.metrics": ("slslab/trace/test_metrics.py",),
+    "slslab.trace.records": ("slslab/lambda_/test_clock.py", "slslab/trace/test_records.py"),
+    "slslab_workers.gloo.ring": ("slslab_workers/gloo/test_ring.py",),
+    "slslab_workers.gradssharding.topology": ("slslab_workers/gradssharding/test_topology.py",),
+    "slslab_workers.kubeml.merging": ("slslab_workers/kubeml/test_merging.py",),
+    "slslab_workers.trace.operations": ("slslab_workers/trace/test_operations.py",),
+    "slslab_workers.training.aggregation": ("slslab_workers/training/test_aggregation.py",),
+    "slslab.checks.left": CHECKS,
+    "slslab.checks.exchange": CHECKS,
+    "slslab.checks.run": CHECKS,
 }
+# What tests read beside the files below tests/.
+READ = ("docs", "results/lambdaml-table1")
 KILLED = ("killed", "timeout", "segfault", "suspicious")
 
 
@@ -56,30 +70,35 @@ class Survivor:
 
 
 def file_of(module: str) -> Path:
-    """Return a module's file, relative to the package."""
+    """Return a module's file, relative to the folder of its package."""
     return Path(module.replace(".", "/") + ".py")
+
+
+def source(module: str) -> Path:
+    """Return a module's file."""
+    return FOLDERS[module.partition(".")[0]] / file_of(module)
 
 
 def digest(module: str) -> str:
     """Return what a page says of the module's present source: twelve hexadecimal digits."""
-    return hashlib.sha256((SOURCE / file_of(module)).read_bytes()).hexdigest()[:12]
+    return hashlib.sha256(source(module).read_bytes()).hexdigest()[:12]
 
 
-def prepare() -> None:
-    """Make a fresh copy of the package and of these modules' tests, with mutmut's settings."""
+def prepare(module: str) -> None:
+    """Make a fresh copy of the module's package and of the tests, with mutmut's settings."""
     shutil.rmtree(COPY, ignore_errors=True)
-    shutil.copytree(SOURCE, COPY / "slslab", ignore=shutil.ignore_patterns("__pycache__"))
-    tests = sorted({test for tests in MODULES.values() for test in tests})
-    for test in tests:
-        target = COPY / "tests" / "slslab" / test
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(TESTS / test, target)
+    package = module.partition(".")[0]
+    shutil.copytree(FOLDERS[package] / package, COPY / package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "tests", COPY / "tests", ignore=shutil.ignore_patterns("__pycache__", "conftest.py"))
+    for folder in READ:
+        shutil.copytree(ROOT / folder, COPY / folder)
     settings = {
         "pytest": {"ini_options": {"addopts": "--import-mode=importlib -p no:cacheprovider"}},
         "mutmut": {
-            "source_paths": ["slslab"],
-            "only_mutate": [f"slslab/{file_of(module)}" for module in MODULES],
-            "pytest_add_cli_args_test_selection": [f"tests/slslab/{test}" for test in tests],
+            "source_paths": [package],
+            "also_copy": list(READ),
+            "only_mutate": [str(file_of(module))],
+            "pytest_add_cli_args_test_selection": [f"tests/{test}" for test in MODULES[module]],
             # The same examples for every change, so that the score does not depend on luck.
             "pytest_add_cli_args": ["--hypothesis-profile=ci"],
             "use_git_change_detection": False,
@@ -90,23 +109,17 @@ def prepare() -> None:
 
 def mutmut(*arguments: str, show: bool = False) -> str:
     """Run mutmut on the copy; return its output, unless that is shown."""
-    command = [str(Path(sys.executable).with_name("mutmut")), *arguments]
+    command = [sys.executable, "-m", "mutmut", *arguments]
     done = subprocess.run(command, cwd=COPY, check=True, text=True, stdout=None if show else subprocess.PIPE)
     return done.stdout or ""
 
 
-def module_of(name: str) -> str:
-    """Return the module of a mutant, which mutmut names `slslab.MODULE.FUNCTION__mutmut_NUMBER`."""
-    return name.removeprefix("slslab.").rpartition(".")[0]
-
-
-def examine(name: str, reasons: list[dict[str, str]]) -> Survivor:
+def examine(module: str, name: str, reasons: list[dict[str, str]]) -> Survivor:
     """Say what a surviving mutant changed, and why that cannot be noticed."""
     lines = mutmut("show", name).splitlines()
     before, after = (
         "\n".join(line[1:].strip() for line in lines if line[:1] == sign and line[:3] != 3 * sign) for sign in "-+"
     )
-    module = module_of(name)
     function = name.partition("__mutmut_")[0].rpartition(".")[2]
     function = re.sub(r"^x(_|ǁ)", "", function).replace("ǁ", ".")
     known = {(r["module"], r["function"], r["before"], r["after"]): r["reason"] for r in reasons}
@@ -115,7 +128,7 @@ def examine(name: str, reasons: list[dict[str, str]]) -> Survivor:
 
 def out_of_reach(module: str) -> list[str]:
     """List the functions that mutmut leaves alone: those with a decorator, but for static and class methods."""
-    tree = ast.parse((SOURCE / file_of(module)).read_text())
+    tree = ast.parse(source(module).read_text())
     owners: list[tuple[str, ast.Module | ast.ClassDef]] = [("", tree)]
     owners += [(f"{node.name}.", node) for node in tree.body if isinstance(node, ast.ClassDef)]
     left_alone = []
@@ -128,24 +141,82 @@ def out_of_reach(module: str) -> list[str]:
     return left_alone
 
 
-def report(endings: dict[str, Counter[str]], survivors: list[Survivor], seconds: float) -> str:
+@dataclass(frozen=True)
+class Part:
+    """What the page says of a module: the lines of its tables."""
+
+    row: str
+    unnoticed: list[str]
+    equivalent: list[str]
+
+
+def run(module: str, reasons: list[dict[str, str]]) -> Part:
+    """Make and test all changes of a module."""
+    present = digest(module)
+    prepare(module)
+    begun = time.monotonic()
+    mutmut("run", "--max-children", str(os.cpu_count() or 2), show=True)
+    seconds = time.monotonic() - begun
+    endings: Counter[str] = Counter()
+    survivors = []
+    for line in mutmut("results", "--all", "true").splitlines():
+        name, _, ending = line.strip().rpartition(": ")
+        if name.startswith(f"{module}."):
+            endings[ending] += 1
+            if ending not in KILLED:
+                survivors.append(examine(module, name, reasons))
+    for reason in reasons:
+        if reason["module"] == module and reason["reason"] not in {survivor.reason for survivor in survivors}:
+            print(f"{EQUIVALENT.name} has a change that is not made any more: {reason['after']}")
+    total, noticed = endings.total(), sum(endings[ending] for ending in KILLED)
+    equivalent = sum(1 for survivor in survivors if survivor.reason)
+    score = f"{noticed / (total - equivalent):.1%}" if total > equivalent else "–"
+    counts = f"{total} | {noticed} | {equivalent} | {total - noticed - equivalent}"
+    return Part(
+        f"| `{module}` | `{present}` | {counts} | {score} | {seconds:.0f} |",
+        [line_of(survivor) for survivor in survivors if not survivor.reason],
+        [line_of(survivor) for survivor in survivors if survivor.reason],
+    )
+
+
+def line_of(survivor: Survivor) -> str:
+    """Return a line of the page's tables of survivors."""
+    cells = (f"{survivor.module}.{survivor.function}", survivor.before, survivor.after)
+    code = " | ".join(f"`{cell.replace('|', chr(92) + '|')}`".replace("\n", " ") for cell in cells)
+    return f"| {code} | {survivor.reason or '–'} |"
+
+
+def read_page() -> dict[str, Part]:
+    """Return what the page says of each module, as it is now or was before."""
+    lines = REPORT.read_text(encoding="utf-8").splitlines() if REPORT.exists() else []
+    parts = {}
+    for module in MODULES:
+        rows = [line for line in lines if line.startswith(f"| `{module}` |")]
+        own = [line for line in lines if line.startswith(f"| `{module}.")]
+        if rows:
+            unnoticed = [line for line in own if line.endswith("| – |")]
+            parts[module] = Part(rows[0], unnoticed, [line for line in own if line not in unnoticed])
+    return parts
+
+
+def report(parts: dict[str, Part]) -> str:
     """Write docs/mutation.md."""
+    found = [parts[module] for module in MODULES if module in parts]
+    counts = [[int(cell) for cell in part.row.split("|")[3:7]] for part in found]
+    total, noticed, equivalent, unnoticed = map(sum, zip(*counts, strict=True))
+    seconds = sum(int(part.row.split("|")[8]) for part in found)
     lines = [
         "# Mutation testing",
         "",
-        f"Made by `make mutation` on {datetime.now(UTC):%Y-%m-%d} with mutmut {version('mutmut')}, "
-        f"Python {sys.version.split()[0]}, {os.cpu_count()} cores, in {seconds:.0f} s. Do not edit.",
+        f"Of {total - equivalent:,} changes that can be noticed, the tests notice {noticed:,}: "
+        f"{noticed / (total - equivalent):.1%}. Made by `make mutation`, last on {datetime.now(UTC):%Y-%m-%d}, with "
+        f"mutmut {version('mutmut')}, Python {sys.version.split()[0]}, {os.cpu_count()} cores. Do not edit.",
         "",
-        "| module | digest | changes | noticed | equivalent | unnoticed | score |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for module in MODULES:
-        total, killed = endings[module].total(), sum(endings[module][ending] for ending in KILLED)
-        equivalent = sum(1 for survivor in survivors if survivor.module == module and survivor.reason)
-        score = f"{killed / (total - equivalent):.1%}" if total > equivalent else "–"
-        counts = f"{total} | {killed} | {equivalent} | {total - killed - equivalent}"
-        lines.append(f"| `{file_of(module)}` | `{digest(module)}` | {counts} | {score} |")
-    lines += [
+        "| module | digest | changes | noticed | equivalent | unnoticed | score | s |",
+        "|---|---|---|---|---|---|---|---|",
+        *(part.row for part in found),
+        f"| all | | {total} | {noticed} | {equivalent} | {unnoticed} | {noticed / (total - equivalent):.1%} "
+        f"| {seconds} |",
         "",
         "The score is what was noticed of the changes that can be noticed; by the digest of a module's source a test "
         "tells when this page is older. Out of mutmut's reach are what stands outside functions (tables, "
@@ -154,40 +225,28 @@ def report(endings: dict[str, Counter[str]], survivors: list[Survivor], seconds:
         + ".",
     ]
     for title, listed in (
-        ("Unnoticed", [survivor for survivor in survivors if not survivor.reason]),
-        ("Equivalent: changes that change nothing", [survivor for survivor in survivors if survivor.reason]),
+        ("Unnoticed", [line for part in found for line in part.unnoticed]),
+        ("Equivalent: changes that change nothing", [line for part in found for line in part.equivalent]),
     ):
         if listed:
-            lines += ["", f"## {title}", "", "| where | line | changed into | why |", "|---|---|---|---|"]
-        for survivor in listed:
-            cells = (f"{survivor.module}.{survivor.function}", survivor.before, survivor.after)
-            code = " | ".join(f"`{cell.replace('|', chr(92) + '|')}`" for cell in cells)
-            lines.append(f"| {code} | {survivor.reason or '–'} |")
+            lines += ["", f"## {title}", "", "| where | line | changed into | why |", "|---|---|---|---|", *listed]
     return "\n".join(lines) + "\n"
 
 
 def main() -> int:
-    prepare()
-    begun = time.monotonic()
-    mutmut("run", "--max-children", str(os.cpu_count() or 2), show=True)
-    seconds = time.monotonic() - begun
+    parts = read_page()
+    changed = [module for module in MODULES if module not in parts or digest(module) not in parts[module].row]
     reasons = tomllib.loads(EQUIVALENT.read_text(encoding="utf-8"))["mutant"]
-    endings: dict[str, Counter[str]] = {module: Counter() for module in MODULES}
-    survivors = []
-    for line in mutmut("results", "--all", "true").splitlines():
-        name, _, ending = line.strip().rpartition(": ")
-        if name.startswith("slslab."):
-            endings[module_of(name)][ending] += 1
-            if ending not in KILLED:
-                survivors.append(examine(name, reasons))
-    REPORT.write_text(report(endings, survivors, seconds), encoding="utf-8")
-    unnoticed = sum(1 for survivor in survivors if not survivor.reason)
-    for reason in reasons:
-        if not any(reason["function"] == one.function and reason["after"] == one.after for one in survivors):
-            print(f"{EQUIVALENT.name} has a change that is not made any more: {reason['after']}")
-    print(f"{len(survivors)} of {sum(map(Counter.total, endings.values()))} changes survived, {unnoticed} unexplained")
+    for module in sys.argv[1:] or changed:
+        if module not in MODULES:
+            print(f"{module} is not among the modules that are tested. Hint: choose {', '.join(MODULES)}.")
+            return 2
+        parts[module] = run(module, reasons)
+        # After each module, so that nothing is lost if the command is stopped.
+        REPORT.write_text(report(parts), encoding="utf-8")
+        print(parts[module].row)
     print(f"report: {REPORT.relative_to(ROOT)}")
-    return 1 if unnoticed or not all(endings.values()) else 0
+    return 1 if any(part.unnoticed for part in parts.values()) else 0
 
 
 if __name__ == "__main__":

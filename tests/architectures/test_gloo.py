@@ -98,16 +98,6 @@ def test_another_order_differs_by_the_stated_rounding(workers: int, elements: in
     assert within_rounding(ring.add_up(parts), sum_in_rank_order(parts), parts)
 
 
-@given(st.integers(1, 2_000_000), st.one_of(st.integers(2, 64), st.just(4096)))
-def test_all_send_as_much_as_the_closed_form_says_and_few_send_another_number(elements: int, workers: int) -> None:
-    sent = [ring.sent_bytes(elements, workers, rank) for rank in range(workers)]
-    assert sum(sent) == 2 * (workers - 1) * 4 * elements
-    ranges = ring.ranks_by_bytes(elements, workers)
-    assert len(ranges) <= 4
-    by_rank = [(rank, size) for ranks, size in ranges for rank in ranks]
-    assert by_rank == list(enumerate(sent))[1:]
-
-
 @pytest.mark.parametrize(("workers", "elements"), [(2, 61_706), (3, 61_706), (4, 1_200_000)])
 def test_the_kernel_counts_the_same_bytes(workers: int, elements: int, together: Together, make_plan: MakePlan) -> None:
     """Over all sockets of this process, in which all peers are; beside the vectors only gloo's headers were sent."""

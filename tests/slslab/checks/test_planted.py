@@ -1,9 +1,14 @@
 """A checker that is checked: violations planted in real traces, each found and named."""
 
+import tomllib
+from pathlib import Path
+
 import pytest
 from tests.slslab.checks.plants import PLANTS
 
 from slslab.checks.run import RULES, check
+
+VIOLATIONS = tomllib.loads(Path(__file__).with_name("violations.toml").read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("name", PLANTS)
@@ -18,6 +23,10 @@ def test_a_planted_violation_is_found_and_named(name: str) -> None:
         assert planted.event["event"] in {violation.event for violation in named}
     # What else is wrong with such a trace, and nothing more.
     assert {violation.rule for violation in found} == {planted.rule, *planted.others}
+    said = [
+        f"{v.rule} (worker {v.worker}, epoch {v.epoch}, step {v.step}, event {v.event}): {v.sentence}" for v in found
+    ]
+    assert said == VIOLATIONS[name]
     # It is that rule which finds it.
     without = check(planted.run, [rule for rule in RULES if rule != planted.rule]).violations
     assert {violation.rule for violation in without} == planted.others

@@ -4,19 +4,17 @@ import json
 import re
 import shutil
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.commands import slslab
-from tests.slslab.checks.planting import OWN, TABLE1, Planting, recorded
+from tests.slslab.checks.planting import OWN, TABLE1, recorded
 from tests.slslab.checks.plants import PLANTS
 from tests.slslab.replay.recordings import TRACES, write_log
 
 from slslab.checks.recorded import read_recorded
 from slslab.checks.run import RULES, check
 from slslab.trace.directory import RunDirectory
-from slslab.trace.records import UNREAD
 
 ROOT = Path(__file__).parents[3]
 RECORDINGS = sorted(path.parent for folder in (OWN, TRACES, ROOT / "results") for path in folder.rglob("trace.parquet"))
@@ -44,41 +42,6 @@ def test_a_check_takes_a_fraction_of_a_second() -> None:
     began = time.process_time()
     check(run)
     assert time.process_time() - began < 0.3
-
-
-def test_what_a_failed_run_lacks_is_no_violation_and_what_it_has_too_often_is() -> None:
-    planting = Planting("allreduce")
-    planting.drop(planting.find("object.put", "/gradients/e1/s2/1"))
-    planting.drop(planting.find("object.get", "/gradients/e1/s2/1"))
-    planting.drop(planting.find("object.delete", "/gradients/e1/s2/1"))
-    again = planting.repeat(planting.find("object.get", "/gradients/e0/s1/1"))
-    checked = check(replace(planting.done(), complete=False))
-    assert [(violation.rule, violation.event) for violation in checked.violations] == [("twice", again["event"])]
-    assert {"lost", "counts", "objects", "queues", "environments", "metered"} <= checked.not_checked.keys()
-
-
-def test_epochs_from_a_peers_failure_on_are_not_judged() -> None:
-    planting = Planting("spirt", document=True)
-    document = planting.run.document
-    assert document is not None
-    planting.drop(planting.find("tensor.get", ":averaged_gradient_3", worker=1))
-    rules = ("lost", "twice", "stray")
-    assert {violation.epoch for violation in check(planting.done(), rules).violations} == {3}
-    details = {**document["details"], "deaths": [{"worker": 1, "epoch": 3, "time": 0.0, "found_by": 0}]}
-    checked = check(planting.done(document={**document, "details": details}), rules)
-    assert checked.violations == ()
-    assert checked.not_checked == {"messages": "a peer or a message was lost in epoch 3: epochs from it on"}
-
-
-def test_of_an_architecture_without_a_protocol_messages_are_not_checked() -> None:
-    planting = Planting("scatterreduce")
-    planting.find("compute", worker=1, epoch=0, step=2)["end_ns"] += 5_000_000_000
-    run = planting.done(plan=replace(planting.run.plan, architecture="of-another-package"))
-    checked = check(run)
-    assert {violation.rule for violation in checked.violations} == {"overlap", "span"}
-    without = {"lost", "twice", "stray", "altered", "early", "barrier", "objects"}
-    assert {checked.not_checked[rule] for rule in without} == {"of-another-package has no protocol among the checks"}
-    assert checked.not_checked["counts"] == "of-another-package is not installed"
 
 
 def test_the_page_lists_all_rules_and_how_many_violations_are_planted() -> None:
@@ -126,14 +89,6 @@ def test_every_run_that_a_test_makes_is_checked(violated: Path) -> None:
         directory.unlock(lock)
 
 
-def test_records_of_earlier_versions_lack_fields() -> None:
-    planting = Planting("spirt")
-    for record in planting.records:
-        for name in UNREAD & record.keys():
-            del record[name]
-    assert check(planting.done()).violations == ()
-
-
 def test_what_is_no_run_is_a_wrong_request(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     done = slslab("check", tmp_path / "empty")
@@ -147,13 +102,3 @@ def test_a_killed_run_is_checked_by_what_is_left_of_it(tmp_path: Path) -> None:
     (run,) = done.printed["runs"]
     assert run["not_checked"]["bill"] == "the run has no document, since its command was killed"
     assert {violation["rule"] for violation in run["violations"]} <= {"stray", "altered"}
-
-
-def test_a_model_that_another_worker_replaced_at_once_is_told_apart_by_its_etag() -> None:
-    """The put before a get in program order is among its causes, beside the one that it got."""
-    planting = Planting("s-asp")
-    got = planting.find("object.get", "/global", worker=1, epoch=1, step=1)
-    puts = [event for event in planting.events if event["op"] == "object.put" and event["resource"] == got["resource"]]
-    other = next(put for put in puts if put["etag"] != got["etag"])
-    got["causes"] = sorted({*got["causes"], other["event"]})
-    assert check(planting.done()).violations == ()

@@ -128,6 +128,8 @@ def test_a_thread_is_active_above_a_twentieth_of_the_interval(busy: int, delay: 
     clock = LambdaClock(2.0, Sample(0, 0, 0, {}))
     threads = {1: ThreadTimes(40_000_000, 60_000_000), 2: ThreadTimes(busy, 0)}
     assert advance(clock, Sample(TICK, 40_000_000, 0, threads)) == (TICK - delay, delay)
+    later = LambdaClock(2.0, Sample(SECOND, 0, 0, {}))
+    assert advance(later, Sample(SECOND + TICK, 40_000_000, 0, threads)) == (TICK - delay, delay)
 
 
 def test_time_is_whole_nanoseconds() -> None:
@@ -145,6 +147,13 @@ def test_an_interval_may_be_longer_than_the_quotas_period(share: float) -> None:
     used, waited = (sum(interval[index] for interval in intervals) for index in (0, 1))
     once.advance(Sample(40 * TICK, used, 0, {1: ThreadTimes(used, waited)}))
     assert once.elapsed_ns == pytest.approx(often.elapsed_ns, abs=1000)
+
+
+def test_in_an_interval_of_several_periods_no_more_is_hidden_than_the_host_held_up() -> None:
+    """A tenth of a vCPU that is used up many times over: all of the delay is the quota's, and it is added once."""
+    clock = LambdaClock(0.1, Sample(0, 0, 0, {}))
+    sample = Sample(2 * TICK, 3 * TICK // 2, 0, {1: ThreadTimes(3 * TICK // 2, TICK // 2)})
+    assert advance(clock, sample) == (2 * TICK, 0)
 
 
 def test_a_quota_that_nobody_has_used_yet_hides_nothing() -> None:

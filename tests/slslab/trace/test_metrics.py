@@ -206,3 +206,129 @@ def test_last_position() -> None:
     assert metrics.last_position(events, 0) == (1, 4)
     assert metrics.last_position(events, None) == (2, 0)
     assert metrics.last_position(events, 7) is None
+
+
+def instance(name: str, **more: Any) -> dict[str, Any]:
+    base = {
+        "id": name, "worker": 0, "device": "cpu", "start_ns": 5_000_000_000, "end_ns": 12_000_000_000,
+        "billed_seconds": 60, "peak_memory_mb": 900, "host_delay_ms": 250.0,
+    }  # fmt: skip
+    return base | more
+
+
+def test_an_instances_phases_add_up_to_its_wall_time() -> None:
+    """Of an instance no init is metered, and seconds are billed."""
+    instances = [instance("i-0"), instance("i-1", worker=1, device="cuda", end_ns=7_500_000_000)]
+    totals = metrics.totals([event("compute", "compute", 2, invocation="i-0")], [], instances)
+    zero, one = totals["per_worker"]
+    assert zero == {
+        "worker": 0,
+        "phases": {**dict.fromkeys(metrics.PHASES, 0.0), "compute": 2.0, "other": 5.0},
+        "bytes": {"in": 0, "out": 0},
+        "billed_seconds": 60.0,
+        "invocations": 0,
+        "peak_memory_mb": 900,
+        "host_delay_seconds": 0.25,
+    }
+    assert (one["worker"], one["phases"]["other"]) == (1, 2.5)
+    assert (totals["billed_seconds"], totals["peak_memory_mb"], totals["gb_seconds"]) == (120.0, 900, "0")
+    assert (totals["instances"], totals["device"]) == (instances, "cpu, cuda")
+    assert totals["phases"]["other"] == 7.5
+    assert totals["host"]["delay_seconds"] == 0.5
+    assert totals["host"]["oversubscribed"] is True, "0.5 of 9.5 s"
+
+
+def test_a_worker_has_the_sums_of_its_invocations() -> None:
+    events = [event("compute", "compute", 1), event("compute", "compute", 1, invocation="b")]
+    records = [record("a", host_delay_ms=30.0), record("b", host_delay_ms=50.0, max_memory_mb=200), record("c")]
+    nobody, worker = metrics.workers(events, records)
+    assert {name: worker[name] for name in ("worker", "billed_seconds", "invocations", "peak_memory_mb")} == {
+        "worker": 0, "billed_seconds": 21.0, "invocations": 2, "peak_memory_mb": 300,
+    }  # fmt: skip
+    assert worker["host_delay_seconds"] == 0.08
+    assert (nobody["worker"], nobody["invocations"], nobody["billed_seconds"]) == (-1, 1, 10.5)
+
+
+def test_of_what_was_never_metered_no_memory_is_known() -> None:
+    totals = metrics.totals([event("compute", "compute", 2)], [])
+    assert totals["per_worker"][0]["peak_memory_mb"] == 0
+    assert (totals["peak_memory_mb"], totals["device"], totals["orchestration_seconds"]) == (0, None, None)
+    assert totals["reports"]["endings"] == {}
+
+
+def test_what_the_driver_does_is_no_workers_time() -> None:
+    events = [event("object.put", "other", 3, worker=-1), event("compute", "compute", 1)]
+    [worker] = metrics.workers(events, [record("a")])
+    assert (worker["worker"], worker["phases"]["other"]) == (0, 9.0)
+
+
+def test_an_events_time_is_from_its_start_less_what_the_host_took() -> None:
+    delayed = event("compute", "compute", 9, start_ns=4_000_000_000, host_delay_ns=1_500_000_000)
+    assert metrics.lambda_clock_ns(delayed) == 3_500_000_000
+    # Microseconds are rounded, and not those of each event.
+    [worker] = metrics.workers([event("compute", "compute", 0, end_ns=1_400), event("compute", "compute", 0)], [])
+    assert worker["phases"]["compute"] == 0.000001
+    [worker] = metrics.workers([event("compute", "compute", 0, end_ns=5_000_000_000_000)], [])
+    assert worker["phases"]["compute"] == 5000.0
+
+
+def test_dynamodb_bills_by_size() -> None:
+    put = event("dynamodb.put", "synchronise", 0, bytes=3000)
+    assert metrics.object_requests([put, put]) == {"dynamodb.put": 6}
+
+
+def test_a_host_is_oversubscribed_above_two_percent_of_init_and_duration() -> None:
+    def host(delay_ms: float, **more: Any) -> bool:
+        return metrics.oversubscribed([record("a", host_delay_ms=delay_ms, **more)])
+
+    assert not host(210.0), "of 10,500 ms"
+    assert host(210.1)
+    assert not host(200.0, init_ms=None)
+    assert host(200.01, init_ms=None)
+    half = record("a", host_delay_ms=110.0)
+    assert not metrics.oversubscribed([half, record("b")])
+    assert metrics.oversubscribed([record("a", host_delay_ms=400.0), record("b", host_delay_ms=100.0)])
+    assert not metrics.oversubscribed([])
+    assert metrics.oversubscribed([record("a", host_delay_ms=0.5, duration_ms=1.0, init_ms=None)])
+
+
+def test_an_invocation_is_uncertain_above_a_tenth_of_init_and_duration() -> None:
+    records = [
+        record("a", uncertain_ms=1050.0), record("b", uncertain_ms=1050.1), record("c", uncertain_ms=None),
+        record("d"), record("e", uncertain_ms=1000.0, init_ms=None), record("f", uncertain_ms=1000.01, init_ms=None),
+        record("g", uncertain_ms=None, duration_ms=1.0, init_ms=None),
+    ]  # fmt: skip
+    marked = [metrics.uncertain(one) for one in records]
+    assert marked == [False, True, False, False, False, True, False]
+    host = metrics.totals([], records)["host"]
+    assert (host["uncertain_invocations"], host["uncertain_seconds"]) == (2, 4.10011)
+    small = [record("a", uncertain_ms=0.0004), record("b", host_delay_ms=0.0004)]
+    host = metrics.totals([], small)["host"]
+    assert (host["uncertain_seconds"], host["delay_seconds"]) == (0.0, 0.0), "whole microseconds"
+
+
+def test_hosts_are_billed_by_the_wall_time_of_their_run() -> None:
+    events = [
+        event("host.run", "other", 0, resource="m5.large", start_ns=2_000_000_000, end_ns=5_000_600_000, worker=-1),
+        event("compute", "compute", 1),
+        event("host.run", "other", 4000, resource="mq.t3.micro", worker=-1),
+    ]
+    assert metrics.hosts(events) == [("m5.large", Decimal("3.001")), ("mq.t3.micro", Decimal(4000))]
+
+
+def test_overlapping_executions_do_not_wait_for_each_other() -> None:
+    """States may have a slash in their names, and what is covered already is not waited for again."""
+    events = [
+        event("transition", "other", 3, resource="one/A/B", invocation="a", overhead=False),
+        event("transition", "other", 4, resource="one/A/C", invocation="b", start_ns=10**9, overhead=False),
+        event("invoke", "other", 3, worker=-1, invocation="a"),
+        event("invoke", "other", 4, worker=-1, invocation="b", start_ns=10**9),
+    ]
+    assert metrics.orchestration_seconds(events) == 0.0
+    assert metrics.totals(events, [])["orchestration_seconds"] == 0.0
+    apart = [event("transition", "other", 0, end_ns=end, resource=f"{end}/A") for end in (1_400, 5_000_000_000_000)]
+    assert [metrics.orchestration_seconds([one]) for one in apart] == [0.000001, 5000.0]
+    other = event("transition", "other", 9, resource="two/A/B", start_ns=8 * 10**9)
+    assert metrics.orchestration_seconds([*events, other]) == 1.0
+    later = event("transition", "other", 7, resource="one/D/A", start_ns=7 * 10**9)
+    assert metrics.orchestration_seconds([*events, later]) == 3.0, "between two states, too"

@@ -1,6 +1,7 @@
 """Records of invocations and instances: what is billed of them, what is said of them, and which are refused."""
 
 from decimal import Decimal
+from importlib.util import find_spec, module_from_spec
 from typing import Any
 
 import pytest
@@ -37,6 +38,19 @@ def instance(**changed: Any) -> dict[str, Any]:
 
 def test_an_instance_record_is_a_document_with_every_field() -> None:
     assert InstanceRecord(**instance()).as_document() == instance()
+
+
+def test_figures_of_metered_records_may_be_whole_numbers_as_json_writes_them() -> None:
+    """The fields are made of the records' classes when the module is imported: here once more."""
+    spec = find_spec("slslab.trace.records")
+    assert spec is not None
+    assert spec.loader is not None
+    anew = module_from_spec(spec)
+    spec.loader.exec_module(anew)
+    fields = anew.RECORD_FIELDS["invocation"]
+    assert fields["duration_ms"] == int | float
+    assert fields["init_ms"] == int | float | None
+    assert (fields["memory_mb"], fields["request_id"], fields["cold_start"]) == (int, str, bool)
 
 
 def test_an_init_that_was_not_there_bills_nothing() -> None:

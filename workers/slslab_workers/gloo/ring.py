@@ -45,7 +45,7 @@ def add_up(parts: Sequence["torch.Tensor"]) -> "torch.Tensor":
     """Return a new vector (P,), the sum of the vectors (P,) by rank, to the bit as gloo's ring adds them."""
     workers, total = len(parts), parts[0].clone()
     size = _chunk(total.numel(), workers)
-    for chunk in range(workers if workers > 1 else 0):
+    for chunk in range(workers):
         place = slice(chunk * size, (chunk + 1) * size)
         # An addition of two numbers gives the same bits in either order.
         total[place] = parts[chunk - 1][place]

@@ -76,4 +76,4 @@ def slices(parameters: int, shards: int) -> list[slice]:
 
 def memory_mb(input_bytes: int, inputs: int = INPUTS) -> int:
     """Return the memory size of an aggregator whose largest input has so many bytes, MB, as the released code does."""
-    return min(MOST_MB, max(LEAST_MB, math.ceil(inputs * input_bytes / (1 << 20) + BASE_MIB)))
+    return min(MOST_MB, math.ceil(inputs * input_bytes / (1 << 20) + BASE_MIB))
