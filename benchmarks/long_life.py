@@ -11,7 +11,7 @@ At once: so many clients invoke one function whose handler takes two seconds; an
 
 A day: on Lambda, where a function lives for 15 minutes at most, a worker that trains for a day has 96 lives. Here a
 function lives for 2 s, so that a real run of AllReduce has as many in minutes: the worker stores its state, invokes
-itself and goes on. So that few minibatches fill a life, a fault plan makes each get of S3 0.1 s longer, which changes
+itself and goes on. So that few minibatches fill a life, a fault plan makes each get of S3 0.2 s longer, which changes
 nothing that is learnt. The parameters must be those of a run without both, to the last bit. It is one worker: a peer
 would wait for the other's cold start longer than lives of 2 s leave. Only lives are shortened; nothing is modelled.
 """
@@ -54,11 +54,11 @@ PAYLOAD = b'{"name": "you"}'
 ANSWER = {"hello": "you"}
 HANDLER = "def handler(event, context):\n    return {'hello': event['name']}\n"
 SLOW_HANDLER = "import time\n\ndef handler(event, context):\n    time.sleep(2)\n    return {'hello': event['name']}\n"
-# A worker's lives in a day, of 15 minutes each. In five of them are less than four epochs.
+# A worker's lives in a day, of 15 minutes each. Two of them are more than an epoch.
 LIVES = 96
 LIFE_S = 2
 TRAINING = ("--model", "lr", "--dataset", "breast-cancer", "--workers", "1", "--batches", "7", "--no-evaluation")
-SLOW = '[[fault]]\nkind = "slow-store"\nop = "object.get"\nseconds = 0.1\n'
+SLOW = '[[fault]]\nkind = "slow-store"\nop = "object.get"\nseconds = 0.2\n'
 
 Json = dict[str, Any]
 
@@ -212,7 +212,7 @@ def day(directory: Path, lives: int) -> Json:
     faults.write_text(SLOW)
     short = ("--timeout", str(LIFE_S), "--memory", "1769", "--faults", str(faults))
     for name, options in (("re-invoked", short), ("uninterrupted", ())):
-        arguments = ("allreduce", *TRAINING, "--epochs", str(4 * lives // 5 + 1), *options)
+        arguments = ("allreduce", *TRAINING, "--epochs", str(lives // 2), *options)
         out = directory / name
         began = time.monotonic()
         command = [sys.executable, "-m", "slslab", "run", *arguments, "--out", str(out), "--json"]
