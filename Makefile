@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Much of the tests is waiting: whole files of them in several processes, in the order that tests/durations.json gives.
 PYTEST := -m pytest -n 4 --dist loadfile --no-loadscope-reorder --durations 40
 
-.PHONY: demo check test compose-test coverage mutation site lint format bench images clean
+.PHONY: demo check test compose-test coverage mutation random-faults site lint format bench images clean
 
 demo: $(VENV)/installed
 	@set -e; $(foreach each,$(ARCHITECTURES),echo "slslab run $(each)"; \
@@ -48,6 +48,10 @@ coverage: $(VENV)/installed-dev $(VENV)/redis7
 # Do the tests of billing, metering and limits notice errors put into these? Writes docs/mutation.md.
 mutation: $(VENV)/installed-mutation
 	$(BIN)/python tests/mutation.py
+
+# Real runs with random faults, those that results/random-faults.json does not have; may be interrupted, and goes on.
+random-faults: $(VENV)/installed-dev
+	$(BIN)/python -m tests.random_faults
 
 # The documentation as pages: open site/index.html.
 site: $(VENV)/installed-dev
