@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Much of the tests is waiting: whole files of them in several processes, in the order that tests/durations.json gives.
 PYTEST := -m pytest -n 4 --dist loadfile --no-loadscope-reorder --durations 40
 
-.PHONY: demo check test compose-test coverage mutation fault-table site lint format bench images clean
+.PHONY: demo check test compose-test coverage mutation fault-table random-faults site lint format bench images clean
 
 demo: $(VENV)/installed
 	@set -e; $(foreach each,$(ARCHITECTURES),echo "slslab run $(each)"; \
@@ -53,6 +53,10 @@ mutation: $(VENV)/installed-mutation
 # What becomes of each fault in each phase of each system: makes the runs that results/faults.json does not have.
 fault-table: $(VENV)/installed-dev
 	$(BIN)/python -m tests.fault_table
+
+# Real runs with random faults, those that results/random-faults.json does not have; may be interrupted, and goes on.
+random-faults: $(VENV)/installed-dev
+	$(BIN)/python -m tests.random_faults
 
 # The documentation as pages: open site/index.html.
 site: $(VENV)/installed-dev

@@ -1,0 +1,207 @@
+"""Real runs of small random plans with random faults: each ends within its bound, by name, and holds to the rules.
+
+`python -m tests.random_faults` makes the runs that results/random-faults.json does not have and writes it after each;
+it may be interrupted, and goes on. `--seed N` makes one run again, and prints what became of it. A run and its faults
+are drawn from its seed alone (`tests.random_plans`).
+"""
+
+import argparse
+import json
+import signal
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from tests.commands import forked_environments
+from tests.lambdaml_space import Silent
+from tests.random_plans import ALSO, TIMEOUT_S, Drawn, draw
+
+from slslab.billing.bill import DEFAULT_BOOK
+from slslab.checks.recorded import read_recorded
+from slslab.checks.run import check
+from slslab.runs.execution import run_plan
+from slslab.trace.directory import RunDirectory
+from slslab.trace.log import invocations, load, replacing
+from slslab_workers.faults.plan import DEATHS
+
+DATA = Path(__file__).parents[1] / "results" / "random-faults.json"
+SCHEMA = 1
+RUNS = 320
+# What a run may take but for what its plan waits for: its stack, cold starts, and the training itself.
+BASE_S = 60
+# Pauses of a driver that is refused an invocation, 1 + 2 + 4 + 8 s.
+RETRIES_S = 15
+# What interrupts a run that does not end: it is no part of the bound.
+HANG_S = 300
+# How Lambda names each death.
+ENDINGS = {"kill": "Runtime.ExitError", "out-of-memory": "Runtime.OutOfMemory", "timeout": "Sandbox.Timedout"}
+
+Row = dict[str, Any]
+
+
+def bound_s(drawn: Drawn) -> float:
+    """Return how long a run may take at most, s, on the Lambda clock.
+
+    Whoever waits for a worker waits until a function's time-out, its own or the worker's: two of them, since the wait
+    may begin when a worker goes on in a second invocation. A driver repeats a throttled invocation of each worker in
+    each epoch; SPIRT's peers wait at two barriers in each. Each request may be slowed, and a step makes at most 10 for
+    each pair of workers.
+    """
+    plan = drawn.plan
+    pairs = plan.workers * (plan.workers + 1)
+    faults = drawn.faults["fault"]
+    throttled = any(fault["kind"] == "throttle" for fault in faults)
+    slowed = sum(float(fault.get("seconds", 0)) for fault in faults)
+    barriers = 2 * float(ALSO["spirt"]["barrier-timeout"]) if plan.architecture == "spirt" else 0.0
+    steps = plan.epochs * plan.batches
+    return (
+        BASE_S
+        + 2 * plan.timeout
+        + RETRIES_S * throttled * plan.epochs
+        + barriers * plan.epochs
+        + 10 * pairs * steps * slowed
+    )
+
+
+def make(seed: int, directory: Path) -> Row:
+    """Make the run of a seed and return what became of it; `wrong` says what should not be."""
+    drawn = draw(seed, directory)
+    plan, out = drawn.plan, directory / f"run{seed}"
+    with interrupted_after(bound_s(drawn) + HANG_S) as hung:
+        document: Mapping[str, Any] = run_plan(
+            drawn.architecture, drawn.values, drawn.options, out=out, book=DEFAULT_BOOK, progress=Silent()
+        )
+    if document["status"] == "interrupted" and not hung:
+        raise KeyboardInterrupt
+    records = invocations(out)
+    error = document["error"]
+    checked = check(read_recorded(RunDirectory(out)))
+    # By how much a busy host made the run longer, as it was metered: never longer than all its functions together.
+    delayed_s = sum(record["host_delay_ms"] for record in records) / 1000
+    row: Row = {
+        "seed": seed,
+        "architecture": drawn.architecture,
+        "place": plan.options.get("channel") or plan.options.get("store"),
+        "model": drawn.values["model"],
+        "workers": plan.workers,
+        "epochs": plan.epochs,
+        "batches": plan.batches,
+        "mode": plan.mode,
+        "invoke": plan.invoke,
+        "options": {name: value for name, value in drawn.options.items() if name not in ("channel", "store")},
+        "faults": drawn.faults["fault"],
+        "refused": drawn.refused,
+        "met": [fault["times"] for fault in document["faults"]],
+        "status": document["status"],
+        "error": error and error["type"],
+        "hint": error and error["hint"],
+        "seconds": round(document["seconds"]["measured"], 1),
+        "delayed": round(delayed_s, 1),
+        "bound": round(bound_s(drawn), 1),
+        "rules": len(checked.rules),
+        "parameters": document["parameters_sha256"],
+        "deaths": _deaths(out, records),
+    }
+    row["wrong"] = [*_wrong(row), *map(str, checked.violations)]
+    return row
+
+
+def _deaths(out: Path, records: Any) -> list[list[str]]:
+    """Return each death that a function met, with how its invocation is reported to have ended.
+
+    One that hung is no time-out yet where the run ended before: a peer had told that it waits, or had died.
+    """
+    metered = {record["request_id"]: record for record in records}
+    deaths = []
+    for event in load(out).events:
+        kind = event["op"] == "fault" and event["resource"].split()[1]
+        if kind in DEATHS and event["invocation"] in metered:
+            record = metered[event["invocation"]]
+            if kind != "timeout" or record["duration_ms"] >= TIMEOUT_S * 1000:
+                deaths.append([kind, record["error_type"] or record["status"]])
+    return deaths
+
+
+def _wrong(row: Row) -> Iterator[str]:
+    """Yield what must not be of any run."""
+    if row["status"] not in ("done", "failed"):
+        yield f"the run is {row['status']}"
+    if row["seconds"] - row["delayed"] > row["bound"]:
+        yield f"it took {row['seconds']} s, {row['delayed']} of which the host took"
+    if row["status"] == "failed":
+        if not row["error"]:
+            yield "the failure has no name"
+        if not any(row["met"]):
+            yield f"no fault happened, and it failed: {row['error']}"
+    for kind, ending in row["deaths"]:
+        if ending != ENDINGS[kind]:
+            yield f"{kind} is reported as {ending}"
+
+
+@contextmanager
+def interrupted_after(seconds: float) -> Iterator[list[float]]:
+    """Interrupt the block, as Ctrl-C does, if it does not end before; yields a list that then has the seconds."""
+    hung: list[float] = []
+
+    def interrupt(*_: object) -> None:
+        hung.append(seconds)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield hung
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def main() -> None:
+    """Make what is missing, and write the file after each run."""
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--seed", type=int, help="make this run alone, and print it")
+    arguments.add_argument("--runs", type=int, default=RUNS, help="how many there should be")
+    given = arguments.parse_args()
+    with tempfile.TemporaryDirectory() as scratch, forked_environments():
+        if given.seed is not None:
+            print(json.dumps(make(given.seed, Path(scratch)), indent=2))
+            return
+        rows = {row["seed"]: row for row in (json.loads(DATA.read_text())["runs"] if DATA.exists() else ())}
+        for seed in range(given.runs):
+            if seed not in rows or rows[seed]["wrong"]:
+                row = rows[seed] = make(seed, Path(scratch))
+                print(
+                    seed,
+                    row["architecture"],
+                    row["place"],
+                    row["status"],
+                    row["error"],
+                    row["seconds"],
+                    row["wrong"],
+                    flush=True,
+                )
+                _write([rows[number] for number in sorted(rows)])
+
+
+def _write(rows: list[Row]) -> None:
+    lines = ",\n".join(f"    {json.dumps(row)}" for row in rows)
+    endings = Counter(ending for row in rows for _, ending in row["deaths"])
+    top = {
+        "schema": SCHEMA,
+        "command": "python -m tests.random_faults",
+        "date": datetime.now(UTC).date().isoformat(),
+        "held": sum(not row["wrong"] for row in rows),
+        "failed": sum(row["status"] == "failed" for row in rows),
+        "refused": sum(row["refused"] for row in rows),
+        "endings": dict(sorted(endings.items())),
+    }
+    with replacing(DATA) as file:
+        file.write(f'{json.dumps(top)[:-1]},\n  "runs": [\n{lines}\n  ]\n}}\n'.encode())
+
+
+if __name__ == "__main__":
+    main()
