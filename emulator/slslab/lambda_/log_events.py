@@ -5,10 +5,12 @@ read when somebody asks for them.
 """
 
 import os
+import struct
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
@@ -24,13 +26,17 @@ PATH = "/slslab/logs"
 TOGETHER_MS = 10
 # documented: cloudwatch_limits_cwl.html: a request of PutLogEvents has at most 1 MB; so has an answer, about.
 ANSWER_BYTES = 1 << 20
+# Of an entry in the file: the number of its log, its time, start and end.
+ENTRY = struct.Struct("<QQQQ")
+# Entries that are looked at for one answer.
+MOST_ENTRIES = 1 << 14
 
 
 @dataclass
 class Written:
-    """What one environment wrote at about one time, by its place in the file of its log."""
+    """What one environment wrote at about one time, by its place in the file of its log, which has a number."""
 
-    log: "StreamLog"
+    log: int
     time_ms: int
     start: int
     end: int
@@ -46,61 +52,83 @@ class StreamLog:
 
 
 class LogEvents:
-    """The log events of one emulator's functions."""
+    """The log events of one emulator's functions.
 
-    def __init__(self) -> None:
-        self._written: list[Written] = []
-        # How many entries have been taken, to which nothing is added any more.
-        self._taken = 0
+    The index is a file without a name in `directory`: it grows with every invocation, and memory must not.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self._file = TemporaryFile(dir=directory, buffering=0)  # noqa: SIM115
+        self._logs: list[StreamLog] = []
+        # How many entries are in the file, and what may still be added to.
+        self._count = 0
+        self._last: Written | None = None
 
     def writer(self, group: str, stream: str, path: Path) -> Callable[[int, int], None]:
         """Return what is called with the place of each piece that is written to a file."""
-        log = StreamLog(group, stream, path)
+        log = len(self._logs)
+        self._logs.append(StreamLog(group, stream, path))
 
         def wrote(start: int, end: int) -> None:
             now_ms = time.time_ns() // 1_000_000
-            last = self._written[-1] if len(self._written) > self._taken else None
-            if last is not None and last.log is log and now_ms - last.time_ms < TOGETHER_MS:
+            last = self._last
+            if last is not None and last.log == log and now_ms - last.time_ms < TOGETHER_MS:
                 last.end = end
             else:
-                self._written.append(Written(log, now_ms, start, end))
+                self._keep()
+                self._last = Written(log, now_ms, start, end)
 
         return wrote
 
-    def take(self, since: int) -> list[Written]:
-        """Return the entries since this one."""
-        self._taken = len(self._written)
-        return self._written[since:]
+    def count(self) -> int:
+        """Return how many entries there are; to none of these anything is added any more."""
+        self._keep()
+        return self._count
+
+    def read(self, since: int, until: int) -> dict[str, Any]:
+        """Return the events of these entries, about a megabyte, with the cursor behind them, and whether there are
+        more."""
+        most = min(until - since, MOST_ENTRIES)
+        places = os.pread(self._file.fileno(), most * ENTRY.size, since * ENTRY.size)
+        events: list[dict[str, Any]] = []
+        size, cursor = 0, since
+        for number, time_ms, start, end in ENTRY.iter_unpack(places):
+            if size >= ANSWER_BYTES:
+                break
+            log = self._logs[number]
+            about = {"group": log.group, "stream": log.stream, "timestamp_ms": time_ms}
+            events += [{**about, "message": line} for line in _lines(log.path, start, end)]
+            size, cursor = size + end - start, cursor + 1
+        return {"events": events, "cursor": cursor, "more": cursor < until}
 
     def route(self) -> Route:
         """Return the route by which the owner reads the events since a cursor (`?since=`, 0 for all)."""
         return Route(PATH, self._read)
 
+    def close(self) -> None:
+        """Remove the index."""
+        self._file.close()
+
+    def _keep(self) -> None:
+        if self._last is not None:
+            last, self._last = self._last, None
+            self._file.write(ENTRY.pack(last.log, last.time_ms, last.start, last.end))
+            self._count += 1
+
     async def _read(self, request: Request) -> Response:
         principal(request).require("logs:FilterLogEvents", "*")
-        since = request.query_params.get("since", "0")
-        if not since.isdecimal() or int(since) > len(self._written):
+        since, until = request.query_params.get("since", "0"), self.count()
+        if not since.isdecimal() or int(since) > until:
             raise invalid(f"There is no log event {since}.")
-        return JSONResponse(await run_in_threadpool(read_events, self.take(int(since)), int(since)))
+        return JSONResponse(await run_in_threadpool(self.read, int(since), until))
 
 
-def read_events(written: Sequence[Written], since: int) -> dict[str, Any]:
-    """Return the events of these entries, about a megabyte, with the cursor behind them, and whether there are more."""
-    events: list[dict[str, Any]] = []
-    size, count = 0, 0
-    while count < len(written) and size < ANSWER_BYTES:
-        entry = written[count]
-        about = {"group": entry.log.group, "stream": entry.log.stream, "timestamp_ms": entry.time_ms}
-        events += [{**about, "message": line} for line in _lines(entry)]
-        size, count = size + entry.end - entry.start, count + 1
-    return {"events": events, "cursor": since + count, "more": count < len(written)}
-
-
-def _lines(entry: Written) -> list[str]:
+def _lines(path: Path, start: int, end: int) -> list[str]:
     """Return the lines that end in an entry; the first may have begun in an earlier one, and the last may wait."""
-    with entry.log.path.open("rb") as file:
-        begin = _line_start(file.fileno(), entry.start)
-        text = os.pread(file.fileno(), entry.end - begin, begin)
+    with path.open("rb") as file:
+        begin = _line_start(file.fileno(), start)
+        text = os.pread(file.fileno(), end - begin, begin)
     # measured: an event of a text log is a line without its line break, but for REPORT's tab.
     return [line.decode(errors="replace") for line in text.split(b"\n")[:-1] if line]
 

@@ -331,8 +331,8 @@ class ExitingSandboxes:
 
 async def start_twice(home: Path, sandboxes: Any, before: Callable[[], object] = lambda: None) -> Outcome:
     """Start an environment, and once more after a reset; `before` is called in between."""
-    pressure, keys = Pressure(), Keyring.of({})
-    host = EnvironmentHost("e", home, home, lambda_limits(), sandboxes, {}, keys, pressure, LogEvents(), lambda _: None)
+    pressure, keys, logs = Pressure(), Keyring.of({}), LogEvents(home)
+    host = EnvironmentHost("e", home, home, lambda_limits(), sandboxes, {}, keys, pressure, logs, lambda _: None)
     environment = Environment(host, make_functions("f").entry("f").latest, 1)
     try:
         await environment.start(5)
@@ -341,6 +341,7 @@ async def start_twice(home: Path, sandboxes: Any, before: Callable[[], object] =
         return await environment.start(5)
     finally:
         await environment.stop()
+        logs.close()
         pressure.close()
 
 

@@ -4,7 +4,8 @@ import json
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,18 @@ import pytest
 from slslab.aws.clients import HTTP, signed_headers
 from slslab.aws.keys import Pair
 from slslab.lambda_ import log_events
-from slslab.lambda_.log_events import LogEvents, read_events
+from slslab.lambda_.log_events import LogEvents
 from slslab.lambda_.service.emulator import Emulator
 
 
+@pytest.fixture
+def events(tmp_path: Path) -> Iterator[LogEvents]:
+    with closing(LogEvents(tmp_path)) as made:
+        yield made
+
+
 def read(events: LogEvents, since: int = 0) -> tuple[list[tuple[str, str]], int, bool]:
-    found = read_events(events.take(since), since)
+    found = events.read(since, events.count())
     return [(event["stream"], event["message"]) for event in found["events"]], found["cursor"], found["more"]
 
 
@@ -34,8 +41,7 @@ def writer(events: LogEvents, path: Path, stream: str) -> Callable[[str], None]:
     return write
 
 
-def test_lines_of_several_environments_come_once_each(tmp_path: Path) -> None:
-    events = LogEvents()
+def test_lines_of_several_environments_come_once_each(events: LogEvents, tmp_path: Path) -> None:
     one, two = (writer(events, tmp_path / name, name) for name in ("one", "two"))
     one("first\nsec")
     two("theirs\n")
@@ -49,8 +55,7 @@ def test_lines_of_several_environments_come_once_each(tmp_path: Path) -> None:
     assert [line for _, line in read(events)[0]] == ["first", "theirs", "second", "third line"]
 
 
-def test_a_line_longer_than_a_look_back_is_whole(tmp_path: Path) -> None:
-    events = LogEvents()
+def test_a_line_longer_than_a_look_back_is_whole(events: LogEvents, tmp_path: Path) -> None:
     write = writer(events, tmp_path / "one", "one")
     write("before\n" + "x" * 10_000)
     _, cursor, _ = read(events)
@@ -58,8 +63,9 @@ def test_a_line_longer_than_a_look_back_is_whole(tmp_path: Path) -> None:
     assert read(events, cursor)[0] == [("one", "x" * 10_000 + "y")]
 
 
-def test_pieces_of_one_moment_are_one_entry_until_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    events = LogEvents()
+def test_pieces_of_one_moment_are_one_entry_until_it_is_read(
+    events: LogEvents, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(time, "time_ns", lambda: 1_000_000)
     write = writer(events, tmp_path / "one", "one")
     for _ in range(3):
@@ -69,9 +75,8 @@ def test_pieces_of_one_moment_are_one_entry_until_it_is_read(tmp_path: Path, mon
     assert read(events, 1)[:2] == ([("one", "b")], 2)
 
 
-def test_an_answer_has_about_a_megabyte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_has_about_a_megabyte(events: LogEvents, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_events, "ANSWER_BYTES", 10)
-    events = LogEvents()
     writers = [writer(events, tmp_path / name, name) for name in ("one", "two")]
     for number in range(4):
         writers[number % 2](f"{number:09d}\n")

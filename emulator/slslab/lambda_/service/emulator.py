@@ -139,13 +139,14 @@ class Emulator(Managed):
             stack.enter_context(self._session)
         stack.enter_context(self._sandboxes)
         self.hierarchy, self.isolation = self._sandboxes.hierarchy, self._sandboxes.isolation
+        log_events = LogEvents(self.home)
+        stack.callback(log_events.close)
         self._server = Server(listening_socket(*self._address))
         stack.callback(self._server.close)
         self.endpoint = self._server.endpoint
         self._stack = StackClient(self.endpoint, self._advertise or self.endpoint, self._variables, self.keys.owner)
         pressure = Pressure()
         stack.callback(pressure.close)
-        log_events = LogEvents()
         host = EnvironmentHost(
             emulator_id=self.id,
             home=self.home / "environments",
