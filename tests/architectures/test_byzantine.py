@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.architectures.peers import Peers, check_counts
 
 from slslab.runs.planning import architectures
 from slslab_workers.plan import Plan, PlanError
@@ -81,3 +82,17 @@ def test_what_cannot_be_is_refused_before_anything_starts(
     with pytest.raises(PlanError, match=message) as refused:
         architectures()[name].requirements(make_plan(name, workers=5, options=options))
     assert refused.value.hint
+
+
+@pytest.mark.parametrize("rule", EVERYWHERE)
+def test_spirts_databases_apply_a_rule_with_the_bits_of_one_process(
+    rule: str, peers: Peers, make_plan: MakePlan, reference: Callable[[Plan], Any]
+) -> None:
+    options = {**told(rule), "attack": "sign-flip:4"}
+    plan = make_plan("spirt", workers=5, batches=1, epochs=2, batch_size=4, options=options)
+    architectures()["spirt"].requirements(plan)
+    ran = peers.run(plan)
+    assert ran.outcome.parameters_sha256 == reference(plan)[0][-1]
+    assert ran.outcome.replicas_equal
+    check_counts(ran)
+    assert peers.left() == []

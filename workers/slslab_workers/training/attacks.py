@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Self
 
+from slslab_workers.channels.tensors import Vector
 from slslab_workers.option import Option, choose
 from slslab_workers.plan import Plan, PlanError, Value
 
@@ -30,28 +31,29 @@ LABELS, ALIE, IPM = "label-flip", "alie", "ipm"
 SEED = 7
 
 
-def sign_flip(gradient: "torch.Tensor", _seed: Sequence[int]) -> "torch.Tensor":
-    """Return -10 times the gradient."""
-    return gradient * FLIPPED
-
-
-def gaussian(gradient: "torch.Tensor", seed: Sequence[int]) -> "torch.Tensor":
+def gaussian(gradient: Vector, seed: Sequence[int]) -> Vector:
     """Return noise of mean 0 and standard deviation 100."""
     import numpy as np
-    import torch
 
-    noise = np.random.default_rng(list(seed)).standard_normal(gradient.numel(), np.float32)
-    return torch.from_numpy(noise).mul_(DEVIATION)
-
-
-def scaled(gradient: "torch.Tensor", _seed: Sequence[int]) -> "torch.Tensor":
-    """Return 100 times the gradient."""
-    return gradient * SCALE
+    noise = np.random.default_rng(list(seed)).standard_normal(gradient.size, np.float32)
+    noise *= np.float32(DEVIATION)
+    return noise
 
 
-def filled(value: float) -> "Callable[[torch.Tensor, Sequence[int]], torch.Tensor]":
+def times(factor: float) -> Callable[[Vector, Sequence[int]], Vector]:
+    """Return the attack that sends so many times the gradient."""
+    return lambda gradient, _seed: gradient * gradient.dtype.type(factor)
+
+
+def filled(value: float) -> Callable[[Vector, Sequence[int]], Vector]:
     """Return the attack that sends this value everywhere."""
-    return lambda gradient, _seed: gradient.new_full(gradient.shape, value)
+
+    def fill(gradient: Vector, _seed: Sequence[int]) -> Vector:
+        made = gradient.copy()
+        made.fill(value)
+        return made
+
+    return fill
 
 
 def alie(honest: "Sequence[torch.Tensor]") -> "torch.Tensor":
@@ -71,19 +73,18 @@ def ipm(honest: "Sequence[torch.Tensor]") -> "torch.Tensor":
 
 
 # By name: what becomes of a worker's own gradient, with a seed.
-OWN: "Mapping[str, Callable[[torch.Tensor, Sequence[int]], torch.Tensor]]" = MappingProxyType(
+OWN: Mapping[str, Callable[[Vector, Sequence[int]], Vector]] = MappingProxyType(
     {
-        "sign-flip": sign_flip,
+        "sign-flip": times(FLIPPED),
         "gaussian": gaussian,
-        LABELS: lambda gradient, _seed: gradient,
-        "scaled": scaled,
+        "scaled": times(SCALE),
         "zero": filled(0.0),
         "nan": filled(float("nan")),
         "inf": filled(float("inf")),
     }
 )
 OMNISCIENT: "Mapping[str, Callable[[Sequence[torch.Tensor]], torch.Tensor]]" = MappingProxyType({ALIE: alie, IPM: ipm})
-NAMES = (*OWN, *OMNISCIENT)
+NAMES = (*OWN, LABELS, *OMNISCIENT)
 
 
 @dataclass(frozen=True)
@@ -134,11 +135,21 @@ class Attack:
         """Return a minibatch's labels (B,) as this worker trains with them."""
         return self.classes - 1 - targets if self.name == LABELS and rank in self.ranks else targets
 
-    def gradient(self, rank: int, gradient: "torch.Tensor", position: int) -> "torch.Tensor":
-        """Return what this worker sends in place of its gradient (P,) at a position, if it needs no others' for it."""
-        if rank not in self.ranks or self.omniscient:
-            return gradient
+    def replaces(self, rank: int) -> bool:
+        """Return whether this worker sends something else than its gradient, for which it needs no others'."""
+        return rank in self.ranks and not self.omniscient and self.name != LABELS
+
+    def vector(self, rank: int, gradient: Vector, position: int) -> Vector:
+        """Return what this worker sends in place of its gradient (P,), or average, at a position."""
         return OWN[self.name](gradient, (self.seed, SEED, rank, position))
+
+    def gradient(self, rank: int, gradient: "torch.Tensor", position: int) -> "torch.Tensor":
+        """Return what this worker sends at a position: its gradient (P,) or, if it attacks, what replaces it."""
+        if not self.replaces(rank):
+            return gradient
+        import torch
+
+        return torch.from_numpy(self.vector(rank, gradient.numpy(), position))
 
     def of_honest(self, honest: "Sequence[torch.Tensor]") -> "torch.Tensor":
         """Return what every attacker sends (P,), of the honest workers' gradients in rank order."""

@@ -103,6 +103,13 @@ def check(plan: Plan) -> None:
         )
 
 
+def check_count(name: str, workers: int, byzantine: int) -> None:
+    """Raise ValueError if so few workers are left that the rule does not withstand the Byzantine ones."""
+    least = KNOWN[name].least(byzantine)
+    if workers < least:
+        raise ValueError(f"{name} needs {least} workers to withstand {byzantine}, and {workers} are left.")
+
+
 def refuse(plan: Plan, why: str, hint: str) -> None:
     """Raise PlanError, with a sentence, if the plan has a robust rule."""
     if (name := name_of(plan.options)) is not None:
