@@ -49,7 +49,8 @@ def run(name: str, inputs: list[torch.Tensor], *arguments: float) -> Any:
 
 @pytest.mark.parametrize(("workers", "byzantine"), [(5, 1), (7, 2), (8, 1)])
 def test_rules_are_those_of_byzfl(byzfl: Any, workers: int, byzantine: int) -> None:
-    """Its Krum sums up n - f - 1 distances and not the paper's n - f - 2: told f + 1 it is the paper's with f."""
+    """Its geometric median begins elsewhere and ends at the same point. Its Krum sums up n - f - 1 distances and not
+    the paper's n - f - 2: told f + 1 it is the paper's with f."""
     inputs = vectors(workers)
     stack = torch.stack(inputs)
     clipping = byzfl.CenteredClipping(L=3, tau=0.5)
@@ -64,7 +65,7 @@ def test_rules_are_those_of_byzfl(byzfl: Any, workers: int, byzantine: int) -> N
             run("multi_krum", inputs, byzantine, workers - byzantine - 1),
             byzfl.MultiKrum(byzantine + 1)(stack),
         ),
-        "geometric median": (run("geometric_median", inputs, 0.1, 3), byzfl.GeometricMedian(nu=0.1, T=3)(stack)),
+        "geometric median": (run("geometric_median", inputs, 0.1, 60), byzfl.GeometricMedian(nu=0.1, T=60)(stack)),
         "clipping": (run("centred_clipping", inputs, 0.5, 3), clipping(stack)),
     }
     for name, (ours, theirs) in pairs.items():
@@ -105,6 +106,12 @@ def test_what_is_not_finite_does_not_get_through(name: str, value: float) -> Non
         aggregate = robust.aggregate(name, attacked, 1)
         assert (aggregate >= honest.min(0)[0] - 2).all(), name
         assert (aggregate <= honest.max(0)[0] + 2).all(), name
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_a_vector_of_zeros_does_not_stop_training(name: str) -> None:
+    honest = [1 + vector / 10 for vector in vectors(5)[:4]]
+    assert float(robust.aggregate(name, [*honest, torch.zeros(301)], 1).mean()) > 0.5
 
 
 def test_inputs_stay_as_they_are() -> None:

@@ -86,15 +86,17 @@ def multi_krum(tensors: List[Tensor], keys: List[str], args: List[str]):
     return average([tensors[int(kept[i])] for i in range(int(args[1]))], keys, args)
 
 def geometric_median(tensors: List[Tensor], keys: List[str], args: List[str]):
-    centre = torch.zeros_like(tensors[0])
     vectors = finite(tensors)
+    if len(vectors) == 0:
+        return torch.zeros_like(tensors[0])
+    centre = median(vectors, keys, args)
     for turn in range(int(args[1])):
         total, weights = torch.zeros_like(centre), 0.0
         for vector in vectors:
             weight = 1.0 / max(float(args[0]), length(vector.sub(centre)))
             total.add_(vector, alpha=weight)
             weights += weight
-        centre = total.div_(max(weights, 1e-30))
+        centre = total.div_(weights)
     return centre
 
 def centred_clipping(tensors: List[Tensor], keys: List[str], args: List[str]):
@@ -124,8 +126,8 @@ meamed(v_1 … v_n; f): per coordinate, the mean of the n - f nearest to the med
 krum(v_1 … v_n; f): the vector with the least sum of squared distances to its n - f - 2 nearest; multi_krum(v_1 … v_n;
 f, m): the mean of the m vectors with the least sums, in the order of the inputs (Blanchard et al. 2017,
 arXiv:1703.02757).
-geometric_median(v_1 … v_n; ν, passes): the smoothed Weiszfeld algorithm, from zero: weights are 1 / max(ν, distance)
-(Pillutla et al. 2019, arXiv:1912.13445).
+geometric_median(v_1 … v_n; ν, passes): the smoothed Weiszfeld algorithm, from the median (from zero, a vector of zeros
+would hold it there): weights are 1 / max(ν, distance) (Pillutla et al. 2019, arXiv:1912.13445).
 centred_clipping(v_1 … v_n; τ, passes): centre + mean of the distances from it, none longer than τ (Karimireddy et al.
 2021, arXiv:2012.10333). There the first centre is the aggregate of the step before; here it is the median, so that no
 rule remembers anything.
