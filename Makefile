@@ -26,7 +26,7 @@ check: lint
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -q -m "not server"
 
 # RECORD=--record-durations writes how long each file takes, by which the files are ordered.
-test: lint $(VENV)/redis7
+test: lint $(VENV)/redis7 $(VENV)/byzfl
 	$(BIN)/python $(PYTEST) $(RECORD)
 
 # What runs in containers alone: environments, images, and whole stacks that are brought up and taken down. `make test`
@@ -35,7 +35,7 @@ compose-test: $(VENV)/installed-dev images
 	SLSLAB_CONTAINERS=required $(BIN)/pytest tests/machines/docker tests/machines/compose
 
 # The whole suite, measured in every process; fails if fewer than 90 % of the lines or of the branches are reached.
-coverage: $(VENV)/installed-dev $(VENV)/redis7
+coverage: $(VENV)/installed-dev $(VENV)/redis7 $(VENV)/byzfl
 	rm -rf .coverage && mkdir .coverage
 	$(BIN)/coverage run $(PYTEST)
 	$(BIN)/coverage combine --quiet
@@ -103,6 +103,11 @@ $(VENV)/installed-dev: $(VENV)/installed
 # The client's major version before ours, apart from it: for the tests of the tensor database.
 $(VENV)/redis7: Makefile | $(VENV)/bin/python
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $@ redis==7.4.1
+	touch $@
+
+# EPFL's Byzantine rules and attacks (MIT), apart from what is installed: the oracle of the tests of ours.
+$(VENV)/byzfl: Makefile | $(VENV)/bin/python
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $@ byzfl==0.0.11
 	touch $@
 
 $(VENV)/installed-mutation: $(VENV)/installed-dev

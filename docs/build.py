@@ -11,6 +11,7 @@ from pathlib import Path
 
 from slslab.reproductions.pages import (
     atlas,
+    byzantine,
     discrepancies,
     faults,
     lambdaml_space,
@@ -83,6 +84,7 @@ PAGES: dict[str, Callable[[], str]] = {
         LAMBDA_REFUSALS,
     ),
     # The README lies above the folder of pages.
+    "byzantine.md": partial(byzantine.insert_findings, DOCS / "byzantine.md"),
     "../README.md": partial(systems.insert_systems, DOCS.parent / "README.md"),
     **{f"sequences/{name}.svg": partial(sequences.draw_sequence, name) for name in sequences.ARCHITECTURES},
 }

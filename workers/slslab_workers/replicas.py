@@ -15,8 +15,9 @@ import torch
 from numpy.typing import NDArray
 
 from slslab_workers.plan import Plan, PlanError, thread_count
-from slslab_workers.training import aggregation, algorithms, evaluation, gradients
+from slslab_workers.training import aggregation, algorithms, evaluation, gradients, robust
 from slslab_workers.training import step as step_module
+from slslab_workers.training.attacks import Attack
 from slslab_workers.training.options import COMBINE, REPLICAS
 from slslab_workers.training.samples import Samples
 from slslab_workers.training.state import WorkerState
@@ -55,10 +56,10 @@ class Replicas:
     """n logical workers that update in every step with the aggregate of their gradients, or train locally and exchange
     what they have when their algorithm says so.
 
-    `combine` is the aggregation rule, `ended` why training ends before the plan's last step; architectures that do
-    otherwise inherit. Workers that start and stay equal share one model and optimiser; buffers (BatchNorm
-    statistics) are each worker's own. The model is on `device`, all that is exchanged in the host's memory.
-    `on_minibatch` is called after every minibatch.
+    `combine` is the aggregation rule, or `robust` the name of one that withstands Byzantine workers; `ended` says why
+    training ends before the plan's last step; architectures that do otherwise inherit. Workers that start and stay
+    equal share one model and optimiser; buffers (BatchNorm statistics) are each worker's own. The model is on `device`,
+    all that is exchanged in the host's memory. `on_minibatch` is called after every minibatch.
     """
 
     def __init__(
@@ -69,7 +70,12 @@ class Replicas:
         self.samples = samples
         self.device = torch.device(device)
         self.ended: str | None = None
-        self.combine = aggregation.rule(str(COMBINE.of(plan.options)))
+        self.robust = robust.name_of(plan.options)
+        if self.robust is None:
+            self.combine = aggregation.rule(str(COMBINE.of(plan.options)))
+        self.attack = Attack.of(plan)
+        # Rank 0's minibatch of the step, if its loss decides.
+        self._trusted: tuple[torch.Tensor, torch.Tensor] | None = None
         self.local = algorithms.local_training(plan)
         self.shared = REPLICAS.of(plan.options) == "seeded" and self.local is None
         self.states = self._fresh()
@@ -111,13 +117,29 @@ class Replicas:
     def advance(self) -> None:
         """Train to the next point at which the workers synchronise: one step."""
         epoch, step = divmod(self.position, self.plan.batches)
-        gradients_by_rank = (self.gradient(rank, epoch, step) for rank in range(self.plan.workers))
+        gradients_by_rank = self.sent_gradients(epoch, step)
         if self.local is None:
             self.update(self.synchronise(gradients_by_rank))
         else:
             self._train_locally(self.local, gradients_by_rank)
         for state in self.states:
             state.position += 1
+
+    def sent_gradients(self, epoch: int, step: int) -> Iterator[torch.Tensor]:
+        """Yield what the workers send in a step (P,), in rank order: their gradients, or what attackers make of them.
+
+        An attack that needs the honest workers' gradients is made once all of these are known."""
+        parts = (self.attacked(rank, self.gradient(rank, epoch, step)) for rank in range(self.plan.workers))
+        if self.attack is None or not self.attack.omniscient:
+            yield from parts
+            return
+        computed, attackers = list(parts), self.attack.ranks
+        made = self.attack.of_honest([part for rank, part in enumerate(computed) if rank not in attackers])
+        yield from (made if rank in attackers else part for rank, part in enumerate(computed))
+
+    def attacked(self, rank: int, gradient: torch.Tensor) -> torch.Tensor:
+        """Return what a worker sends in place of its gradient (P,), if it attacks without knowing others'."""
+        return gradient if self.attack is None else self.attack.gradient(rank, gradient, self.position)
 
     def _train_locally(self, local: algorithms.ModelAveraging, parts: Iterator[torch.Tensor]) -> None:
         """Update every worker's model with its own gradient (P,), and exchange if it is time to."""
@@ -135,6 +157,8 @@ class Replicas:
     def synchronise(self, parts: Iterator[torch.Tensor]) -> torch.Tensor | None:
         """Return the aggregate (P,) of a step's gradients (P,), which come in rank order, or None if there is nothing
         to apply."""
+        if self.robust is not None:
+            return robust.applied(self.plan, list(parts), self.states[0].model, self._trusted)
         return self.combine(aggregation.sum_in_rank_order(parts), self.plan.workers, self.plan.workers)
 
     def update(self, aggregate: torch.Tensor | None) -> None:
@@ -170,9 +194,14 @@ class Replicas:
     def gradient(self, rank: int, epoch: int, step: int) -> torch.Tensor:
         """Fetch a worker's minibatch and compute its gradient (P,), in the host's memory."""
         inputs, targets = self.samples.prepare(self._chosen(epoch)[rank, step], epoch, rank, step)
+        inputs, targets = inputs.to(self.device), targets.to(self.device)
+        if rank == 0 and self.robust == robust.ZENO:
+            self._trusted = inputs, targets
+        if self.attack is not None:
+            targets = self.attack.targets(rank, targets)
         model = self.turn_to(rank)
         began = time.monotonic()
-        loss, gradient = self.compute(model, inputs.to(self.device), targets.to(self.device))
+        loss, gradient = self.compute(model, inputs, targets)
         gradient = gradient.cpu()
         self._compute_s += time.monotonic() - began
         self._losses.append(loss)

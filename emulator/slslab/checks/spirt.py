@@ -7,6 +7,7 @@ from slslab.checks.recorded import Place, Recorded
 from slslab_workers.channels.queues import scoped
 from slslab_workers.spirt.roster import Roster
 from slslab_workers.spirt.settings import Keys
+from slslab_workers.training import robust
 
 
 def spirt(run: Recorded) -> Protocol:
@@ -35,6 +36,8 @@ def spirt(run: Recorded) -> Protocol:
             cleared.add((rank, epoch))
             aggregates.append(_aggregate(run, rank, epoch))
             parcels += (*_averaged(run, rank, epoch, peers), aggregates[-1], *_model(run, rank, epoch, follows))
+            if _is_robust(run):
+                parcels += _received(run, rank, epoch, peers)
         parcels += announced
         then = _made(run, [parcel.name for parcel in aggregates])
         waits.append(Wait((epoch, -1), tuple(parcel.name for parcel in announced), then))
@@ -84,9 +87,25 @@ def _averaged(run: Recorded, rank: int, epoch: int, peers: list[int]) -> list[Pa
     return [*parcels, Parcel("average", Name(average, rank, *at), everyone, size, at)]
 
 
+def _is_robust(run: Recorded) -> bool:
+    return robust.name_of(run.plan.options) is not None
+
+
+def _received(run: Recorded, rank: int, epoch: int, peers: list[int]) -> list[Parcel]:
+    """Return the others' averages, which a peer copies into its database for the script of a robust rule."""
+    keys, size = Keys(run.plan), None if run.parameters is None else 4 * run.parameters
+    return [
+        Parcel("copy of an average", Name(keys.received(epoch, other), rank, epoch, -1), {rank: 1}, size, (epoch, -1))
+        for other in peers
+        if other != rank
+    ]
+
+
 def _aggregate(run: Recorded, rank: int, epoch: int) -> Parcel:
-    size = None if run.parameters is None else 4 * run.parameters
-    return Parcel("aggregate", Name(Keys(run.plan).aggregate(epoch), rank, epoch, -1), {rank: 1}, size, (epoch, -1))
+    key, size = Keys(run.plan).aggregate(epoch), None if run.parameters is None else 4 * run.parameters
+    if _is_robust(run):
+        return Parcel("aggregate", Name(by_script(key), rank, epoch, -1), {rank: 1}, at=(epoch, -1))
+    return Parcel("aggregate", Name(key, rank, epoch, -1), {rank: 1}, size, (epoch, -1))
 
 
 def _model(run: Recorded, rank: int, epoch: int, follows: bool) -> list[Parcel]:
@@ -110,8 +129,9 @@ def _made(run: Recorded, names: list[Name]) -> tuple[int, ...]:
     wanted = Counter(names)
     found = []
     for event in run.events:
-        if event["op"] == "tensor.set" and not event["overhead"]:
+        if event["op"] in ("tensor.set", "tensor.script") and not event["overhead"]:
             key = str(event["resource"]).partition("/")[2]
+            key = by_script(key) if event["op"] == "tensor.script" else key
             if Name(key, event["worker"], event["epoch"], event["step"]) in wanted:
                 found.append(event["event"])
     return tuple(found)

@@ -9,6 +9,7 @@ from slslab.cli.options import directory_option
 from slslab.cli.replay_setup import replayable
 from slslab.cli.reproduce_accuracy import fig4, mlless_filter, table3
 from slslab.cli.reproduce_algorithms import fig7, fig8
+from slslab.cli.reproduce_byzantine import byzantine
 from slslab.cli.reproduce_channels import lambdaml_table1, lambdaml_table2
 from slslab.cli.reproduce_communication import fig2, lambdaml_table3
 from slslab.cli.reproduce_kubeml import kubeml_accuracy, kubeml_times
@@ -200,7 +201,7 @@ def gradssharding(measured: Path | None, profile: str, out: Path | None, json_: 
 
 COMMANDS = (
     *(table2, table3, fig2, fig3, fig4, mlless_filter, lambdaml_table1, lambdaml_table2, lambdaml_table3, fig7, fig8),
-    *(in_database, gradssharding, kubeml_times, kubeml_accuracy),
+    *(in_database, gradssharding, kubeml_times, kubeml_accuracy, byzantine),
 )
 
 
@@ -225,4 +226,5 @@ def reproduce() -> None:
     slslab reproduce gradssharding                rounds on AWS: fitted, and foretold
     slslab reproduce kubeml-times                 KubeML's seconds by merges, one constant fitted
     slslab reproduce kubeml-accuracy              KubeML's accuracy by global batch, on a small model
+    slslab reproduce byzantine                    accuracy by attack and rule, and what a rule costs
     """

@@ -40,7 +40,13 @@ class Grid:
 
 def grids(document: Document) -> Iterator[Grid]:
     """Yield which orders hold, a grid for each column of the paper's table, where one pattern wins, curves by epoch or
-    round, the rankings, and the bills of each group and variant."""
+    round, the rankings, and the bills of each group and variant; where there are matrices, they say it all."""
+    if "matrices" in document:
+        yield from (
+            Grid(matrix["title"], tuple(matrix["headings"]), tuple(map(tuple, matrix["rows"])))
+            for matrix in document["matrices"]
+        )
+        return
     columns = (_column(document, column) for column in document["columns"])
     if "orders" in document:
         # Where only orders were published, they and the curves are what the columns are the details of.

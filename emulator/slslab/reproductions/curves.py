@@ -20,6 +20,8 @@ from slslab_workers.architecture import read_plan
 from slslab_workers.plan import Plan, PlanError, Value
 from slslab_workers.training import algorithms
 from slslab_workers.training.algorithms import ALGORITHM
+from slslab_workers.training.attacks import ATTACK
+from slslab_workers.training.robust import BYZANTINE
 
 # Options that say where and when something is done, without an effect on what is learnt.
 PLACES = frozenset(
@@ -182,6 +184,9 @@ def rule(architecture: str, options: Mapping[str, Value]) -> Rule:
     if values.get(ALGORITHM.name) == ALGORITHM.default:
         for option in algorithms.OPTIONS:
             values.pop(option.name, None)
+    for option in (BYZANTINE, ATTACK):
+        if values.get(option.name) == option.default:
+            values.pop(option.name)
     common = {name: value for name, value in values.items() if name in COMMON}
     if {name: value for name, value in values.items() if name not in COMMON} == _MEANS.get(architecture):
         return Rule(MEAN, tuple(sorted(common.items())))

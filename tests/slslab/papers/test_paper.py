@@ -190,7 +190,7 @@ def test_gradssharding_has_the_figures_of_the_released_measurements() -> None:
 
 
 def test_all_papers_are_known_and_can_be_read() -> None:
-    assert paper_names() == ("barrak-2025", "gradssharding-2026", "kubeml-2023", "lambdaml-2021")
+    assert paper_names() == ("barrak-2025", "gradssharding-2026", "kubeml-2023", "lambdaml-2021", "spirt-2023")
     assert [load_paper(name).name for name in paper_names()] == list(paper_names())
 
 
@@ -307,7 +307,8 @@ def test_what_is_not_there_is_named(written: Callable[[str], Path], tmp_path: Pa
         load_paper("lambda")
     assert (
         error.value.hint
-        == "name one of barrak-2025, gradssharding-2026, kubeml-2023, lambdaml-2021, or give the path of a TOML file."
+        == "name one of barrak-2025, gradssharding-2026, kubeml-2023, lambdaml-2021, spirt-2023, or give the path of a "
+        "TOML file."
     )
     with pytest.raises(PaperError, match="small has no table 'two'") as error:
         load_paper(written(SMALL)).table("two")

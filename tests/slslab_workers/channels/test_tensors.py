@@ -16,6 +16,7 @@ from slslab_workers.channels.events import Tracer
 from slslab_workers.channels.resp import Refused
 from slslab_workers.channels.stream import Unreachable
 from slslab_workers.channels.tensors import PART, NoTensor, TensorDatabase, Vector
+from slslab_workers.training import robust
 
 pytestmark = pytest.mark.server
 
@@ -116,6 +117,16 @@ def test_average_has_the_bits_of_the_sum_in_order(database: TensorDatabase) -> N
         total.add_(torch.from_numpy(vector))
     [mean] = run(database, "average", inputs)
     np.testing.assert_array_equal(mean, total.div_(5).numpy())
+
+
+@pytest.mark.parametrize("name", [name for name in robust.RULES if name != robust.ZENO])
+def test_robust_rules_have_the_bits_of_a_worker(database: TensorDatabase, name: str) -> None:
+    inputs = vectors(7)
+    inputs[6][:] = np.nan
+    expected = robust.aggregate(name, [torch.from_numpy(vector) for vector in inputs], 2)
+    [made] = run(database, robust.function(name), inputs, *robust.arguments(name, 7, 2))
+    np.testing.assert_array_equal(made, expected.numpy())
+    assert np.isfinite(made).all()
 
 
 def test_weighted_average(database: TensorDatabase) -> None:

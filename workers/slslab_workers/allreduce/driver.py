@@ -5,12 +5,12 @@ from typing import Any
 
 from slslab_workers.allreduce.pattern import pattern
 from slslab_workers.architecture import Architecture, Cloud, Outcome, Progress, Requirements
-from slslab_workers.channels.choice import CHANNEL, CHANNEL_HOST, SERIALISATION
+from slslab_workers.channels.choice import CHANNEL, CHANNEL_HOST, SERIALISATION, sums
 from slslab_workers.channels.polling import POLLING
 from slslab_workers.driver.channels import ChannelDeployment, channel_requirements
 from slslab_workers.driver.deployment import Deployment, deploy_and_train
 from slslab_workers.plan import Plan
-from slslab_workers.training import algorithms
+from slslab_workers.training import algorithms, attacks, robust
 from slslab_workers.training.options import COMBINE, OPTIMISER, PARTITION, REPLICAS
 from slslab_workers.training.released_log import LOG_TRAFFIC
 
@@ -30,6 +30,8 @@ class AllReduce(Architecture):
         SERIALISATION,
         *algorithms.OPTIONS,
         replace(COMBINE, released="sum"),
+        robust.BYZANTINE,
+        attacks.ATTACK,
         OPTIMISER,
         POLLING,
         LOG_TRAFFIC,
@@ -42,6 +44,15 @@ class AllReduce(Architecture):
     def requirements(self, plan: Plan) -> Requirements:
         """Return what the channel needs; PlanError for an algorithm or channel that the rest of the plan rules out."""
         algorithms.check(plan)
+        attacks.check(plan)
+        robust.check(plan)
+        attacks.refuse_omniscient(
+            plan.options, "rank 0 deletes each as soon as it has read it", "choose gpu, whose workers all read them."
+        )
+        if sums(plan.options):
+            robust.refuse(plan, "a parameter server has their sum alone", "choose another --channel.")
+        if (attack := attacks.Attack.of(plan)) is not None and 0 in attack.ranks:
+            robust.refuse_untrusted(plan, "rank 0")
         return channel_requirements(plan, algorithms.largest_bytes(plan))
 
     def replicas(self) -> type[Any]:

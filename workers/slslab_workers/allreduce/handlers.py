@@ -47,6 +47,8 @@ class AllReduceWorker(ObjectWorker):
     def merge(self, state: WorkerState) -> torch.Tensor:
         """Rank 0: get and delete all gradients as they arrive, and add them up in rank order."""
         workers, added = self.plan.workers, 0
+        if self.robust is not None:
+            return self._withstand(state)
         parts: dict[int, torch.Tensor] = {}
         total: torch.Tensor | None = None
         for rank, gradient in self.collect(self._local(state), range(workers), delete=True):
@@ -60,6 +62,11 @@ class AllReduceWorker(ObjectWorker):
                     added += 1
         assert total is not None
         return self.combine(total, workers, workers)
+
+    def _withstand(self, state: WorkerState) -> torch.Tensor:
+        """Rank 0: get and delete all gradients as they arrive, hold them, and combine them by the robust rule."""
+        parts = dict(self.collect(self._local(state), range(self.plan.workers), delete=True))
+        return self.withstand(state, [parts[rank] for rank in sorted(parts)])
 
     def publish_merged(self, state: WorkerState, aggregate: torch.Tensor) -> None:
         """Rank 0: put the aggregate, and delete the one of the step before, which all have got."""

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-ENTRY_POINTS = ("average", "weighted_average", "sgd", "sgd_momentum", "median", "trimmed_mean")
+ROBUST = ("median", "trimmed_mean", "meamed", "krum", "multi_krum", "geometric_median", "centred_clipping")
+ENTRY_POINTS = ("average", "weighted_average", "sgd", "sgd_momentum", *ROBUST)
 
 SOURCE = """
 def average(tensors: List[Tensor], keys: List[str], args: List[str]):
@@ -47,13 +48,91 @@ def trimmed_mean(tensors: List[Tensor], keys: List[str], args: List[str]):
     trimmed = int(args[0])
     ordered = torch.sort(torch.stack(tensors), 0)[0]
     return ordered.narrow(0, trimmed, len(tensors) - 2 * trimmed).mean(0)
+
+def meamed(tensors: List[Tensor], keys: List[str], args: List[str]):
+    kept = len(tensors) - int(args[0])
+    distances = torch.stack(tensors).sub(median(tensors, keys, args)).abs()
+    nearest = torch.sort(distances, 0)[1].narrow(0, 0, kept)
+    return torch.stack(tensors).gather(0, nearest).mean(0)
+
+def length(vector: Tensor):
+    return float(vector.to(torch.float64).pow(2).sum().sqrt())
+
+def finite(tensors: List[Tensor]):
+    kept: List[Tensor] = []
+    for vector in tensors:
+        if bool(torch.isfinite(vector).all()):
+            kept.append(vector)
+    return kept
+
+def krum_order(tensors: List[Tensor], byzantine: int):
+    count = len(tensors)
+    distances = torch.full([count, count], float("inf"), dtype=torch.float64)
+    for i in range(count):
+        for j in range(i):
+            distance = length(tensors[i].sub(tensors[j])) ** 2
+            if distance < float("inf"):
+                distances[i, j] = distance
+                distances[j, i] = distance
+    scores = torch.sort(distances, 1)[0].narrow(1, 0, count - byzantine - 2).sum(1)
+    return torch.sort(scores, 0)[1]
+
+def krum(tensors: List[Tensor], keys: List[str], args: List[str]):
+    return tensors[int(krum_order(tensors, int(args[0]))[0])].clone()
+
+def multi_krum(tensors: List[Tensor], keys: List[str], args: List[str]):
+    order = krum_order(tensors, int(args[0]))
+    kept = torch.sort(order.narrow(0, 0, int(args[1])), 0)[0]
+    return average([tensors[int(kept[i])] for i in range(int(args[1]))], keys, args)
+
+def geometric_median(tensors: List[Tensor], keys: List[str], args: List[str]):
+    vectors = finite(tensors)
+    if len(vectors) == 0:
+        return torch.zeros_like(tensors[0])
+    centre = median(vectors, keys, args)
+    for turn in range(int(args[1])):
+        total, weights = torch.zeros_like(centre), 0.0
+        for vector in vectors:
+            weight = 1.0 / max(float(args[0]), length(vector.sub(centre)))
+            total.add_(vector, alpha=weight)
+            weights += weight
+        centre = total.div_(weights)
+    return centre
+
+def centred_clipping(tensors: List[Tensor], keys: List[str], args: List[str]):
+    vectors = finite(tensors)
+    if len(vectors) == 0:
+        return torch.zeros_like(tensors[0])
+    centre = median(vectors, keys, args)
+    for turn in range(int(args[1])):
+        total = torch.zeros_like(centre)
+        for vector in vectors:
+            distance = vector.sub(centre)
+            total.add_(distance, alpha=min(1.0, float(args[0]) / max(length(distance), 1e-30)))
+        centre = centre.add(total.div_(float(len(vectors))))
+    return centre
 """
 """The functions and their arguments.
 
 average(v_1 … v_n): mean (P,). weighted_average(v_1 … v_n; w_1 … w_n): Σ w v / Σ w. sgd(parameters, gradient; lr):
 new parameters. sgd_momentum(parameters, gradient, velocity; lr, momentum, weight decay): new parameters and velocity,
-as torch.optim.SGD computes them. median(v_1 … v_n): coordinate-wise, the mean of the two middle ones for an even n.
-trimmed_mean(v_1 … v_n; q): per coordinate without the q largest and the q smallest.
+as torch.optim.SGD computes them.
+
+Rules that withstand f Byzantine peers; NaN sorts behind all numbers, and a vector that is not finite is infinitely far
+from all others, and left out by the last two:
+median(v_1 … v_n): coordinate-wise, the mean of the two middle ones for an even n; and trimmed_mean(v_1 … v_n; f): per
+coordinate without the f largest and the f smallest (Yin et al. 2018, arXiv:1803.01498).
+meamed(v_1 … v_n; f): per coordinate, the mean of the n - f nearest to the median (Xie et al. 2018, arXiv:1802.10116).
+krum(v_1 … v_n; f): the vector with the least sum of squared distances to its n - f - 2 nearest; multi_krum(v_1 … v_n;
+f, m): the mean of the m vectors with the least sums, in the order of the inputs (Blanchard et al. 2017,
+arXiv:1703.02757).
+geometric_median(v_1 … v_n; ν, passes): the smoothed Weiszfeld algorithm, from the median (from zero, a vector of zeros
+would hold it there): weights are 1 / max(ν, distance) (Pillutla et al. 2019, arXiv:1912.13445).
+centred_clipping(v_1 … v_n; τ, passes): centre + mean of the distances from it, none longer than τ (Karimireddy et al.
+2021, arXiv:2012.10333). There the first centre is the aggregate of the step before; here it is the median, so that no
+rule remembers anything.
+
+Lengths are computed in float64: in float32 they would depend on the number of threads.
 """
 
 # The beginning of the scripts' key, which ends with a hash of their text.

@@ -7,6 +7,7 @@ from slslab_workers.architecture import Architecture, Cloud, Fleet, Outcome, Pro
 from slslab_workers.driver.instances import DEVICE, INSTANCE_TYPE, check, launch_and_train
 from slslab_workers.gloo.pattern import pattern
 from slslab_workers.plan import Plan, PlanError
+from slslab_workers.training import robust
 from slslab_workers.training.options import COMBINE, OPTIMISER, PARTITION, REPLICAS
 
 MODULE = "slslab_workers.gloo.instance"
@@ -39,6 +40,7 @@ class Gloo(Architecture):
     def requirements(self, plan: Plan) -> Requirements:
         """Return the instances; raise PlanError for what an instance cannot do."""
         check(plan, "The all-reduce is PyTorch's own: there is no authors' code that could be run as released.")
+        robust.refuse(plan, "gloo's ring adds them up by itself", "choose gpu, whose instances read them all.")
         fleet = Fleet(str(plan.options["instance-type"]), str(plan.options["device"]))
         if not fleet.has_gpu:
             if fleet.device == "cuda":

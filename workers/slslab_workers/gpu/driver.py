@@ -5,7 +5,8 @@ from typing import Any
 from slslab_workers.architecture import Architecture, Cloud, Fleet, Outcome, Progress, Requirements
 from slslab_workers.driver.instances import DEVICE, INSTANCE_TYPE, check, launch_and_train
 from slslab_workers.gpu.pattern import pattern
-from slslab_workers.plan import Plan
+from slslab_workers.plan import Plan, PlanError
+from slslab_workers.training import attacks, robust
 from slslab_workers.training.options import COMBINE, OPTIMISER, PARTITION, REPLICAS
 
 MODULE = "slslab_workers.gpu.instance"
@@ -22,7 +23,7 @@ class Gpu(Architecture):
         "--mode per-batch, --invoke event and --as-released are refused: the authors' script is a single process that "
         "plays all workers one after another."
     )
-    options = (DEVICE, INSTANCE_TYPE, COMBINE, OPTIMISER, REPLICAS, PARTITION)
+    options = (DEVICE, INSTANCE_TYPE, COMBINE, robust.BYZANTINE, attacks.ATTACK, OPTIMISER, REPLICAS, PARTITION)
 
     def requirements(self, plan: Plan) -> Requirements:
         """Return the instances; raise PlanError for what an instance cannot do."""
@@ -31,6 +32,13 @@ class Gpu(Architecture):
             "The authors' GPU script is a single process that plays all workers one after another, and has no "
             "exchange that could be run as released.",
         )
+        attacks.check(plan)
+        robust.check(plan)
+        if plan.options[COMBINE.name] == robust.ZENO:
+            raise PlanError(
+                "Zeno judges gradients by one trusted minibatch, and here each worker would judge by its own.",
+                "choose allreduce, where rank 0 judges for all.",
+            )
         return Requirements(instances=Fleet(str(plan.options["instance-type"]), str(plan.options["device"])))
 
     pattern = staticmethod(pattern)

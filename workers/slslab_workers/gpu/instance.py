@@ -1,5 +1,7 @@
 """The program of an instance: `python -m slslab_workers.gpu.instance` (`training/instance.py` has what it is given)."""
 
+from collections.abc import Iterator
+
 import torch
 
 from slslab_workers.channels.polling import poll_policy
@@ -14,19 +16,27 @@ class GpuWorker(InstanceWorker):
     def synchronise(self, state: WorkerState, gradient: torch.Tensor) -> torch.Tensor:
         """Return the aggregate (P,) of all workers' gradients."""
         position = state.position
+        read: dict[int, torch.Tensor] = {}
+        if self.attack is not None and self.attack.omniscient and self.rank in self.attack.ranks:
+            # It reads what it would read later anyway, and only then puts its own.
+            honest = [rank for rank in range(self.plan.workers) if rank not in self.attack.ranks]
+            read = {rank: self._get(position, rank) for rank in honest}
+            gradient = self.attack.of_honest(list(read.values()))
         body, metadata = gradients.as_bytes(gradient), {"dtype": "float32"}
         self.objects.put(self._key(position, self.rank), body, "synchronise", overhead=False, metadata=metadata)
         if self.rank == 0 and position >= 2:
             # Rank 0 has all gradients of the step before, and no worker puts that before having read this one's.
             for rank in range(self.plan.workers):
                 self.objects.delete(self._key(position - 2, rank), "synchronise", overhead=False)
-        return self._merge(gradient, position)
+        read[self.rank] = gradient
+        ranks = range(self.plan.workers)
+        parts = (read[rank] if rank in read else self._get(position, rank) for rank in ranks)
+        return self._merge(gradient, parts) if self.robust is None else self.withstand(state, list(parts))
 
-    def _merge(self, own: torch.Tensor, position: int) -> torch.Tensor:
-        """Get the others' gradients (P,), add them up in rank order as they come, and combine them."""
+    def _merge(self, own: torch.Tensor, parts: Iterator[torch.Tensor]) -> torch.Tensor:
+        """Add up all gradients (P,) in rank order as they come, of which `own` must stay as it is, and combine them."""
         total: torch.Tensor | None = None
-        for rank in range(self.plan.workers):
-            part = own if rank == self.rank else self._get(position, rank)
+        for part in parts:
             with self.tracer.span("reduce", "synchronise", "copy" if total is None else "add") as span:
                 if total is None:
                     total = part.clone() if part is own else part

@@ -44,8 +44,9 @@ from slslab_workers.spirt.settings import (
     password_queue,
     waiting_queue,
 )
-from slslab_workers.training import datasets
+from slslab_workers.training import attacks, datasets, robust
 from slslab_workers.training.keys import result_key, validation_key
+from slslab_workers.training.options import COMBINE
 from slslab_workers.training.samples import HELD_OUT
 
 # Between two DescribeExecution calls: Step Functions cannot wait for an execution's end.
@@ -107,6 +108,14 @@ class Spirt(Architecture):
             "sgd is plain, as in the paper; sgd-momentum takes the plan's momentum and weight decay.",
             ("sgd", "sgd-momentum"),
         ),
+        replace(
+            COMBINE,
+            help="What becomes of all peers' averages: mean; the others withstand Byzantine peers, in the database "
+            "(docs/byzantine.md).",
+            choices=tuple(name for name in COMBINE.choices if name not in ("sum", robust.ZENO)),
+        ),
+        robust.BYZANTINE,
+        attacks.ATTACK,
         Option("accumulate", int, 1, "Parts of a minibatch, whose gradients are added up: less memory, more time."),
         Option("barrier-timeout", float, 500.0, "A peer that is silent at the barrier for this long, s, is left out."),
         JOIN,
@@ -143,6 +152,13 @@ class Spirt(Architecture):
                 f"give seconds, more than 0, at most {LONGEST_BARRIER_S}.",
             )
         Roster.of(plan.workers, options).check(plan.epochs)
+        attacks.check(plan)
+        robust.check(plan)
+        attacks.refuse_omniscient(
+            options,
+            "SPIRT's peers announce their averages before they read others'",
+            "choose gpu, or --attack sign-flip.",
+        )
         light_mb = int(options["light-memory"])
         if light_mb and not SMALLEST_MB <= light_mb <= plan.memory_mb:
             raise PlanError(

@@ -15,6 +15,7 @@ from slslab_workers.spirt.membership import on_peer
 from slslab_workers.spirt.peer import Peer
 from slslab_workers.training import evaluation, gradients, models, step
 from slslab_workers.training import state as state_module
+from slslab_workers.training.attacks import Attack
 from slslab_workers.training.keys import model_key, validation_key
 
 _models: dict[tuple[str, int, str], torch.nn.Module] = {}
@@ -52,6 +53,8 @@ def compute_gradients(peer: Peer, event: Mapping[str, Any]) -> dict[str, Any]:
     if has_buffers(model):
         write_buffers(model, torch.from_numpy(peer.database.get(peer.keys.buffers(peer.epoch), "fetch")))
     inputs, targets = step.fetch_minibatch(peer.objects, plan, peer.rank, peer.epoch, batch)
+    if (attack := Attack.of(plan)) is not None:
+        targets = attack.targets(peer.rank, targets)
     with peer.tracer.span("compute", "compute") as span:
         loss, gradient = accumulated(model, inputs, targets, int(peer.options["accumulate"]))
         span.loss = loss

@@ -21,6 +21,7 @@ from slslab_workers.patterns import (
 )
 from slslab_workers.plan import PlanError, Value
 from slslab_workers.spirt.machine import PARALLEL, STATES
+from slslab_workers.training import robust
 
 Options = Mapping[str, Value]
 PHASE = "synchronise"
@@ -72,7 +73,7 @@ def pattern(workload: Workload) -> Pattern:
         *(_function(everyone, name, parts) for name, parts in work.items()),
     ]
     for ranks in (range(1), range(1, workers)):
-        roles.append(_function(ranks, "aggregation", _aggregation(workers, size, leads=0 in ranks)))
+        roles.append(_function(ranks, "aggregation", _aggregation(workers, size, options, leads=0 in ranks)))
         roles.append(_function(ranks, "check_convergence", _check_convergence(parameters, leads=0 in ranks)))
     return Pattern(workload, tuple(roles))
 
@@ -221,8 +222,19 @@ def _check_heartbeat(workers: int) -> tuple[Part, ...]:
     )
 
 
-def _aggregation(workers: int, size: int, *, leads: bool) -> tuple[Part, ...]:
+def _aggregation(workers: int, size: int, options: Options, *, leads: bool) -> tuple[Part, ...]:
+    """Return how the averages become the aggregate: a function reads all; for a robust rule the others' are copied into
+    the peer's database, whose script reads all."""
     others = workers - 1
+    if robust.name_of(options) is not None:
+        return (
+            _commands(1 + min(1, others) + others),
+            *((_get(others, size),) if leads else (_get(1, size, at=0), _get(others - 1, size))),
+            Activity("tensor.set", PHASE, times=others, bytes=others * size, protocol=True),
+            SCRIPT_STORED,
+            Activity("tensor.script", PHASE, work=workers * size, protocol=True),
+            _commands(min(1, others) + 1),
+        )
     gets = (_get(workers, size),) if leads else (_get(1, size, at=0), _get(others, size))
     return (
         _commands(1 + min(1, others) + others),

@@ -10,7 +10,7 @@ from slslab_workers.plan import Plan
 from slslab_workers.replicas import Replicas
 from slslab_workers.spirt.arithmetic import accumulated, has_buffers, read_buffers, step_outside, write_buffers
 from slslab_workers.spirt.roster import Roster
-from slslab_workers.training import aggregation, gradients
+from slslab_workers.training import aggregation, gradients, robust
 from slslab_workers.training.samples import Samples
 
 BUFFERS, VELOCITY = "buffers", "velocity"
@@ -38,7 +38,12 @@ class SpirtReplicas(Replicas):
         epoch = self.position // self.plan.batches
         active = self._roster.active(epoch)
         self._hand_over(epoch)
-        self._step(aggregation.sum_in_rank_order(self._average(rank, epoch) for rank in active).div_(len(active)))
+        averages = (self.attacked(rank, self._average(rank, epoch)) for rank in active)
+        if self.robust is None:
+            self._step(aggregation.sum_in_rank_order(averages).div_(len(active)))
+        else:
+            byzantine = int(robust.BYZANTINE.of(self.plan.options))
+            self._step(robust.aggregate(self.robust, list(averages), byzantine))
         for state in self.states:
             state.position += self.plan.batches
             state.updates += 1

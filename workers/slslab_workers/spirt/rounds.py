@@ -19,6 +19,8 @@ from slslab_workers.spirt import joining
 from slslab_workers.spirt.arithmetic import step_outside
 from slslab_workers.spirt.membership import on_peer
 from slslab_workers.spirt.peer import LOOK_S, RESERVE_S, Peer
+from slslab_workers.training import robust
+from slslab_workers.training.attacks import Attack
 from slslab_workers.training.keys import result_key
 from slslab_workers.training.lifetime import remaining_s
 
@@ -30,6 +32,7 @@ CHANGING_S = 0.05
 def average_gradients(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
     """AverageGradients: average the minibatches' gradients, then wait for the other peers at the barrier."""
     _average(peer)
+    _attack(peer)
     if peer.database.command("EXISTS", peer.keys.buffers(peer.epoch)):
         buffers = [peer.keys.batch_buffers(peer.epoch, batch) for batch in range(peer.plan.batches)]
         peer.database.execute("average", buffers, [peer.keys.buffers(peer.epoch + 1)], "synchronise")
@@ -56,9 +59,27 @@ def _average(peer: Peer) -> None:
     database.set(average, mean, "synchronise", overhead=False)
 
 
+def _attack(peer: Peer) -> None:
+    """Put what this peer sends in place of its average, if it attacks."""
+    attack, key = Attack.of(peer.plan), peer.keys.average(peer.epoch)
+    if attack is not None and attack.replaces(peer.rank):
+        average = peer.database.get(key, "synchronise")
+        made = attack.vector(peer.rank, average, peer.epoch * peer.plan.batches)
+        peer.database.set(key, made, "synchronise")
+
+
 @on_peer
 def aggregation(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
-    """Aggregation: average the averages of all active peers, in rank order; the divisor is their number."""
+    """Aggregation: average the averages of all active peers, in rank order; the divisor is their number. A rule that
+    withstands Byzantine peers is applied in the database."""
+    rule = robust.name_of(peer.options)
+    reached = _withstand(peer, rule) if rule is not None else _average_averages(peer)
+    peer.set_active(reached)
+    return {"active": reached}
+
+
+def _average_averages(peer: Peer) -> list[int]:
+    """Store the mean of all active peers' averages; return the ranks of those that were reached."""
     reached: list[int] = []
 
     def averages() -> Iterator[Vector]:
@@ -68,10 +89,33 @@ def aggregation(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
                 reached.append(rank)
                 yield vector
 
-    # A robust aggregation rule would stand here.
     peer.database.set(peer.keys.aggregate(peer.epoch), _mean(peer, averages()), "synchronise", overhead=False)
-    peer.set_active(reached)
-    return {"active": reached}
+    return reached
+
+
+def _withstand(peer: Peer, rule: str) -> list[int]:
+    """Have the peer's database combine all active peers' averages by a robust rule; return the ranks of those that were
+    reached. The others' averages are copied into it first, one by one."""
+    names: dict[int, str] = {}
+    for rank in peer.active():
+        if rank == peer.rank:
+            names[rank] = peer.keys.average(peer.epoch)
+        elif (vector := _average_of(peer, rank)) is not None:
+            names[rank] = peer.keys.received(peer.epoch, rank)
+            peer.database.set(names[rank], vector, "synchronise", overhead=False)
+    byzantine = int(robust.BYZANTINE.of(peer.options))
+    robust.check_count(rule, len(names), byzantine)
+    peer.database.execute(
+        robust.function(rule),
+        list(names.values()),
+        [peer.keys.aggregate(peer.epoch)],
+        "synchronise",
+        arguments=robust.arguments(rule, len(names), byzantine),
+        overhead=False,
+    )
+    if received := [name for rank, name in names.items() if rank != peer.rank]:
+        peer.database.command("DEL", *received)
+    return list(names)
 
 
 @on_peer

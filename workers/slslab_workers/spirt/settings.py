@@ -86,6 +86,10 @@ class Keys:
         """Return the key of the aggregate over all peers."""
         return f"{self.prefix}aggregated_gradient_{epoch}"
 
+    def received(self, epoch: int, rank: int) -> str:
+        """Return the key of another peer's average, copied for a rule that the database applies."""
+        return f"{self.prefix}received_{epoch}_{rank}"
+
     def losses(self, epoch: int) -> str:
         """Return the key of a hash of losses by minibatch."""
         return f"{self.prefix}losses_{epoch}"

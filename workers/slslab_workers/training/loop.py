@@ -11,7 +11,8 @@ import torch
 
 from slslab_workers.channels.objects import ObjectChannel
 from slslab_workers.plan import Plan, thread_count
-from slslab_workers.training import aggregation, gradients
+from slslab_workers.training import aggregation, gradients, robust
+from slslab_workers.training.attacks import Attack
 from slslab_workers.training.keys import model_key, result_key
 from slslab_workers.training.options import COMBINE
 from slslab_workers.training.state import WorkerState, buffers_to_bytes
@@ -21,12 +22,14 @@ from slslab_workers.training.step import compute_gradient, fetch_minibatch
 class Trainer:
     """One worker's training, wherever it runs.
 
-    `combine` is the aggregation rule, `ended` why training ends before the plan's last step. The model is on `device`
-    (as torch names it), everything that is exchanged or stored is in the host's memory.
+    `combine` is the aggregation rule, or `robust` the name of one that withstands Byzantine workers; `ended` says why
+    training ends before the plan's last step. The model is on `device` (as torch names it), everything that is
+    exchanged or stored is in the host's memory. `trusted` is the step's minibatch, if this worker scores by it.
     """
 
     combine: aggregation.Rule
     ended: str | None = None
+    trusted: tuple[torch.Tensor, torch.Tensor] | None = None
     # What a minibatch gives: its mean loss, and its gradient (P,).
     minibatch_gradient = staticmethod(compute_gradient)
 
@@ -37,7 +40,10 @@ class Trainer:
         self.tracer = objects.tracer
         self.device = torch.device(device)
         self.threads = thread_count(plan.memory_mb)
-        self.combine = aggregation.rule(str(COMBINE.of(plan.options)))
+        self.robust = robust.name_of(plan.options)
+        if self.robust is None:
+            self.combine = aggregation.rule(str(COMBINE.of(plan.options)))
+        self.attack = Attack.of(plan)
         self._staging: torch.Tensor | None = None
         torch.set_num_threads(self.threads)
 
@@ -50,9 +56,13 @@ class Trainer:
         """Fetch the step's minibatch, and return its gradient (P,)."""
         self.enter_step(state)
         inputs, targets = self.fetch(state)
+        if self.robust == robust.ZENO:
+            self.trusted = inputs, targets
+        if self.attack is not None:
+            targets = self.attack.targets(self.rank, targets)
         loss, gradient = self.compute(state, inputs, targets)
         state.losses.append(loss)
-        return gradient
+        return gradient if self.attack is None else self.attack.gradient(self.rank, gradient, state.position)
 
     def enter_step(self, state: WorkerState) -> None:
         """Have events named by the epoch and step that the state's position is at."""
@@ -85,6 +95,13 @@ class Trainer:
         """Exchange a gradient (P,) with the other workers; return the aggregate (P,), or None if there is nothing to
         apply in this step. Its loss is the last of `state.losses`."""
         raise NotImplementedError
+
+    def withstand(self, state: WorkerState, vectors: list[torch.Tensor]) -> torch.Tensor:
+        """Return the aggregate (P,) by the robust rule of all workers' vectors (P,), in rank order."""
+        assert self.robust is not None
+        with self.tracer.span("reduce", "synchronise", self.robust) as span:
+            span.bytes = sum(vector.nbytes for vector in vectors)
+            return robust.applied(self.plan, vectors, state.model, self.trusted)
 
     def update(self, state: WorkerState, aggregate: torch.Tensor | None) -> None:
         """Take one step of the optimiser with an aggregate (P,) in the host's memory, if there is one."""

@@ -6,8 +6,12 @@ COMBINE = Option(
     "combine",
     str,
     "mean",
-    "What becomes of all workers' gradients: mean divides their sum by the number of workers, sum leaves it as it is.",
-    ("mean", "sum"),
+    "What becomes of all workers' gradients: mean divides their sum by the number of workers, sum leaves it as it is; "
+    "the others withstand Byzantine workers (docs/byzantine.md).",
+    (
+        *("mean", "sum", "median", "trimmed-mean", "krum", "multi-krum", "meamed", "geometric-median"),
+        *("centred-clipping", "zeno"),
+    ),
 )
 OPTIMISER = Option(
     "optimiser",

@@ -29,6 +29,7 @@ def describe_reproduction(document: Document) -> Page:
     cards = [
         *filter(None, [_agreement(document)]),
         *_orders(document),
+        *_matrices(document),
         *_rankings(document),
         *_bars(document),
         *_curves(document),
@@ -57,6 +58,13 @@ def _orders(document: Document) -> Iterator[Card]:
         ]
         table = Table(("order", "of", "verdict", "figures"), rows, words=frozenset(range(4)))
         yield Card("card-orders", "Orders", (), (table,), wide=True)
+
+
+def _matrices(document: Document) -> Iterator[Card]:
+    """Yield tables that a reproduction has made whole."""
+    for number, matrix in enumerate(document.get("matrices", ())):
+        table = Table(tuple(matrix["headings"]), matrix["rows"])
+        yield Card(f"card-matrix-{number}", matrix["title"], (), (table,), wide=True)
 
 
 def _agreement(document: Document) -> Card | None:

@@ -1,0 +1,174 @@
+"""What Byzantine workers send in place of their gradients.
+
+Sign flip, Gaussian and label flip are those of SPIRT's released code. ALIE and IPM are made of all honest workers'
+gradients: the attacker is omniscient, as in the papers. Importing this module does not import torch.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Self
+
+from slslab_workers.channels.tensors import Vector
+from slslab_workers.option import Option, choose
+from slslab_workers.plan import Plan, PlanError, Value
+
+if TYPE_CHECKING:
+    import torch
+
+ATTACK = Option(
+    "attack",
+    str,
+    "none",
+    "What Byzantine workers send, and their ranks, as NAME:RANK[,RANK...]: sign-flip, gaussian, label-flip, scaled, "
+    "zero, nan, inf, alie or ipm; sign-flip:4 has rank 4 send -10 times its gradient.",
+)
+FLIPPED, DEVIATION, SCALE = -10.0, 100.0, 100.0
+# Baruch et al. 2019 take z = 1.5 for MNIST, Xie et al. 2020 an ε below 1 against median and Krum.
+Z, EPSILON = 1.5, 0.5
+LABELS, ALIE, IPM = "label-flip", "alie", "ipm"
+# Apart from the seeds of models, samples and augmentation.
+SEED = 7
+
+
+def gaussian(gradient: Vector, seed: Sequence[int]) -> Vector:
+    """Return noise of mean 0 and standard deviation 100."""
+    import numpy as np
+
+    noise = np.random.default_rng(list(seed)).standard_normal(gradient.size, np.float32)
+    noise *= np.float32(DEVIATION)
+    return noise
+
+
+def times(factor: float) -> Callable[[Vector, Sequence[int]], Vector]:
+    """Return the attack that sends so many times the gradient."""
+    return lambda gradient, _seed: gradient * gradient.dtype.type(factor)
+
+
+def filled(value: float) -> Callable[[Vector, Sequence[int]], Vector]:
+    """Return the attack that sends this value everywhere."""
+
+    def fill(gradient: Vector, _seed: Sequence[int]) -> Vector:
+        made = gradient.copy()
+        made.fill(value)
+        return made
+
+    return fill
+
+
+def alie(honest: "Sequence[torch.Tensor]") -> "torch.Tensor":
+    """Return mean + z · standard deviation of the honest gradients (P,), coordinate by coordinate (Baruch et al. 2019,
+    "A Little Is Enough", arXiv:1902.06156)."""
+    import torch
+
+    stack = torch.stack(list(honest))
+    return stack.mean(0).add_(stack.std(0), alpha=Z)
+
+
+def ipm(honest: "Sequence[torch.Tensor]") -> "torch.Tensor":
+    """Return -ε · mean of the honest gradients (P,) (Xie et al. 2020, inner-product manipulation, arXiv:1903.03936)."""
+    import torch
+
+    return torch.stack(list(honest)).mean(0).mul_(-EPSILON)
+
+
+# By name: what becomes of a worker's own gradient, with a seed.
+OWN: Mapping[str, Callable[[Vector, Sequence[int]], Vector]] = MappingProxyType(
+    {
+        "sign-flip": times(FLIPPED),
+        "gaussian": gaussian,
+        "scaled": times(SCALE),
+        "zero": filled(0.0),
+        "nan": filled(float("nan")),
+        "inf": filled(float("inf")),
+    }
+)
+OMNISCIENT: "Mapping[str, Callable[[Sequence[torch.Tensor]], torch.Tensor]]" = MappingProxyType({ALIE: alie, IPM: ipm})
+NAMES = (*OWN, LABELS, *OMNISCIENT)
+
+
+@dataclass(frozen=True)
+class Attack:
+    """An attack by the workers of these ranks, in ascending order, in training from a seed; `classes` is how many
+    labels there are."""
+
+    name: str
+    ranks: tuple[int, ...]
+    seed: int
+    classes: int
+
+    @classmethod
+    def of(cls, plan: Plan) -> Self | None:
+        """Return the plan's attack, None if there is none; PlanError if it cannot be read or has no honest worker."""
+        text = str(ATTACK.of(plan.options))
+        if text == ATTACK.default:
+            return None
+        name, _, listed = text.partition(":")
+        choose("attack", name, dict.fromkeys(NAMES))
+        words = listed.split(",")
+        if not all(word.isascii() and word.isdecimal() and len(word) < 10 for word in words):
+            raise PlanError(
+                f"{text!r} does not say which ranks attack.", f"with --attack {name}:3,4 ranks 3 and 4 attack."
+            )
+        ranks = tuple(sorted(set(map(int, words))))
+        if ranks[-1] >= plan.workers:
+            raise PlanError(
+                f"There is no worker {ranks[-1]}, so it cannot attack.",
+                f"with --workers {plan.workers} ranks are 0 to {plan.workers - 1}.",
+            )
+        least = 2 if name == ALIE else 1
+        if plan.workers - len(ranks) < least:
+            raise PlanError(
+                f"With {len(ranks)} of {plan.workers} workers attacking there are fewer than {least} honest ones.",
+                "name fewer ranks in --attack.",
+            )
+        from slslab_workers.training.models import CLASSES, ROW_CLASSES, spec
+
+        return cls(name, ranks, plan.seed, ROW_CLASSES if spec(plan.model).features else CLASSES)
+
+    @property
+    def omniscient(self) -> bool:
+        """Return whether it is made of the honest workers' gradients."""
+        return self.name in OMNISCIENT
+
+    def targets(self, rank: int, targets: "torch.Tensor") -> "torch.Tensor":
+        """Return a minibatch's labels (B,) as this worker trains with them."""
+        return self.classes - 1 - targets if self.name == LABELS and rank in self.ranks else targets
+
+    def replaces(self, rank: int) -> bool:
+        """Return whether this worker sends something else than its gradient, for which it needs no others'."""
+        return rank in self.ranks and not self.omniscient and self.name != LABELS
+
+    def vector(self, rank: int, gradient: Vector, position: int) -> Vector:
+        """Return what this worker sends in place of its gradient (P,), or average, at a position."""
+        return OWN[self.name](gradient, (self.seed, SEED, rank, position))
+
+    def gradient(self, rank: int, gradient: "torch.Tensor", position: int) -> "torch.Tensor":
+        """Return what this worker sends at a position: its gradient (P,) or, if it attacks, what replaces it."""
+        if not self.replaces(rank):
+            return gradient
+        import torch
+
+        return torch.from_numpy(self.vector(rank, gradient.numpy(), position))
+
+    def of_honest(self, honest: "Sequence[torch.Tensor]") -> "torch.Tensor":
+        """Return what every attacker sends (P,), of the honest workers' gradients in rank order."""
+        return OMNISCIENT[self.name](honest)
+
+
+def check(plan: Plan) -> None:
+    """Raise PlanError for an attack that the plan's workers or algorithm rule out."""
+    from slslab_workers.training.algorithms import trains_locally
+
+    if Attack.of(plan) is not None and trains_locally(plan.options):
+        raise PlanError(
+            "Attacks are on gradients, and workers that train locally exchange models.",
+            "choose --algorithm ga and --synchronisation bsp, or leave out --attack.",
+        )
+
+
+def refuse_omniscient(options: Mapping[str, Value], why: str, hint: str) -> None:
+    """Raise PlanError, with a sentence, for an attack that needs all honest workers' gradients."""
+    name = str(ATTACK.of(options)).partition(":")[0]
+    if name in OMNISCIENT:
+        raise PlanError(f"The attack {name} needs the honest workers' gradients, and {why}.", hint)

@@ -1,0 +1,197 @@
+"""Aggregation rules that withstand Byzantine workers: which of them a plan has, what it needs, and how it is applied.
+
+The rules are those of the tensor databases (`channels/scripts.py` has them, with their papers), applied here to vectors
+in a worker's memory; Zeno, which needs the model, is here alone. Importing this module does not import torch.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from slslab_workers.channels import scripts
+from slslab_workers.option import Option
+from slslab_workers.plan import Plan, PlanError, Value
+from slslab_workers.training.options import COMBINE
+
+if TYPE_CHECKING:
+    import torch
+
+BYZANTINE = Option(
+    "byzantine",
+    int,
+    0,
+    "How many Byzantine workers, f, the rule is told of: trimmed-mean, krum, multi-krum, meamed, zeno.",
+)
+# Centred clipping's radius τ, chosen for gradients of LeNet (0.05 to 1 were tried), Pillutla's ν, and their passes.
+RADIUS, CLIPPINGS = 0.3, 3
+SMOOTHING, WEISZFELD = 1e-6, 3
+# Zeno's penalty ρ over its step γ, which is the learning rate: Xie et al. 2019 train with 0.0005 for a rate of 0.1.
+PENALTY = 0.005
+
+# The arguments of each rule, from n and f; and the least n, of f.
+Arguments = Callable[[int, int], tuple[float, ...]]
+
+
+@dataclass(frozen=True)
+class _Known:
+    """A rule: its function's arguments, how many workers it needs for f Byzantine ones, and whether it is told f."""
+
+    arguments: Arguments
+    least: Callable[[int], int] = lambda byzantine: 2 * byzantine + 1
+    formula: str = "2f + 1"
+    informed: bool = True
+
+
+KNOWN: Mapping[str, _Known] = MappingProxyType(
+    {
+        "median": _Known(lambda _n, _f: (), informed=False),
+        "trimmed-mean": _Known(lambda _n, f: (f,)),
+        "krum": _Known(lambda _n, f: (f,), lambda f: 2 * f + 3, "2f + 3"),
+        "multi-krum": _Known(lambda n, f: (f, n - f), lambda f: 2 * f + 3, "2f + 3"),
+        "meamed": _Known(lambda _n, f: (f,)),
+        "geometric-median": _Known(lambda _n, _f: (SMOOTHING, WEISZFELD), informed=False),
+        "centred-clipping": _Known(lambda _n, _f: (RADIUS, CLIPPINGS), informed=False),
+        "zeno": _Known(lambda _n, f: (f,), lambda f: f + 1, "f + 1"),
+    }
+)
+RULES = tuple(KNOWN)
+ZENO = "zeno"
+
+
+def name_of(options: Mapping[str, Value]) -> str | None:
+    """Return the name of the plan's robust rule; None if it has mean or sum."""
+    name = str(COMBINE.of(options))
+    return name if name in KNOWN else None
+
+
+def arguments(name: str, workers: int, byzantine: int) -> tuple[float, ...]:
+    """Return the arguments of a rule's function in `channels/scripts.py`."""
+    return KNOWN[name].arguments(workers, byzantine)
+
+
+def function(name: str) -> str:
+    """Return the name of a rule's function in `channels/scripts.py`."""
+    return name.replace("-", "_")
+
+
+def check(plan: Plan) -> None:
+    """Raise PlanError for a robust rule that the plan's workers, or other options, rule out."""
+    name, byzantine = name_of(plan.options), int(BYZANTINE.of(plan.options))
+    if name is None or not KNOWN[name].informed:
+        if byzantine:
+            raise PlanError(
+                f"--byzantine does not apply to --combine {COMBINE.of(plan.options)}.",
+                f"it is an option of {', '.join(each for each, known in KNOWN.items() if known.informed)}.",
+            )
+        if name is None:
+            return
+    elif byzantine < 1:
+        raise PlanError(
+            f"--combine {name} must be told how many workers may be Byzantine.", "add --byzantine 1, or more."
+        )
+    known = KNOWN[name]
+    if plan.workers < known.least(byzantine):
+        raise PlanError(
+            f"--combine {name} needs n ≥ {known.formula} workers: {known.least(byzantine)} for --byzantine "
+            f"{byzantine}, and --workers is {plan.workers}.",
+            "choose more workers, or another rule.",
+        )
+    if plan.record == "alone":
+        raise PlanError(
+            f"--combine {name} compares workers, and --record alone measures a single one.", "leave out --record."
+        )
+
+
+def check_count(name: str, workers: int, byzantine: int) -> None:
+    """Raise ValueError if so few workers are left that the rule does not withstand the Byzantine ones."""
+    least = KNOWN[name].least(byzantine)
+    if workers < least:
+        raise ValueError(f"{name} needs {least} workers to withstand {byzantine}, and {workers} are left.")
+
+
+def refuse(plan: Plan, why: str, hint: str) -> None:
+    """Raise PlanError, with a sentence, if the plan has a robust rule."""
+    if (name := name_of(plan.options)) is not None:
+        raise PlanError(f"--combine {name} needs every worker's gradient, and {why}.", hint)
+
+
+def refuse_untrusted(plan: Plan, worker: str) -> None:
+    """Raise PlanError if the plan's rule trusts the minibatch of a worker that attacks."""
+    if COMBINE.of(plan.options) == ZENO:
+        raise PlanError(f"Zeno trusts the minibatch of {worker}, which attacks.", "name other ranks in --attack.")
+
+
+def aggregate(
+    name: str, vectors: "Sequence[torch.Tensor]", byzantine: int, scores: Sequence[float] = ()
+) -> "torch.Tensor":
+    """Return the aggregate (P,) of n vectors (P,) in rank order; Zeno's `scores` are one for each."""
+    if name == ZENO:
+        return zeno(vectors, byzantine, scores)
+    words = [str(each) for each in arguments(name, len(vectors), byzantine)]
+    made: torch.Tensor = scripts.eager_functions()[function(name)](list(vectors), [], words)
+    return made
+
+
+def applied(
+    plan: Plan,
+    vectors: "Sequence[torch.Tensor]",
+    model: "torch.nn.Module",
+    trusted: "tuple[torch.Tensor, torch.Tensor] | None",
+) -> "torch.Tensor":
+    """Return the aggregate (P,) by the plan's robust rule of all workers' vectors (P,), in rank order.
+
+    `trusted` are the inputs and targets by whose loss Zeno judges, as the model that all have gives it.
+    """
+    name = str(COMBINE.of(plan.options))
+    scores: list[float] = []
+    if name == ZENO:
+        assert trusted is not None
+        scores = zeno_scores(model, vectors, *trusted, plan.lr)
+    return aggregate(name, vectors, int(BYZANTINE.of(plan.options)), scores)
+
+
+def zeno(vectors: "Sequence[torch.Tensor]", byzantine: int, scores: Sequence[float]) -> "torch.Tensor":
+    """Return the mean (P,), in rank order, of the n - f vectors with the highest scores (Xie et al. 2019,
+    arXiv:1805.10032); a score that is not a number is the lowest."""
+    worst = [-float("inf") if score != score else score for score in scores]
+    best = sorted(range(len(vectors)), key=lambda rank: -worst[rank])[: len(vectors) - byzantine]
+    made: torch.Tensor = scripts.eager_functions()["average"]([vectors[rank] for rank in sorted(best)], [], [])
+    return made
+
+
+def zeno_scores(
+    model: "torch.nn.Module",
+    vectors: "Sequence[torch.Tensor]",
+    inputs: "torch.Tensor",
+    targets: "torch.Tensor",
+    rate: float,
+) -> list[float]:
+    """Return Zeno's score of each vector v (P,): L(x) - L(x - γv) - ρ‖v‖², L being the loss of a trusted minibatch.
+
+    γ is the learning rate and ρ a share of it. The model, its buffers included, stays as it is.
+    """
+    import torch
+
+    from slslab_workers.training import gradients, models
+
+    device = inputs.device
+    names = [name for name, _ in model.named_parameters()]
+
+    def loss(change: torch.Tensor | None) -> float:
+        parts = {
+            name: parameter.detach() if change is None else parameter.detach() - rate * part
+            for name, (parameter, part) in zip(
+                names,
+                gradients.parts(model, torch.zeros(()).expand(count) if change is None else change.to(device)),
+                strict=True,
+            )
+        }
+        buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+        with torch.no_grad():
+            scores = torch.func.functional_call(model, {**parts, **buffers}, (inputs,))
+            return float(models.loss(model, scores, targets))
+
+    count = sum(parameter.numel() for parameter in model.parameters())
+    before = loss(None)
+    return [before - loss(vector) - PENALTY * rate * float(vector.to(torch.float64).pow(2).sum()) for vector in vectors]
