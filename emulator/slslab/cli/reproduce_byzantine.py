@@ -19,7 +19,7 @@ from slslab.cli.terminal import Bar
 
 @reproduction(
     "byzantine",
-    fidelity_option("sampled trains from 1 seed, full from 2; replayed reads accuracies, in seconds."),
+    fidelity_option("sampled trains from 1 seed, full from 3; replayed reads accuracies, in seconds."),
     prices_option,
     directory_option("--recordings", "replayed: read the accuracies here (by default the project's own)."),
     directory_option("--out", "Where accuracies and tables go (by default reproduce-NAME-FIDELITY beside the runs)."),
@@ -32,7 +32,7 @@ def byzantine(fidelity: str, prices: str, recordings: Path | None, out: Path | N
     slslab reproduce byzantine --fidelity replayed
 
     LeNet on digits: 153 small models are trained in one process, with the bits of a run, some minutes on 2 cores; full
-    takes twice as long. Rules are timed on gradients of LeNet, MobileNet and ResNet-18.
+    takes three times as long. Rules are timed on gradients of LeNet, MobileNet and ResNet-18.
     """
     from slslab.billing.bill import load_book
     from slslab.papers.paper import load_paper
