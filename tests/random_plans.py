@@ -13,6 +13,7 @@ from slslab.runs.planning import architectures, make_plan
 from slslab_workers.channels.choice import OPENERS
 from slslab_workers.faults.plan import CUT, DEATHS, KINDS, LOSSES, OBJECTS, PHASES, STORES
 from slslab_workers.plan import Plan, PlanError
+from slslab_workers.training.options import COMBINE
 
 # Each architecture with what its workers exchange by, where there is a choice.
 PLACES = (
@@ -25,6 +26,8 @@ IMPOSSIBLE = ("scatterreduce", {"channel": "parameter-server"})
 MODELS = {"lr": "breast-cancer", "svm": "breast-cancer", "lenet": "digits"}
 # Those that this host decides, those that a place has, and those of which other values need other plans.
 FIXED = ("channel", "store", "queue", "device", "algorithm", "gradients", "partition")
+# Rules that withstand Byzantine workers need more of these.
+SUMS = {COMBINE.name: ("mean", "sum")}
 # Environments are forks, whose memory is in part that of the process that they are forks of.
 ALSO: Mapping[str, Mapping[str, Any]] = {
     "spirt": {"light-memory": 700, "barrier-timeout": 8.0},
@@ -93,8 +96,13 @@ def draw(seed: int, directory: Path) -> Drawn:
 
 def _options(drawn: random.Random, name: str) -> dict[str, Any]:
     """Draw some of the options that have choices."""
-    chosen = (option for option in architectures()[name].options if option.choices and option.name not in FIXED)
-    return {option.name: drawn.choice(option.choices) for option in chosen if drawn.random() < 0.3}
+    chosen = [option for option in architectures()[name].options if option.choices and option.name not in FIXED]
+    if name == "spirt":
+        # It has rules against Byzantine peers beside the mean, and these need more peers.
+        chosen = [option for option in chosen if option.name != COMBINE.name]
+    return {
+        option.name: drawn.choice(SUMS.get(option.name, option.choices)) for option in chosen if drawn.random() < 0.3
+    }
 
 
 def _fault(drawn: random.Random, workers: int, epochs: int, batches: int) -> dict[str, Any]:
