@@ -381,8 +381,9 @@ def test_too_many_requests_are_made_again_as_long_as_a_function_may_last(
     plan = make_plan("gradssharding", timeout=5, options={"gradients": "uploaded"})
     deployment = UploadedGradients(plan, Cloud(lambda _service: client, lambda _event: None), Stages())
     deployment._stopping = pauses = Pauses()
-    with pytest.raises(client.exceptions.TooManyRequestsException):
+    with pytest.raises(RunFailed, match="TooManyRequestsException") as raised:
         deployment.call("function", {}, "RequestResponse", 0)
+    assert raised.value.worker == 0
     assert pauses.pauses == [1, 2, 4]
     pauses.set()
     with pytest.raises(RunFailed, match="failed first"):

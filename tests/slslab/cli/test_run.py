@@ -366,7 +366,7 @@ def test_a_run_that_its_host_cannot_begin_leaves_nothing(
         (("run", "allreduce", "--workers", "4000"), 3, "4,000 environments at once: 4,000 × 1,024 MB = 4,096,000 MB"),
         (("run", "allreduce", "--batches", "50"), 2, "= 12,800 samples an epoch, and the training set holds 1,433"),
         (("run", "nothing"), 2, "There is no architecture 'nothing'"),
-        (("run", "spirt", "--combine", "sum"), 2, "No such option"),
+        (("run", "spirt", "--combine", "sum"), 2, "'sum' is not one of 'mean', 'median'"),
         (("run", "allreduce", "--model", "alexnet"), 2, "There is no model 'alexnet'"),
         (
             ("run", "allreduce", *SMALL, "--model", "lenet", "--dataset", "folder:/nowhere"),
