@@ -24,6 +24,7 @@ EXTRAS = {
     "torch": "train",
     "PIL": "train",
     "docker": "docker",
+    "ray": "ray",
     "testcontainers": "testcontainers",
     "minio": "compose",
     "mlflow": "mlflow",

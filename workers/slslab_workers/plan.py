@@ -13,7 +13,7 @@ CHOICES = {
     "mode": ("long-running", "per-batch"),
     "invoke": ("sync", "event"),
     "stack": ("embedded", "compose"),
-    "environment": ("process", "docker"),
+    "environment": ("process", "docker", "ray"),
     "memory_format": MEMORY_FORMATS,
     "record": ("together", "alone"),
 }
@@ -116,6 +116,14 @@ class Plan:
         if self.mode == "per-batch" and self.invoke == "event":
             raise PlanError(
                 "Per-batch invocations follow each other, so the driver must wait for each.", "use --invoke sync."
+            )
+
+        if self.environment == "ray" and self.stack != "embedded":
+            raise PlanError("A cluster's nodes have environments of the embedded stack.", "leave out --stack.")
+        if self.environment == "ray" and self.record == "alone":
+            raise PlanError(
+                "What steps take alone is measured on this host, and the nodes of a cluster are others.",
+                "record it in a run without --environment ray.",
             )
 
     @property

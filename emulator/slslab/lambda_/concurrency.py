@@ -7,12 +7,13 @@ https://docs.aws.amazon.com/lambda/latest/dg/scaling-behavior.html
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from slslab.aws.errors import ServiceError, throttled
 from slslab.aws.limits import Limits
 from slslab.lambda_.functions import Functions
+from slslab.lambda_.places import Place
 
 MORE_MEMORY = (
     "lower MemorySize (`--memory` or `--workers` of a run), or give more with `slslab up --memory-budget` "
@@ -91,30 +92,46 @@ class Concurrency:
 
 
 class Admission:
-    """The host's memory for environments, MB: one starts as soon as its memory size fits."""
+    """The memory for environments of one or more places, MB: one starts as soon as its memory size fits into a place.
 
-    def __init__(self, budget_mb: int) -> None:
-        self.budget_mb = budget_mb
-        self.used_mb = 0
+    `places` returns those that there are now. Of several that have room the one with the most of it is taken, so that
+    environments spread; with `pack`, the one with the least.
+    """
+
+    def __init__(self, places: Callable[[], Iterable[Place]], *, pack: bool = False) -> None:
+        self._places = places
+        self._pack = pack
         self._changed = asyncio.Event()
 
-    def take(self, memory_mb: int) -> bool:
-        """Reserve memory if it fits now, else return False; ServiceException if it can never fit."""
-        if memory_mb > self.budget_mb:
+    @property
+    def budget_mb(self) -> int:
+        """What all places give together."""
+        return sum(place.budget_mb for place in self._places())
+
+    def take(self, memory_mb: int, place: Place | None = None) -> Place | None:
+        """Reserve memory at this place, or at any, and return where; None if it fits nowhere now.
+
+        ServiceException if it can never fit.
+        """
+        places = list(self._places()) if place is None else [place]
+        most_mb = max((place.budget_mb for place in places), default=0)
+        if memory_mb > most_mb:
             raise ServiceError(
                 500,
                 "ServiceException",
-                f"This host gives environments {self.budget_mb} MB in all, and the function needs {memory_mb} MB. "
+                f"This host gives environments {most_mb} MB in all, and the function needs {memory_mb} MB. "
                 f"Hint: {MORE_MEMORY}",
             )
-        if self.used_mb + memory_mb > self.budget_mb:
-            return False
-        self.used_mb += memory_mb
-        return True
+        fitting = [place for place in places if memory_mb <= place.left_mb]
+        if not fitting:
+            return None
+        chosen = (min if self._pack else max)(fitting, key=lambda place: place.left_mb)
+        chosen.used_mb += memory_mb
+        return chosen
 
-    def give_back(self, memory_mb: int) -> None:
+    def give_back(self, memory_mb: int, place: Place) -> None:
         """Release memory that an environment no longer holds."""
-        self.used_mb -= memory_mb
+        place.used_mb -= memory_mb
         self.notify()
 
     def notify(self) -> None:

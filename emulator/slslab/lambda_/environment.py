@@ -9,14 +9,12 @@ import shutil
 import signal
 import struct
 import time
-import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from slslab.aws.keys import Keyring
 from slslab.aws.limits import MB, Limits, cpu_share
 from slslab.errors import StartFailed
 from slslab.host.connections import Address
@@ -27,7 +25,6 @@ from slslab.host.reaper import MARK
 from slslab.host.tasks import Tasks
 from slslab.lambda_.clock import LambdaClock
 from slslab.lambda_.configuration import Function
-from slslab.lambda_.log_events import LogEvents
 from slslab.lambda_.memory import TICK_S, MemoryMeter, held_bytes
 from slslab.lambda_.outcome import Ending, Outcome
 from slslab.lambda_.runtime_api import NextInvocation, RuntimeApi
@@ -63,33 +60,32 @@ class EnvironmentHost:
 
     emulator_id: str
     home: Path
-    logs: Path
     limits: Limits
     sandboxes: Sandboxes
     variables: Mapping[str, str]
-    keys: Keyring
+    # Returns the variables with a function's keys, by its name.
+    credentials: Callable[[str], Mapping[str, str]]
     pressure: Pressure
-    log_events: LogEvents
+    # Returns the log stream and the log of an environment, by its function and its id.
+    open_log: Callable[[Function, str], tuple[str, FunctionLog]]
     record: Callable[[dict[str, Any]], None]
     # The numbers of the faults that workers have told of.
     happened: set[int] = field(default_factory=set)
+
+
+def environment_id(function: Function, number: int) -> str:
+    """Return the name of an environment, of which one emulator numbers all."""
+    return f"{function.name}-{number:04d}"
 
 
 class Environment:
     """One sandbox with one runtime, reused while it stays warm."""
 
     def __init__(self, host: EnvironmentHost, function: Function, number: int) -> None:
-        self.id = f"{function.name}-{number:04d}"
+        self.id = environment_id(function, number)
         self.function = function
         self.state = State.STARTING
-        # documented: monitoring-cloudwatchlogs-view.html shows such a name; its 32 hexadecimal digits are measured.
-        # A log group of the function's own choice may have others' logs, too (measured).
-        prefix = function.name if "LogGroup" in function.logging else ""
-        day = time.strftime("%Y/%m/%d", time.gmtime())
-        self.log_stream = f"{day}/{prefix}[{function.version}]{uuid.uuid4().hex}"
-        path = host.logs / f"{self.id}.log"
-        wrote = host.log_events.writer(function.log_group, self.log_stream, path)
-        self.log = FunctionLog(path, host.limits.log_tail_bytes, wrote)
+        self.log_stream, self.log = host.open_log(function, self.id)
         self.system_log = SystemLog(function, self.log, self.log_stream)
         self._number = number
         self._host = host
@@ -338,7 +334,7 @@ class Environment:
             home=self._home,
             variables={
                 **variables(function, host.variables, self.log_stream, address),
-                **host.keys.function(function.name).variables(),
+                **host.credentials(function.name),
                 MARK: host.emulator_id,
             },
             processors=self._processors(),

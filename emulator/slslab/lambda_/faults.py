@@ -13,8 +13,9 @@ from typing import Any
 
 from slslab.aws.errors import throttled
 from slslab.errors import RequestError
-from slslab.lambda_.environment import Environment, State
+from slslab.lambda_.environment import State
 from slslab.lambda_.events import Request
+from slslab.lambda_.places import ExecutionEnvironment
 from slslab.trace.events import own_event
 from slslab_workers.faults.plan import FUNCTION_KINDS, Fault, FaultPlan
 from slslab_workers.plan import PlanError
@@ -23,7 +24,7 @@ from slslab_workers.plan import PlanError
 SIGNALS = {"kill": signal.SIGKILL, "timeout": signal.SIGSTOP}
 # Between two looks at whether an environment has been initialised.
 LOOK_S = 0.001
-Act = Callable[[Environment], "asyncio.Task[None]"]
+Act = Callable[[ExecutionEnvironment], "asyncio.Task[None]"]
 
 
 def read_function_plan(document: Mapping[str, Any]) -> FaultPlan:
@@ -60,10 +61,10 @@ class FunctionFaults:
                 raise throttled("ConcurrentInvocationLimitExceeded", self._retry_after_s)
         return partial(self._schedule, met[0], request) if met else None
 
-    def _schedule(self, fault: Fault, request: Request, environment: Environment) -> "asyncio.Task[None]":
+    def _schedule(self, fault: Fault, request: Request, environment: ExecutionEnvironment) -> "asyncio.Task[None]":
         return asyncio.ensure_future(self._hit(fault, request, environment))
 
-    async def _hit(self, fault: Fault, request: Request, environment: Environment) -> None:
+    async def _hit(self, fault: Fault, request: Request, environment: ExecutionEnvironment) -> None:
         """Send the signal so long after the handler began, unless it has ended."""
         while environment.state is not State.BUSY:
             await asyncio.sleep(LOOK_S)

@@ -16,16 +16,17 @@ from typing import Any
 
 from slslab.aws.errors import ServiceError
 from slslab.aws.jackson import explain
-from slslab.aws.limits import MB, cpu_share
+from slslab.aws.limits import MB, Limits, cpu_share
 from slslab.aws.requests import READ_AT_ONCE, parse_json
 from slslab.errors import StartFailed
 from slslab.lambda_.concurrency import Concurrency
 from slslab.lambda_.configuration import Function
-from slslab.lambda_.environment import Environment, EnvironmentHost, State
+from slslab.lambda_.environment import State
 from slslab.lambda_.events import Answer, Asynchronous, Request
 from slslab.lambda_.functions import Functions, Target
 from slslab.lambda_.outcome import Ending, Outcome, exit_reason, peak_mb
 from slslab.lambda_.packages import Packages
+from slslab.lambda_.places import ExecutionEnvironment, Places
 from slslab.lambda_.pool import Pool
 from slslab.lambda_.runtime_api import NextInvocation
 from slslab.lambda_.stack_client import StackClient
@@ -71,26 +72,28 @@ class Metered:
 class InvocationService:
     """Runs invocations of one emulator's functions in environments that are reused while warm.
 
-    `on_record` receives metered records; to the `stack` go the records of events.
+    `on_event` receives trace records and `on_record` metered invocations; to the `stack` go the records of events.
     """
 
     def __init__(
         self,
         functions: Functions,
         packages: Packages,
-        host: EnvironmentHost,
-        budget_mb: int,
+        places: Places,
+        limits: Limits,
+        on_event: Callable[[dict[str, Any]], None],
         on_record: Callable[[InvocationRecord], None],
         stack: StackClient,
     ) -> None:
         self._functions = functions
         self._packages = packages
-        self._host = host
-        self._limits = host.limits
+        self._places = places
+        self._limits = limits
+        self._on_event = on_event
         self._on_record = on_record
-        self._concurrency = Concurrency(functions, host.limits)
-        self.pool = Pool(functions, host, self._concurrency, budget_mb, self.remove_unused_packages)
-        self._asynchronous = Asynchronous(functions, host.limits, self._run, stack.store, stack.send)
+        self._concurrency = Concurrency(functions, limits)
+        self.pool = Pool(functions, places, limits, self._concurrency, on_event, self.remove_unused_packages)
+        self._asynchronous = Asynchronous(functions, limits, self._run, stack.store, stack.send)
         self._accepted: dict[asyncio.Task[Any], Function] = {}
         self._closing = False
 
@@ -115,7 +118,7 @@ class InvocationService:
 
     def prepare(self, function: Function) -> None:
         """Start what takes time once for all environments of a function that has been created or changed."""
-        self._host.sandboxes.prepare(function)
+        self._places.prepare(function)
 
     def retire(self) -> None:
         """Start to end the idle environments of versions that are gone, and to remove what nothing needs any more."""
@@ -154,7 +157,7 @@ class InvocationService:
             with self._concurrency.lease(function.name):
                 async with self.pool.lease(request) as (environment, init):
                     response = await self._execute(environment, init, request)
-            self._host.record(
+            self._on_event(
                 own_event("invoke", accepted_ns, request.request_id, resource=function.name, function=function.name)
                 | {"environment": environment.id, "failed": response.function_error is not None}
             )
@@ -164,7 +167,7 @@ class InvocationService:
             if not self._functions.is_current(function):
                 self.remove_unused_packages()
 
-    async def _execute(self, environment: Environment, init: Outcome | None, request: Request) -> Response:
+    async def _execute(self, environment: ExecutionEnvironment, init: Outcome | None, request: Request) -> Response:
         timeout_s = request.target.function.timeout_s
         metered = Metered(datetime.now(UTC), time.monotonic_ns(), init, [init] if init is not None else [])
         if init is not None and init.ending is not Ending.RESPONSE:
@@ -188,7 +191,7 @@ class InvocationService:
         metered.duration_ns = outcome.lambda_ns
         return self._conclude(environment, request, metered, outcome)
 
-    async def _initialise_in_invoke(self, environment: Environment, request: Request, metered: Metered) -> Response:
+    async def _initialise_in_invoke(self, environment: ExecutionEnvironment, request: Request, metered: Metered) -> Response:
         """Repeat the Init phase in the invocation, as part of its duration: after one that exceeded 10 s, or a reset.
 
         documented: lambda-runtime-environment.html calls the latter a suppressed init: the log does not report it, but
@@ -211,11 +214,11 @@ class InvocationService:
             metered.duration_ns += outcome.lambda_ns
         return self._conclude(environment, request, metered, outcome)
 
-    def _begin(self, environment: Environment, request: Request, metered: Metered) -> None:
+    def _begin(self, environment: ExecutionEnvironment, request: Request, metered: Metered) -> None:
         """Begin the log, and record what the invocation is billed by; its metered record follows when it ends."""
         function = request.target.function
         environment.system_log.begin(request.request_id)
-        self._host.record(
+        self._on_event(
             {
                 "record": "begin",
                 "of": "invocation",
@@ -230,7 +233,7 @@ class InvocationService:
             }
         )
 
-    def _conclude(self, environment: Environment, request: Request, metered: Metered, outcome: Outcome) -> Response:
+    def _conclude(self, environment: ExecutionEnvironment, request: Request, metered: Metered, outcome: Outcome) -> Response:
         """Write the log's last lines, pass the metered record on, and build the response."""
         function, request_id = request.target.function, request.request_id
         failure = self._failure(outcome, request)
@@ -262,7 +265,7 @@ class InvocationService:
                 ephemeral_mb=function.ephemeral_mb,
                 invocation_type=request.kind,
                 cold_start=init is not None,
-                template=self._host.sandboxes.template,
+                template=self._places.template,
                 init_ms=init_ms,
                 duration_ms=duration_ms,
                 billed_ms=billed_ms(duration_ms, init_ms),

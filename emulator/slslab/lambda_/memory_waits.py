@@ -15,13 +15,13 @@ LOG = logging.getLogger(__name__)
 
 
 class MemoryWaits:
-    """The invocations that hold memory of `budget_mb`, and those that wait for it.
+    """The invocations that hold memory of what `budget_mb` returns, and those that wait for it.
 
     `held` returns function and MB of each environment that there is. A line to the log says what waits for what when an
     invocation has waited for two seconds; another one follows when it is other functions that wait or hold.
     """
 
-    def __init__(self, budget_mb: int, held: Callable[[], Iterable[tuple[str, int]]]) -> None:
+    def __init__(self, budget_mb: Callable[[], int], held: Callable[[], Iterable[tuple[str, int]]]) -> None:
         self._budget_mb = budget_mb
         self._held = held
         self._holding: dict[str, Request] = {}
@@ -65,7 +65,7 @@ class MemoryWaits:
             kept = {caller.request_id: caller for waiter in waiting for caller in self._callers(waiter)}
             kept_mb = sum(map(_memory_mb, kept.values()))
             # Those that fit beside all that is kept for others get their turn, and then their callers go on.
-            hopeless = [waiter for waiter in waiting if kept_mb + _memory_mb(waiter) > self._budget_mb]
+            hopeless = [waiter for waiter in waiting if kept_mb + _memory_mb(waiter) > self._budget_mb()]
             if len(hopeless) == len(waiting):
                 break
             waiting = hopeless
@@ -78,7 +78,7 @@ class MemoryWaits:
                 "ServiceException",
                 f"{request.target.function.name} cannot run beside the functions that wait for it and for others like "
                 f"it: {' + '.join(terms)} + {needed_mb:,} MB = {kept_mb + needed_mb:,} MB, and this host gives "
-                f"environments {self._budget_mb:,} MB in all. Hint: {MORE_MEMORY}",
+                f"environments {self._budget_mb():,} MB in all. Hint: {MORE_MEMORY}",
             )
 
     def _callers(self, request: Request) -> Iterator[Request]:
@@ -114,7 +114,7 @@ class MemoryWaits:
             "Invocations have waited %.0f s for this host's memory: %s. Of the %s MB for environments %s. Hint: %s",
             SAID_AFTER_S,
             "; ".join(waits),
-            f"{self._budget_mb:,}",
+            f"{self._budget_mb():,}",
             f"these are held: {', '.join(holds)}",
             MORE_MEMORY,
         )

@@ -7,15 +7,16 @@ from contextlib import ExitStack, asynccontextmanager, contextmanager
 from typing import Any
 
 from slslab.aws.errors import ServiceError
-from slslab.aws.limits import MB
+from slslab.aws.limits import MB, Limits
 from slslab.errors import StartFailed
 from slslab.lambda_.concurrency import Admission, Concurrency
 from slslab.lambda_.configuration import Function
-from slslab.lambda_.environment import Environment, EnvironmentHost, State
+from slslab.lambda_.environment import State
 from slslab.lambda_.events import Request
 from slslab.lambda_.functions import Functions
 from slslab.lambda_.memory_waits import MemoryWaits
 from slslab.lambda_.outcome import Outcome
+from slslab.lambda_.places import ExecutionEnvironment, Place, Places
 from slslab.trace.events import own_event
 
 
@@ -25,36 +26,42 @@ class Pool:
     def __init__(
         self,
         functions: Functions,
-        host: EnvironmentHost,
+        places: Places,
+        limits: Limits,
         concurrency: Concurrency,
-        budget_mb: int,
+        record: Callable[[dict[str, Any]], None],
         on_outdated: Callable[[], None],
     ) -> None:
-        self.admission = Admission(budget_mb)
+        self.admission = Admission(places.present, pack=places.pack)
         self._functions = functions
-        self._host = host
+        self._limits = limits
+        self._on_event = record
         self._concurrency = concurrency
         self._on_outdated = on_outdated
         # Until when each may stay idle, in the event loop's time; the first is due first.
-        self._idle: dict[Environment, float] = {}
+        self._idle: dict[ExecutionEnvironment, float] = {}
         self._timer: asyncio.TimerHandle | None = None
-        # What admission counts for each environment, MB: its memory size, or what it holds while it rests.
-        self._held_mb: dict[Environment, int] = {}
-        self._waits = MemoryWaits(budget_mb, lambda: ((e.function.name, mb) for e, mb in self._held_mb.items()))
-        self._all: set[Environment] = set()
+        # Where each environment is, and what admission counts for it, MB: its memory size, or what it holds while it
+        # rests.
+        self._places: dict[ExecutionEnvironment, Place] = {}
+        self._held_mb: dict[ExecutionEnvironment, int] = {}
+        self._waits = MemoryWaits(
+            lambda: self.admission.budget_mb, lambda: ((e.function.name, mb) for e, mb in self._held_mb.items())
+        )
+        self._all: set[ExecutionEnvironment] = set()
         self._ending: set[asyncio.Task[Any]] = set()
         self._number = 0
         self._closing = False
         # Where faults are injected: called before every lease; may raise, or return what is called with the
         # environment, and cancelled when the invocation ends.
-        self.fault: Callable[[Request], Callable[[Environment], asyncio.Task[None]] | None] | None = None
+        self.fault: Callable[[Request], Callable[[ExecutionEnvironment], asyncio.Task[None]] | None] | None = None
 
-    def environments(self) -> list[Environment]:
+    def environments(self) -> list[ExecutionEnvironment]:
         """Return every environment that exists now."""
         return list(self._all)
 
     @asynccontextmanager
-    async def lease(self, request: Request) -> AsyncIterator[tuple[Environment, Outcome | None]]:
+    async def lease(self, request: Request) -> AsyncIterator[tuple[ExecutionEnvironment, Outcome | None]]:
         """Lease a warm environment of exactly this version, or a new one with the outcome of its initialisation.
 
         If the block ends without an exception, an environment in which the initialisation or the invocation failed is
@@ -62,14 +69,14 @@ class Pool:
         else ended.
         """
         act = self.fault(request) if self.fault is not None else None
-        while (warm := await self._admit(request)) is not None and not await self._is_ready(warm):
-            await self._discard(warm)
+        while not isinstance(found := await self._admit(request), Place) and not await self._is_ready(found):
+            await self._discard(found)
             self._functions.entry(request.target.function.name)  # raises if it was deleted meanwhile
         with self._waits.holding(request):
-            if warm is None:
-                environment, init = await self._start(request.target.function, request.request_id)
+            if isinstance(found, Place):
+                environment, init = await self._start(request.target.function, found, request.request_id)
             else:
-                environment, init = warm, None
+                environment, init = found, None
             ended = False
             acting = act(environment) if act is not None else None
             try:
@@ -87,7 +94,7 @@ class Pool:
                 else:
                     await self._discard(environment)
 
-    async def _is_ready(self, environment: Environment) -> bool:
+    async def _is_ready(self, environment: ExecutionEnvironment) -> bool:
         """Wait until a warm environment can be used, and return whether it can; if the caller goes, end it."""
         try:
             return await environment.ready()
@@ -118,18 +125,18 @@ class Pool:
         while self._ending:
             await asyncio.wait(self._ending)
 
-    def _put_idle(self, environment: Environment) -> None:
-        self._idle[environment] = asyncio.get_running_loop().time() + self._host.limits.idle_s
+    def _put_idle(self, environment: ExecutionEnvironment) -> None:
+        self._idle[environment] = asyncio.get_running_loop().time() + self._limits.idle_s
         if self._timer is None:
             self._set_timer()
         environment.rest(self._give_back_unheld)
         self.admission.notify()
 
-    def _give_back_unheld(self, environment: Environment) -> int:
+    def _give_back_unheld(self, environment: ExecutionEnvironment) -> int:
         """Give back the memory that an idle environment does not hold, and return how much, MB."""
         unheld_mb = self._held_mb[environment] - environment.resting_mb()
         self._held_mb[environment] -= unheld_mb
-        self.admission.give_back(unheld_mb)
+        self.admission.give_back(unheld_mb, self._places[environment])
         return unheld_mb
 
     def _set_timer(self) -> None:
@@ -151,29 +158,34 @@ class Pool:
         task.add_done_callback(self._ending.discard)
         return task
 
-    async def _take_and_discard(self, environment: Environment) -> bool:
+    async def _take_and_discard(self, environment: ExecutionEnvironment) -> bool:
         """End an idle environment; return False if it is not idle any more."""
         if self._idle.pop(environment, None) is None:
             return False
         await self._discard(environment)
         return True
 
-    async def _admit(self, request: Request) -> Environment | None:
-        """Take the warm environment used last, or None once there is memory for a new one, ending idle ones for it."""
+    async def _admit(self, request: Request) -> ExecutionEnvironment | Place:
+        """Take the warm environment used last, or once there is memory for a new one, its place; idle ones end for it.
+        """
         function = request.target.function
         with ExitStack() as waiting:
             while True:
                 if self._closing:
                     raise ServiceError(503, "ServiceException", "The emulator is ending.")
                 warm = next((e for e in reversed(self._idle) if e.function.revision == function.revision), None)
-                held_mb = 0 if warm is None else self._held_mb[warm]
-                if self.admission.take(function.memory_mb - held_mb):
+                home, held_mb = (None, 0) if warm is None else (self._places[warm], self._held_mb[warm])
+                if (place := self.admission.take(function.memory_mb - held_mb, home)) is not None:
                     break
                 if sum([self._give_back_unheld(e) for e in self._idle if e is not warm]) > 0:
                     continue  # one that was used until now
-                if (other := next((e for e in self._idle if e is not warm), None)) is not None:
+                others = (e for e in self._idle if e is not warm and home in (None, self._places[e]))
+                if (other := next(others, None)) is not None:
                     await self._take_and_discard(other)
                     continue
+                if home is not None and (place := self.admission.take(function.memory_mb)) is not None:
+                    warm = None  # there is no room beside it where it is
+                    break
                 if not self._waits.waits(request):
                     waiting.enter_context(self._wait(request))
                 self._waits.check(request)
@@ -186,9 +198,9 @@ class Pool:
         try:
             self._concurrency.take_start(function.name)
         except ServiceError:
-            self.admission.give_back(function.memory_mb)
+            self.admission.give_back(function.memory_mb, place)
             raise
-        return None
+        return place
 
     @contextmanager
     def _wait(self, request: Request) -> Iterator[None]:
@@ -202,20 +214,23 @@ class Pool:
             needed = {"bytes": request.target.function.memory_mb * MB, "failed": failed}
             self._record("host.wait", begin_ns, request.request_id, name, name, **needed)
 
-    async def _start(self, function: Function, request_id: str) -> tuple[Environment, Outcome]:
+    async def _start(
+        self, function: Function, place: Place, request_id: str
+    ) -> tuple[ExecutionEnvironment, Outcome]:
         """Start an environment whose memory has been reserved."""
         self._number += 1
         try:
-            environment = Environment(self._host, function, self._number)
+            environment = place.make(function, self._number)
         except OSError as error:
-            self.admission.give_back(function.memory_mb)
+            self.admission.give_back(function.memory_mb, place)
             raise _start_failed(error) from error
         self._all.add(environment)
+        self._places[environment] = place
         self._held_mb[environment] = function.memory_mb
         start_ns = time.monotonic_ns()
         try:
-            environment.system_log.begin_init(await self._host.sandboxes.runtime(function))
-            init = await environment.start(self._host.limits.init_s)
+            environment.system_log.begin_init(await place.runtime(function))
+            init = await environment.start(self._limits.init_s)
         except BaseException as error:
             await self._discard(environment)
             if isinstance(error, (StartFailed, OSError)):
@@ -233,26 +248,26 @@ class Pool:
         )
         return environment, init
 
-    async def _discard(self, environment: Environment) -> None:
+    async def _discard(self, environment: ExecutionEnvironment) -> None:
         if environment not in self._all:
             return
         self._all.discard(environment)
         # In a task of its own: the caller may be cancelled.
         await asyncio.shield(self._end_in_task(self._stop(environment)))
 
-    async def _stop(self, environment: Environment) -> None:
+    async def _stop(self, environment: ExecutionEnvironment) -> None:
         start_ns = time.monotonic_ns()
         try:
             await environment.stop()
         finally:
-            self.admission.give_back(self._held_mb.pop(environment))
+            self.admission.give_back(self._held_mb.pop(environment), self._places.pop(environment))
         function = environment.function
         self._record("environment.kill", start_ns, "", environment.id, function.name, environment=environment.id)
         if not self._functions.is_current(function):
             self._on_outdated()
 
     def _record(self, op: str, start_ns: int, request_id: str, resource: str, function: str, **more: Any) -> None:
-        self._host.record(own_event(op, start_ns, request_id, resource=resource, function=function) | more)
+        self._on_event(own_event(op, start_ns, request_id, resource=resource, function=function) | more)
 
 
 def _start_failed(error: Exception) -> ServiceError:

@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import psutil
@@ -56,12 +57,18 @@ class EmbeddedSystem:
             if plan.environment != "process":
                 raise RequestError(
                     "Instances are processes of this host with the embedded stack.",
-                    "--stack compose launches them as containers.",
+                    "leave out --environment, or launch containers with --stack compose.",
                 )
             automatic["device"] = choose_devices(requirements.instances.device)[0].partition(":")[0]
         self.automatic: Mapping[str, str] = automatic
         # Taken once: what is admitted must also fit when the stack itself has taken its memory.
-        self.budget_mb = memory_budget_mb()
+        self.budget_mb = memory_budget_mb() if self._environment != "ray" else _cluster().budget_mb()
+
+    def _hosts(self, session: Session) -> dict[str, Any]:
+        """Return the emulator's arguments that say where environments are."""
+        if self._environment == "ray":
+            return {"places": _cluster().Cluster(session, self._limits)}
+        return {"environment": self._environment}
 
     @contextmanager
     def running(self, recorder: Recorder, logs: Path) -> Iterator[Running]:
@@ -76,10 +83,10 @@ class EmbeddedSystem:
             injected = {} if self._faults is None else {VARIABLE: json.dumps(self._faults)}
             emulator = Emulator(
                 session=session,
+                **self._hosts(session),
                 keys=keys,
                 variables={**stack.client_environment(), **injected},
                 logs=logs,
-                environment=self._environment,
                 limits=self._limits,
                 budget_mb=self.budget_mb,
                 on_event=recorder.event,
@@ -154,6 +161,14 @@ class EmbeddedSystem:
             }
             cloud = Cloud(client, recorder.driver_event, stack.worker_environment(), launcher)
             yield Running(cloud, host, finish, partial(watch.watched, servers))
+
+
+def _cluster() -> ModuleType:
+    """Return the module of clusters, whose engine is needed nowhere else; HostError without it."""
+    require("ray")
+    from slslab.cluster import cluster
+
+    return cluster
 
 
 def _cpu_seconds(pid: int) -> float:

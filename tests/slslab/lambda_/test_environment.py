@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from tests.slslab.lambda_.registry import make_functions
 
-from slslab.aws.keys import Keyring
 from slslab.aws.limits import lambda_limits
 from slslab.errors import StartFailed
 from slslab.host.cgroup_accounts import GroupAccounts
 from slslab.host.pressure import Pressure
 from slslab.host.procfs import Sample
 from slslab.lambda_.environment import Environment, EnvironmentHost
+from slslab.lambda_.environment_logs import EnvironmentLogs
 from slslab.lambda_.log_events import LogEvents
 from slslab.lambda_.outcome import Outcome
 from slslab.lambda_.runtime_api import RuntimeApi
@@ -331,8 +331,11 @@ class ExitingSandboxes:
 
 async def start_twice(home: Path, sandboxes: Any, before: Callable[[], object] = lambda: None) -> Outcome:
     """Start an environment, and once more after a reset; `before` is called in between."""
-    pressure, keys, logs = Pressure(), Keyring.of({}), LogEvents(home)
-    host = EnvironmentHost("e", home, home, lambda_limits(), sandboxes, {}, keys, pressure, logs, lambda _: None)
+    pressure, events = Pressure(), LogEvents(home)
+    logs = EnvironmentLogs(home, 4096, events)
+    host = EnvironmentHost(
+        "e", home, lambda_limits(), sandboxes, {}, lambda _: {}, pressure, logs.open, lambda _: None
+    )
     environment = Environment(host, make_functions("f").entry("f").latest, 1)
     try:
         await environment.start(5)
@@ -341,7 +344,7 @@ async def start_twice(home: Path, sandboxes: Any, before: Callable[[], object] =
         return await environment.start(5)
     finally:
         await environment.stop()
-        logs.close()
+        events.close()
         pressure.close()
 
 

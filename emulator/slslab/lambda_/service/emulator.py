@@ -23,13 +23,14 @@ from starlette.routing import BaseRoute
 from slslab.aws.keys import Keyring
 from slslab.aws.limits import MB, Limits, lambda_limits
 from slslab.errors import RequestError
+from slslab.host.cgroups import Hierarchy
 from slslab.host.managed import Managed
-from slslab.host.pressure import Pressure
+from slslab.host.namespaces import Isolation
 from slslab.host.server_process import listening_socket
 from slslab.host.session import Session
 from slslab.installation import require
 from slslab.lambda_.archives import Archives
-from slslab.lambda_.environment import EnvironmentHost
+from slslab.lambda_.environment_logs import EnvironmentLogs
 from slslab.lambda_.event_handling import EventInvokeConfigs
 from slslab.lambda_.event_sources import EventSourceMappings
 from slslab.lambda_.faults import FunctionFaults, read_function_plan
@@ -37,6 +38,7 @@ from slslab.lambda_.functions import Functions
 from slslab.lambda_.invocation import InvocationService
 from slslab.lambda_.log_events import LogEvents
 from slslab.lambda_.packages import Packages
+from slslab.lambda_.places import Places, Shared, ThisHost
 from slslab.lambda_.process_sandbox import ProcessSandboxes
 from slslab.lambda_.sandbox import Sandboxes
 from slslab.lambda_.server import Server
@@ -80,7 +82,7 @@ class Emulator(Managed):
     `strict_packages` functions see no packages of the host: what a zip archive lacks fails as on Lambda.
     `isolate=False` leaves environments in the host's namespaces. `environment` is what confines environments: processes
     of this host, or containers (`docker`) of `image` ($SLSLAB_WORKER_IMAGE) for functions without an image of their
-    own. An emulator without a session makes one of its own. It binds the address `listen`; `advertise` is the URL by
+    own; `places` are other hosts that have them, instead (a `slslab.cluster.cluster.Cluster`). An emulator without a session makes one of its own. It binds the address `listen`; `advertise` is the URL by
     which functions reach it, if that is another. `keys` are what clients sign their requests with, random ones unless
     given; a pair of keys in `variables` is the owner's, and then the functions', too, which have temporary ones
     otherwise.
@@ -104,6 +106,7 @@ class Emulator(Managed):
         logs: Path | None = None,
         budget_mb: int | None = None,
         limits: Limits | None = None,
+        places: Places | None = None,
         environment: str = "process",
         image: str | None = None,
         isolate: bool = True,
@@ -126,7 +129,9 @@ class Emulator(Managed):
         self.keys = keys or Keyring.of(self._variables)
         self._logs = logs
         self.budget_mb = budget_mb if budget_mb is not None else memory_budget_mb()
-        self._sandboxes = self._make_sandboxes(environment, image, isolate, tuple(template), strict_packages)
+        self._places = places or ThisHost(
+            self._make_sandboxes(environment, image, isolate, tuple(template), strict_packages), self.budget_mb
+        )
         self._code_roots = code_roots
         self._address = (listen, port)
         self._advertise = advertise
@@ -137,35 +142,31 @@ class Emulator(Managed):
         _raise_descriptor_limit()
         if self._owns_session:
             stack.enter_context(self._session)
-        stack.enter_context(self._sandboxes)
-        self.hierarchy, self.isolation = self._sandboxes.hierarchy, self._sandboxes.isolation
+        stack.enter_context(self._places)
         log_events = LogEvents(self.home)
         stack.callback(log_events.close)
         self._server = Server(listening_socket(*self._address))
         stack.callback(self._server.close)
         self.endpoint = self._server.endpoint
         self._stack = StackClient(self.endpoint, self._advertise or self.endpoint, self._variables, self.keys.owner)
-        pressure = Pressure()
-        stack.callback(pressure.close)
-        host = EnvironmentHost(
-            emulator_id=self.id,
-            home=self.home / "environments",
-            logs=self.logs,
-            limits=self.limits,
-            sandboxes=self._sandboxes,
-            variables=self._stack.variables,
-            keys=self.keys,
-            pressure=pressure,
-            log_events=log_events,
-            record=self._pass_on_event,
+        self._places.share(
+            Shared(
+                emulator_id=self.id,
+                home=self.home / "environments",
+                limits=self.limits,
+                variables=self._stack.variables,
+                credentials=lambda name: self.keys.function(name).variables(),
+                open_log=EnvironmentLogs(self.logs, self.limits.log_tail_bytes, log_events).open,
+                record=self._pass_on_event,
+            )
         )
         functions = Functions(self.limits)
-        self.packages = Packages(self.home / "functions", self.limits, self._stack.fetch, self._sandboxes.find_image)
+        self.packages = Packages(self.home / "functions", self.limits, self._stack.fetch, self._places.find_image)
         stack.callback(self.packages.close)
         for root in self._code_roots:
             self.packages.allow(root)
         self.service = InvocationService(
-            functions, self.packages, host, self.budget_mb, self._pass_on_record, self._stack
+            functions, self.packages, self._places, self.limits, self._pass_on_event, self._pass_on_record, self._stack
         )
         archives = Archives(self.packages, self.keys)
         sources = EventSourceMappings(functions, self.service, self._stack)
@@ -173,6 +174,7 @@ class Emulator(Managed):
         async def finish() -> None:
             sources.close()
             await self.service.close()
+            await self._places.end()
 
         handlers = {
             **FunctionOperations(functions, self.packages, archives, self.service).handlers(),
@@ -192,11 +194,27 @@ class Emulator(Managed):
         limit = partial(body_limit, self.limits)
         urls = UrlServer(functions, self.service, self.keys, self.limits)
         stack.enter_context(self._server.serving(served, finish, names, self.keys, limit, urls))
+        self.wait_for(self._places.open(self.service.pool.admission.notify))
+
+    @property
+    def hierarchy(self) -> Hierarchy:
+        """The control groups that confine environments of this host."""
+        return self._sandboxes.hierarchy
+
+    @property
+    def isolation(self) -> Isolation:
+        """What else separates environments of this host."""
+        return self._sandboxes.isolation
 
     @property
     def containers(self) -> "Containers | None":
         """What its containers share; None if its environments are processes."""
         return None if isinstance(self._sandboxes, ProcessSandboxes) else self._sandboxes  # type: ignore[return-value]
+
+    @property
+    def _sandboxes(self) -> Sandboxes:
+        assert isinstance(self._places, ThisHost)
+        return self._places.sandboxes
 
     @property
     def endpoints(self) -> dict[str, str]:
@@ -210,11 +228,7 @@ class Emulator(Managed):
 
     def host(self) -> dict[str, Any]:
         """Return the host's part of a run's document: cores, whether the CPU share is enforced, the confinement."""
-        return {
-            "cores": len(os.sched_getaffinity(0)),
-            "cpu_share_enforced": "cpu" in self.hierarchy.parents,
-            "confinement": f"{self.hierarchy.description}; {self.isolation.description}",
-        }
+        return self._places.host()
 
     @property
     def logs(self) -> Path:

@@ -1,0 +1,222 @@
+"""The nodes of a Ray cluster as the places of one emulator's environments.
+
+Who is a member, who fails and who may join is Ray's: nodes are started by their owners with `ray start`, and this host
+is one of them. Each usable node has one actor (`slslab.cluster.node`), which holds the memory that Ray counts for it.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+
+import ray
+import ray.exceptions
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from slslab.aws.errors import invalid
+from slslab.aws.limits import MB, Limits
+from slslab.cluster.described import described, difference
+from slslab.cluster.messages import Opening
+from slslab.cluster.node import Node
+from slslab.cluster.place import NodePlace
+from slslab.cluster.relay import Relay
+from slslab.cluster.remote import NodeLost
+from slslab.errors import HostError
+from slslab.host.managed import Managed
+from slslab.host.session import Session
+from slslab.lambda_.configuration import Function
+from slslab.lambda_.packages import Image
+from slslab.lambda_.places import Place, Shared
+from slslab.stack.mutual_tls import write_certificate
+
+LOG = logging.getLogger(__name__)
+HINT = "`ray start --head` begins a cluster on this machine; `ray start --address=HOST:6379` joins one."
+# Ray tells nobody when a node joins.
+LOOK_S = 2.0
+OPEN_LIMIT_S = 120.0
+# More than a node can have environments; each may have an invocation and a signal under way.
+CALLS = 10_000
+
+
+def connect() -> None:
+    """Connect this process to the cluster that this machine is a node of ($RAY_ADDRESS, by default the one that runs
+    here), unless it is; HostError if there is none, or it does not take us."""
+    # Nothing is told to anybody.
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    if ray.is_initialized():
+        return
+    main = threading.current_thread() is threading.main_thread()
+    former = signal.getsignal(signal.SIGTERM)
+    try:
+        ray.init(
+            os.environ.get("RAY_ADDRESS", "auto"), log_to_driver=False, configure_logging=False, namespace="slslab"
+        )
+    except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+        reason = str(error).strip().partition("\n")[0].rstrip(".")
+        raise HostError(f"There is no Ray cluster that this machine is a node of: {reason}.", HINT) from error
+    finally:
+        if main and former is not None:
+            signal.signal(signal.SIGTERM, former)  # Ray's own would end this process without its clean-up
+
+
+def alive() -> dict[str, dict[str, Any]]:
+    """Return the cluster's nodes by their ids: name, and the memory that Ray counts for them, MB."""
+    return {
+        node["NodeID"]: {
+            "name": f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']})",
+            "budget_mb": int(node["Resources"].get("memory", 0)) // MB,
+        }
+        for node in ray.nodes()
+        if node["Alive"]
+    }
+
+
+def budget_mb() -> int:
+    """Return the memory that the cluster's nodes give environments together, MB; HostError without a cluster."""
+    connect()
+    return sum(node["budget_mb"] for node in alive().values())
+
+
+class Cluster(Managed):
+    """The nodes of the cluster that this host belongs to; some can be used once they are open.
+
+    `refused` has the nodes that cannot, with why. Entering raises HostError without a cluster.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        limits: Limits,
+        *,
+        isolate: bool = True,
+        modules: tuple[str, ...] = (),
+        strict_packages: bool = False,
+        pack: bool = False,
+    ) -> None:
+        self.template = ",".join(modules)
+        self.pack = pack
+        self.refused: dict[str, str] = {}
+        self._session = session
+        self._opening = Opening(limits, isolate, modules, strict_packages, None, b"")
+        self._known: set[str] = set()
+        self._places: dict[str, NodePlace] = {}
+        self._looking: asyncio.Task[None] | None = None
+
+    def _enter(self, stack: ExitStack) -> None:
+        connect()
+        stack.callback(ray.shutdown)
+        ray.cloudpickle.register_pickle_by_value(sys.modules[described.__module__])
+        self._own = described()
+        key = self._session.home / "relay.pem"
+        write_certificate(key)
+        self._relay = stack.enter_context(Relay.here(ray.util.get_node_ip_address(), key, self._session.mark))
+        self._key = key.read_bytes()
+
+    def share(self, shared: Shared) -> None:
+        """Take what environments of all nodes share."""
+        self._shared = shared
+
+    async def open(self, on_changed: Callable[[], None]) -> None:
+        """Open all nodes, and from now on those that join; HostError if none can be used."""
+        self._on_changed = on_changed
+        await self._look()
+        if not self._places:
+            refused = "; ".join(f"{name}: {why}" for name, why in self.refused.items())
+            raise HostError(f"No node of the Ray cluster can have environments: {refused}.", "see `slslab doctor` there.")
+        self._looking = asyncio.ensure_future(self._keep_looking())
+
+    async def end(self) -> None:
+        """Leave all nodes; nothing of ours is left there."""
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.wait([self._looking])
+        await asyncio.gather(*(place.close() for place in self._places.values()))
+
+    def present(self) -> Sequence[Place]:
+        """Return the nodes that can be used now."""
+        return [place for place in self._places.values() if not place.lost]
+
+    def prepare(self, function: Function) -> None:
+        """Nothing takes time before an environment is made."""
+
+    def find_image(self, uri: str) -> Image:
+        """Raise InvalidParameterValueException: nodes have processes of their hosts."""
+        raise invalid(f"The image {uri} can only run in a container; package the function as a zip archive.")
+
+    def host(self) -> dict[str, Any]:
+        """Return the host's part of a run's document: what the nodes are, together and each."""
+        nodes = [place.document() for place in self._places.values()]
+        confined = sorted({f"{place.about['hierarchy']}; {place.about['isolation']}" for place in self._places.values()})
+        return {
+            "cores": sum(node["cores"] for node in nodes),
+            "cpu_share_enforced": True,
+            "confinement": " | ".join(confined),
+            "nodes": nodes,
+        }
+
+    def _tell(self, fault: int) -> None:
+        """Tell all nodes of a fault of the plan that has happened on one."""
+        for place in self._places.values():
+            place.tell(fault)
+
+    async def _keep_looking(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_S)
+            await self._look()
+
+    async def _look(self) -> None:
+        """Open the nodes that have joined since the last look."""
+        found = await asyncio.to_thread(alive)
+        new = {node: about for node, about in found.items() if node not in self._known}
+        self._known |= new.keys()
+        await asyncio.gather(*(self._join(node, about) for node, about in new.items()))
+
+    async def _join(self, node: str, about: dict[str, Any]) -> None:
+        """Open a node, or say once why it cannot be used."""
+        try:
+            why = await asyncio.wait_for(self._open(node, about), OPEN_LIMIT_S)
+        except TimeoutError:
+            why = f"it did not answer within {OPEN_LIMIT_S:.0f} s, or others have its memory"
+        except (ray.exceptions.RayError, NodeLost) as error:
+            why = f"it cannot be opened: {_first_line(error)}"
+        if why:
+            self.refused[about["name"]] = why
+            LOG.warning("The node %s is not used: %s.", about["name"], why)
+        else:
+            self._on_changed()
+
+    async def _open(self, node: str, about: dict[str, Any]) -> str:
+        """Open a node; return why it cannot be used, or nothing."""
+        there = NodeAffinitySchedulingStrategy(node, soft=False)
+        ask = ray.remote(described).options(num_cpus=0, scheduling_strategy=there, max_retries=0)
+        other = await ask.remote()
+        if why := difference(self._own, other):
+            return why
+        near = other["network"] == self._own["network"]
+        opening = self._opening if near else replace(self._opening, relay=self._relay.address, relay_key=self._key)
+        made = ray.remote(Node).options(
+            num_cpus=0, memory=about["budget_mb"] * MB, scheduling_strategy=there, max_concurrency=CALLS
+        )
+        actor = made.remote(opening)
+        opened = await actor.open.remote()
+        if lacking := [what for what in ("cpu", "memory") if not opened[what]]:
+            await actor.close.remote()
+            ray.kill(actor)
+            return f"it has no control groups for {' and '.join(lacking)} ({opened['hierarchy']})"
+        place = NodePlace(actor, {**about, **opened}, self._shared, None if near else self._relay)
+        place.on_lost, place.on_fault = self._on_changed, self._tell
+        await place.begin()
+        self._places[node] = place
+        return ""
+
+
+def _first_line(error: BaseException) -> str:
+    """Return the last line of an error of a node, which names it: the lines before are its stack."""
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return lines[-1].strip() if lines else type(error).__name__

@@ -1,0 +1,35 @@
+"""What must be the emulator's own on a node: asked by a function that travels there as it stands.
+
+Nothing of the package may be imported here: a node may lack it.
+"""
+
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+
+def described() -> dict[str, Any]:
+    """Return the version of slslab (empty without it), Python's, the processor's kind, and which network it is in."""
+    try:
+        found = version("slslab")
+    except PackageNotFoundError:
+        found = ""
+    return {
+        "slslab": found,
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        # Nodes of one host and network see the same loopback addresses.
+        "network": [Path("/proc/sys/kernel/random/boot_id").read_text().strip(), os.readlink("/proc/self/ns/net")],
+    }
+
+
+def difference(own: dict[str, Any], other: dict[str, Any]) -> str:
+    """Return why a node cannot be used beside this host; empty if it can."""
+    if not other["slslab"]:
+        return "slslab is not installed there"
+    for name, what in (("slslab", "slslab"), ("python", "Python"), ("machine", "a processor of kind")):
+        if own[name] != other[name]:
+            return f"it has {what} {other[name]}, and this host has {own[name]}"
+    return ""

@@ -1,0 +1,212 @@
+"""A node of the cluster as a place of environments: what it is asked for, and what it tells in between."""
+
+import asyncio
+import logging
+import re
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import ray
+import ray.exceptions
+
+from slslab.cluster.messages import Batch, Done
+from slslab.cluster.relay import Relay
+from slslab.cluster.remote import NodeLost, RemoteEnvironment, shifted
+from slslab.lambda_.configuration import Function
+from slslab.lambda_.outcome import Outcome
+from slslab.lambda_.packages import Code
+from slslab.lambda_.places import ExecutionEnvironment, Place, Shared
+
+LOG = logging.getLogger(__name__)
+# Moments in trace records, by the node's clock; all other figures are durations.
+MOMENTS = ("start_ns", "end_ns", "wall_ns")
+# Of so many round trips the shortest tells most of the other clock.
+ROUND_TRIPS = 20
+# Two hosts' clocks drift apart by some tens of microseconds a second.
+ALIGN_S = 10.0
+SERVICE = re.compile(r"\b(?:127\.0\.0\.1|localhost):(\d+)")
+
+
+@dataclass(frozen=True)
+class Clock:
+    """How far this host's CLOCK_MONOTONIC is ahead of a node's, and by how much that may be wrong, nanoseconds."""
+
+    offset_ns: int
+    error_ns: int
+
+
+class NodePlace(Place):
+    """A node that is open; `lost` once it does not answer any more, for good."""
+
+    def __init__(self, actor: Any, about: Mapping[str, Any], shared: Shared, relay: Relay | None) -> None:
+        super().__init__(about["budget_mb"])
+        self.name = about["name"]
+        self.about = about
+        self.shared = shared
+        self.lost = False
+        # Called when it is lost, and with the number of a plan's fault that has happened on it.
+        self.on_lost: Callable[[], None] = lambda: None
+        self.on_fault: Callable[[int], None] = lambda _number: None
+        self.clock = Clock(0, 0)
+        self.environments: dict[str, RemoteEnvironment] = {}
+        self._actor = actor
+        self._relay = relay
+        self._ports: set[int] = set()
+        self._stored: dict[str, asyncio.Future[None]] = {}
+        self._applied = 0
+        self._waiting: dict[int, Batch] = {}
+        self._arrived = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._telling: set[asyncio.Task[None]] = set()
+
+    async def begin(self) -> None:
+        """Align the clocks, and receive what happens on the node from now on."""
+        await self._align()
+        self._tasks = [asyncio.ensure_future(self._receive()), asyncio.ensure_future(self._keep_aligned())]
+
+    async def close(self) -> None:
+        """Remove everything of ours from the node, and let it go."""
+        for task in self._tasks:
+            task.cancel()
+        if not self.lost:
+            try:
+                await self.call("close")
+            except NodeLost:
+                LOG.warning("%s was lost before it was left: its reaper removes what is there", self.name)
+        self.lost = True
+        ray.kill(self._actor)
+
+    def make(self, function: Function, number: int) -> ExecutionEnvironment:
+        """Make an environment of this node."""
+        return RemoteEnvironment(self, function, number)
+
+    async def runtime(self, function: Function) -> str:
+        """Return what the node has for the function's runtime."""
+        try:
+            return str(await self.call("runtime", self.without_directories(function)))
+        except NodeLost as error:
+            raise OSError(str(error)) from error
+
+    async def prepare(self, function: Function) -> None:
+        """Store the function's packages on the node, each once, and make the services reachable that it will use."""
+        for code in function.codes:
+            if code.sha256 not in self._stored:
+                self._stored[code.sha256] = asyncio.ensure_future(self._store(code))
+            await asyncio.shield(self._stored[code.sha256])
+        if self._relay is not None:
+            named = " ".join(self.shared.variables.values())
+            if missing := {int(port) for port in SERVICE.findall(named)} - self._ports:
+                self._relay.add(sorted(missing))
+                if problem := await self.call("reach", sorted(missing)):
+                    raise OSError(f"{self.name}: {problem}")
+                self._ports |= missing
+
+    @staticmethod
+    def without_directories(function: Function) -> Function:
+        """Return a function whose packages are named by their digests alone."""
+
+        def named(code: Code) -> Code:
+            return replace(code, directory=None, archive=None)
+
+        layers = tuple(replace(layer, code=named(layer.code)) for layer in function.layers)
+        return replace(function, code=named(function.code), layers=layers)
+
+    async def ask(self, method: str, *arguments: Any) -> Done:
+        """Ask for something that takes its time, and take what happened until its end."""
+        done: Done = await self.call(method, *arguments)
+        await self._apply(done.batch)
+        return done
+
+    async def call(self, method: str, *arguments: Any) -> Any:
+        """Call a method of the node's actor; NodeLost if it does not answer any more."""
+        if self.lost:
+            raise NodeLost(f"the node {self.name} was lost")
+        try:
+            return await getattr(self._actor, method).remote(*arguments)
+        except (ray.exceptions.RayActorError, ray.exceptions.NodeDiedError) as error:
+            self._lose()
+            raise NodeLost(f"the node {self.name} was lost") from error
+
+    def tell(self, fault: int) -> None:
+        """Tell the node of a fault of the plan that has happened elsewhere."""
+        telling = asyncio.ensure_future(self._tell(fault))
+        self._telling.add(telling)
+        telling.add_done_callback(self._telling.discard)
+
+    def document(self) -> dict[str, Any]:
+        """Return what a run's document says of the node: `clock_error_ms` is how well its clock is aligned with ours."""
+        return {
+            "name": self.name,
+            "cores": self.about["cores"],
+            "memory_mb": self.budget_mb,
+            "clock_error_ms": round(self.clock.error_ns / 1e6, 3),
+            "lost": self.lost,
+        }
+
+    def on_own_clock(self, outcome: Outcome) -> Outcome:
+        """Return an outcome of the node by this host's clock."""
+        return shifted(outcome, self.clock.offset_ns)
+
+    async def _tell(self, fault: int) -> None:
+        with suppress(NodeLost):
+            await self.call("tell", {fault})
+
+    async def _store(self, code: Code) -> None:
+        if code.archive is None:
+            raise OSError("hot reload uses a directory of this host, and nodes do not see it")
+        await self.call("store", code.sha256, await asyncio.to_thread(code.archive.read_bytes))
+
+    async def _receive(self) -> None:
+        with suppress(NodeLost):
+            while True:
+                await self._apply(await self.call("next_batch"))
+
+    async def _apply(self, batch: Batch) -> None:
+        """Pass on what happened in the order in which it did, whichever answer has brought it."""
+        self._waiting[batch.number] = batch
+        while (following := self._waiting.pop(self._applied + 1, None)) is not None:
+            self._applied += 1
+            for identifier, what in following.happened:
+                self._pass_on(identifier, what)
+            self._arrived.set()
+            self._arrived = asyncio.Event()
+        while self._applied < batch.number and not self.lost:
+            await self._arrived.wait()
+
+    def _pass_on(self, identifier: str, what: dict[str, Any] | bytes) -> None:
+        if isinstance(what, dict):
+            offset_ns = self.clock.offset_ns
+            what |= {name: what[name] + offset_ns for name in MOMENTS if name in what}
+            number = str(what.get("resource")).partition(" ")[0]
+            if what.get("op") == "fault" and number.isdecimal():
+                self.on_fault(int(number))
+        if (environment := self.environments.get(identifier)) is not None:
+            environment.happened(what)
+
+    async def _keep_aligned(self) -> None:
+        with suppress(NodeLost):
+            while True:
+                await asyncio.sleep(ALIGN_S)
+                await self._align()
+
+    async def _align(self) -> None:
+        """Ask for the node's time, and take the answer of the shortest round trip: it was read in its middle, or not
+        further from it than half of the trip."""
+        trips = []
+        for _ in range(ROUND_TRIPS):
+            sent = time.monotonic_ns()
+            theirs = await self.call("now")
+            arrived = time.monotonic_ns()
+            trips.append((arrived - sent, (sent + arrived) // 2 - theirs))
+        trip_ns, offset_ns = min(trips)
+        self.clock = Clock(offset_ns, trip_ns // 2)
+
+    def _lose(self) -> None:
+        if not self.lost:
+            self.lost = True
+            LOG.warning("The node %s was lost, and its environments with it.", self.name)
+            self._arrived.set()
+            self.on_lost()

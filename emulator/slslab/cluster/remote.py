@@ -1,0 +1,183 @@
+"""An execution environment on a node, as the emulator's pool sees it; see `slslab.lambda_.environment.Environment`."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from slslab.cluster.messages import Order
+from slslab.errors import StartFailed
+from slslab.lambda_.configuration import Function
+from slslab.lambda_.environment import State, environment_id
+from slslab.lambda_.outcome import Ending, Outcome
+from slslab.lambda_.places import ExecutionEnvironment
+from slslab.lambda_.runtime_api import NextInvocation
+from slslab.lambda_.system_log import SystemLog
+
+if TYPE_CHECKING:
+    from slslab.cluster.place import NodePlace
+
+LOG = logging.getLogger(__name__)
+
+
+class NodeLost(Exception):
+    """The node does not answer any more."""
+
+
+class RemoteEnvironment:
+    """An environment on a node. If the node is lost, it has ended as one whose runtime has exited."""
+
+    def __init__(self, node: "NodePlace", function: Function, number: int) -> None:
+        self.id = environment_id(function, number)
+        self.function = function
+        self.state = State.STARTING
+        self.log_stream, self.log = node.shared.open_log(function, self.id)
+        self.system_log = SystemLog(function, self.log, self.log_stream)
+        self._node = node
+        self._number = number
+        self._made = False
+        self._resting: asyncio.Task[None] | None = None
+        self._signals: set[asyncio.Task[Any]] = set()
+        self._resting_mb = function.memory_mb
+        self._is_ready = True
+        # What the latest sample of its clock says: memory, and the host's delay since its start.
+        self._peak_bytes, self._delay_ns = 0, 0
+        node.environments[self.id] = self
+
+    def happened(self, what: dict[str, Any] | bytes) -> None:
+        """Take bytes of its log, or a trace record."""
+        if isinstance(what, bytes):
+            self.log.write(what)
+            return
+        if what["record"] == "clock":
+            self._peak_bytes, self._delay_ns = what["peak_bytes"], what["host_delay_ns"]
+        self._node.shared.record(what)
+
+    async def start(self, limit_s: float) -> Outcome:
+        """Start the runtime on its node, where its packages are stored before; see `Environment.start`."""
+        try:
+            if not self._made:
+                shared = self._node.shared
+                await self._node.prepare(self.function)
+                order = Order(
+                    self._node.without_directories(self.function),
+                    self._number,
+                    self.log_stream,
+                    dict(shared.variables),
+                    shared.credentials(self.function.name),
+                )
+                await self._node.call("make", order)
+                self._made = True
+            done = await self._node.ask("start", self.id, limit_s)
+        except NodeLost as error:
+            self.state = State.STOPPED
+            raise StartFailed(str(error)) from error
+        self.state = done.state
+        if done.failure:
+            raise StartFailed(f"{self._node.name}: {done.failure}")
+        assert done.outcome is not None
+        return self._node.on_own_clock(done.outcome)
+
+    async def invoke(self, invocation: NextInvocation, limit_s: float) -> Outcome:
+        """Pass one invocation to the waiting runtime, and return what its node has metered."""
+        self.state = State.BUSY
+        began_ns, delay_ns = time.monotonic_ns(), self._delay_ns
+        try:
+            done = await self._node.ask("invoke", self.id, invocation, limit_s)
+        except NodeLost as error:
+            self.state = State.STOPPED
+            self.log.write(f"slslab: {error}\n".encode())
+            return self._lost(began_ns, delay_ns)
+        self.state = done.state
+        assert done.outcome is not None
+        return self._node.on_own_clock(done.outcome)
+
+    async def ready(self) -> bool:
+        """Wait until the runtime asks for its next invocation; see `Environment.ready`."""
+        if self._resting is not None:
+            await self._resting
+            self._resting = None
+        return self._is_ready and not self._node.lost
+
+    def rest(self, rests: Callable[[ExecutionEnvironment], object]) -> None:
+        """Have the node freeze the environment as soon as its runtime waits, and call `rests` then."""
+        self._is_ready = False
+        self._resting = asyncio.ensure_future(self._rest(rests))
+
+    async def _rest(self, rests: Callable[[ExecutionEnvironment], object]) -> None:
+        try:
+            done = await self._node.ask("rest", self.id)
+        except NodeLost:
+            return
+        self._is_ready, self._resting_mb = done.ready, min(done.resting_mb, self.function.memory_mb)
+        if done.ready and self.state in (State.READY, State.RESET):
+            rests(self)
+
+    def resting_mb(self) -> int:
+        """Return the memory that it held when it came to rest, MB."""
+        return self._resting_mb
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal to everything in the environment."""
+        sending = asyncio.ensure_future(self._send_signal(number))
+        self._signals.add(sending)
+        sending.add_done_callback(self._signals.discard)
+
+    async def _send_signal(self, number: int) -> None:
+        try:
+            await self._node.call("send_signal", self.id, number)
+        except NodeLost as error:
+            LOG.warning("%s was to get signal %d: %s", self.id, number, error)
+
+    async def reset(self) -> None:
+        """End the runtime; see `Environment.reset`."""
+        try:
+            self.state = (await self._node.ask("reset", self.id)).state
+        except NodeLost:
+            self.state = State.STOPPED
+
+    async def stop(self) -> None:
+        """End everything in the environment; of one on a lost node nothing is left that could be reached."""
+        self.state = State.STOPPED
+        try:
+            if self._made:
+                await self._node.ask("stop", self.id)
+        except NodeLost:
+            pass
+        finally:
+            if self._resting is not None:
+                await asyncio.wait([self._resting])
+            del self._node.environments[self.id]
+            self.log.close()
+
+    def _lost(self, began_ns: int, delay_ns: int) -> Outcome:
+        """Return the end of an invocation whose node was lost: its time is what passed here, its CPU time unknown."""
+        now = time.monotonic_ns()
+        delayed_ns = self._delay_ns - delay_ns
+        return Outcome(
+            ending=Ending.EXIT,
+            report=None,
+            exit_status=None,
+            began_ns=began_ns,
+            ended_ns=now,
+            lambda_ns=max(0, now - began_ns - delayed_ns),
+            host_delay_ns=delayed_ns,
+            uncertain_ns=None,
+            cpu_ns=0,
+            peak_bytes=self._peak_bytes,
+            cgroup_peak_bytes=None,
+        )
+
+
+def shifted(outcome: Outcome, offset_ns: int) -> Outcome:
+    """Return an outcome whose moments are by a clock that is ahead by the offset."""
+    report = outcome.report
+    if report is not None:
+        report = replace(report, arrived_ns=report.arrived_ns + offset_ns)
+    return replace(
+        outcome, report=report, began_ns=outcome.began_ns + offset_ns, ended_ns=outcome.ended_ns + offset_ns
+    )
+
+

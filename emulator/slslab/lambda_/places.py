@@ -1,0 +1,173 @@
+"""Where execution environments are: on this host, or on several."""
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from slslab.aws.limits import Limits
+from slslab.host.managed import Managed
+from slslab.host.output import FunctionLog
+from slslab.host.pressure import Pressure
+from slslab.lambda_.configuration import Function
+from slslab.lambda_.environment import Environment, EnvironmentHost, State
+from slslab.lambda_.outcome import Outcome
+from slslab.lambda_.packages import Image
+from slslab.lambda_.runtime_api import NextInvocation
+from slslab.lambda_.sandbox import Sandboxes
+from slslab.lambda_.system_log import SystemLog
+
+
+class ExecutionEnvironment(Protocol):
+    """An execution environment, wherever it is; `Environment` is one of this host, and says what each method does."""
+
+    id: str
+    function: Function
+    state: State
+    log: FunctionLog
+    system_log: SystemLog
+
+    async def start(self, limit_s: float) -> Outcome: ...
+
+    async def invoke(self, invocation: NextInvocation, limit_s: float) -> Outcome: ...
+
+    async def ready(self) -> bool: ...
+
+    def rest(self, rests: "Callable[[ExecutionEnvironment], object]") -> None: ...
+
+    def resting_mb(self) -> int: ...
+
+    def send_signal(self, number: int) -> None: ...
+
+    async def reset(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+
+class Place(ABC):
+    """A host that has environments; `budget_mb` is the memory that they may take together, of which `used_mb` is taken.
+
+    Of several places each has a `name`.
+    """
+
+    name = ""
+
+    def __init__(self, budget_mb: int) -> None:
+        self.budget_mb = budget_mb
+        self.used_mb = 0
+
+    @property
+    def left_mb(self) -> int:
+        """The memory that is not taken."""
+        return self.budget_mb - self.used_mb
+
+    @abstractmethod
+    def make(self, function: Function, number: int) -> ExecutionEnvironment:
+        """Make an environment, which `start` starts; OSError if the host cannot."""
+
+    @abstractmethod
+    async def runtime(self, function: Function) -> str:
+        """Return what the function really runs on here, for its log."""
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What environments of all places share: see `EnvironmentHost`."""
+
+    emulator_id: str
+    home: Path
+    limits: Limits
+    variables: Mapping[str, str]
+    credentials: Callable[[str], Mapping[str, str]]
+    open_log: Callable[[Function, str], tuple[str, FunctionLog]]
+    record: Callable[[dict[str, Any]], None]
+
+
+class Places(AbstractContextManager["Places"], Protocol):
+    """All places of one emulator; a context manager that leaves nothing behind.
+
+    `template` names the modules that each environment begins with, if any. With `pack` environments fill one place
+    before the next, else they spread.
+    """
+
+    template: str
+    pack: bool
+
+    def share(self, shared: Shared) -> None:
+        """Take what environments share; called before anything else."""
+
+    async def open(self, on_changed: Callable[[], None]) -> None:
+        """Have places from now on, and call `on_changed` when others join or some are lost; HostError without any."""
+
+    async def end(self) -> None:
+        """Leave all places, of which no environment is left."""
+
+    def present(self) -> Sequence[Place]:
+        """Return the places that can be used now."""
+
+    def prepare(self, function: Function) -> None:
+        """Start what takes time once for all environments of a function that has been created or changed."""
+
+    def find_image(self, uri: str) -> Image:
+        """Return the container image of this name; InvalidParameterValueException if it is missing or cannot run."""
+
+    def host(self) -> dict[str, Any]:
+        """Return the host's part of a run's document: cores, whether the CPU share is enforced, the confinement."""
+
+
+class ThisHost(Place, Managed):
+    """This host, as the only place; `sandboxes` confine its environments."""
+
+    pack = False
+
+    def __init__(self, sandboxes: Sandboxes, budget_mb: int) -> None:
+        super().__init__(budget_mb)
+        self.sandboxes = sandboxes
+        self.template = sandboxes.template
+
+    def _enter(self, stack: ExitStack) -> None:
+        stack.enter_context(self.sandboxes)
+        self._pressure = Pressure()
+        stack.callback(self._pressure.close)
+
+    def share(self, shared: Shared) -> None:
+        """Take what its environments share."""
+        self._host = EnvironmentHost(**vars(shared), sandboxes=self.sandboxes, pressure=self._pressure)
+
+    async def open(self, on_changed: Callable[[], None]) -> None:
+        """This host is there."""
+
+    async def end(self) -> None:
+        """And stays."""
+
+    def present(self) -> Sequence[Place]:
+        """Return this place alone."""
+        return [self]
+
+    def prepare(self, function: Function) -> None:
+        """Start to make what the function runs on."""
+        self.sandboxes.prepare(function)
+
+    def find_image(self, uri: str) -> Image:
+        """Return the image of this name, if the sandboxes are containers."""
+        return self.sandboxes.find_image(uri)
+
+    def host(self) -> dict[str, Any]:
+        """Return the host's part of a run's document."""
+        hierarchy, isolation = self.sandboxes.hierarchy, self.sandboxes.isolation
+        return {
+            "cores": len(os.sched_getaffinity(0)),
+            "cpu_share_enforced": "cpu" in hierarchy.parents,
+            "confinement": f"{hierarchy.description}; {isolation.description}",
+        }
+
+    def make(self, function: Function, number: int) -> ExecutionEnvironment:
+        """Make an environment of this host."""
+        return Environment(self._host, function, number)
+
+    async def runtime(self, function: Function) -> str:
+        """Return what this host has for the function's runtime."""
+        return await self.sandboxes.runtime(function)
