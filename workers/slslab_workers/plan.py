@@ -14,6 +14,7 @@ CHOICES = {
     "invoke": ("sync", "event"),
     "stack": ("embedded", "compose"),
     "environment": ("process", "docker", "ray"),
+    "placement": ("spread", "pack"),
     "memory_format": MEMORY_FORMATS,
     "record": ("together", "alone"),
 }
@@ -75,6 +76,7 @@ class Plan:
     record: str = "together"
     stack: str = "embedded"
     environment: str = "process"
+    placement: str | None = None
     account: str = "default"
     prices: str = "aws-us-east-1"
     faults: Mapping[str, Any] | None = None
@@ -93,7 +95,7 @@ class Plan:
             if getattr(self, name) > most:
                 raise PlanError(f"{name} is {getattr(self, name)}.", f"{name} is at most {most}.")
         for name, choices in CHOICES.items():
-            if getattr(self, name) not in choices:
+            if getattr(self, name) not in choices and not (name == "placement" and self.placement is None):
                 raise PlanError(
                     f"There is no {name.replace('_', ' ')} {getattr(self, name)!r}.",
                     f"choose one of {', '.join(choices)}.",
@@ -120,6 +122,8 @@ class Plan:
 
         if self.environment == "ray" and self.stack != "embedded":
             raise PlanError("A cluster's nodes have environments of the embedded stack.", "leave out --stack.")
+        if self.environment != "ray" and self.placement is not None:
+            raise PlanError("Only a cluster has nodes to choose from.", "give --environment ray, or leave out --placement.")
         if self.environment == "ray" and self.record == "alone":
             raise PlanError(
                 "What steps take alone is measured on this host, and the nodes of a cluster are others.",

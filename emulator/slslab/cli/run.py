@@ -166,8 +166,14 @@ def _plan_options(workers_also: tuple[str, ...]) -> list[click.Parameter]:
         click.Option(
             ["--environment"],
             type=click.Choice(CHOICES["environment"]),
-            help="What functions run in: processes of this host, or containers (by default process with the embedded "
-            "stack, docker with compose).",
+            help="What functions run in: processes of this host, containers, or processes of the nodes of the Ray "
+            "cluster that this host belongs to (by default process with the embedded stack, docker with compose).",
+        ),
+        option(
+            "--placement",
+            click.Choice(CHOICES["placement"]),
+            help="With --environment ray: environments spread over the nodes (the default), or fill one before the "
+            "next.",
         ),
         option("--account", metavar="ACCOUNT", help=ACCOUNT_HELP),
         option(

@@ -38,7 +38,7 @@ class EmbeddedSystem:
     """The embedded stack and an emulator of the run's own."""
 
     def __init__(self, plan: Plan, requirements: Requirements) -> None:
-        self._environment = plan.environment
+        self._environment, self._placement = plan.environment, plan.placement
         self._run, self._faults = plan.run, plan.faults
         self._limits = account_limits(plan.account)
         if plan.memory_mb > self._limits.memory_mb.maximum:
@@ -67,7 +67,7 @@ class EmbeddedSystem:
     def _hosts(self, session: Session) -> dict[str, Any]:
         """Return the emulator's arguments that say where environments are."""
         if self._environment == "ray":
-            return {"places": _cluster().Cluster(session, self._limits)}
+            return {"places": _cluster().Cluster(session, self._limits, pack=self._placement == "pack")}
         return {"environment": self._environment}
 
     @contextmanager

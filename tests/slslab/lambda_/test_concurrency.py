@@ -11,6 +11,8 @@ from slslab.aws.errors import ServiceError
 from slslab.aws.limits import lambda_limits
 from slslab.lambda_ import concurrency
 from slslab.lambda_.concurrency import Admission, Concurrency
+from slslab.lambda_.configuration import Function
+from slslab.lambda_.places import ExecutionEnvironment, Place
 
 RESERVED = "ReservedFunctionConcurrentInvocationLimitExceeded"
 ACCOUNT = "ConcurrentInvocationLimitExceeded"
@@ -103,27 +105,49 @@ def test_environments_start_at_once_up_to_the_limit_and_then_at_the_rate(clock: 
         leases.take_start("one")
 
 
+class Somewhere(Place):
+    """A place with memory, and nothing else."""
+
+    def make(self, function: Function, number: int) -> ExecutionEnvironment:
+        raise AssertionError(function.name, number)
+
+    async def runtime(self, function: Function) -> str:
+        raise AssertionError(function.name)
+
+
 def test_memory_is_reserved_while_it_fits() -> None:
-    admission = Admission(1000)
-    assert [admission.take(400), admission.take(600), admission.take(1)] == [True, True, False]
-    admission.give_back(400)
-    assert (admission.used_mb, admission.take(401), admission.take(400)) == (600, False, True)
+    place = Somewhere(1000)
+    admission = Admission(lambda: [place])
+    assert [admission.take(400), admission.take(600), admission.take(1)] == [place, place, None]
+    admission.give_back(400, place)
+    assert (place.used_mb, admission.take(401), admission.take(400)) == (600, None, place)
+
+
+def test_environments_spread_over_places_or_fill_one_before_the_next() -> None:
+    for pack, order in ((False, "bab"), (True, "aab")):
+        places = {"a": Somewhere(1000), "b": Somewhere(1500)}
+        admission = Admission(places.values, pack=pack)
+        taken = [admission.take(500) for _ in range(3)]
+        assert taken == [places[name] for name in order], pack
+        assert admission.budget_mb == 2500
+        assert admission.take(1000, places["a"]) is None
 
 
 def test_memory_that_can_never_fit_is_an_error_with_a_hint() -> None:
     with pytest.raises(ServiceError, match=r"1000 MB in all, and the function needs 1001 MB.*Hint: lower") as error:
-        Admission(1000).take(1001)
+        Admission(lambda: [Somewhere(1000)]).take(1001)
     assert (error.value.status, error.value.error_type) == (500, "ServiceException")
 
 
 def test_all_that_wait_for_memory_wake_up_when_some_is_released() -> None:
     async def wait_for_memory() -> tuple[list[bool], list[bool]]:
-        admission = Admission(1000)
+        place = Somewhere(1000)
+        admission = Admission(lambda: [place])
         admission.take(1000)
         waiting = [asyncio.ensure_future(admission.changed()) for _ in range(2)]
         await asyncio.sleep(0)
         before = [task.done() for task in waiting]
-        admission.give_back(100)
+        admission.give_back(100, place)
         await asyncio.wait(waiting, timeout=5)
         later = asyncio.ensure_future(admission.changed())
         await asyncio.sleep(0)

@@ -30,7 +30,7 @@ def refused(budget_mb: int, holding: list[Request], waiting: list[Request]) -> l
     """The request ids of those that are refused, one after the other; nobody goes on meanwhile."""
 
     async def check() -> list[str]:
-        waits, found = MemoryWaits(budget_mb, lambda: ()), []
+        waits, found = MemoryWaits(lambda: budget_mb, lambda: ()), []
         with ExitStack() as stack:
             for held in holding:
                 stack.enter_context(waits.holding(held))

@@ -1,0 +1,160 @@
+"""Ray nodes on one machine that see each other as machines do: each in a network namespace, joined by a bridge."""
+
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from slslab.host.managed import Managed
+
+BIN = Path(sys.executable).parent
+PORT = 6379
+LIMIT_S = 60.0
+
+
+def missing() -> str:
+    """Return why this machine can have no such nodes; empty if it can."""
+    if os.geteuid() != 0:
+        return "network namespaces need root"
+    for program in ("ip", "tc", "nsenter"):
+        if shutil.which(program) is None:
+            return f"{program} is not installed"
+    if not (BIN / "ray").exists():
+        return "Ray is not installed"
+    probe = subprocess.run(["unshare", "--net", "true"], capture_output=True, check=False)
+    return "" if probe.returncode == 0 else "network namespaces are not allowed"
+
+
+class Nodes(Managed):
+    """A cluster of so many nodes, the first of which is its head; packets between two take `delay_ms` more.
+
+    Each node counts `memory_mb` for environments. Nothing of it is left at the end.
+    """
+
+    def __init__(self, count: int, *, memory_mb: int = 2048, delay_ms: float = 0.0) -> None:
+        self._name = f"sl{secrets.token_hex(3)}"
+        self._network = f"10.{200 + secrets.randbelow(50)}.{secrets.randbelow(256)}"
+        self._count = count
+        self._memory_mb = memory_mb
+        self._delay_ms = delay_ms
+        self.token = secrets.token_hex(16)
+
+    def _enter(self, stack: ExitStack) -> None:
+        self._folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True)))
+        _ip("link", "add", self._name, "type", "bridge")
+        stack.callback(_ip, "link", "del", self._name)
+        _ip("link", "set", self._name, "up")
+        for number in range(self._count):
+            self._connect(number)
+            stack.callback(_ip, "netns", "del", self._space(number))
+            stack.callback(self.kill, number)
+            self.start(number)
+
+    def start(self, number: int, *, before: Sequence[str] = (), variables: dict[str, str] | None = None) -> None:
+        """Start a node's processes, by way of a command `before`, with these further variables."""
+        own = self._address(number)
+        place = ["--head", f"--port={PORT}", f"--temp-dir={self._folder}", "--include-dashboard=false"]
+        if number:
+            place = [f"--address={self._address(0)}:{PORT}"]
+        memory = [f"--memory={self._memory_mb << 20}", f"--object-store-memory={100 << 20}", "--num-cpus=2"]
+        command = [*before, str(BIN / "ray"), "start", *place, f"--node-ip-address={own}", *memory]
+        done = self.run(number, [*command, "--disable-usage-stats"], variables=variables)
+        if done.returncode != 0:
+            raise RuntimeError(f"node {number} did not start: {done.stdout}{done.stderr}")
+
+    def run(
+        self, number: int, command: Sequence[str], *, variables: dict[str, str] | None = None, limit_s: float = LIMIT_S
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command on a node to its end."""
+        return subprocess.run(
+            self._there(number, command),
+            env=self.variables() | (variables or {}),
+            capture_output=True,
+            text=True,
+            timeout=limit_s,
+            check=False,
+        )
+
+    def popen(self, number: int, command: Sequence[str]) -> subprocess.Popen[str]:
+        """Start a command on a node."""
+        return subprocess.Popen(
+            self._there(number, command),
+            env=self.variables(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def variables(self) -> dict[str, str]:
+        """Return the environment of the nodes' commands: only who knows the token is let in."""
+        own = {name: value for name, value in os.environ.items() if not name.startswith(("SLSLAB_", "RAY_"))}
+        return own | {
+            "RAY_ADDRESS": f"{self._address(0)}:{PORT}",
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN": self.token,
+            "RAY_USAGE_STATS_ENABLED": "0",
+        }
+
+    def pids(self, number: int) -> list[int]:
+        """Return all processes in a node's network."""
+        listed = subprocess.run(["ip", "netns", "pids", self._space(number)], capture_output=True, text=True, check=False)
+        return [int(pid) for pid in listed.stdout.split()]
+
+    def kill(self, number: int) -> None:
+        """Kill everything on a node, as a machine is that loses its power."""
+        deadline = time.monotonic() + LIMIT_S
+        while (pids := self.pids(number)) and time.monotonic() < deadline:
+            for pid in pids:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    continue
+            time.sleep(0.02)
+
+    def kill_cluster(self, number: int) -> None:
+        """Kill Ray's processes on a node, and leave those alone that outlive them in order to clean up."""
+        for pid in self.pids(number):
+            try:
+                program = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0]
+            except OSError:
+                continue
+            if b"raylet" in program:
+                os.kill(pid, signal.SIGKILL)
+
+    def _connect(self, number: int) -> None:
+        space, here, there = self._space(number), f"{self._name}h{number}", f"{self._name}n{number}"
+        _ip("netns", "add", space)
+        _ip("link", "add", here, "type", "veth", "peer", "name", there)
+        _ip("link", "set", there, "netns", space)
+        _ip("link", "set", here, "master", self._name, "up")
+        _ip("-n", space, "link", "set", "lo", "up")
+        _ip("-n", space, "address", "add", f"{self._address(number)}/24", "dev", there)
+        _ip("-n", space, "link", "set", there, "up")
+        if self._delay_ms:
+            _run("tc", "-n", space, "qdisc", "add", "dev", there, "root", "netem", "delay", f"{self._delay_ms}ms")
+
+    def _there(self, number: int, command: Sequence[str]) -> list[str]:
+        return ["nsenter", f"--net=/run/netns/{self._space(number)}", "--", *command]
+
+    def _space(self, number: int) -> str:
+        return f"{self._name}-{number}"
+
+    def _address(self, number: int) -> str:
+        return f"{self._network}.{10 + number}"
+
+
+def _ip(*arguments: str) -> None:
+    _run("ip", *arguments)
+
+
+def _run(*command: str) -> None:
+    subprocess.run(command, check=True, capture_output=True)

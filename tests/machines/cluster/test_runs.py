@@ -1,0 +1,104 @@
+"""Runs whose environments are on a cluster's nodes: they learn, send and are billed what they are on one host."""
+
+import json
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.machines.cluster.network import BIN, Nodes
+
+from slslab.trace.log import invocations, load
+
+LIMIT_S = 240.0
+SMALL = ("--model", "lr", "--dataset", "breast-cancer", "--workers", "3", "--epochs", "2", "--batches", "3")
+ARCHITECTURES = {
+    "allreduce": ("--memory", "512"),
+    "scatterreduce": ("--memory", "512"),
+    "mlless": ("--memory", "512"),
+    "spirt": ("--memory", "512", "--light-memory", "512"),
+    "gradssharding": ("--memory", "512"),
+    "kubeml": ("--memory", "512", "--job-memory", "512", "--batch-size", "64"),
+}
+
+
+def command(architecture: str, out: Path, *more: str) -> list[str]:
+    """Return the command of a small run that leaves its files in `out`."""
+    given = ("--batch-size", "16") if architecture != "kubeml" else ()
+    plan = [*SMALL, *given, *ARCHITECTURES[architecture], *more]
+    return [str(BIN / "slslab"), "run", architecture, *plan, "--out", str(out), "--json"]
+
+
+def run(nodes: Nodes, architecture: str, out: Path, *more: str) -> dict[str, Any]:
+    """Make a run on the first node and return its document."""
+    done = nodes.run(0, command(architecture, out, *more), limit_s=LIMIT_S)
+    assert done.returncode == 0, done.stderr
+    document: dict[str, Any] = json.loads(done.stdout)
+    return document
+
+
+def requests(out: Path) -> Counter[tuple[str, str]]:
+    """Return how many requests there were of each operation and phase, of those that do not depend on time."""
+    return Counter(
+        (event["op"], event["phase"])
+        for event in load(out).events
+        if event["op"].endswith((".put", ".publish", ".set")) or event["op"] in ("invoke", "forward", "backward")
+    )
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_a_run_on_three_nodes_is_that_of_one_host(nodes: Nodes, architecture: str, tmp_path: Path) -> None:
+    here = run(nodes, architecture, tmp_path / "here", "--environment", "process")
+    there = run(nodes, architecture, tmp_path / "there", "--environment", "ray")
+    for same in ("parameters_sha256", "loss", "replicas_equal", "invocations"):
+        assert there[same] == here[same], same
+    assert requests(tmp_path / "there") == requests(tmp_path / "here")
+    assert [line["item"] for line in there["cost"]["lines"]] == [line["item"] for line in here["cost"]["lines"]]
+    found = {node["name"]: node for node in there["host"]["nodes"]}
+    assert len(found) == 3
+    assert all(node["clock_error_ms"] < 50 for node in found.values())
+    environments = {record["environment"] for record in invocations(tmp_path / "there")}
+    assert len(environments) > 1
+
+
+def test_nothing_of_a_run_is_left_on_any_node(nodes: Nodes, tmp_path: Path) -> None:
+    before = [len(nodes.pids(number)) for number in range(3)]
+    run(nodes, "allreduce", tmp_path / "run", "--environment", "ray")
+    deadline = time.monotonic() + 30
+    while ours(nodes) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not ours(nodes)
+    assert before
+
+
+def ours(nodes: Nodes) -> list[str]:
+    """Return the command lines of processes on nodes that are slslab's own."""
+    found = []
+    for number in range(3):
+        for pid in nodes.pids(number):
+            try:
+                line = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+            except OSError:
+                continue
+            if "slslab" in line and "ray" not in line.split()[0]:
+                found.append(line)
+    return found
+
+
+def test_a_command_without_a_cluster_says_how_to_begin_one(tmp_path: Path) -> None:
+    import subprocess
+
+    done = subprocess.run(
+        command("allreduce", tmp_path / "run", "--environment", "ray"),
+        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 3, done.stderr
+    assert "There is no Ray cluster that this machine is a node of" in done.stderr
+    assert "ray start --head" in done.stderr
+    assert sys.executable
