@@ -39,6 +39,8 @@ class RemoteEnvironment:
         self._number = number
         self._made = False
         self._resting: asyncio.Task[None] | None = None
+        # Called when it rests, unless it is used again before.
+        self._rests: Callable[[ExecutionEnvironment], object] | None = None
         self._signals: set[asyncio.Task[Any]] = set()
         self._resting_mb = function.memory_mb
         self._is_ready = True
@@ -96,6 +98,7 @@ class RemoteEnvironment:
 
     async def ready(self) -> bool:
         """Wait until the runtime asks for its next invocation; see `Environment.ready`."""
+        self._rests = None
         if self._resting is not None:
             await self._resting
             self._resting = None
@@ -103,17 +106,17 @@ class RemoteEnvironment:
 
     def rest(self, rests: Callable[[ExecutionEnvironment], object]) -> None:
         """Have the node freeze the environment as soon as its runtime waits, and call `rests` then."""
-        self._is_ready = False
-        self._resting = asyncio.ensure_future(self._rest(rests))
+        self._is_ready, self._rests = False, rests
+        self._resting = asyncio.ensure_future(self._rest())
 
-    async def _rest(self, rests: Callable[[ExecutionEnvironment], object]) -> None:
+    async def _rest(self) -> None:
         try:
             done = await self._node.ask("rest", self.id)
         except NodeLost:
             return
         self._is_ready, self._resting_mb = done.ready, min(done.resting_mb, self.function.memory_mb)
-        if done.ready and self.state in (State.READY, State.RESET):
-            rests(self)
+        if self._rests is not None and done.ready:
+            self._rests(self)
 
     def resting_mb(self) -> int:
         """Return the memory that it held when it came to rest, MB."""
@@ -140,7 +143,7 @@ class RemoteEnvironment:
 
     async def stop(self) -> None:
         """End everything in the environment; of one on a lost node nothing is left that could be reached."""
-        self.state = State.STOPPED
+        self.state, self._rests = State.STOPPED, None
         try:
             if self._made:
                 await self._node.ask("stop", self.id)
