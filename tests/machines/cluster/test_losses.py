@@ -1,0 +1,45 @@
+"""A node that dies: its invocations end, the run ends as its architecture does, and nothing is left."""
+
+import json
+import random
+import time
+from pathlib import Path
+
+import pytest
+from tests.machines.cluster.network import Nodes
+from tests.machines.cluster.test_runs import command, ours
+
+from slslab.checks.recorded import read_recorded
+from slslab.checks.run import check
+from slslab.trace.directory import RunDirectory
+
+# A run of two epochs takes ten seconds here; the node dies at some moment of the first eight.
+LATEST_S = 8.0
+LIMIT_S = 120.0
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_run_ends_by_name_or_goes_on_when_a_node_dies(nodes: Nodes, tmp_path: Path, seed: int) -> None:
+    drawn = random.Random(seed)
+    architecture, at_s = drawn.choice(("allreduce", "scatterreduce", "mlless")), drawn.uniform(0.5, LATEST_S)
+    out = tmp_path / "run"
+    running = nodes.popen(0, command(architecture, out, "--environment", "ray"))
+    time.sleep(at_s)
+    nodes.kill_cluster(2)
+    try:
+        printed, told = running.communicate(timeout=LIMIT_S)
+        assert running.returncode in (0, 1), told
+        document = json.loads(printed)
+        if document["status"] == "failed":
+            assert document["error"]["type"] in ("Runtime.ExitError", "WorkerUnresponsive"), document["error"]
+            assert document["error"]["worker"] is not None
+        assert not check(read_recorded(RunDirectory(out))).violations
+        deadline = time.monotonic() + 30
+        while ours(nodes) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert not ours(nodes)
+    finally:
+        running.kill()
+        running.wait()
+        nodes.kill(2)
+        nodes.start(2)
