@@ -60,6 +60,10 @@ class Pool:
         """Return every environment that exists now."""
         return list(self._all)
 
+    def place(self, environment: ExecutionEnvironment) -> Place:
+        """Return where an environment is."""
+        return self._places[environment]
+
     @asynccontextmanager
     async def lease(self, request: Request) -> AsyncIterator[tuple[ExecutionEnvironment, Outcome | None]]:
         """Lease a warm environment of exactly this version, or a new one with the outcome of its initialisation.
