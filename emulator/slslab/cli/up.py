@@ -69,6 +69,14 @@ def _stack_option(default: str | None, text: str) -> Callable[[Any], Any]:
     help="Functions see no packages of this host: what a zip archive and its layers lack fails as on Lambda.",
 )
 @click.option(
+    "--environment",
+    type=click.Choice(["process", "ray"]),
+    default="process",
+    show_default=True,
+    help="What functions run in: processes of this host, or of all nodes of the Ray cluster that it belongs to "
+    "(docs/cluster.md).",
+)
+@click.option(
     "--memory-budget",
     "budget_mb",
     type=click.IntRange(128),
@@ -129,6 +137,7 @@ def up(
     account: str,
     template: str,
     strict_packages: bool,
+    environment: str,
     budget_mb: int | None,
     code: tuple[Path, ...],
     tensor_databases: int,
@@ -184,6 +193,7 @@ def up(
             f"--account={account if account in (DEFAULT, NEW) else _resolved([Path(account)])[0]}",
             *[f"--template={template}"] * bool(template),
             *["--strict-packages"] * strict_packages,
+            f"--environment={environment}",
         ]
         options += [f"--memory-budget={budget_mb}"] * (budget_mb is not None)
         options += [f"--code={root}" for root in roots]
@@ -204,6 +214,7 @@ def up(
             queue=queue,
             credentials=credentials,
             faults=injected,
+            environment=environment,
             ready=lambda described: _print(described, json_),
             log=lambda line: click.echo(line, err=True),
         )
@@ -216,7 +227,7 @@ def _print(described: Mapping[str, Any], json_: bool) -> None:
 # Options of `up` that only one kind of stack has.
 OF_EMBEDDED = (
     *("port", "s3_port", "edge_port", "limits", "account", "template", "strict_packages", "budget_mb", "code", "queue"),
-    *("credentials", "faults"),
+    *("credentials", "environment", "faults"),
 )
 OF_COMPOSE = ("offline", "files")
 

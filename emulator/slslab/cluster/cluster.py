@@ -28,11 +28,13 @@ from slslab.cluster.place import NodePlace
 from slslab.cluster.relay import Relay
 from slslab.cluster.remote import NodeLost
 from slslab.errors import HostError
+from slslab.host.cgroups import Hierarchy
 from slslab.host.managed import Managed
+from slslab.host.namespaces import Isolation
 from slslab.host.session import Session
 from slslab.lambda_.configuration import Function
 from slslab.lambda_.packages import Image
-from slslab.lambda_.places import Place, Shared
+from slslab.lambda_.places import Place, Shared, confinement
 from slslab.stack.mutual_tls import write_certificate
 
 LOG = logging.getLogger(__name__)
@@ -149,14 +151,28 @@ class Cluster(Managed):
         """Raise InvalidParameterValueException: nodes have processes of their hosts."""
         raise invalid(f"The image {uri} can only run in a container; package the function as a zip archive.")
 
+    @property
+    def hierarchy(self) -> Hierarchy:
+        """The control groups of the first node."""
+        return self._first.about["hierarchy"]
+
+    @property
+    def isolation(self) -> Isolation:
+        """What else separates environments of the first node."""
+        return self._first.about["isolation"]
+
+    @property
+    def _first(self) -> NodePlace:
+        return next(iter(self._places.values()))
+
     def host(self) -> dict[str, Any]:
         """Return the host's part of a run's document: what the nodes are, together and each."""
         nodes = [place.document() for place in self._places.values()]
-        confined = sorted({f"{place.about['hierarchy']}; {place.about['isolation']}" for place in self._places.values()})
+        confined = {confinement(place.about["hierarchy"], place.about["isolation"]) for place in self._places.values()}
         return {
             "cores": sum(node["cores"] for node in nodes),
             "cpu_share_enforced": True,
-            "confinement": " | ".join(confined),
+            "confinement": " | ".join(sorted(confined)),
             "nodes": nodes,
         }
 
@@ -205,10 +221,10 @@ class Cluster(Managed):
         )
         actor = made.remote(opening)
         opened = await actor.open.remote()
-        if lacking := [what for what in ("cpu", "memory") if not opened[what]]:
+        if lacking := [what for what in ("cpu", "memory") if what not in opened["hierarchy"].parents]:
             await actor.close.remote()
             ray.kill(actor)
-            return f"it has no control groups for {' and '.join(lacking)} ({opened['hierarchy']})"
+            return f"it has no control groups for {' and '.join(lacking)}: {opened['hierarchy'].description}"
         place = NodePlace(actor, {**about, **opened}, self._shared, None if near else self._relay)
         place.on_lost, place.on_fault = self._on_changed, self._tell
         await place.begin()

@@ -80,7 +80,7 @@ class Node:
         self._happened: set[int] = set()
 
     async def open(self) -> dict[str, Any]:
-        """Prepare the node, and return how it confines environments: `hierarchy`, `isolation`, `cpu` and `memory`.
+        """Prepare the node, and return how it confines environments, `hierarchy` and `isolation`, and its `cores`.
 
         HostError if it cannot have any.
         """
@@ -106,12 +106,9 @@ class Node:
             self._relay = parts.enter_context(Relay.there(opening.relay, key, self._session.mark))
         self._pressure = Pressure()
         parts.callback(self._pressure.close)
-        hierarchy = self._sandboxes.hierarchy
         return {
-            "hierarchy": hierarchy.description,
-            "isolation": self._sandboxes.isolation.description,
-            "cpu": "cpu" in hierarchy.parents,
-            "memory": "memory" in hierarchy.parents,
+            "hierarchy": self._sandboxes.hierarchy,
+            "isolation": self._sandboxes.isolation,
             "cores": len(os.sched_getaffinity(0)),
         }
 

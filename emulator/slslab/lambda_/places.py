@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from slslab.aws.limits import Limits
+from slslab.host.cgroups import Hierarchy
 from slslab.host.managed import Managed
+from slslab.host.namespaces import Isolation
 from slslab.host.output import FunctionLog
 from slslab.host.pressure import Pressure
 from slslab.lambda_.configuration import Function
@@ -90,11 +92,18 @@ class Places(AbstractContextManager["Places"], Protocol):
     """All places of one emulator; a context manager that leaves nothing behind.
 
     `template` names the modules that each environment begins with, if any. With `pack` environments fill one place
-    before the next, else they spread.
+    before the next, else they spread. `hierarchy` describes the control groups that confine them, and `isolation` what
+    else separates them, in the first place.
     """
 
     template: str
     pack: bool
+
+    @property
+    def hierarchy(self) -> Hierarchy: ...
+
+    @property
+    def isolation(self) -> Isolation: ...
 
     def share(self, shared: Shared) -> None:
         """Take what environments share; called before anything else."""
@@ -116,6 +125,11 @@ class Places(AbstractContextManager["Places"], Protocol):
 
     def host(self) -> dict[str, Any]:
         """Return the host's part of a run's document: cores, whether the CPU share is enforced, the confinement."""
+
+
+def confinement(hierarchy: Hierarchy, isolation: Isolation) -> str:
+    """Return what confines environments, in one line."""
+    return f"{hierarchy.description}; {isolation.description}"
 
 
 class ThisHost(Place, Managed):
@@ -155,13 +169,22 @@ class ThisHost(Place, Managed):
         """Return the image of this name, if the sandboxes are containers."""
         return self.sandboxes.find_image(uri)
 
+    @property
+    def hierarchy(self) -> Hierarchy:
+        """The control groups of the sandboxes."""
+        return self.sandboxes.hierarchy
+
+    @property
+    def isolation(self) -> Isolation:
+        """What else separates the sandboxes."""
+        return self.sandboxes.isolation
+
     def host(self) -> dict[str, Any]:
         """Return the host's part of a run's document."""
-        hierarchy, isolation = self.sandboxes.hierarchy, self.sandboxes.isolation
         return {
             "cores": len(os.sched_getaffinity(0)),
-            "cpu_share_enforced": "cpu" in hierarchy.parents,
-            "confinement": f"{hierarchy.description}; {isolation.description}",
+            "cpu_share_enforced": "cpu" in self.hierarchy.parents,
+            "confinement": confinement(self.hierarchy, self.isolation),
         }
 
     def make(self, function: Function, number: int) -> ExecutionEnvironment:

@@ -17,16 +17,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from slslab.aws.limits import Limits
 from slslab.errors import HostError, RequestError
 from slslab.host.state import make_state_directory, only_owner, state_directory, unusable
-from slslab.installation import __version__, installed
+from slslab.installation import __version__, installed, require
 from slslab.stack.urls import without_passwords
 from slslab.trace.records import InvocationRecord
 from slslab_workers.channels.endpoints import QUEUE_URL, TENSOR_URLS
+
+if TYPE_CHECKING:
+    from slslab.host.session import Session
+    from slslab.lambda_.places import Places
 
 STOP_LIMIT_S = 60.0
 READY_VARIABLE = "SLSLAB_READY_FD"
@@ -122,6 +126,7 @@ def serve(
     queue: str,
     credentials: Sequence[str],
     faults: Mapping[str, Any] | None,
+    environment: str,
     ready: Callable[[dict[str, Any]], None],
     log: Callable[[str], None],
 ) -> None:
@@ -166,6 +171,7 @@ def serve(
 
                 emulator = Emulator(
                     session=session,
+                    places=_places(environment, session, limits, template, strict_packages),
                     keys=keys,
                     variables=stack.client_environment(),
                     limits=limits,
@@ -200,7 +206,7 @@ def serve(
                     running.enter_context(edge)
                     edge_variables = edge.client_environment()
                     emulator.add_variables(edge_variables)
-                about = {"stack": parts, "environment": "process", **emulator.host()}
+                about = {"stack": parts, "environment": environment, **emulator.host()}
                 about |= {} if faults is None else {"faults": faults}
                 directory = record.begin(about, stack.tensor_urls, stack.queue_url or "")
                 running.callback(record.update_at_end)
@@ -236,6 +242,18 @@ def serve(
                 threading.Event().wait()
         except KeyboardInterrupt:
             return
+
+
+def _places(
+    environment: str, session: "Session", limits: Limits, template: Sequence[str], strict_packages: bool
+) -> "Places | None":
+    """Return where environments are, if not on this host."""
+    if environment != "ray":
+        return None
+    require("ray")
+    from slslab.cluster.cluster import Cluster
+
+    return Cluster(session, limits, modules=tuple(template), strict_packages=strict_packages)
 
 
 def start(settings: Sequence[str], credentials: Sequence[str]) -> dict[str, Any]:

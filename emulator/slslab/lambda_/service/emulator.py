@@ -198,23 +198,19 @@ class Emulator(Managed):
 
     @property
     def hierarchy(self) -> Hierarchy:
-        """The control groups that confine environments of this host."""
-        return self._sandboxes.hierarchy
+        """The control groups that confine environments."""
+        return self._places.hierarchy
 
     @property
     def isolation(self) -> Isolation:
-        """What else separates environments of this host."""
-        return self._sandboxes.isolation
+        """What else separates environments."""
+        return self._places.isolation
 
     @property
     def containers(self) -> "Containers | None":
         """What its containers share; None if its environments are processes."""
-        return None if isinstance(self._sandboxes, ProcessSandboxes) else self._sandboxes  # type: ignore[return-value]
-
-    @property
-    def _sandboxes(self) -> Sandboxes:
-        assert isinstance(self._places, ThisHost)
-        return self._places.sandboxes
+        sandboxes = self._places.sandboxes if isinstance(self._places, ThisHost) else None
+        return None if isinstance(sandboxes, ProcessSandboxes) else sandboxes  # type: ignore[return-value]
 
     @property
     def endpoints(self) -> dict[str, str]:
