@@ -60,7 +60,7 @@ class NodePlace(Place):
         self._waiting: dict[int, Batch] = {}
         self._arrived = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
-        self._telling: set[asyncio.Task[None]] = set()
+        self._under_way: set[asyncio.Task[Any]] = set()
 
     async def begin(self) -> None:
         """Align the clocks, and receive what happens on the node from now on."""
@@ -72,12 +72,10 @@ class NodePlace(Place):
         for task in self._tasks:
             task.cancel()
         if not self.lost:
-            try:
+            with suppress(NodeLost):
                 await self.call("close")
-            except NodeLost:
-                LOG.warning("%s was lost before it was left: its reaper removes what is there", self.name)
-        self.lost = True
-        ray.kill(self._actor)
+                self.lost = True
+                ray.kill(self._actor)
 
     def make(self, function: Function, number: int) -> ExecutionEnvironment:
         """Make an environment of this node."""
@@ -115,10 +113,11 @@ class NodePlace(Place):
         return replace(function, code=named(function.code), layers=layers)
 
     async def ask(self, method: str, *arguments: Any) -> Done:
-        """Ask for something that takes its time, and take what happened until its end."""
-        done: Done = await self.call(method, *arguments)
-        await self._apply(done.batch)
-        return done
+        """Ask for something that takes its time, and take what happened until its end, also if the caller goes."""
+        asking = asyncio.ensure_future(self._ask(method, *arguments))
+        self._under_way.add(asking)
+        asking.add_done_callback(self._under_way.discard)
+        return await asyncio.shield(asking)
 
     async def call(self, method: str, *arguments: Any) -> Any:
         """Call a method of the node's actor; NodeLost if it does not answer any more."""
@@ -133,8 +132,8 @@ class NodePlace(Place):
     def tell(self, fault: int) -> None:
         """Tell the node of a fault of the plan that has happened elsewhere."""
         telling = asyncio.ensure_future(self._tell(fault))
-        self._telling.add(telling)
-        telling.add_done_callback(self._telling.discard)
+        self._under_way.add(telling)
+        telling.add_done_callback(self._under_way.discard)
 
     def document(self) -> dict[str, Any]:
         """Return what a run's document says of the node: `clock_error_ms` is how well its clock is aligned with ours."""
@@ -149,6 +148,11 @@ class NodePlace(Place):
     def on_own_clock(self, outcome: Outcome) -> Outcome:
         """Return an outcome of the node by this host's clock."""
         return shifted(outcome, self.clock.offset_ns)
+
+    async def _ask(self, method: str, *arguments: Any) -> Done:
+        done: Done = await self.call(method, *arguments)
+        await self._apply(done.batch)
+        return done
 
     async def _tell(self, fault: int) -> None:
         with suppress(NodeLost):
@@ -209,4 +213,6 @@ class NodePlace(Place):
             self.lost = True
             LOG.warning("The node %s was lost, and its environments with it.", self.name)
             self._arrived.set()
+            # It may only have been cut off: then it ends now, and its reaper removes what it has.
+            ray.kill(self._actor)
             self.on_lost()
