@@ -99,6 +99,7 @@ class Node:
             )
         )
         self._relay: Relay | None = None
+        self._reaching = asyncio.Lock()
         if opening.relay is not None:
             key = self._session.home / "relay.pem"
             with open(key, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
@@ -133,7 +134,10 @@ class Node:
 
     async def reach(self, ports: list[int]) -> str:
         """Make the emulator's services at these loopback ports reachable here; return why that cannot be, or nothing."""
-        return "" if self._relay is None else await asyncio.to_thread(self._relay.add, ports)
+        if self._relay is None:
+            return ""
+        async with self._reaching:
+            return await asyncio.to_thread(self._relay.add, ports)
 
     async def store(self, digest: str, archive: bytes) -> None:
         """Unpack a package, which is known by its digest from now on."""

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import ray
 import ray.exceptions
 
 from slslab.aws.limits import lambda_limits
@@ -114,8 +115,9 @@ def places() -> OneNode:
 
 
 @pytest.fixture
-def far(places: OneNode) -> Iterator[Emulator]:
+def far(places: OneNode, monkeypatch: pytest.MonkeyPatch) -> Iterator[Emulator]:
     """An emulator whose environments are on that node."""
+    monkeypatch.setattr(ray, "kill", lambda _actor: None)
     with Emulator(places=places, limits=LIMITS) as emulator:
         yield emulator
 
