@@ -62,7 +62,9 @@ def main() -> None:
         rows.append({"node": place, "more_ms": middle, "quartiles_ms": [low, high]})
     local = 1000 * statistics.median(seconds["here"])
     if given.json:
-        print(json.dumps({"benchmark": "remote_invoke", "local_ms": local, "pairs": given.pairs, "rows": rows}, indent=2))
+        print(
+            json.dumps({"benchmark": "remote_invoke", "local_ms": local, "pairs": given.pairs, "rows": rows}, indent=2)
+        )
         return
     table = Table("node", "p50 more than here, ms", "quartiles, ms", title=f"warm invocation here: {local:.2f} ms")
     for row in rows:

@@ -123,7 +123,9 @@ class Plan:
         if self.environment == "ray" and self.stack != "embedded":
             raise PlanError("A cluster's nodes have environments of the embedded stack.", "leave out --stack.")
         if self.environment != "ray" and self.placement is not None:
-            raise PlanError("Only a cluster has nodes to choose from.", "give --environment ray, or leave out --placement.")
+            raise PlanError(
+                "Only a cluster has nodes to choose from.", "give --environment ray, or leave out --placement."
+            )
         if self.environment == "ray" and self.record == "alone":
             raise PlanError(
                 "What steps take alone is measured on this host, and the nodes of a cluster are others.",

@@ -130,7 +130,9 @@ class Cluster(Managed):
         await self._look()
         if not self._places:
             refused = "; ".join(f"{name}: {why}" for name, why in self.refused.items())
-            raise HostError(f"No node of the Ray cluster can have environments: {refused}.", "see `slslab doctor` there.")
+            raise HostError(
+                f"No node of the Ray cluster can have environments: {refused}.", "see `slslab doctor` there."
+            )
         self._looking = asyncio.ensure_future(self._keep_looking())
 
     async def end(self) -> None:

@@ -133,7 +133,7 @@ class Node:
         self._happened |= faults
 
     async def reach(self, ports: list[int]) -> str:
-        """Make the emulator's services at these loopback ports reachable here; return why that cannot be, or nothing."""
+        """Make the emulator's services at these loopback ports reachable here; return why that cannot be, if so."""
         if self._relay is None:
             return ""
         async with self._reaching:

@@ -136,7 +136,7 @@ class NodePlace(Place):
         telling.add_done_callback(self._under_way.discard)
 
     def document(self) -> dict[str, Any]:
-        """Return what a run's document says of the node: `clock_error_ms` is how well its clock is aligned with ours."""
+        """Return what a run's document says of the node; `clock_error_ms` is how well its clock is aligned."""
         return {
             "name": self.name,
             "cores": self.about["cores"],

@@ -179,8 +179,4 @@ def shifted(outcome: Outcome, offset_ns: int) -> Outcome:
     report = outcome.report
     if report is not None:
         report = replace(report, arrived_ns=report.arrived_ns + offset_ns)
-    return replace(
-        outcome, report=report, began_ns=outcome.began_ns + offset_ns, ended_ns=outcome.ended_ns + offset_ns
-    )
-
-
+    return replace(outcome, report=report, began_ns=outcome.began_ns + offset_ns, ended_ns=outcome.ended_ns + offset_ns)

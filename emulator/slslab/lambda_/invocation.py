@@ -191,7 +191,9 @@ class InvocationService:
         metered.duration_ns = outcome.lambda_ns
         return self._conclude(environment, request, metered, outcome)
 
-    async def _initialise_in_invoke(self, environment: ExecutionEnvironment, request: Request, metered: Metered) -> Response:
+    async def _initialise_in_invoke(
+        self, environment: ExecutionEnvironment, request: Request, metered: Metered
+    ) -> Response:
         """Repeat the Init phase in the invocation, as part of its duration: after one that exceeded 10 s, or a reset.
 
         documented: lambda-runtime-environment.html calls the latter a suppressed init: the log does not report it, but
@@ -233,7 +235,9 @@ class InvocationService:
             }
         )
 
-    def _conclude(self, environment: ExecutionEnvironment, request: Request, metered: Metered, outcome: Outcome) -> Response:
+    def _conclude(
+        self, environment: ExecutionEnvironment, request: Request, metered: Metered, outcome: Outcome
+    ) -> Response:
         """Write the log's last lines, pass the metered record on, and build the response."""
         function, request_id = request.target.function, request.request_id
         failure = self._failure(outcome, request)

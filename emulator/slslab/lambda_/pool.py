@@ -170,8 +170,7 @@ class Pool:
         return True
 
     async def _admit(self, request: Request) -> ExecutionEnvironment | Place:
-        """Take the warm environment used last, or once there is memory for a new one, its place; idle ones end for it.
-        """
+        """Take the warm environment used last, or a place once it has memory for a new one, ending idle ones for it."""
         function = request.target.function
         with ExitStack() as waiting:
             while True:
@@ -218,9 +217,7 @@ class Pool:
             needed = {"bytes": request.target.function.memory_mb * MB, "failed": failed}
             self._record("host.wait", begin_ns, request.request_id, name, name, **needed)
 
-    async def _start(
-        self, function: Function, place: Place, request_id: str
-    ) -> tuple[ExecutionEnvironment, Outcome]:
+    async def _start(self, function: Function, place: Place, request_id: str) -> tuple[ExecutionEnvironment, Outcome]:
         """Start an environment whose memory has been reserved."""
         self._number += 1
         try:

@@ -48,9 +48,11 @@ class Nodes(Managed):
 
     def _enter(self, stack: ExitStack) -> None:
         self._folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True)))
-        _ip("link", "add", self._name, "type", "bridge")
-        stack.callback(_ip, "link", "del", self._name)
-        _ip("link", "set", self._name, "up")
+        # The bridge has a namespace, too: a host's own may drop what it forwards, as Docker has it do.
+        _ip("netns", "add", self._name)
+        stack.callback(_ip, "netns", "del", self._name)
+        _ip("-n", self._name, "link", "add", "bridge", "type", "bridge")
+        _ip("-n", self._name, "link", "set", "bridge", "up")
         for number in range(self._count):
             self._connect(number)
             stack.callback(_ip, "netns", "del", self._space(number))
@@ -106,7 +108,9 @@ class Nodes(Managed):
 
     def pids(self, number: int) -> list[int]:
         """Return all processes in a node's network."""
-        listed = subprocess.run(["ip", "netns", "pids", self._space(number)], capture_output=True, text=True, check=False)
+        listed = subprocess.run(
+            ["ip", "netns", "pids", self._space(number)], capture_output=True, text=True, check=False
+        )
         return [int(pid) for pid in listed.stdout.split()]
 
     def kill(self, number: int) -> None:
@@ -133,9 +137,8 @@ class Nodes(Managed):
     def _connect(self, number: int) -> None:
         space, here, there = self._space(number), f"{self._name}h{number}", f"{self._name}n{number}"
         _ip("netns", "add", space)
-        _ip("link", "add", here, "type", "veth", "peer", "name", there)
-        _ip("link", "set", there, "netns", space)
-        _ip("link", "set", here, "master", self._name, "up")
+        _ip("link", "add", here, "netns", self._name, "type", "veth", "peer", "name", there, "netns", space)
+        _ip("-n", self._name, "link", "set", here, "master", "bridge", "up")
         _ip("-n", space, "link", "set", "lo", "up")
         _ip("-n", space, "address", "add", f"{self._address(number)}/24", "dev", there)
         _ip("-n", space, "link", "set", there, "up")

@@ -18,9 +18,9 @@ from slslab.cluster.messages import Batch, Opening
 from slslab.cluster.node import Node
 from slslab.cluster.place import NodePlace
 from slslab.host.managed import Managed
+from slslab.lambda_.configuration import Function
 from slslab.lambda_.packages import Image
 from slslab.lambda_.places import Place, Shared
-from slslab.lambda_.configuration import Function
 from slslab.lambda_.service.emulator import Emulator
 from slslab.testing import create_function
 
@@ -78,7 +78,7 @@ class OneNode(Managed):
 
     template, pack = "", False
 
-    def _enter(self, stack: Any) -> None:
+    def _enter(self, _stack: Any) -> None:
         self._node = Node(Opening(LIMITS, isolate=True, template=(), strict_packages=False, relay=None, relay_key=b""))
 
     def share(self, shared: Shared) -> None:

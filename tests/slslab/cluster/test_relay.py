@@ -5,7 +5,7 @@ import ssl
 import struct
 import threading
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -64,9 +64,10 @@ def connected(relay: Relay, trusted: Path, own: Path | None) -> ssl.SSLSocket:
 
 def asked(relay: Relay, port: int, trusted: Path, own: Path | None) -> bytes:
     """Return what comes back from a port behind the relay; nothing if it closes the connection."""
-    with closing(connected(relay, trusted, own)) as connection:
+    with suppress(ssl.SSLError, ConnectionError), closing(connected(relay, trusted, own)) as connection:
         connection.sendall(struct.pack("!H", port) + b"hello")
         return connection.recv(65_536)
+    return b""
 
 
 def test_it_connects_to_the_ports_that_it_was_told_of(relay: Relay, key: Path, echo: int) -> None:
@@ -94,8 +95,7 @@ def test_nobody_without_the_key_is_let_in(relay: Relay, key: Path, echo: int, tm
     other = tmp_path / "other.pem"
     write_certificate(other)
     for own in (None, other):
-        with pytest.raises((ssl.SSLError, ConnectionError)):
-            assert asked(relay, echo, key, own)
+        assert asked(relay, echo, key, own) == b""
 
 
 def test_a_port_that_is_taken_on_a_node_is_named(relay: Relay, key: Path, echo: int) -> None:

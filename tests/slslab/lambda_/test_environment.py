@@ -333,9 +333,7 @@ async def start_twice(home: Path, sandboxes: Any, before: Callable[[], object] =
     """Start an environment, and once more after a reset; `before` is called in between."""
     pressure, events = Pressure(), LogEvents(home)
     logs = EnvironmentLogs(home, 4096, events)
-    host = EnvironmentHost(
-        "e", home, lambda_limits(), sandboxes, {}, lambda _: {}, pressure, logs.open, lambda _: None
-    )
+    host = EnvironmentHost("e", home, lambda_limits(), sandboxes, {}, lambda _: {}, pressure, logs.open, lambda _: None)
     environment = Environment(host, make_functions("f").entry("f").latest, 1)
     try:
         await environment.start(5)

@@ -7,7 +7,6 @@ Everything it makes (processes, control groups, sockets, files) is removed when 
 is killed, its reaper process removes it.
 """
 
-import os
 import resource
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
@@ -82,10 +81,10 @@ class Emulator(Managed):
     `strict_packages` functions see no packages of the host: what a zip archive lacks fails as on Lambda.
     `isolate=False` leaves environments in the host's namespaces. `environment` is what confines environments: processes
     of this host, or containers (`docker`) of `image` ($SLSLAB_WORKER_IMAGE) for functions without an image of their
-    own; `places` are other hosts that have them, instead (a `slslab.cluster.cluster.Cluster`). An emulator without a session makes one of its own. It binds the address `listen`; `advertise` is the URL by
-    which functions reach it, if that is another. `keys` are what clients sign their requests with, random ones unless
-    given; a pair of keys in `variables` is the owner's, and then the functions', too, which have temporary ones
-    otherwise.
+    own; `places` are other hosts that have them, instead (a `slslab.cluster.cluster.Cluster`). An emulator without a
+    session makes one of its own. It binds the address `listen`; `advertise` is the URL by which functions reach it, if
+    that is another. `keys` are what clients sign their requests with, random ones unless given; a pair of keys in
+    `variables` is the owner's, and then the functions', too, which have temporary ones otherwise.
     Hot reload uses directories below `code_roots`, and those that `packages.allow` adds.
 
     `id` marks everything that it makes, `mark` is the environment variable by which the reaper knows its processes,
