@@ -85,7 +85,12 @@ def make_document(
         "loss": list(outcome.loss) if outcome else [],
         "accuracy": list(outcome.accuracy) if outcome else [],
         "host": cast(
-            Host, {**held_up, **{name: host[name] for name in ("cores", "cpu_share_enforced", "own_cpu_seconds")}}
+            Host,
+            {
+                **held_up,
+                **{name: host[name] for name in ("cores", "cpu_share_enforced", "own_cpu_seconds")},
+                **({"nodes": host["nodes"]} if "nodes" in host else {}),
+            },
         ),
         "stack": host["stack"],
         "environment": plan.environment,

@@ -50,8 +50,20 @@ class Failure(TypedDict):
     last_activity: NotRequired[str]
 
 
+class ClusterNode(TypedDict):
+    """A node that had environments, with the memory that it gave them; `clock_error_ms` is by how much times of its
+    events may be wrong beside those of other nodes."""
+
+    name: str
+    cores: int
+    memory_mb: int
+    clock_error_ms: float
+    lost: bool
+
+
 class Host(TypedDict):
-    """The host that made the run; None for what is not known of a run whose command was killed.
+    """The host that made the run, or the nodes of the cluster together; None for what is not known of a run whose
+    command was killed.
 
     Runs before 0.2 do not tell how much of their durations is uncertain.
     """
@@ -63,6 +75,7 @@ class Host(TypedDict):
     uncertain_seconds: NotRequired[float]
     uncertain_invocations: NotRequired[int]
     own_cpu_seconds: dict[str, float] | None
+    nodes: NotRequired[list[ClusterNode]]
 
 
 class Package(TypedDict):

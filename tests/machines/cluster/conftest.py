@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
-from tests.machines.cluster.network import BIN, Nodes, missing
+from tests.machines.cluster.network import BIN, Nodes, delays, missing
 
 from slslab.aws.limits import lambda_limits
 from slslab.host.server_process import free_ports
@@ -26,9 +26,9 @@ def need_cluster() -> None:
 
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[Nodes]:
-    """Three nodes with a millisecond of delay between two."""
+    """Three nodes, with a millisecond of delay between two where the kernel has it."""
     need_cluster()
-    with Nodes(3, delay_ms=0.5) as cluster:
+    with Nodes(3, delay_ms=0.5 if delays() else 0) as cluster:
         yield cluster
 
 

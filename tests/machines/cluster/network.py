@@ -32,6 +32,17 @@ def missing() -> str:
     return "" if probe.returncode == 0 else "network namespaces are not allowed"
 
 
+def delays() -> bool:
+    """Return whether the kernel can delay packets (`tc netem`), which some are built without."""
+    space = f"sl{secrets.token_hex(3)}"
+    _ip("netns", "add", space)
+    try:
+        command = ["tc", "-n", space, "qdisc", "add", "dev", "lo", "root", "netem", "delay", "1ms"]
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+    finally:
+        _ip("netns", "del", space)
+
+
 class Nodes(Managed):
     """A cluster of so many nodes, the first of which is its head; packets between two take `delay_ms` more.
 

@@ -13,7 +13,7 @@ from tests.machines.cluster.network import BIN, Nodes
 from slslab.trace.log import invocations, load
 
 LIMIT_S = 240.0
-SMALL = ("--model", "lr", "--dataset", "breast-cancer", "--workers", "3", "--epochs", "2", "--batches", "3")
+SMALL = ("--model", "lr", "--dataset", "breast-cancer", "--workers", "3", "--epochs", "2", "--batches", "2")
 ARCHITECTURES = {
     "allreduce": ("--memory", "512"),
     "scatterreduce": ("--memory", "512"),

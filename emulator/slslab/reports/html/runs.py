@@ -185,6 +185,12 @@ def _faults(document: Document) -> Card | None:
     return Card("card-faults", "Faults of the plan", tables=(table,))
 
 
+def _node(node: Document) -> str:
+    lost = "; it was lost" if node["lost"] else ""
+    place = f"{counted(node['cores'], 'core')}, {node['memory_mb']:,} MB"
+    return f"{place}, its clock ± {node['clock_error_ms']:g} ms{lost}"
+
+
 def _host(document: Document) -> Card | None:
     host = document.get("host")
     if not host:
@@ -202,6 +208,7 @@ def _host(document: Document) -> Card | None:
         ("host delay", _delay(document)),
         ("confinement", document.get("confinement") or "not recorded"),
         ("environments", str(document.get("environment", ""))),
+        *((f"node {node['name']}", _node(node)) for node in host.get("nodes", ())),
     ]
     if document.get("threads"):
         facts.append(("threads a worker", str(document["threads"])))

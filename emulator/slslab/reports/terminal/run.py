@@ -252,6 +252,13 @@ def _item(line: Document) -> str:
     return f"{line['item']} (assumed)" if line.get("assumed") else str(line["item"])
 
 
+def _nodes(host: Document) -> str:
+    """Return on how many nodes of a cluster the environments were, if on any, and how many of these were lost."""
+    nodes = host.get("nodes", ())
+    lost = sum(node["lost"] for node in nodes)
+    return f" of {counted(len(nodes), 'node')}{f', {lost} of which were lost' if lost else ''}" if nodes else ""
+
+
 def host_note(document: Document) -> Text:
     """Return what a reader must know of the host before believing a duration."""
     host, launched = document["host"], document.get("instances")
@@ -260,7 +267,8 @@ def host_note(document: Document) -> Text:
     share = "CPU share enforced" if host["cpu_share_enforced"] else "CPU share NOT enforced on this host"
     share = "which do not confine instances" if launched else share
     note = Text(
-        f"{document['run']}: {counted(host['cores'], 'core')}, {share}, host delay {host['delay_seconds']:,.2f} s"
+        f"{document['run']}: {counted(host['cores'], 'core')}{_nodes(host)}, {share}, "
+        f"host delay {host['delay_seconds']:,.2f} s"
     )
     note.append(", oversubscribed." if host["oversubscribed"] else ".")
     if marked := host.get("uncertain_invocations"):
