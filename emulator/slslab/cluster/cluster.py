@@ -10,13 +10,14 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
 import ray
 import ray.exceptions
+from ray._private import worker
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from slslab.aws.errors import invalid
@@ -53,6 +54,8 @@ def connect() -> None:
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     if ray.is_initialized():
         return
+    # Ray prints to standard output, where there may be a document, whatever befalls its nodes; it has no setting.
+    worker.print_to_stdstream = _log
     main = threading.current_thread() is threading.main_thread()
     former = signal.getsignal(signal.SIGTERM)
     try:
@@ -65,6 +68,10 @@ def connect() -> None:
     finally:
         if main and former is not None:
             signal.signal(signal.SIGTERM, former)  # Ray's own would end this process without its clean-up
+
+
+def _log(told: Mapping[str, Any], **_: object) -> None:
+    LOG.info("Ray: %s", "\n".join(told["lines"]))
 
 
 def alive() -> dict[str, dict[str, Any]]:
