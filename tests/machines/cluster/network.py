@@ -16,6 +16,8 @@ from slslab.host.managed import Managed
 
 BIN = Path(sys.executable).parent
 PORT = 6379
+# Set for tests that run on a node.
+ON_NODE = "SLSLAB_ON_NODE"
 LIMIT_S = 60.0
 
 
