@@ -35,7 +35,7 @@ from rich.table import Table
 
 from slslab.aws.limits import MB
 from slslab.errors import SlslabError
-from slslab.lambda_.environment import FREEZE_AFTER_S
+from slslab.lambda_.environment import FREEZE_AFTER_S, Environment
 from slslab.lambda_.sandbox import Sandbox
 from slslab.lambda_.service.emulator import Emulator
 from slslab.testing import RUNTIME
@@ -73,6 +73,7 @@ class Arm:
     def sandbox(self) -> Sandbox:
         """Return the sandbox of the function's only environment."""
         (environment,) = self.emulator.service.pool.environments()
+        assert isinstance(environment, Environment)
         assert environment.sandbox is not None
         return environment.sandbox
 

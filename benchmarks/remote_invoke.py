@@ -13,6 +13,7 @@ import json
 import statistics
 import time
 from contextlib import ExitStack
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -55,7 +56,7 @@ def main() -> None:
                 clients[name].invoke(FunctionName=name, Payload=b"{}")
                 if turn >= WARM_UP:
                     seconds[name].append(time.perf_counter() - began)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for name, place in places.items():
         more = [1000 * (far - near) for far, near in zip(seconds[name], seconds["here"], strict=True)]
         low, middle, high = statistics.quantiles(more, n=4)

@@ -163,12 +163,12 @@ class Cluster(Managed):
     @property
     def hierarchy(self) -> Hierarchy:
         """The control groups of the first node."""
-        return self._first.about["hierarchy"]
+        return self._first.hierarchy
 
     @property
     def isolation(self) -> Isolation:
         """What else separates environments of the first node."""
-        return self._first.about["isolation"]
+        return self._first.isolation
 
     @property
     def _first(self) -> NodePlace:
@@ -177,7 +177,7 @@ class Cluster(Managed):
     def host(self) -> dict[str, Any]:
         """Return the host's part of a run's document: what the nodes are, together and each."""
         nodes = [place.document() for place in self._places.values()]
-        confined = {confinement(place.about["hierarchy"], place.about["isolation"]) for place in self._places.values()}
+        confined = {confinement(place.hierarchy, place.isolation) for place in self._places.values()}
         return {
             "cores": sum(node["cores"] for node in nodes),
             "cpu_share_enforced": True,

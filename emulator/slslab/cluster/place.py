@@ -15,6 +15,8 @@ import ray.exceptions
 from slslab.cluster.messages import Batch, Done
 from slslab.cluster.relay import Relay
 from slslab.cluster.remote import NodeLost, RemoteEnvironment, shifted
+from slslab.host.cgroups import Hierarchy
+from slslab.host.namespaces import Isolation
 from slslab.lambda_.configuration import Function
 from slslab.lambda_.outcome import Outcome
 from slslab.lambda_.packages import Code
@@ -44,7 +46,9 @@ class NodePlace(Place):
     def __init__(self, actor: Any, about: Mapping[str, Any], shared: Shared, relay: Relay | None) -> None:
         super().__init__(about["budget_mb"])
         self.name = about["name"]
-        self.about = about
+        self.hierarchy: Hierarchy = about["hierarchy"]
+        self.isolation: Isolation = about["isolation"]
+        self._cores: int = about["cores"]
         self.shared = shared
         self.lost = False
         # Called when it is lost, and with the number of a plan's fault that has happened on it.
@@ -139,7 +143,7 @@ class NodePlace(Place):
         """Return what a run's document says of the node; `clock_error_ms` is how well its clock is aligned."""
         return {
             "name": self.name,
-            "cores": self.about["cores"],
+            "cores": self._cores,
             "memory_mb": self.budget_mb,
             "clock_error_ms": round(self.clock.error_ns / 1e6, 3),
             "lost": self.lost,

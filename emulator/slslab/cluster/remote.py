@@ -5,19 +5,16 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from slslab.cluster.messages import Order
+from slslab.cluster.messages import Done, Order
 from slslab.errors import StartFailed
 from slslab.lambda_.configuration import Function
 from slslab.lambda_.environment import State, environment_id
 from slslab.lambda_.outcome import Ending, Outcome
-from slslab.lambda_.places import ExecutionEnvironment
+from slslab.lambda_.places import ExecutionEnvironment, Shared
 from slslab.lambda_.runtime_api import NextInvocation
 from slslab.lambda_.system_log import SystemLog
-
-if TYPE_CHECKING:
-    from slslab.cluster.place import NodePlace
 
 LOG = logging.getLogger(__name__)
 
@@ -26,10 +23,29 @@ class NodeLost(Exception):
     """The node does not answer any more."""
 
 
+class AskedNode(Protocol):
+    """What an environment needs of its node; see `slslab.cluster.place.NodePlace`."""
+
+    name: str
+    lost: bool
+    shared: Shared
+    environments: "dict[str, RemoteEnvironment]"
+
+    async def prepare(self, function: Function) -> None: ...
+
+    def without_directories(self, function: Function) -> Function: ...
+
+    async def ask(self, method: str, *arguments: Any) -> Done: ...
+
+    async def call(self, method: str, *arguments: Any) -> Any: ...
+
+    def on_own_clock(self, outcome: Outcome) -> Outcome: ...
+
+
 class RemoteEnvironment:
     """An environment on a node. If the node is lost, it has ended as one whose runtime has exited."""
 
-    def __init__(self, node: "NodePlace", function: Function, number: int) -> None:
+    def __init__(self, node: AskedNode, function: Function, number: int) -> None:
         self.id = environment_id(function, number)
         self.function = function
         self.state = State.STARTING

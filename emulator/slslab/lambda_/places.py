@@ -88,7 +88,7 @@ class Shared:
     record: Callable[[dict[str, Any]], None]
 
 
-class Places(AbstractContextManager["Places"], Protocol):
+class Places(AbstractContextManager[Any], Protocol):
     """All places of one emulator; a context manager that leaves nothing behind.
 
     `template` names the modules that each environment begins with, if any. With `pack` environments fill one place

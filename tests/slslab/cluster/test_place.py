@@ -17,7 +17,9 @@ from slslab.aws.limits import lambda_limits
 from slslab.cluster.messages import Batch, Opening
 from slslab.cluster.node import Node
 from slslab.cluster.place import NodePlace
+from slslab.host.cgroups import Hierarchy
 from slslab.host.managed import Managed
+from slslab.host.namespaces import Isolation
 from slslab.lambda_.configuration import Function
 from slslab.lambda_.packages import Image
 from slslab.lambda_.places import Place, Shared
@@ -95,6 +97,14 @@ class OneNode(Managed):
         for task in self.place._tasks:
             task.cancel()
         await self._node.close()
+
+    @property
+    def hierarchy(self) -> Hierarchy:
+        return self.place.hierarchy
+
+    @property
+    def isolation(self) -> Isolation:
+        return self.place.isolation
 
     def present(self) -> list[Place]:
         return [] if self.place.lost else [self.place]
@@ -189,7 +199,9 @@ def test_what_happened_is_passed_on_in_its_order_whatever_answer_comes_first() -
     async def applied() -> list[Any]:
         seen: list[Any] = []
         shared: Any = None
-        place = NodePlace(None, {"name": "far", "budget_mb": 1, "cores": 1}, shared, None)
+        place = NodePlace(
+            None, {"name": "far", "budget_mb": 1, "cores": 1, "hierarchy": None, "isolation": None}, shared, None
+        )
         place._pass_on = lambda identifier, what: seen.append((identifier, what))  # type: ignore[method-assign]
         late = asyncio.ensure_future(place._apply(Batch(2, [("e", b"second")])))
         await asyncio.sleep(0.01)
