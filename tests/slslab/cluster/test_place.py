@@ -51,8 +51,10 @@ class Actor:
     async def _call(self, method: str, *arguments: Any) -> Any:
         call = asyncio.ensure_future(getattr(self._node, method)(*arguments))
         dead = asyncio.ensure_future(self._dead.wait())
-        await asyncio.wait({call, dead}, return_when=asyncio.FIRST_COMPLETED)
-        dead.cancel()
+        try:
+            await asyncio.wait({call, dead}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            dead.cancel()
         if self._dead.is_set():
             call.cancel()
             raise ray.exceptions.ActorDiedError
