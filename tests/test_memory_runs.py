@@ -2,6 +2,8 @@
 found."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,8 @@ from slslab_workers.training.exchange import ObjectWorker
 
 DOCUMENT = json.loads(memory_runs.DATA.read_text())
 SUMS = DOCUMENT["sums"]
-PAGE = (memory_runs.DATA.parents[1] / "docs" / "reliability.md").read_text()
+ROOT = memory_runs.DATA.parents[1]
+PAGE = (ROOT / "docs" / "reliability.md").read_text()
 SEEDS = 200
 # In so many runs a planted defect must be seen.
 PLANTED_SEEDS = 150
@@ -42,6 +45,12 @@ def test_random_runs_end_within_their_bounds_by_name_and_hold(tmp_path: Path) ->
 @pytest.mark.parametrize("seed", [3, 14, 15])
 def test_a_seed_decides_everything(seed: int, tmp_path: Path) -> None:
     assert make(seed, tmp_path) == make(seed, tmp_path)
+
+
+def test_a_run_is_the_same_in_a_process_that_has_imported_nothing(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.memory_runs", "--seed", "0"]
+    alone = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert json.loads(alone.stdout) == make(0, tmp_path)
 
 
 def counts_a_gradient_twice(patch: Patch) -> None:

@@ -107,6 +107,9 @@ class Process(Strand):
             "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": setting.variables["AWS_LAMBDA_FUNCTION_MEMORY_SIZE"],
         }
         self._warm: Any = None
+        module, _, name = setting.function.handler.rpartition(".")
+        # Here, and not in its turn: what is imported for the first time may ask the time.
+        self._handler = getattr(import_module(module), name)
         super().__init__(kernel.clock, self._live)
 
     def enter(self) -> None:
@@ -146,15 +149,13 @@ class Process(Strand):
         self._given.set_result(answer)
 
     def _live(self) -> None:
-        module, _, name = self._setting.function.handler.rpartition(".")
-        handler = getattr(import_module(module), name)
         self.rest(self._kernel.drawn(INIT_S))
         while True:
             _, headers, payload = self._next()
             self._invocation = dict(headers)["lambda-runtime-aws-request-id"]
             context = SimpleNamespace(aws_request_id=self._invocation, function_name=self._setting.function.name)
             try:
-                kind, document = "response", handler(json.loads(payload), context)
+                kind, document = "response", self._handler(json.loads(payload), context)
             except Exception as error:
                 kind, document = "error", {"errorMessage": str(error), "errorType": type(error).__name__}
             report = json.dumps(document).encode()

@@ -173,6 +173,7 @@ def _replaced(
         return Queues(Connection(server, clock, pause), tracer)
 
     pool = partial(Pool, clock)
+    ids = SimpleNamespace(uuid4=lambda: uuid.UUID(int=random.getrandbits(128), version=4))
     replaced = {
         # Threads of drivers.
         f"{DRIVER}.ThreadPoolExecutor": pool,
@@ -192,9 +193,9 @@ def _replaced(
         "slslab_workers.channels.events.environment_sink": kernel.sink,
         "slslab_workers.channels.injection._die": kernel.die,
         "slslab_workers.training.worker._warm": None,
-        # What decides in which order the records of failed events are read.
+        # What decides in which order the records of failed events are read, and other ids.
         "slslab.lambda_.events.datetime": SimpleNamespace(now=lambda tz: datetime.fromtimestamp(clock.monotonic(), tz)),
-        "uuid.uuid4": lambda: uuid.UUID(int=random.getrandbits(128), version=4),
+        **{f"slslab.lambda_.{module}.uuid": ids for module in ("environment", "events", "functions", "invocation")},
     }
     environment_client.cache_clear()
     with pytest.MonkeyPatch.context() as patch:
