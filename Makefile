@@ -14,7 +14,8 @@ unexport PYTHONDONTWRITEBYTECODE
 # Much of the tests is waiting: whole files of them in several processes, in the order that tests/durations.json gives.
 PYTEST := -m pytest -n 4 --dist loadfile --no-loadscope-reorder --durations 40
 
-.PHONY: demo check test compose-test coverage mutation fault-table random-faults site lint format bench images clean
+.PHONY: demo check test compose-test coverage mutation fault-table random-faults memory-runs site lint format bench \
+	images clean
 
 demo: $(VENV)/installed
 	@set -e; $(foreach each,$(ARCHITECTURES),echo "slslab run $(each)"; \
@@ -57,6 +58,10 @@ fault-table: $(VENV)/installed-dev
 # Real runs with random faults, those that results/random-faults.json does not have; may be interrupted, and goes on.
 random-faults: $(VENV)/installed-dev
 	$(BIN)/python -m tests.random_faults
+
+# Thousands of such runs in memory, under a virtual clock: those that results/memory-runs.json does not have.
+memory-runs: $(VENV)/installed-dev
+	$(BIN)/python -m tests.memory_runs
 
 # The documentation as pages: open site/index.html.
 site: $(VENV)/installed-dev

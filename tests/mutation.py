@@ -50,8 +50,9 @@ MODULES = {
     "slslab_workers.trace.operations": ("slslab_workers/trace/test_operations.py",),
     "slslab_workers.training.aggregation": ("slslab_workers/training/test_aggregation.py",),
     "slslab.checks.left": CHECKS,
-    "slslab.checks.exchange": CHECKS,
+    "slslab.checks.exchange": ("slslab/checks/test_exchange.py", *CHECKS),
     "slslab.checks.run": CHECKS,
+    "slslab.checks.times": CHECKS,
 }
 # What tests read beside the files below tests/.
 READ = ("docs", "results/lambdaml-table1")

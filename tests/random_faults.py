@@ -106,7 +106,7 @@ def make(seed: int, directory: Path) -> Row:
         "parameters": document["parameters_sha256"],
         "deaths": _deaths(out, records),
     }
-    row["wrong"] = [*_wrong(row), *map(str, checked.violations)]
+    row["wrong"] = [*wrong(row), *map(str, checked.violations)]
     return row
 
 
@@ -126,7 +126,7 @@ def _deaths(out: Path, records: Any) -> list[list[str]]:
     return deaths
 
 
-def _wrong(row: Row) -> Iterator[str]:
+def wrong(row: Row) -> Iterator[str]:
     """Yield what must not be of any run."""
     if row["status"] not in ("done", "failed"):
         yield f"the run is {row['status']}"

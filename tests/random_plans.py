@@ -1,7 +1,7 @@
 """Small plans with random faults, drawn from a seed: of every architecture and channel, with every kind of fault."""
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,14 +15,15 @@ from slslab_workers.faults.plan import CUT, DEATHS, KINDS, LOSSES, OBJECTS, PHAS
 from slslab_workers.plan import Plan, PlanError
 from slslab_workers.training.options import COMBINE
 
+Place = tuple[str, Mapping[str, str]]
 # Each architecture with what its workers exchange by, where there is a choice.
-PLACES = (
+PLACES: tuple[Place, ...] = (
     *((name, {"channel": channel}) for name in ("allreduce", "scatterreduce") for channel in OPENERS),
     *(("mlless", {"store": store}) for store in ("tensordb", "s3")),
     *((name, {}) for name in ("spirt", "gradssharding", "kubeml", "gpu", "gloo")),
 )
 # A parameter server refuses ScatterReduce.
-IMPOSSIBLE = ("scatterreduce", {"channel": "parameter-server"})
+POSSIBLE = tuple(place for place in PLACES if place != ("scatterreduce", {"channel": "parameter-server"}))
 MODELS = {"lr": "breast-cancer", "svm": "breast-cancer", "lenet": "digits"}
 # Those that this host decides, those that a place has, and those of which other values need other plans.
 FIXED = ("channel", "store", "queue", "device", "algorithm", "gradients", "partition")
@@ -51,15 +52,21 @@ class Drawn:
     refused: int
 
 
-def draw(seed: int, directory: Path) -> Drawn:
+def draw(
+    seed: int,
+    directory: Path,
+    places: Sequence[Place] = POSSIBLE,
+    models: Mapping[str, str] = MODELS,
+    timeout_s: int = TIMEOUT_S,
+) -> Drawn:
     """Return the plan and faults of a seed; the fault plan is a file in the directory, as a run takes it.
 
     A plan that the product refuses is drawn again.
     """
     drawn = random.Random(seed)
     for refused in range(DRAWS):
-        name, place = drawn.choice([place for place in PLACES if place != IMPOSSIBLE])
-        model = drawn.choice(list(MODELS))
+        name, place = drawn.choice(places)
+        model = drawn.choice(list(models))
         workers, epochs, batches = drawn.choice((1, 2, 2, 3, 4)), drawn.choice((1, 2)), drawn.choice((1, 2, 3))
         faults = {
             "seed": seed,
@@ -69,13 +76,13 @@ def draw(seed: int, directory: Path) -> Drawn:
         path.write_text(tomli_w.dumps(faults))
         values = {
             "model": model,
-            "dataset": MODELS[model],
+            "dataset": models[model],
             "workers": workers,
             "epochs": epochs,
             "batches": batches,
             # A KubeML function loads whole documents of 64 samples.
             "batch_size": 64 if name == "kubeml" else 16,
-            "timeout": TIMEOUT_S,
+            "timeout": timeout_s,
             "evaluation": False,
             "seed": drawn.randrange(100),
             "faults": path,

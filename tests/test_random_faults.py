@@ -70,6 +70,6 @@ def test_what_is_wrong_is_seen(change: dict[str, Any], wrong: str) -> None:
         **{"seconds": 9.0, "delayed": 1.0, "bound": 80.0, "status": "failed", "error": "Runtime.OutOfMemory"},
         **{"met": [1], "deaths": [["out-of-memory", "Runtime.OutOfMemory"]]},
     }
-    assert list(random_faults._wrong(right)) == []
-    [said] = random_faults._wrong({**right, **change})
+    assert list(random_faults.wrong(right)) == []
+    [said] = random_faults.wrong({**right, **change})
     assert wrong in said

@@ -27,6 +27,8 @@ T = TypeVar("T")
 RETRY_DELAYS_S = (0.1, 0.4)
 # Receives a request before it is made, as an event with op, resource, worker, epoch and step; may sleep, or raise.
 Fault = Callable[[Event], None]
+# Sleeps for so many seconds.
+Sleep = Callable[[float], None]
 
 
 class Channel(Protocol):
@@ -43,11 +45,12 @@ class Channel(Protocol):
     # How often a message is sent, by the event of its publish; None: once.
     copies: ClassVar[Callable[[Event], int] | None] = None
     tracer: Tracer
-    _sleep: Callable[[float], None]
+    _sleep: Sleep
 
-    def __init__(self, tracer: Tracer, sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(self, tracer: Tracer, sleep: Sleep | None = None) -> None:
         self.tracer = tracer
-        self._sleep = sleep
+        # Found now and not at import: whoever makes the channel may have a time of its own.
+        self._sleep = time.sleep if sleep is None else sleep
 
     def __enter__(self) -> Self:
         return self

@@ -2,8 +2,7 @@
 
 import functools
 import socket
-import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -14,7 +13,7 @@ import botocore.config
 import botocore.exceptions
 import botocore.handlers
 
-from slslab_workers.channels.channel import Channel, retried
+from slslab_workers.channels.channel import Channel, Sleep, retried
 from slslab_workers.channels.events import Tracer
 from slslab_workers.trace.event import Event
 from slslab_workers.trace.operations import SERVERS
@@ -159,7 +158,7 @@ class Objects(ObjectChannel):
     name = "object"
     server = SERVERS[name]
 
-    def __init__(self, client: Any, bucket: str, tracer: Tracer, sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(self, client: Any, bucket: str, tracer: Tracer, sleep: Sleep | None = None) -> None:
         super().__init__(tracer, sleep)
         self._client = client
         self.bucket = bucket

@@ -22,6 +22,8 @@ from slslab_workers.training.keys import minibatch_key, model_key
 from slslab_workers.training.samples import Samples
 
 UPLOADERS = 4
+# How often a bucket is emptied before it is given up: S3 deletes none that has objects.
+REMOVALS = 10
 
 
 @contextmanager
@@ -61,14 +63,28 @@ class Job:
             self._s3.create_bucket(Bucket=self.bucket)
 
     def remove_bucket(self) -> None:
-        """Delete everything in the bucket, and the bucket if the driver made it, if it is there."""
+        """Delete everything in the bucket, and the bucket if the driver made it, if it is there.
+
+        Workers that still run, as after the failure of another, may put objects meanwhile: then all is done again.
+        """
         with suppress(self._s3.exceptions.NoSuchBucket):
-            for page in self._s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket):
-                entries = [{"Key": entry["Key"]} for entry in page.get("Contents", [])]
-                if entries:
-                    self._s3.delete_objects(Bucket=self.bucket, Delete={"Objects": entries, "Quiet": True})
-            if self.deployed is None:
-                self._s3.delete_bucket(Bucket=self.bucket)
+            for left in reversed(range(REMOVALS)):
+                self._empty_bucket()
+                if self.deployed is not None:
+                    return
+                try:
+                    self._s3.delete_bucket(Bucket=self.bucket)
+                except botocore.exceptions.ClientError as error:
+                    if not left or error.response["Error"]["Code"] != "BucketNotEmpty":
+                        raise
+                else:
+                    return
+
+    def _empty_bucket(self) -> None:
+        for page in self._s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket):
+            entries = [{"Key": entry["Key"]} for entry in page.get("Contents", [])]
+            if entries:
+                self._s3.delete_objects(Bucket=self.bucket, Delete={"Objects": entries, "Quiet": True})
 
     def upload(self, epochs: Iterable[int]) -> None:
         """Store the minibatches of these epochs."""

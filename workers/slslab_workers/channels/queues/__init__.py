@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import TypeVar
 from uuid import uuid4
 
-from slslab_workers.channels.channel import Channel, retried
+from slslab_workers.channels.channel import Channel, Sleep, retried
 from slslab_workers.channels.events import Tracer
 from slslab_workers.channels.queues.broker import Broker, ConnectionLost, Message, NoQueue, QueueError
 from slslab_workers.option import Option
@@ -47,7 +47,7 @@ class Queues(Channel):
     name = "queue"
     server = SERVERS[name]
 
-    def __init__(self, broker: Broker, tracer: Tracer, sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(self, broker: Broker, tracer: Tracer, sleep: Sleep | None = None) -> None:
         super().__init__(tracer, sleep)
         self._broker = broker
 
@@ -155,7 +155,7 @@ def acknowledge(message: Message) -> None:
         message.ack()
 
 
-def open_queues(url: str, tracer: Tracer, sleep: Callable[[float], None] = time.sleep) -> Queues:
+def open_queues(url: str, tracer: Tracer, sleep: Sleep | None = None) -> Queues:
     """Return the queues at `amqp(s)://user:password@host:port/vhost` or `redis(s)://:password@host:port`.
 
     They connect when first used. ValueError for any other address.
