@@ -14,12 +14,13 @@ from slslab.aws.errors import ServiceError
 from slslab.aws.keys import Keyring
 from slslab.aws.limits import lambda_limits
 from slslab.host.pressure import NONE
-from slslab.lambda_.environment import EnvironmentHost
+from slslab.lambda_.environment_logs import EnvironmentLogs
 from slslab.lambda_.event_handling import EventInvokeConfigs
 from slslab.lambda_.functions import Functions
 from slslab.lambda_.invocation import InvocationService, new_trace_id
 from slslab.lambda_.log_events import LogEvents
 from slslab.lambda_.packages import Code
+from slslab.lambda_.places import Shared, ThisHost
 from slslab.runs.recorder import Recorder
 from slslab.runs.throttling import Throttling
 
@@ -27,6 +28,14 @@ from slslab.runs.throttling import Throttling
 BUDGET_MB = 1 << 20
 # How long it takes to ask Lambda for something, s, drawn evenly between.
 REQUEST_S = (0.002, 0.02)
+
+
+class Memory(ThisHost):
+    """A host without a kernel: nothing says for how long something has waited."""
+
+    def __init__(self, kernel: Any) -> None:
+        super().__init__(kernel, BUDGET_MB)
+        self._pressure: Any = SimpleNamespace(known=False, stalls=lambda: NONE)
 
 
 class Lambda:
@@ -44,23 +53,24 @@ class Lambda:
         self._log_events = LogEvents(home)
         limits = lambda_limits()
         self._functions = Functions(limits)
-        sandboxes: Any = kernel
-        unknown: Any = SimpleNamespace(known=False, stalls=lambda: NONE)
         unpacked: Any = SimpleNamespace(remove_unused=lambda _codes: None)
         stack: Any = SimpleNamespace(store=store, send=None)
-        host = EnvironmentHost(
-            emulator_id="memory",
-            home=home / "environments",
-            logs=home / "logs",
-            limits=limits,
-            sandboxes=sandboxes,
-            variables={},
-            keys=Keyring(),
-            pressure=unknown,
-            log_events=self._log_events,
-            record=recorder.event,
+        keys, logs = Keyring(), EnvironmentLogs(home / "logs", limits.log_tail_bytes, self._log_events)
+        places = Memory(kernel)
+        places.share(
+            Shared(
+                emulator_id="memory",
+                home=home / "environments",
+                limits=limits,
+                variables={},
+                credentials=lambda name: keys.function(name).variables(),
+                open_log=logs.open,
+                record=recorder.event,
+            )
         )
-        self._service = InvocationService(self._functions, unpacked, host, BUDGET_MB, recorder.invocation, stack)
+        self._service = InvocationService(
+            self._functions, unpacked, places, limits, recorder.event, recorder.invocation, stack
+        )
         throttling = Throttling(kernel.faults, recorder.plan.run, limits.retry_after_s, recorder.event)
         self._service.pool.fault = throttling.check
 

@@ -57,7 +57,7 @@ class EmbeddedSystem:
             if plan.environment != "process":
                 raise RequestError(
                     "Instances are processes of this host with the embedded stack.",
-                    "leave out --environment, or launch containers with --stack compose.",
+                    "--stack compose launches them as containers.",
                 )
             automatic["device"] = choose_devices(requirements.instances.device)[0].partition(":")[0]
         self.automatic: Mapping[str, str] = automatic

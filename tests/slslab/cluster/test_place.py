@@ -146,7 +146,7 @@ def handler(event, context):
 """
 
 
-def test_an_invocation_is_metered_there_and_recorded_by_the_clock_of_here(far: Emulator) -> None:
+def test_an_invocation_is_metered_there_and_recorded_by_the_clock_of_here(far: Emulator, places: OneNode) -> None:
     client = far.client("lambda")
     create_function(client, "f", SOURCE, Timeout=5)
     before = time.monotonic_ns()
@@ -155,12 +155,13 @@ def test_an_invocation_is_metered_there_and_recorded_by_the_clock_of_here(far: E
     after = time.monotonic_ns()
     assert [record.cold_start for record in records] == [True, False, False]
     for record in records:
-        assert before < record.start_ns < record.end_ns < after
+        error_ns = places.place.clock.error_ns
+        assert before - error_ns < record.start_ns < record.end_ns < after + error_ns
         assert 0 < record.duration_ms < 5000
         assert record.cpu_ms > 0
         assert record.max_memory_mb > 5
     for answer in answers:
-        assert 4000 < json.load(answer["Payload"])["left_ms"] <= 5000
+        assert 0 < json.load(answer["Payload"])["left_ms"] <= 5000
         log = base64.b64decode(answer["LogResult"]).decode()
         assert [line.split(" ")[0] for line in log.splitlines()][-4:] == ["START", "hello", "END", "REPORT"]
 
