@@ -195,7 +195,7 @@ def _replaced(
         "slslab_workers.training.worker._warm": None,
         # What decides in which order the records of failed events are read, and other ids.
         "slslab.lambda_.events.datetime": SimpleNamespace(now=lambda tz: datetime.fromtimestamp(clock.monotonic(), tz)),
-        **{f"slslab.lambda_.{module}.uuid": ids for module in ("environment", "events", "functions", "invocation")},
+        **{f"slslab.lambda_.{module}.uuid": ids for module in ("environment_logs", "events", "functions", "invocation")},
     }
     environment_client.cache_clear()
     with pytest.MonkeyPatch.context() as patch:
