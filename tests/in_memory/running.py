@@ -59,6 +59,10 @@ book, registered, versions = cache(load_book), cache(entry_points), cache(versio
 
 
 @dataclass(frozen=True)
+# Where the emulator draws ids.
+MODULES_WITH_IDS = ("environment_logs", "events", "functions", "invocation")
+
+
 class Ran:
     """What a run left: what `slslab check` reads, what the driver returned or raised, and the seconds until then.
 
@@ -195,7 +199,7 @@ def _replaced(
         "slslab_workers.training.worker._warm": None,
         # What decides in which order the records of failed events are read, and other ids.
         "slslab.lambda_.events.datetime": SimpleNamespace(now=lambda tz: datetime.fromtimestamp(clock.monotonic(), tz)),
-        **{f"slslab.lambda_.{module}.uuid": ids for module in ("environment_logs", "events", "functions", "invocation")},
+        **{f"slslab.lambda_.{module}.uuid": ids for module in MODULES_WITH_IDS},
     }
     environment_client.cache_clear()
     with pytest.MonkeyPatch.context() as patch:
