@@ -58,11 +58,11 @@ DRIVER = "slslab_workers.driver.deployment"
 book, registered, versions = cache(load_book), cache(entry_points), cache(version)
 
 
-@dataclass(frozen=True)
 # Where the emulator draws ids.
 MODULES_WITH_IDS = ("environment_logs", "events", "functions", "invocation")
 
 
+@dataclass(frozen=True)
 class Ran:
     """What a run left: what `slslab check` reads, what the driver returned or raised, and the seconds until then.
 
