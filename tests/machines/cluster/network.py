@@ -67,8 +67,9 @@ class Nodes(Managed):
         _ip("-n", self._name, "link", "add", "bridge", "type", "bridge")
         _ip("-n", self._name, "link", "set", "bridge", "up")
         for number in range(self._count):
-            self._connect(number)
+            _ip("netns", "add", self._space(number))
             stack.callback(_ip, "netns", "del", self._space(number))
+            self._connect(number)
             stack.callback(self.kill, number)
             self.start(number)
 
@@ -149,7 +150,6 @@ class Nodes(Managed):
 
     def _connect(self, number: int) -> None:
         space, here, there = self._space(number), f"{self._name}h{number}", f"{self._name}n{number}"
-        _ip("netns", "add", space)
         _ip("link", "add", here, "netns", self._name, "type", "veth", "peer", "name", there, "netns", space)
         _ip("-n", self._name, "link", "set", here, "master", "bridge", "up")
         _ip("-n", space, "link", "set", "lo", "up")
