@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import ray
@@ -14,30 +14,18 @@ import ray.exceptions
 
 from slslab.cluster.messages import Batch, Done
 from slslab.cluster.relay import Relay
-from slslab.cluster.remote import NodeLost, RemoteEnvironment, shifted
+from slslab.cluster.remote import Clock, NodeLost, RemoteEnvironment
 from slslab.host.cgroups import Hierarchy
 from slslab.host.namespaces import Isolation
 from slslab.lambda_.configuration import Function
-from slslab.lambda_.outcome import Outcome
 from slslab.lambda_.packages import Code
 from slslab.lambda_.places import ExecutionEnvironment, Place, Shared
 
 LOG = logging.getLogger(__name__)
-# Moments in trace records, by the node's clock; all other figures are durations.
-MOMENTS = ("start_ns", "end_ns", "wall_ns")
 # Of so many round trips the shortest tells most of the other clock.
 ROUND_TRIPS = 20
-# Two hosts' clocks drift apart by some tens of microseconds a second.
 ALIGN_S = 10.0
 SERVICE = re.compile(r"\b(?:127\.0\.0\.1|localhost):(\d+)")
-
-
-@dataclass(frozen=True)
-class Clock:
-    """How far this host's CLOCK_MONOTONIC is ahead of a node's, and by how much that may be wrong, nanoseconds."""
-
-    offset_ns: int
-    error_ns: int
 
 
 class NodePlace(Place):
@@ -54,7 +42,6 @@ class NodePlace(Place):
         # Called when it is lost, and with the number of a plan's fault that has happened on it.
         self.on_lost: Callable[[], None] = lambda: None
         self.on_fault: Callable[[int], None] = lambda _number: None
-        self.clock = Clock(0, 0)
         self.environments: dict[str, RemoteEnvironment] = {}
         self._actor = actor
         self._relay = relay
@@ -68,7 +55,7 @@ class NodePlace(Place):
 
     async def begin(self) -> None:
         """Align the clocks, and receive what happens on the node from now on."""
-        await self._align()
+        self.clock = await self._compared()
         self._tasks = [asyncio.ensure_future(self._receive()), asyncio.ensure_future(self._keep_aligned())]
 
     async def close(self) -> None:
@@ -145,13 +132,9 @@ class NodePlace(Place):
             "name": self.name,
             "cores": self._cores,
             "memory_mb": self.budget_mb,
-            "clock_error_ms": round(self.clock.error_ns / 1e6, 3),
+            "clock_error_ms": round(self.clock.error_at(time.monotonic_ns()) / 1e6, 3),
             "lost": self.lost,
         }
-
-    def on_own_clock(self, outcome: Outcome) -> Outcome:
-        """Return an outcome of the node by this host's clock."""
-        return shifted(outcome, self.clock.offset_ns)
 
     async def _ask(self, method: str, *arguments: Any) -> Done:
         done: Done = await self.call(method, *arguments)
@@ -186,8 +169,6 @@ class NodePlace(Place):
 
     def _pass_on(self, identifier: str, what: dict[str, Any] | bytes) -> None:
         if isinstance(what, dict):
-            offset_ns = self.clock.offset_ns
-            what |= {name: what[name] + offset_ns for name in MOMENTS if name in what}
             number = str(what.get("resource")).partition(" ")[0]
             if what.get("op") == "fault" and number.isdecimal():
                 self.on_fault(int(number))
@@ -195,12 +176,15 @@ class NodePlace(Place):
             environment.happened(what)
 
     async def _keep_aligned(self) -> None:
+        """Compare the clocks again and again; of a busy moment the older comparison may still be the better one."""
         with suppress(NodeLost):
             while True:
                 await asyncio.sleep(ALIGN_S)
-                await self._align()
+                clock = await self._compared()
+                if clock.error_ns <= self.clock.error_at(clock.at_ns):
+                    self.clock = clock
 
-    async def _align(self) -> None:
+    async def _compared(self) -> Clock:
         """Ask for the node's time, and take the answer of the shortest round trip: it was read in its middle, or not
         further from it than half of the trip."""
         trips = []
@@ -210,7 +194,7 @@ class NodePlace(Place):
             arrived = time.monotonic_ns()
             trips.append((arrived - sent, (sent + arrived) // 2 - theirs))
         trip_ns, offset_ns = min(trips)
-        self.clock = Clock(offset_ns, trip_ns // 2)
+        return Clock(offset_ns, trip_ns // 2, arrived)
 
     def _lose(self) -> None:
         if not self.lost:

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from slslab.cluster.messages import Done, Order
@@ -17,6 +17,24 @@ from slslab.lambda_.runtime_api import NextInvocation
 from slslab.lambda_.system_log import SystemLog
 
 LOG = logging.getLogger(__name__)
+# Moments in trace records, by the node's clock; all other figures are durations.
+MOMENTS = ("start_ns", "end_ns", "wall_ns")
+# Two hosts' clocks drift apart by some tens of microseconds a second; the kernel corrects them by up to 500. Assumed.
+DRIFT = 100e-6
+
+
+@dataclass(frozen=True)
+class Clock:
+    """How far this host's CLOCK_MONOTONIC is ahead of a node's, and by how much that may have been wrong at a moment of
+    this host, nanoseconds."""
+
+    offset_ns: int
+    error_ns: int
+    at_ns: int
+
+    def error_at(self, now_ns: int) -> int:
+        """Return by how much it may be wrong at a later moment."""
+        return self.error_ns + round((now_ns - self.at_ns) * DRIFT)
 
 
 class NodeLost(Exception):
@@ -29,6 +47,7 @@ class AskedNode(Protocol):
     name: str
     lost: bool
     shared: Shared
+    clock: Clock
     environments: "dict[str, RemoteEnvironment]"
 
     async def prepare(self, function: Function) -> None: ...
@@ -38,8 +57,6 @@ class AskedNode(Protocol):
     async def ask(self, method: str, *arguments: Any) -> Done: ...
 
     async def call(self, method: str, *arguments: Any) -> Any: ...
-
-    def on_own_clock(self, outcome: Outcome) -> Outcome: ...
 
 
 class RemoteEnvironment:
@@ -62,6 +79,8 @@ class RemoteEnvironment:
         self._is_ready = True
         # What the latest sample of its clock says: memory, and the host's delay since its start.
         self._peak_bytes, self._delay_ns = 0, 0
+        # All events of one invocation are by one comparison of the clocks: by two they might overlap.
+        self._offset_ns = node.clock.offset_ns
         node.environments[self.id] = self
 
     def happened(self, what: dict[str, Any] | bytes) -> None:
@@ -71,6 +90,7 @@ class RemoteEnvironment:
             return
         if what["record"] == "clock":
             self._peak_bytes, self._delay_ns = what["peak_bytes"], what["host_delay_ns"]
+        what |= {name: what[name] + self._offset_ns for name in MOMENTS if name in what}
         self._node.shared.record(what)
 
     async def start(self, limit_s: float) -> Outcome:
@@ -96,11 +116,12 @@ class RemoteEnvironment:
         if done.failure:
             raise StartFailed(f"{self._node.name}: {done.failure}")
         assert done.outcome is not None
-        return self._node.on_own_clock(done.outcome)
+        return shifted(done.outcome, self._offset_ns)
 
     async def invoke(self, invocation: NextInvocation, limit_s: float) -> Outcome:
         """Pass one invocation to the waiting runtime, and return what its node has metered."""
         self.state = State.BUSY
+        self._offset_ns = self._node.clock.offset_ns
         began_ns, delay_ns = time.monotonic_ns(), self._delay_ns
         try:
             done = await self._node.ask("invoke", self.id, invocation, limit_s)
@@ -110,7 +131,7 @@ class RemoteEnvironment:
             return self._lost(began_ns, delay_ns)
         self.state = done.state
         assert done.outcome is not None
-        return self._node.on_own_clock(done.outcome)
+        return shifted(done.outcome, self._offset_ns)
 
     async def ready(self) -> bool:
         """Wait until the runtime asks for its next invocation; see `Environment.ready`."""

@@ -97,5 +97,6 @@ def test_it_is_reached_on_loopback_alone_and_by_its_own_keys(container: LambdaCo
 
 
 def test_before_its_start_it_has_no_address() -> None:
+    need_containers()
     with pytest.raises(HostError, match="The container has not started"):
         _ = LambdaContainer().endpoint

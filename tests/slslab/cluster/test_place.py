@@ -166,6 +166,21 @@ def test_an_invocation_is_metered_there_and_recorded_by_the_clock_of_here(far: E
         assert [line.split(" ")[0] for line in log.splitlines()][-4:] == ["START", "hello", "END", "REPORT"]
 
 
+def test_events_of_one_invocation_are_by_one_comparison_of_the_clocks(far: Emulator, places: OneNode) -> None:
+    client = far.client("lambda")
+    create_function(client, "f", SOURCE, Timeout=1)
+    client.invoke(FunctionName="f", Payload=b'"one"')
+    with far.recording() as records:
+        calling = threading.Thread(target=lambda: client.invoke(FunctionName="f", Payload=b'"hang"'))
+        calling.start()
+        time.sleep(0.5)
+        clock = places.place.clock
+        places.place.clock = replace(clock, offset_ns=clock.offset_ns + 10**9)
+        calling.join(20)
+        after = time.monotonic_ns()
+    assert records[0].end_ns < after + clock.error_ns
+
+
 def test_failures_are_what_they_are_on_one_host(far: Emulator) -> None:
     client = far.client("lambda")
     create_function(client, "f", SOURCE, Timeout=1)
