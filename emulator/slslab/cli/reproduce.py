@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from slslab.cli.options import directory_option
+from slslab.cli.options import directory_option, on_option
 from slslab.cli.replay_setup import replayable
 from slslab.cli.reproduce_accuracy import fig4, mlless_filter, table3
 from slslab.cli.reproduce_algorithms import fig7, fig8
@@ -15,6 +15,7 @@ from slslab.cli.reproduce_communication import fig2, lambdaml_table3
 from slslab.cli.reproduce_kubeml import kubeml_accuracy, kubeml_times
 from slslab.cli.reproduction import (
     REPLAYED,
+    alone_error,
     check_recordings,
     fidelity_option,
     finish,
@@ -56,6 +57,7 @@ TABLE2_OPTIONS = (
     ),
     profile_option,
     prices_option,
+    on_option,
     directory_option("--recordings", "replayed: read the runs here (by default the project's own)."),
     directory_option(
         "--out", "Where runs and tables go (by default reproduce-table2-FIDELITY beside the runs); runs in it are kept."
@@ -99,6 +101,7 @@ def _table2(
     memory_format: str,
     profile: str,
     prices: str,
+    on: str | None,
     recordings: Path | None,
     out: Path | None,
 ) -> tuple[dict[str, Any], Path]:
@@ -110,6 +113,8 @@ def _table2(
     from slslab.reproductions.table2 import build
 
     check_recordings(recordings, fidelity)
+    if on is not None:
+        raise alone_error()
     paper, platform, book = load_paper("barrak-2025"), load_profile(profile), load_book(prices)
     directory = out or folder("table2", fidelity)
     rows = experiments(models or MODELS)
