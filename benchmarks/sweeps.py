@@ -26,7 +26,8 @@ from rich.table import Table
 
 from slslab.cli.replay_setup import ReplaySetup, read_setup
 from slslab.installation import installed
-from slslab.sweeps.sweep import LOCAL, RAY, sweep
+from slslab.sweeps.ray_cluster import RAY
+from slslab.sweeps.sweep import LOCAL, sweep
 
 RUN = Path(__file__).parents[1] / "tests" / "slslab" / "replay" / "traces" / "mobilenet-idle"
 POINTS = list(product(range(2, 27), range(1000, 3000, 100)))

@@ -7,13 +7,14 @@ import signal
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from secrets import token_hex
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from slslab.errors import HostError, counted
 from slslab.installation import __version__, require
 
-SCHEME = "ray://"
+RAY, SCHEME = "ray", "ray://"
 # s; a cluster that is there answers sooner.
 ANSWER_S = 5
 
@@ -27,19 +28,23 @@ def connected(place: str) -> Iterator[tuple[Any, int]]:
     require("joblib")
     require("ray")
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    import ray
-
     with ExitStack() as held:
-        if place.startswith(SCHEME):
-            held.callback(ray.shutdown)
-            with _own_signals():
-                _connect(ray, place)
-            _check_nodes(ray, place)
-        else:
+        if place == RAY:
+            # Its servers listen on the loopback interface alone, and its token is not kept in the home directory.
+            os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+            os.environ.setdefault("RAY_AUTH_TOKEN", token_hex(32))
+        import ray
+
+        if place == RAY:
             folder = held.enter_context(TemporaryDirectory(prefix="slslab-ray-", ignore_cleanup_errors=True))
             held.callback(ray.shutdown, wait_for_processes=True)
             with _own_signals():
                 _start(ray, folder)
+        else:
+            held.callback(ray.shutdown)
+            with _own_signals():
+                _connect(ray, place)
+            _check_nodes(ray, place)
         processors = int(ray.available_resources().get("CPU", 0))
         if processors < 2:
             raise HostError(
@@ -67,10 +72,9 @@ def _start(ray: Any, folder: str) -> None:
             include_dashboard=False,
             log_to_driver=False,
             logging_level=logging.ERROR,
-            _node_ip_address="127.0.0.1",
             _temp_dir=folder,
         )
-    except (OSError, RuntimeError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         raise HostError(f"Ray cannot be started: {_sentence(error)}", "compute without it: --on local.") from error
 
 
@@ -86,7 +90,7 @@ def _connect(ray: Any, address: str) -> None:
         ) from error
     try:
         ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         raise HostError(
             f"The Ray cluster at {address} refuses: {_sentence(error)}",
             f"it needs Ray {ray.__version__} and Python {platform.python_version()}, as here.",

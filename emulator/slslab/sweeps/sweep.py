@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from slslab.errors import RequestError
 from slslab.installation import require
+from slslab.sweeps.ray_cluster import RAY, connected
 from slslab.sweeps.results import Results
 
 Point = TypeVar("Point")
@@ -26,7 +27,7 @@ Result = TypeVar("Result")
 Computed = tuple[int, Any, float]
 Report = Callable[[int, int], None]
 
-LOCAL, RAY = "local", "ray"
+LOCAL = "local"
 CLUSTER = re.compile(r"ray://([\w.-]+|\[[\da-fA-F:]+\]):(\d{1,5})")
 ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 PR_SET_PDEATHSIG = 1
@@ -80,8 +81,6 @@ def _compute(
     elif on == LOCAL:
         yield from _compute_here(function, tasks)
     else:
-        from slslab.sweeps.ray_cluster import connected
-
         with connected(on) as (backend, processors):
             # joblib would compute with one worker in this process.
             workers = max(2, min(processors, len(tasks)))

@@ -11,8 +11,9 @@ import pytest
 from tests.slslab.sweeps.functions import interrupted_at_five, noted, process, refuse_three, square
 
 from slslab.errors import RequestError
+from slslab.sweeps.ray_cluster import RAY
 from slslab.sweeps.results import Results
-from slslab.sweeps.sweep import LOCAL, RAY, check_place, is_cluster, sweep
+from slslab.sweeps.sweep import LOCAL, check_place, is_cluster, sweep
 
 PLACES = pytest.mark.parametrize("on", [None, LOCAL])
 
