@@ -86,6 +86,7 @@ bench: $(VENV)/installed-dev
 	$(BIN)/python benchmarks/environments.py --quick
 	$(BIN)/python benchmarks/plugin.py --quick
 	$(BIN)/python benchmarks/replay.py --quick
+	$(BIN)/python benchmarks/sweeps.py --pairs 1
 
 # Everything of the compose stack, with no image registry; only what has changed is built again.
 images: $(VENV)/bin/python

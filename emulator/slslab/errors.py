@@ -12,6 +12,9 @@ class SlslabError(Exception):
         self.message = message
         self.hint = hint
 
+    def __reduce__(self) -> tuple[type["SlslabError"], tuple[str, str]]:
+        return type(self), (self.message, self.hint)
+
 
 class RunError(SlslabError):
     """The run failed."""

@@ -11,6 +11,7 @@ EXTRAS = {
     "scipy": "report",
     "altair": "report",
     "jinja2": "report",
+    "joblib": "report",
     "matplotlib": "report",
     "pyarrow": "report",
     "vl_convert": "report",

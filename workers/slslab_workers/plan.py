@@ -38,6 +38,9 @@ class PlanError(ValueError):
         self.message = message
         self.hint = hint
 
+    def __reduce__(self) -> tuple[type["PlanError"], tuple[str, str]]:
+        return type(self), (self.message, self.hint)
+
 
 @dataclass(frozen=True)
 class Plan:

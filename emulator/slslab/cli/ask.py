@@ -10,7 +10,7 @@ from rich.text import Text
 
 from slslab.cli.ask_crossings import gpu, patterns
 from slslab.cli.ask_model import model
-from slslab.cli.options import Amount, memory_option, platform_options, plot_option, with_options
+from slslab.cli.options import Amount, memory_option, on_option, platform_options, plot_option, with_options
 from slslab.cli.replay_setup import ReplaySetup, draw, modelled, read_memory, read_setup, replayable, with_progress
 from slslab.cli.terminal import print_document, run_argument
 from slslab.errors import RequestError, counted
@@ -50,9 +50,12 @@ def ask() -> None:
 @run_argument
 @click.option("--deadline", type=Amount(0, min_open=True), required=True, help="Seconds, from first to last.")
 @memory_option
+@on_option
 @plot_option
 @platform_options
-def cheapest(run: str, deadline: float, memory: str | None, plot: Path | None, json_: bool, **options: Any) -> None:
+def cheapest(
+    run: str, deadline: float, memory: str | None, on: str | None, plot: Path | None, json_: bool, **options: Any
+) -> None:
     """Which memory size is cheapest, and done by the deadline?
 
     Sizes below the measured peak memory are refused; sizes at which a function exceeds its time-out do not count.
@@ -60,7 +63,7 @@ def cheapest(run: str, deadline: float, memory: str | None, plot: Path | None, j
     """
     from slslab.replay import questions
 
-    setup, rows = _sweep(run, memory, plot, options)
+    setup, rows = _sweep(run, memory, on, plot, options)
     best, fastest = questions.cheapest(rows, deadline), questions.fastest(rows)
     document = setup.document(
         rows=setup.documents(rows), deadline_s=deadline, cheapest=_size(best), fastest=_size(fastest)
@@ -73,16 +76,17 @@ def cheapest(run: str, deadline: float, memory: str | None, plot: Path | None, j
 @ask.command()
 @run_argument
 @memory_option
+@on_option
 @plot_option
 @platform_options
-def memory(run: str, memory: str | None, plot: Path | None, json_: bool, **options: Any) -> None:
+def memory(run: str, memory: str | None, on: str | None, plot: Path | None, json_: bool, **options: Any) -> None:
     """What do time and cost do over memory sizes? (AWS Lambda Power Tuning, offline.)
 
     By default from 128 to 10240 MB; sizes below the measured peak memory are refused.
     """
     from slslab.replay.questions import balanced, cheapest, fastest
 
-    setup, rows = _sweep(run, memory, plot, options)
+    setup, rows = _sweep(run, memory, on, plot, options)
     document = setup.document(
         rows=setup.documents(rows),
         cheapest=_size(cheapest(rows, float("inf"))),
@@ -92,14 +96,16 @@ def memory(run: str, memory: str | None, plot: Path | None, json_: bool, **optio
     print_document(document, lambda: replay.sweep(document), json_)
 
 
-def _sweep(run: str, memory: str | None, plot: Path | None, options: dict[str, Any]) -> "tuple[ReplaySetup, list[Row]]":
+def _sweep(
+    run: str, memory: str | None, on: str | None, plot: Path | None, options: dict[str, Any]
+) -> "tuple[ReplaySetup, list[Row]]":
     """Return the run with a row for each memory size, of which a picture is drawn if one was asked for."""
     from slslab.replay.questions import SIZES
 
     setup = read_setup(run, **options)
     sizes = read_memory(setup.run, memory, SIZES)
     with replayable(setup.run.plan.run):
-        rows = with_progress("playing memory sizes", sizes, lambda size: setup.row(memory_mb=size))
+        rows = with_progress("playing memory sizes", [(None, size) for size in sizes], setup.row, on, (setup,))
     draw(plot, rows, f"{setup.run.plan.run}: memory sizes")
     return setup, rows
 

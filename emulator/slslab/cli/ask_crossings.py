@@ -2,19 +2,20 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from slslab.cli.options import platform_options, plot_option, read_numbers
+from slslab.cli.options import on_option, platform_options, plot_option, read_numbers
 from slslab.cli.replay_setup import ReplaySetup, modelled, read_setup, replayable, with_progress
 from slslab.cli.terminal import complete_run, print_document, run_argument
 from slslab.errors import RequestError
 from slslab.reports.terminal import replay
 
 if TYPE_CHECKING:
-    from slslab.replay.crossings import Course
+    from slslab.replay.crossings import Course, Patterns
     from slslab.replay.kernel.program import Program
 
 PATTERNS = ("allreduce", "scatterreduce")
@@ -27,17 +28,20 @@ EPOCHS = 3
 @run_argument
 @click.argument("other", required=False, metavar="[RUN]", shell_complete=complete_run)
 @click.option("--workers", default="2,4,8,16,32", show_default=True, metavar="LIST", help="Numbers of workers.")
+@on_option
 @plot_option
 @platform_options
-def patterns(run: str, other: str | None, workers: str, plot: Path | None, json_: bool, **options: Any) -> None:
+def patterns(
+    run: str, other: str | None, workers: str, on: str | None, plot: Path | None, json_: bool, **options: Any
+) -> None:
     """Where do AllReduce and ScatterReduce cross?
 
     For each number of workers: seconds of a training step in both, and in which interval of the object store's latency
     × bandwidth ÷ gradient size which of them wins. Less than 15 % is a tie. Give a run of each, or one of either: the
     other pattern is then made of its steps.
     """
-    from slslab.replay.crossings import Patterns, intervals, measure_patterns
-    from slslab.replay.whatif import LARGEST_FLEET, vary_profile
+    from slslab.replay.crossings import intervals
+    from slslab.replay.whatif import LARGEST_FLEET
 
     setup, second = _two_runs(run, other, PATTERNS, options)
     if setup.run.plan.architecture not in PATTERNS:
@@ -45,15 +49,9 @@ def patterns(run: str, other: str | None, workers: str, plot: Path | None, json_
             f"{setup.run.plan.run} is a run of {setup.run.plan.architecture}.", f"name one of {' or '.join(PATTERNS)}."
         )
     fleets = read_numbers("--workers", workers, 2, LARGEST_FLEET)
-    size = int(setup.run.document["gradient_bytes"])
-    profile = vary_profile(setup.run, setup.variant, setup.platform.profile)
-
-    def measure(count: int) -> Patterns:
-        programs = {name: _program(setup, second, name, count, 1) for name in PATTERNS}
-        return measure_patterns(programs, profile, size)
-
     with replayable(setup.run.plan.run):
-        measurements = with_progress("playing both patterns", fleets, measure)
+        measure = partial(_patterns, setup, second)
+        measurements = with_progress("playing both patterns", fleets, measure, on, (setup, second))
     rows = [
         {
             "workers": count,
@@ -64,7 +62,7 @@ def patterns(run: str, other: str | None, workers: str, plot: Path | None, json_
         }
         for count, each in zip(fleets, measurements, strict=True)
     ]
-    document = setup.document(gradient_bytes=size, rows=rows)
+    document = setup.document(gradient_bytes=int(setup.run.document["gradient_bytes"]), rows=rows)
     lines = {name: [each.seconds[name] for each in measurements] for name in PATTERNS}
     _draw(plot, fleets, lines, ("workers", "seconds per step"), setup)
     print_document(document, lambda: replay.patterns(document), json_)
@@ -75,10 +73,18 @@ def patterns(run: str, other: str | None, workers: str, plot: Path | None, json_
 @click.argument("gpu_run", required=False, shell_complete=complete_run)
 @click.option("--workers", metavar="LIST", help="Numbers of workers (by default the run's).")
 @click.option("--epochs", default="1,2,5,10,20,50,100", show_default=True, metavar="LIST", help="Numbers of epochs.")
+@on_option
 @plot_option
 @platform_options
 def gpu(
-    run: str, gpu_run: str | None, workers: str | None, epochs: str, plot: Path | None, json_: bool, **options: Any
+    run: str,
+    gpu_run: str | None,
+    workers: str | None,
+    epochs: str,
+    on: str | None,
+    plot: Path | None,
+    json_: bool,
+    **options: Any,
 ) -> None:
     """When are GPU instances faster than functions, and when cheaper?
 
@@ -94,11 +100,9 @@ def gpu(
     fleets = read_numbers("--workers", workers, 1, LARGEST_FLEET) or (setup.run.plan.workers,)
     lengths = read_numbers("--epochs", epochs, 1, MOST_EPOCHS)
 
-    def measure(count: int) -> "tuple[Course, Course]":
-        return _course(setup, second, setup.run.plan.architecture, count), _course(setup, second, GPU, count)
-
     with replayable(setup.run.plan.run):
-        courses = with_progress("playing functions and instances", fleets, measure)
+        measure = partial(_courses, setup, second)
+        courses = with_progress("playing functions and instances", fleets, measure, on, (setup, second))
     rows = []
     for count, ways in zip(fleets, courses, strict=True):
         for length in lengths:
@@ -171,6 +175,21 @@ def _program(setup: ReplaySetup, second: ReplaySetup | None, name: str, workers:
             f"The steps of {setup.run.plan.run} do not determine what {name} takes. {error.message}",
             f"give a run of {name} as the second RUN.",
         ) from error
+
+
+def _patterns(setup: ReplaySetup, second: ReplaySetup | None, workers: int) -> "Patterns":
+    """Return both patterns with so many workers."""
+    from slslab.replay.crossings import measure_patterns
+    from slslab.replay.whatif import vary_profile
+
+    programs = {name: _program(setup, second, name, workers, 1) for name in PATTERNS}
+    profile = vary_profile(setup.run, setup.variant, setup.platform.profile)
+    return measure_patterns(programs, profile, int(setup.run.document["gradient_bytes"]))
+
+
+def _courses(setup: ReplaySetup, second: ReplaySetup | None, workers: int) -> "tuple[Course, Course]":
+    """Return how functions and instances go on, so many of each."""
+    return _course(setup, second, setup.run.plan.architecture, workers), _course(setup, second, GPU, workers)
 
 
 def _course(setup: ReplaySetup, second: ReplaySetup | None, name: str, workers: int) -> "Course":

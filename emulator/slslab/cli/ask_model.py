@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from slslab.cli.options import platform_options, plot_option, read_numbers
+from slslab.cli.options import on_option, platform_options, plot_option, read_numbers
 from slslab.cli.replay_setup import ReplaySetup, modelled, read_setup, replayable, with_progress
 from slslab.cli.terminal import print_document, run_argument
 from slslab.errors import RequestError
@@ -28,34 +29,28 @@ ERROR = 0.1
 @click.command()
 @run_argument
 @click.option("--workers", metavar="LIST", help="Numbers of workers (by default 1,2,4,8,16,32,64 and the run's).")
+@on_option
 @plot_option
 @platform_options
-def model(run: str, workers: str | None, plot: Path | None, json_: bool, **options: Any) -> None:
+def model(run: str, workers: str | None, on: str | None, plot: Path | None, json_: bool, **options: Any) -> None:
     """How far is LambdaML's analytic model from the replay?
 
     For each number of workers, each with as many minibatches as recorded: the model of LambdaML's Section 5.3, the
     closed form of all requests, the replay, and what was measured with the run's own number. Of AllReduce and
     ScatterReduce.
     """
-    from slslab.replay.analytic import LEFT_OUT, analytic, closed_form, constants
+    from slslab.replay.analytic import LEFT_OUT, constants
     from slslab.replay.whatif import LARGEST_FLEET, simulate, vary_profile
 
     setup = _modelled_run(run, options)
-    own, architecture = setup.run.plan.workers, setup.run.plan.architecture
-    fleets = read_numbers("--workers", workers, 1, LARGEST_FLEET) or tuple(sorted({*FLEETS, own}))
+    architecture = setup.run.plan.architecture
+    fleets = read_numbers("--workers", workers, 1, LARGEST_FLEET) or tuple(sorted({*FLEETS, setup.run.plan.workers}))
     profile = vary_profile(setup.run, setup.variant, setup.platform.profile)
 
     with replayable(setup.run.plan.run):
         timeline, _ = simulate(setup.run, setup.variant, setup.platform.profile)
         known = constants(setup.run, timeline)
-
-        def ask(count: int) -> dict[str, Any]:
-            estimate = analytic(architecture, count, known, profile)
-            formula = closed_form(setup.run.costs, count, known, profile)
-            row = {"workers": count, "model": _modelled(estimate), "closed_form": _modelled(formula)}
-            return row | _replayed(setup, count, estimate) | {"measured": _measured(setup) if count == own else None}
-
-        rows = with_progress("playing numbers of workers", fleets, ask)
+        rows = with_progress("playing numbers of workers", fleets, partial(_row, setup, known, profile), on, (setup,))
     document = setup.document(
         transfers="published" if architecture == "scatterreduce" else "derived",
         constants=_constants(known, profile, setup.run.costs.workload.options),
@@ -67,6 +62,17 @@ def model(run: str, workers: str | None, plot: Path | None, json_: bool, **optio
     if plot is not None:
         _draw(plot, document)
     print_document(document, lambda: replay.model(document), json_)
+
+
+def _row(setup: ReplaySetup, known: "Constants", profile: "Profile", workers: int) -> dict[str, Any]:
+    """Return the figures with so many workers."""
+    from slslab.replay.analytic import analytic, closed_form
+
+    estimate = analytic(setup.run.plan.architecture, workers, known, profile)
+    formula = closed_form(setup.run.costs, workers, known, profile)
+    measured = _measured(setup) if workers == setup.run.plan.workers else None
+    row = {"workers": workers, "model": _modelled(estimate), "closed_form": _modelled(formula)}
+    return row | _replayed(setup, workers, estimate) | {"measured": measured}
 
 
 def _modelled_run(run: str, options: dict[str, Any]) -> ReplaySetup:

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from slslab.cli.options import directory_option
+from slslab.cli.options import directory_option, on_option
 from slslab.cli.replay_setup import replayable
-from slslab.cli.reproduction import prices_option, profile_option
+from slslab.cli.reproduction import alone_error, prices_option, profile_option
 from slslab.cli.terminal import Bar, json_option, print_document
 from slslab.errors import RequestError
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 @directory_option("--recordings", "The atlas's own recordings (by default the project's).")
 @click.option("--record", is_flag=True, help="First make the runs that --recordings DIR does not have.")
 @click.option("--check", is_flag=True, help="Run three points here instead, and say how far the atlas is off.")
+@on_option
 @directory_option("--out", "Leave the page and the data here, or the runs of --check.")
 @json_option
 def atlas(
@@ -32,6 +33,7 @@ def atlas(
     recordings: Path | None,
     record: bool,
     check: bool,
+    on: str | None,
     out: Path | None,
     json_: bool,
 ) -> None:
@@ -40,6 +42,7 @@ def atlas(
     \b
     slslab atlas                              the answers, in half a minute
     slslab atlas --epochs 100 --out atlas     a longer job; its page and its data
+    slslab atlas --on local                   on all cores
     slslab atlas --check --out checks         three points beside real runs, in some minutes
     slslab atlas --record --recordings DIR    recordings of this host, resumed where they were interrupted
 
@@ -56,7 +59,7 @@ def atlas(
     from slslab.reproductions.atlas.recordings import committed, read_all, record_all
     from slslab.reproductions.atlas.saving import save
 
-    _refuse(recordings, out, record=record, check=check)
+    _refuse(recordings, out, on, record=record, check=check)
     job = Job(epochs, load_profile(profile), load_book(prices))
     with Bar() as bar, replayable("the atlas"):
         if record and recordings is not None:
@@ -65,14 +68,14 @@ def atlas(
         if check and out is not None:
             _check(recorded, out, job, bar, json_)
             return
-        document = build(recorded, compute(recorded, job, bar.report), job)
+        document = build(recorded, compute(recorded, job, bar.report, on), job)
     saved = save(document, out) if out is not None else ()
     print_document(document, lambda: atlas_tables(document), json_)
     if saved:
         click.echo(f"Saved: {', '.join(map(str, saved))}", err=True)
 
 
-def _refuse(recordings: Path | None, out: Path | None, *, record: bool, check: bool) -> None:
+def _refuse(recordings: Path | None, out: Path | None, on: str | None, *, record: bool, check: bool) -> None:
     """Raise RequestError for options that need others."""
     if record and recordings is None:
         raise RequestError("--record needs a directory of recordings.", "add --recordings DIR.")
@@ -80,6 +83,8 @@ def _refuse(recordings: Path | None, out: Path | None, *, record: bool, check: b
         raise RequestError("--record and --check are two things to run.", "give one of them.")
     if check and out is None:
         raise RequestError("--check needs a directory for its runs.", "add --out DIR.")
+    if on is not None and (record or check):
+        raise alone_error()
 
 
 def _check(recordings: "Recordings", out: Path, job: "Job", bar: Bar, json_: bool) -> None:

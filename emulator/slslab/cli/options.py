@@ -9,6 +9,7 @@ import click
 
 from slslab.cli.terminal import json_option
 from slslab.errors import RequestError
+from slslab.sweeps.sweep import check_place, is_cluster
 
 PLATFORM = "aws-us-east-1"
 
@@ -25,6 +26,26 @@ plot_option = click.option(
     metavar="FILE",
     help="Draw it: a .svg, .png or .pdf file.",
 )
+
+
+def read_place(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    """Return where to compute, None for this process; RequestError for what is no place."""
+    return None if value is None else check_place(value)
+
+
+on_option = click.option(
+    "--on",
+    metavar="PLACE",
+    callback=read_place,
+    help="Compute over many cores: local (this host's), ray (of the cluster that this machine is a node of) or "
+    "ray://HOST:PORT; what takes long is kept, and not computed again. By default one after another.",
+)
+
+
+def refuse_cluster(on: str | None) -> None:
+    """Raise RequestError for other hosts where a result is recorded with this one."""
+    if is_cluster(on):
+        raise RequestError("What is learnt is recorded with this host, and a cluster has others.", "give --on local.")
 
 
 def directory_option(name: str, text: str) -> Callable[[Any], Any]:

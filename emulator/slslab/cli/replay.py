@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from slslab.cli.options import Amount, memory_option, platform_options, plot_option, read_numbers
+from slslab.cli.options import Amount, memory_option, on_option, platform_options, plot_option, read_numbers
 from slslab.cli.replay_setup import ReplaySetup, draw, priced, read_memory, read_setup, replayable, with_progress
 from slslab.cli.terminal import complete_run, print_document
+from slslab.errors import RequestError
 from slslab.reports.terminal import replay as replays
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 @click.option("--workers", metavar="LIST", help="Numbers of workers, up to 4096: 4,8,16,4096.")
 @click.option("--timeout", type=Amount(0, 900, min_open=True), help="Time-out of a function, s.")
 @click.option("--concurrency", type=click.IntRange(1), help="Environments of the account that may be busy at once.")
+@on_option
 @plot_option
 @platform_options
 def replay(
@@ -30,6 +32,7 @@ def replay(
     workers: str | None,
     timeout: float | None,
     concurrency: int | None,
+    on: str | None,
     plot: Path | None,
     profile: str,
     network: str | None,
@@ -43,6 +46,7 @@ def replay(
     slslab replay                                     the last run: as measured, and as modelled on Lambda
     slslab replay last --memory 512,1024,1769,3008    with less and more memory, and with it CPU
     slslab replay last --workers 8,64,1024            with more workers than ran
+    slslab replay last --workers 64,1024,4096 --memory 1769,3008,5307 --on local    on all cores
     slslab replay last --arch arm64 --prices paper-2025
     slslab replay last --network this-host            with the stores of the host that recorded it
     slslab replay last~2 last~1 last                  three recordings of one plan, and how far they differ
@@ -58,8 +62,13 @@ def replay(
     fleets = read_numbers("--workers", workers, 1, LARGEST_FLEET)
     setups = [read_setup(run, profile, network, prices, arch, timeout, concurrency) for run in runs or ("last",)]
     check_one_plan([setup.run for setup in setups])
+    if on is not None and not fleets and memory is None:
+        raise RequestError(
+            "--on spreads a list over many cores, and there is none.",
+            "name several: --memory 1024,1769 or --workers 8,64.",
+        )
     sizes = max(read_memory(setup.run, memory) for setup in setups)
-    played = [_rows(setup, list(product(fleets or (None,), sizes or (None,)))) for setup in setups]
+    played = [_rows(setup, list(product(fleets or (None,), sizes or (None,))), on) for setup in setups]
     rows = [combine(same) for same in zip(*played, strict=True)]
     document = setups[0].document(
         recordings=[setup.run.plan.run for setup in setups],
@@ -70,7 +79,7 @@ def replay(
     print_document(document, lambda: replays.replay(document), json_)
 
 
-def _rows(setup: ReplaySetup, variants: Sequence[tuple[int | None, int | None]]) -> "list[Row]":
+def _rows(setup: ReplaySetup, variants: Sequence[tuple[int | None, int | None]], on: str | None) -> "list[Row]":
     """Return a recording's rows: as measured, as modelled, and its variants (workers and memory size), if any."""
     from slslab.replay.whatif import Variant, evaluate, measured_row
 
@@ -81,7 +90,5 @@ def _rows(setup: ReplaySetup, variants: Sequence[tuple[int | None, int | None]])
     with replayable(setup.run.plan.run):
         rows.append(evaluate(setup.run, plain, platform))
         if (setup.variant, setup.prices) != (plain, platform.book) or variants != [(None, None)]:
-            rows += with_progress(
-                "playing variants", variants, lambda variant: setup.row(workers=variant[0], memory_mb=variant[1])
-            )
+            rows += with_progress("playing variants", variants, setup.row, on, (setup,))
     return rows

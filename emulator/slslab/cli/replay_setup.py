@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from slslab.billing.bill import Book
     from slslab.replay.measured import Measured
     from slslab.replay.whatif import Platform, Row, Variant
+    from slslab.sweeps.results import Results
 
 THIS_HOST = "this-host"
 SCHEMA = 1
@@ -29,11 +31,13 @@ class ReplaySetup:
     variant: "Variant"
     prices: "Book"
 
-    def row(self, **changes: Any) -> "Row":
-        """Return the row of the variant with these changes, by the prices that were asked for."""
+    def row(self, point: tuple[int | None, int | None]) -> "Row":
+        """Return the row of the variant with so many workers and this memory size, MB, by the prices that were asked
+        for; None is as recorded."""
         from slslab.replay.whatif import evaluate
 
-        row = evaluate(self.run, replace(self.variant, **changes), replace(self.platform, book=self.prices))
+        variant = replace(self.variant, workers=point[0], memory_mb=point[1])
+        row = evaluate(self.run, variant, replace(self.platform, book=self.prices))
         return row if self.prices == self.platform.book else priced(row, self.prices)
 
     def documents(self, rows: "Sequence[Row]") -> list[dict[str, Any]]:
@@ -140,16 +144,39 @@ def read_memory(measured: "Measured", text: str | None, usual: Sequence[int] = (
     return sizes
 
 
-def with_progress(label: str, tasks: Sequence[Any], do: Callable[[Any], Any]) -> list[Any]:
-    """Return what `do` returns for every task, with a bar on stderr if there are several."""
-    if len(tasks) == 1:
-        return [do(tasks[0])]
-    done = []
+def with_progress(
+    label: str,
+    points: Sequence[Any],
+    function: Callable[[Any], Any],
+    on: str | None = None,
+    bound: "Sequence[ReplaySetup | None]" = (),
+) -> list[Any]:
+    """Return what a function returns at every point, with a bar on stderr if there are several.
+
+    `on` is where to compute (`slslab.sweeps.sweep`), None for this process; elsewhere results are kept, by what is
+    `bound` to the function.
+    """
+    from slslab.sweeps.sweep import sweep
+
+    if on is None and len(points) == 1:
+        return [function(points[0])]
+    results = None if on is None else _results(function, [setup for setup in bound if setup is not None])
     with Bar() as bar:
-        for number, task in enumerate(tasks, 1):
-            done.append(do(task))
-            bar.report(label, number, len(tasks))
-    return done
+        return sweep(function, points, on, partial(bar.report, label), results)
+
+
+def _results(function: Callable[[Any], Any], setups: Sequence[ReplaySetup]) -> "Results":
+    """Return what is kept of a function to which these are bound."""
+    from slslab.sweeps.results import Results
+
+    inputs = [
+        text
+        for setup in setups
+        for text in (setup.run.directory.digest(), repr(setup.platform), repr(setup.variant), repr(setup.prices))
+    ]
+    # The patterns that are replayed are the architectures'.
+    packages = {type(setup.run.architecture).__module__.partition(".")[0] for setup in setups}
+    return Results(function, inputs, sorted(packages))
 
 
 def modelled(value: float | str) -> dict[str, Any]:

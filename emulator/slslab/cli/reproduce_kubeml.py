@@ -5,10 +5,10 @@ from pathlib import Path
 
 import click
 
-from slslab.cli.options import directory_option
+from slslab.cli.options import directory_option, on_option
 from slslab.cli.reproduction import (
     REPLAYED,
-    check_recordings,
+    check_trainings,
     fidelity_option,
     finish,
     folder,
@@ -40,15 +40,17 @@ def kubeml_times(profile: str, out: Path | None, json_: bool) -> None:
 @reproduction(
     "kubeml-accuracy",
     fidelity_option("sampled trains 10 epochs from 1 seed, full 30 from 3; replayed reads accuracies, in seconds."),
+    on_option,
     directory_option("--recordings", "replayed: read the accuracies here (by default the project's own)."),
     directory_option("--out", "Where accuracies and tables go (by default reproduce-NAME-FIDELITY beside the runs)."),
 )
-def kubeml_accuracy(fidelity: str, recordings: Path | None, out: Path | None, json_: bool) -> None:
+def kubeml_accuracy(fidelity: str, on: str | None, recordings: Path | None, out: Path | None, json_: bool) -> None:
     """KubeML's accuracy by global batch: LeNet on MNIST's images, 1, 2 and 4 functions.
 
     \b
     slslab reproduce kubeml-accuracy
     slslab reproduce kubeml-accuracy --fidelity replayed
+    slslab reproduce kubeml-accuracy --fidelity full --on local
 
     Twelve small models are trained in one process, with the bits of a run: some minutes on 2 cores; full takes nine
     times as long. The paper's figure is of ResNet34 on CIFAR-10 and stands beside.
@@ -56,12 +58,12 @@ def kubeml_accuracy(fidelity: str, recordings: Path | None, out: Path | None, js
     from slslab.papers.paper import load_paper
     from slslab.reproductions.kubeml import accuracy
 
-    check_recordings(recordings, fidelity)
+    check_trainings(recordings, fidelity, on)
     paper, directory = load_paper(accuracy.PAPER), out or folder(accuracy.NAME, fidelity)
     if fidelity == REPLAYED:
         found = accuracy.read(recordings or accuracy.committed())
     else:
         with Bar() as bar:
-            found = accuracy.measure(accuracy.settings_of(*accuracy.EFFORT[fidelity]), bar.report)
+            found = accuracy.measure(accuracy.settings_of(*accuracy.EFFORT[fidelity]), bar.report, on)
         click.echo(f"Accuracies: {accuracy.write(found, directory)}", err=True)
     finish(accuracy.build(paper, found, fidelity), directory, json_)

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from slslab.cli.options import PLATFORM, directory_option, with_options
+from slslab.cli.options import PLATFORM, directory_option, refuse_cluster, with_options
 from slslab.cli.terminal import json_option, print_document
 from slslab.errors import RequestError
 from slslab.reproductions import MODELS
@@ -39,10 +39,26 @@ def reproduction(name: str, *options: Callable[[Any], Any]) -> Callable[[Callabl
     return lambda function: click.command(name)(with_options(*options, json_option)(function))
 
 
+def alone_error() -> RequestError:
+    """Return the error of --on where runs are made or read."""
+    return RequestError(
+        "--on does not apply here: runs that are measured need the host to themselves, and recordings take seconds.",
+        "leave it out; runs are made one after another.",
+    )
+
+
 def check_recordings(recordings: Path | None, fidelity: str) -> None:
     """Raise RequestError if recordings are given that would not be read."""
     if recordings is not None and fidelity != REPLAYED:
         raise RequestError("--recordings needs --fidelity replayed.", "add it, or leave out --recordings.")
+
+
+def check_trainings(recordings: Path | None, fidelity: str, on: str | None) -> None:
+    """Raise RequestError if recordings are given that would not be read, or a place that would not train."""
+    check_recordings(recordings, fidelity)
+    if fidelity == REPLAYED and on is not None:
+        raise alone_error()
+    refuse_cluster(on)
 
 
 def folder(name: str, fidelity: str = REPLAYED) -> Path:

@@ -6,22 +6,18 @@ is one of them. Each usable node has one actor (`slslab.cluster.node`), which ho
 
 import asyncio
 import logging
-import os
-import signal
-import sys
-import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
 import ray
 import ray.exceptions
-from ray._private import worker
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from slslab.aws.errors import invalid
 from slslab.aws.limits import MB, Limits
+from slslab.cluster.connection import alive, connect, describe
 from slslab.cluster.described import described, difference
 from slslab.cluster.messages import Opening
 from slslab.cluster.node import Node
@@ -39,51 +35,11 @@ from slslab.lambda_.places import Place, Shared, confinement
 from slslab.stack.mutual_tls import write_certificate
 
 LOG = logging.getLogger(__name__)
-HINT = "`ray start --head` begins a cluster on this machine; `ray start --address=HOST:6379` joins one."
 # Ray tells nobody when a node joins.
 LOOK_S = 2.0
 OPEN_LIMIT_S = 120.0
 # More than a node can have environments; each may have an invocation and a signal under way.
 CALLS = 10_000
-
-
-def connect() -> None:
-    """Connect this process to the cluster that this machine is a node of ($RAY_ADDRESS, by default the one that runs
-    here), unless it is; HostError if there is none, or it does not take us."""
-    # Nothing is told to anybody.
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    if ray.is_initialized():
-        return
-    # Ray prints to standard output, where there may be a document, whatever befalls its nodes; it has no setting.
-    worker.print_to_stdstream = _log
-    main = threading.current_thread() is threading.main_thread()
-    former = signal.getsignal(signal.SIGTERM)
-    try:
-        ray.init(
-            os.environ.get("RAY_ADDRESS", "auto"), log_to_driver=False, configure_logging=False, namespace="slslab"
-        )
-    except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-        reason = str(error).strip().partition("\n")[0].rstrip(".")
-        raise HostError(f"There is no Ray cluster that this machine is a node of: {reason}.", HINT) from error
-    finally:
-        if main and former is not None:
-            signal.signal(signal.SIGTERM, former)  # Ray's own would end this process without its clean-up
-
-
-def _log(told: Mapping[str, Any], **_: object) -> None:
-    LOG.info("Ray: %s", "\n".join(told["lines"]))
-
-
-def alive() -> dict[str, dict[str, Any]]:
-    """Return the cluster's nodes by their ids: name, and the memory that Ray counts for them, MB."""
-    return {
-        node["NodeID"]: {
-            "name": f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']})",
-            "budget_mb": int(node["Resources"].get("memory", 0)) // MB,
-        }
-        for node in ray.nodes()
-        if node["Alive"]
-    }
 
 
 def budget_mb() -> int:
@@ -120,7 +76,6 @@ class Cluster(Managed):
     def _enter(self, stack: ExitStack) -> None:
         connect()
         stack.callback(ray.shutdown)
-        ray.cloudpickle.register_pickle_by_value(sys.modules[described.__module__])
         self._own = described()
         key = self._session.home / "relay.pem"
         write_certificate(key)
@@ -218,15 +173,16 @@ class Cluster(Managed):
 
     async def _open(self, node: str, about: dict[str, Any]) -> str:
         """Open a node; return why it cannot be used, or nothing."""
-        there = NodeAffinitySchedulingStrategy(node, soft=False)
-        ask = ray.remote(described).options(num_cpus=0, scheduling_strategy=there, max_retries=0)
-        other = await ask.remote()
+        other = await describe(node)
         if why := difference(self._own, other):
             return why
         near = other["network"] == self._own["network"]
         opening = self._opening if near else replace(self._opening, relay=self._relay.address, relay_key=self._key)
         made = ray.remote(Node).options(
-            num_cpus=0, memory=about["budget_mb"] * MB, scheduling_strategy=there, max_concurrency=CALLS
+            num_cpus=0,
+            memory=about["budget_mb"] * MB,
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
+            max_concurrency=CALLS,
         )
         actor = made.remote(opening)
         opened = await actor.open.remote()

@@ -119,7 +119,7 @@ class Admission:
             raise ServiceError(
                 500,
                 "ServiceException",
-                f"This host gives environments {most_mb} MB in all, and the function needs {memory_mb} MB. "
+                f"An environment can have at most {most_mb} MB here, and the function needs {memory_mb} MB. "
                 f"Hint: {MORE_MEMORY}",
             )
         fitting = [place for place in places if memory_mb <= place.left_mb]

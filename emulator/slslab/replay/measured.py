@@ -24,12 +24,14 @@ from slslab_workers.plan import Plan
 
 @dataclass(frozen=True)
 class Measured:
-    """A completed run; `document` is what `slslab show --json` prints, `architecture` its architecture."""
+    """A completed run, read from its directory; `document` is what `slslab show --json` prints, `architecture` its
+    architecture."""
 
     recording: Recording
     document: Mapping[str, Any]
     program: Program
     architecture: Architecture
+    directory: RunDirectory
 
     @property
     def plan(self) -> Plan:
@@ -95,12 +97,12 @@ def read_measured(directory: Path, architectures: Mapping[str, Architecture]) ->
     RunError if it is not done, or its trace is incomplete or contradicts itself; RequestError if its architecture is
     not among `architectures`.
     """
-    recording = read_recording(directory)
-    document = RunDirectory(directory).document()
+    recording, run = read_recording(directory), RunDirectory(directory)
+    document = run.document()
     assert document is not None, "a recording has one"
     name = recording.plan.architecture
     if name not in architectures:
         raise RequestError(
             f"The architecture {name!r} is not installed.", f"install it; there are {', '.join(architectures)}."
         )
-    return Measured(recording, document, make_program(recording), architectures[name])
+    return Measured(recording, document, make_program(recording), architectures[name], run)

@@ -4,12 +4,10 @@ All workers are in one process, with the bits of a run. The SPIRT paper's abstra
 accuracy under Byzantine attacks; its figures are not reproduced here.
 """
 
-import platform
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
-from importlib.metadata import version
 from pathlib import Path
 from statistics import fmean, median
 from typing import Annotated, Any, Literal
@@ -25,6 +23,7 @@ from slslab.reproductions.documents import Cell, ReproducedRow, head, host, read
 from slslab.reproductions.minibatches import Estimate
 from slslab.reproductions.orders import middle
 from slslab.reproductions.saving import write_texts
+from slslab.reproductions.trainings import train, versions
 from slslab.runs.planning import architectures, make_plan
 from slslab.trace.metrics import grouped
 from slslab_workers.plan import Plan, PlanError, Value
@@ -181,13 +180,12 @@ def aggregation_mean(vectors: Sequence[Any]) -> Any:
     return aggregation.mean(aggregation.sum_in_rank_order(vectors), len(vectors), len(vectors))
 
 
-def measure(settings: Sequence[Setting], report: Callable[[str, int, int], None]) -> Accuracies:
-    """Train all settings and time all rules, now and here; `report` receives how many of how many are done."""
+def measure(settings: Sequence[Setting], report: Callable[[str, int, int], None], on: str | None = None) -> Accuracies:
+    """Train all settings, one after another or where `on` says, and time all rules, now and here; `report` receives how
+    many of how many are done."""
     found: dict[tuple[str, str, int], dict[int, tuple[float, ...]]] = {}
-    for number, setting in enumerate(settings, 1):
-        key = (setting.rule, setting.attack, setting.attackers)
-        found.setdefault(key, {})[setting.seed] = learn(setting)
-        report("training small models", number, len(settings))
+    for setting, learnt in zip(settings, train(learn, settings, on, report), strict=True):
+        found.setdefault((setting.rule, setting.attack, setting.attackers), {})[setting.seed] = learnt
     timed = [(rule, model) for model in MODELS for rule in RULES]
     costs = []
     for number, each in enumerate(timed, 1):
@@ -196,7 +194,7 @@ def measure(settings: Sequence[Setting], report: Callable[[str, int, int], None]
     return Accuracies(
         measured=datetime.now(UTC).date(),
         host=host(),
-        versions={**{name: version(name) for name in ("torch", "numpy")}, "python": platform.python_version()},
+        versions=versions(),
         series=tuple(
             Series(rule=rule, attack=attack, attackers=attackers, accuracies=accuracies)
             for (rule, attack, attackers), accuracies in found.items()

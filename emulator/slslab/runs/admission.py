@@ -15,7 +15,7 @@ def admit(plan: Plan, architecture: Architecture, budget_mb: int) -> None:
         if needed_mb > budget_mb:
             if not phase.environments:
                 raise HostError(
-                    f"{phase.name} needs {needed_mb:,} MB, and this host has {budget_mb:,} MB for functions.",
+                    f"{phase.name} needs {needed_mb:,} MB, and there are {budget_mb:,} MB for functions.",
                     f"an option may give it less: slslab run {plan.architecture} --help",
                 )
             beside = f" + {phase.beside_mb:,} MB of smaller functions and databases" if phase.beside_mb else ""
@@ -23,7 +23,7 @@ def admit(plan: Plan, architecture: Architecture, budget_mb: int) -> None:
             raise HostError(
                 f"{phase.name} needs {counted(phase.environments, 'environment')} at once: "
                 f"{phase.environments:,} × "
-                f"{plan.memory_mb:,} MB{beside} = {needed_mb:,} MB, and this host has {budget_mb:,} MB for functions.",
+                f"{plan.memory_mb:,} MB{beside} = {needed_mb:,} MB, and there are {budget_mb:,} MB for functions.",
                 f"--workers {fits} fits, or a smaller --memory." if fits else "choose a smaller --memory.",
             )
 

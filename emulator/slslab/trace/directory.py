@@ -9,6 +9,7 @@ import shutil
 import tomllib
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import tomli_w
 
 from slslab.errors import HostError, RequestError, RunError, counted
 from slslab.trace.document import check_document
-from slslab.trace.log import INVOCATIONS, LOG, SERVICE, TABLE, write_records, writing
+from slslab.trace.log import INSTANCES, INVOCATIONS, LOG, SERVICE, TABLE, write_records, writing
 from slslab.trace.reading import reading
 from slslab_workers.architecture import read_plan
 from slslab_workers.plan import PlanError
@@ -137,6 +138,14 @@ class RunDirectory:
         """Write invocations.jsonl: a metered record with its REPORT line per invocation."""
         self._check_unfinished()
         write_records(self.path / INVOCATIONS, records)
+
+    def digest(self) -> str:
+        """Return the SHA-256 of what a finished run is: its document, plan, trace and metered records."""
+        total = sha256()
+        for path in sorted(self.path.iterdir()):
+            if path.name in (DOCUMENT, PLAN, TABLE, LOG, INVOCATIONS, INSTANCES):
+                total.update(f"{path.name} {path.stat().st_size} ".encode() + path.read_bytes())
+        return total.hexdigest()
 
     def service(self) -> dict[str, Any] | None:
         """Return what is known of the service that recorded the directory, None for a run's; RunError if it is not

@@ -48,13 +48,14 @@ def delays() -> bool:
 class Nodes(Managed):
     """A cluster of so many nodes, the first of which is its head; packets between two take `delay_ms` more.
 
-    Each node counts `memory_mb` for environments. Nothing of it is left at the end.
+    The last `late` are not started. Each node counts `memory_mb` for environments. Nothing of it is left at the end.
     """
 
-    def __init__(self, count: int, *, memory_mb: int = 2048, delay_ms: float = 0.0) -> None:
+    def __init__(self, count: int, *, late: int = 0, memory_mb: int = 2048, delay_ms: float = 0.0) -> None:
         self._name = f"sl{secrets.token_hex(3)}"
         self._network = f"10.{200 + secrets.randbelow(50)}.{secrets.randbelow(256)}"
         self._count = count
+        self._late = late
         self._memory_mb = memory_mb
         self._delay_ms = delay_ms
         self.token = secrets.token_hex(16)
@@ -71,14 +72,15 @@ class Nodes(Managed):
             stack.callback(_ip, "netns", "del", self._space(number))
             self._connect(number)
             stack.callback(self.kill, number)
-            self.start(number)
+            if number < self._count - self._late:
+                self.start(number)
 
     def start(self, number: int, *, before: Sequence[str] = (), variables: dict[str, str] | None = None) -> None:
         """Start a node's processes, by way of a command `before`, with these further variables."""
-        own = self._address(number)
+        own = self.address(number)
         place = ["--head", f"--port={PORT}", f"--temp-dir={self._folder}", "--include-dashboard=false"]
         if number:
-            place = [f"--address={self._address(0)}:{PORT}"]
+            place = [f"--address={self.address(0)}:{PORT}"]
         memory = [f"--memory={self._memory_mb << 20}", f"--object-store-memory={100 << 20}", "--num-cpus=2"]
         command = [*before, str(BIN / "ray"), "start", *place, f"--node-ip-address={own}", *memory]
         done = self.run(number, [*command, "--disable-usage-stats"], variables=variables)
@@ -114,7 +116,7 @@ class Nodes(Managed):
         """Return the environment of the nodes' commands: only who knows the token is let in."""
         own = {name: value for name, value in os.environ.items() if not name.startswith(("SLSLAB_", "RAY_"))}
         return own | {
-            "RAY_ADDRESS": f"{self._address(0)}:{PORT}",
+            "RAY_ADDRESS": f"{self.address(0)}:{PORT}",
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN": self.token,
             "RAY_USAGE_STATS_ENABLED": "0",
@@ -126,6 +128,20 @@ class Nodes(Managed):
             ["ip", "netns", "pids", self._space(number)], capture_output=True, text=True, check=False
         )
         return [int(pid) for pid in listed.stdout.split()]
+
+    def address(self, number: int) -> str:
+        """Return the address of a node."""
+        return f"{self._network}.{10 + number}"
+
+    def lines(self, number: int) -> list[str]:
+        """Return the command lines of a node's processes."""
+        found = []
+        for pid in self.pids(number):
+            try:
+                found.append(Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode())
+            except OSError:
+                continue
+        return found
 
     def kill(self, number: int) -> None:
         """Kill everything on a node, as a machine is that loses its power."""
@@ -153,7 +169,7 @@ class Nodes(Managed):
         _ip("link", "add", here, "netns", self._name, "type", "veth", "peer", "name", there, "netns", space)
         _ip("-n", self._name, "link", "set", here, "master", "bridge", "up")
         _ip("-n", space, "link", "set", "lo", "up")
-        _ip("-n", space, "address", "add", f"{self._address(number)}/24", "dev", there)
+        _ip("-n", space, "address", "add", f"{self.address(number)}/24", "dev", there)
         _ip("-n", space, "link", "set", there, "up")
         if self._delay_ms:
             _run("tc", "-n", space, "qdisc", "add", "dev", there, "root", "netem", "delay", f"{self._delay_ms}ms")
@@ -163,9 +179,6 @@ class Nodes(Managed):
 
     def _space(self, number: int) -> str:
         return f"{self._name}-{number}"
-
-    def _address(self, number: int) -> str:
-        return f"{self._network}.{10 + number}"
 
 
 def _ip(*arguments: str) -> None:

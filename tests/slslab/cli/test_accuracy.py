@@ -229,3 +229,59 @@ def test_memory_that_does_not_suffice_is_the_hosts_failure(slslab: Slslab, monke
 
     monkeypatch.setattr(Replicas, "train_epoch", exhaust)
     refused(slslab("gpu", *SMALL, "--out", "out"), 3, "CUDA out of memory", "--batch-size")
+
+
+SEVERAL = ("mlless", *SMALL, "--seed", "0,1", "--threshold", "0.1,0.3", "--json")
+
+
+@pytest.mark.parametrize("place", [(), ("--on", "local")])
+def test_each_of_several_curves_is_that_of_its_own_command(
+    place: tuple[str, ...], slslab: Slslab, tmp_path: Path
+) -> None:
+    own = ("--seed", "1", "--threshold", "0.3", "--epochs", "3", "--out", "alone", "--json")
+    alone = slslab("mlless", *SMALL, *own).document
+    begun = slslab(*SEVERAL, *place, "--epochs", "2")
+    assert begun.document["folder"] == str(tmp_path / "results" / "accuracy")
+    assert [each["curve"] for each in begun.document["curves"]] == [
+        f"mlless-lenet-digits-seed-{seed}-threshold-{threshold}" for seed in (0, 1) for threshold in (0.1, 0.3)
+    ]
+    assert begun.err == "training curves: 4 done\n\n"
+    last = begun.document["curves"][-1]
+    assert "--seed 0,1 --threshold 0.1,0.3" in last["command"]
+    assert learnt(last) == learnt(alone)[:2]
+    refused(slslab(*SEVERAL, *place, "--epochs", "3"), 2, "is not empty", "--resume")
+    *_, last = slslab(*SEVERAL, *place, "--epochs", "3", "--resume").document["curves"]
+    assert learnt(last) == learnt(alone)
+    assert last["parameters_sha256"] == alone["parameters_sha256"]
+    assert json.loads((tmp_path / "results" / "accuracy" / last["curve"] / "curve.json").read_text()) == last
+
+
+def test_several_curves_that_were_interrupted_go_on(
+    slslab: Slslab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        interrupt(patch, 4)
+        ended = slslab(*SEVERAL, "--epochs", "2", "--out", "curves")
+    assert (ended.code, ended.out) == (130, "")
+    assert "complete epochs are kept, --resume continues" in ended.err
+    assert [len(json.loads(path.read_text())["epochs"]) for path in sorted(tmp_path.glob("curves/*/curve.json"))] == [
+        2,
+        1,
+    ]
+    resumed = slslab(*SEVERAL, "--epochs", "2", "--out", "curves", "--resume").document["curves"]
+    through = slslab(*SEVERAL, "--epochs", "2", "--out", "through").document["curves"]
+    assert list(map(learnt, resumed)) == list(map(learnt, through))
+
+
+def test_nothing_is_left_of_several_curves_that_were_interrupted_in_the_first_epoch(
+    slslab: Slslab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupt(monkeypatch, 1)
+    assert slslab(*SEVERAL, "--out", "curves").code == 130
+    assert list(Path().iterdir()) == []
+
+
+def test_several_curves_for_people(slslab: Slslab) -> None:
+    shown = slslab(*SEVERAL[:-1], "--epochs", "1")
+    assert shown.code == 0, shown.err
+    assert "mlless-lenet-digits-seed-1-threshold-0.3 1 of 1" in " ".join(shown.out.split())

@@ -134,7 +134,9 @@ def test_environments_spread_over_places_or_fill_one_before_the_next() -> None:
 
 
 def test_memory_that_can_never_fit_is_an_error_with_a_hint() -> None:
-    with pytest.raises(ServiceError, match=r"1000 MB in all, and the function needs 1001 MB.*Hint: lower") as error:
+    with pytest.raises(
+        ServiceError, match=r"at most 1000 MB here, and the function needs 1001 MB.*Hint: lower"
+    ) as error:
         Admission(lambda: [Somewhere(1000)]).take(1001)
     assert (error.value.status, error.value.error_type) == (500, "ServiceException")
 

@@ -164,7 +164,7 @@ def test_functions_that_wait_for_each_other_and_do_not_fit_are_refused(tmp_path:
 def test_a_function_that_can_never_fit_is_refused(small: tuple[Any, list[dict[str, Any]]]) -> None:
     client, _ = small
     client.update_function_configuration(FunctionName="one", MemorySize=2048)
-    with pytest.raises(ClientError, match="1100 MB in all, and the function needs 2048 MB"):
+    with pytest.raises(ClientError, match="at most 1100 MB here, and the function needs 2048 MB"):
         call(client, "one")
 
 

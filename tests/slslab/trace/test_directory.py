@@ -222,3 +222,14 @@ def test_documents_are_written_at_once_or_not_at_all(root: Path) -> None:
     assert directory.document() is None
     directory.write("run.json", {"status": "done"})
     assert json.loads((directory.path / "run.json").read_text()) == {"status": "done"}
+
+
+def test_the_digest_is_that_of_what_the_run_left_and_not_of_its_page(tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(TRACES / "allreduce", copy)
+    digest = RunDirectory(TRACES / "allreduce").digest()
+    (copy / "report.html").write_text("a page")
+    assert RunDirectory(copy).digest() == digest
+    with (copy / "invocations.jsonl").open("a") as file:
+        file.write("\n")
+    assert RunDirectory(copy).digest() != digest

@@ -59,6 +59,23 @@ def curve(document: Document) -> RenderableType:
     return Group(head, table, f"Best {best['test_accuracy']:.2%} after epoch {best['epoch']}; {ended}.")
 
 
+def several_curves(document: Document) -> RenderableType:
+    """Return what each of several curves came to, a row for each."""
+    rows = []
+    for each in document["curves"]:
+        best, last = each["best"], each["epochs"][-1]["test_accuracy"] if each["epochs"] else None
+        rows.append(
+            (
+                each["curve"],
+                f"{len(each['epochs'])} of {each['plan']['epochs']}",
+                MISSING if last is None else f"{last:.2%}",
+                MISSING if best is None else f"{best['test_accuracy']:.2%} after {best['epoch']}",
+            )
+        )
+    table = plain_table(("curve", "epochs", "last accuracy", "best accuracy"), rows)
+    return Group(table, Text(f"Curves: {document['folder']}"))
+
+
 def _loss(value: float | None) -> str:
     return MISSING if value is None else f"{value:.4f}"
 

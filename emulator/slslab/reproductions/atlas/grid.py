@@ -4,7 +4,8 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import partial
+from itertools import pairwise, product
 from typing import Any
 
 from slslab.reproductions.atlas.costs import SystemCosts, measure
@@ -12,6 +13,8 @@ from slslab.reproductions.atlas.points import Job, Point, megabytes, points, ref
 from slslab.reproductions.atlas.recordings import Recordings
 from slslab.reproductions.atlas.systems import SYSTEMS, System
 from slslab.reproductions.experiments import BATCH_SIZE
+from slslab.sweeps.results import Results
+from slslab.sweeps.sweep import sweep
 from slslab.trace.metrics import grouped
 
 # Parameters of the models: LeNet's, MobileNet's, ResNet-18's and ResNet-50's, and sizes between and beyond them.
@@ -73,23 +76,37 @@ class Crossing:
         return {**vars(self), "megabytes": significant(self.megabytes)}
 
 
-def compute(recordings: Recordings, job: Job, report: Callable[[str, int, int], None]) -> Grid:
-    """Play every point; `report` receives the progress. A few thousand take half a minute."""
+def compute(recordings: Recordings, job: Job, report: Callable[[str, int, int], None], on: str | None = None) -> Grid:
+    """Play every point; `report` receives the progress. A few thousand take half a minute in this process, where `on`
+    is None; else it is where they are computed (`slslab.sweeps.sweep`)."""
+    places = list(product(SYSTEMS, PARAMETERS, WORKERS))
+    playing = _Playing(recordings, job)
+    results = None if on is None else Results(playing.play, [*recordings.digests(), repr(job)])
     found: list[Point] = []
     refused: list[Refusal] = []
-    total = len(SYSTEMS) * len(PARAMETERS) * len(WORKERS)
-    done = 0
-    for system in SYSTEMS:
-        costs = measure(system, recordings, BATCH_SIZE)
-        for parameters in PARAMETERS:
-            for workers in WORKERS:
-                if reason := refusal(costs, parameters, workers):
-                    refused.append(Refusal(system, parameters, workers, reason, _largest(costs, parameters, workers)))
-                else:
-                    found += points(costs, parameters, workers, job)
-                done += 1
-                report("playing points", done, total)
+    for each in sweep(playing.play, places, on, partial(report, "playing points"), results):
+        if isinstance(each, Refusal):
+            refused.append(each)
+        else:
+            found += each
     return Grid(found, refused)
+
+
+class _Playing:
+    """Plays the places of a grid, system by system: it keeps the costs of one."""
+
+    def __init__(self, recordings: Recordings, job: Job) -> None:
+        self.recordings, self.job = recordings, job
+        self.costs: SystemCosts | None = None
+
+    def play(self, place: tuple[System, int, int]) -> Refusal | tuple[Point, ...]:
+        """Return the points of a system with so many parameters and workers, or why there are none."""
+        system, parameters, workers = place
+        if self.costs is None or self.costs.system != system:
+            self.costs = measure(system, self.recordings, BATCH_SIZE)
+        if reason := refusal(self.costs, parameters, workers):
+            return Refusal(system, parameters, workers, reason, _largest(self.costs, parameters, workers))
+        return tuple(points(self.costs, parameters, workers, self.job))
 
 
 def _largest(costs: SystemCosts, refused: int, workers: int) -> int:

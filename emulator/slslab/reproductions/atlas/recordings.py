@@ -4,7 +4,7 @@ Those that Table 2 of Barrak et al. and Table 1 of LambdaML have are theirs; `JO
 """
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,11 @@ class Recordings:
         return tuple(
             run.plan.run for run in everyone if not (run.document.get("alone") or {"quiet": True}).get("quiet")
         )
+
+    def digests(self) -> Iterator[str]:
+        """Yield that of each run."""
+        for runs in (*self.architectures.values(), *self.channels.values()):
+            yield from (run.directory.digest() for run in runs)
 
 
 def committed() -> Path:

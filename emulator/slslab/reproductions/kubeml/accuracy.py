@@ -4,11 +4,9 @@ All functions are in one process, with the bits of a run. The paper's figure is 
 beside; what is compared is whether accuracy falls as the global batch grows.
 """
 
-import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from importlib.metadata import version
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Any, Literal
@@ -21,6 +19,7 @@ from slslab.reproductions import find_committed
 from slslab.reproductions.documents import Cell, ReproducedRow, head, host, read_entries
 from slslab.reproductions.orders import Order, judge, middle
 from slslab.reproductions.saving import write_texts
+from slslab.reproductions.trainings import train, versions
 from slslab.runs.planning import architectures, make_plan
 from slslab.trace.metrics import grouped
 from slslab_workers.plan import Plan
@@ -111,16 +110,15 @@ def learn(setting: Setting) -> tuple[float, ...]:
     return tuple(accuracies)
 
 
-def measure(settings: Sequence[Setting], report: Callable[[str, int, int], None]) -> Accuracies:
-    """Train all settings now and here; `report` receives how many of how many are done."""
+def measure(settings: Sequence[Setting], report: Callable[[str, int, int], None], on: str | None = None) -> Accuracies:
+    """Train all settings, one after another or where `on` says; `report` receives how many of how many are done."""
     found: dict[tuple[int, int], dict[int, tuple[float, ...]]] = {}
-    for number, setting in enumerate(settings, 1):
-        found.setdefault((setting.functions, setting.batch_size), {})[setting.seed] = learn(setting)
-        report("training small models", number, len(settings))
+    for setting, learnt in zip(settings, train(learn, settings, on, report), strict=True):
+        found.setdefault((setting.functions, setting.batch_size), {})[setting.seed] = learnt
     return Accuracies(
         measured=datetime.now(UTC).date(),
         host=host(),
-        versions={**{name: version(name) for name in ("torch", "numpy")}, "python": platform.python_version()},
+        versions=versions(),
         series=tuple(
             Series(functions=functions, batch_size=batch_size, accuracies=accuracies)
             for (functions, batch_size), accuracies in found.items()

@@ -1,13 +1,18 @@
 """Winners and crossings of made-up points, and the whole grid in time."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from slslab.billing.bill import DEFAULT_BOOK, load_book
+from slslab.cli.options import PLATFORM
+from slslab.replay.profiles.profile import load_profile
 from slslab.reproductions.atlas import grid
 from slslab.reproductions.atlas.grid import Crossing, Grid, Refusal, best, crossings, least, pair_crossings, winners
-from slslab.reproductions.atlas.points import Point, megabytes
-from slslab.reproductions.atlas.systems import System
+from slslab.reproductions.atlas.points import Job, Point, megabytes
+from slslab.reproductions.atlas.recordings import Recordings
+from slslab.reproductions.atlas.systems import SYSTEMS, System
 
 FIRST, SECOND = System("allreduce", "s3", "ga", equal=True), System("allreduce", "dynamodb", "ga", equal=True)
 OTHER = System("mlless")
@@ -65,3 +70,15 @@ def test_a_system_that_is_refused_ends_at_its_limit() -> None:
         Crossing("equal", "seconds", 2, 0.2, SECOND.name, FIRST.name, True)
     ]
     assert refused.as_document()["megabytes"] == 0.4
+
+
+def test_points_are_the_same_wherever_they_are_played(
+    recordings: Recordings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    job = Job(10, load_profile(PLATFORM), load_book(DEFAULT_BOOK))
+    monkeypatch.setattr(grid, "PARAMETERS", (61_706, 23_520_842))
+    alone = grid.compute(recordings, job, lambda *_: None)
+    assert {point.system for point in alone.points} == set(SYSTEMS)
+    assert alone.refusals
+    assert grid.compute(recordings, job, lambda *_: None, "local") == alone

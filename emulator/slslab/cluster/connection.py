@@ -1,0 +1,82 @@
+"""The Ray cluster that environments and sweeps use: how it is reached, and what its nodes are."""
+
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import ray
+import ray.exceptions
+from ray._private import worker
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from slslab.aws.limits import MB
+from slslab.cluster.described import described
+from slslab.errors import HostError
+
+LOG = logging.getLogger(__name__)
+HINT = "`ray start --head` begins a cluster on this machine; `ray start --address=HOST:6379` joins one."
+CLIENT = "ray://"
+# s; a cluster that is there answers sooner.
+ANSWER_S = 5
+
+
+def connect(address: str = "") -> None:
+    """Connect this process to a cluster, unless it is: to that of an address of Ray's client, `ray://HOST:PORT`, or to
+    the one that this machine is a node of ($RAY_ADDRESS, by default the one that runs here).
+
+    HostError if there is none, or it does not take us.
+    """
+    # Nothing is told to anybody.
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    if ray.is_initialized():
+        return
+    # Ray prints to standard output, where there may be a document, whatever befalls its nodes; it has no setting.
+    worker.print_to_stdstream = _log
+    main = threading.current_thread() is threading.main_thread()
+    former = signal.getsignal(signal.SIGTERM)
+    try:
+        if address:
+            host, _, port = address.removeprefix(CLIENT).rpartition(":")
+            socket.create_connection((host.strip("[]"), int(port)), ANSWER_S).close()  # Ray itself tries for minutes
+        else:
+            address = os.environ.get("RAY_ADDRESS", "auto")
+        ray.init(address, log_to_driver=False, configure_logging=False, namespace="slslab")
+    except (OSError, OverflowError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+        reason = str(error).strip().partition("\n")[0].rstrip(".")
+        if address.startswith(CLIENT):
+            raise HostError(
+                f"No Ray cluster at {address} takes this host: {reason}.",
+                "its head needs Ray's client server, by default at port 10001, the same Ray, and the same token.",
+            ) from error
+        raise HostError(f"There is no Ray cluster that this machine is a node of: {reason}.", HINT) from error
+    finally:
+        if main and former is not None:
+            signal.signal(signal.SIGTERM, former)  # Ray's own would end this process without its clean-up
+    ray.cloudpickle.register_pickle_by_value(sys.modules[described.__module__])
+
+
+def alive() -> dict[str, dict[str, Any]]:
+    """Return the cluster's nodes by their ids: name, and the memory that Ray counts for them, MB."""
+    return {
+        node["NodeID"]: {
+            "name": f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']})",
+            "budget_mb": int(node["Resources"].get("memory", 0)) // MB,
+        }
+        for node in ray.nodes()
+        if node["Alive"]
+    }
+
+
+def describe(node: str) -> Any:
+    """Ask a node what must be this host's own there; its answer, `described`, comes through Ray."""
+    there = NodeAffinitySchedulingStrategy(node, soft=False)
+    return ray.remote(described).options(num_cpus=0, scheduling_strategy=there, max_retries=0).remote()
+
+
+def _log(told: Mapping[str, Any], **_: object) -> None:
+    LOG.info("Ray: %s", "\n".join(told["lines"]))

@@ -1,0 +1,26 @@
+"""Many small trainings, each in one process with the bits of a run: one after another, or over many cores."""
+
+import platform
+from collections.abc import Callable, Sequence
+from functools import partial
+from importlib.metadata import version
+from typing import Any
+
+from slslab.sweeps.results import Results
+from slslab.sweeps.sweep import sweep
+
+
+def train(
+    learn: Callable[[Any], tuple[float, ...]],
+    settings: Sequence[Any],
+    on: str | None,
+    report: Callable[[str, int, int], None],
+) -> list[tuple[float, ...]]:
+    """Return what is learnt with each setting, in their order; on a place (`slslab.sweeps.sweep`) it is kept."""
+    results = None if on is None else Results(learn, map(repr, versions().items()))
+    return sweep(learn, settings, on, partial(report, "training small models"), results)
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of what computes."""
+    return {**{name: version(name) for name in ("torch", "numpy")}, "python": platform.python_version()}

@@ -1,0 +1,107 @@
+"""Nodes that come to a cluster: whom it takes, whose clock is another, and who is used when it comes late."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.machines.cluster.conftest import need_cluster
+from tests.machines.cluster.network import Nodes
+from tests.machines.cluster.test_runs import command
+
+from slslab.checks.recorded import read_recorded
+from slslab.checks.run import check
+from slslab.trace.directory import RunDirectory
+
+LATE = 1
+HOUR_S = 3600
+# Invokes a function once, waits for another node, and invokes three times at once.
+SCRIPT = """
+import threading, time
+from slslab.aws.limits import lambda_limits
+from slslab.cluster.cluster import Cluster
+from slslab.host.session import Session
+from slslab.lambda_.service.emulator import Emulator
+from slslab.testing import create_function
+
+limits = lambda_limits()
+with Session() as session:
+    cluster = Cluster(session, limits)
+    with Emulator(session=session, places=cluster, limits=limits) as emulator:
+        client = emulator.client("lambda")
+        create_function(client, "f", "import time\\ndef handler(event, context): time.sleep(1)", MemorySize=1024)
+        client.invoke(FunctionName="f")
+        print(len(cluster.present()), flush=True)
+        while len(cluster.present()) < 2:
+            time.sleep(0.1)
+        calls = [threading.Thread(target=client.invoke, kwargs={"FunctionName": "f"}) for _ in range(3)]
+        for call in calls:
+            call.start()
+        for call in calls:
+            call.join()
+        print([place.used_mb for place in cluster.present()])
+"""
+
+
+@pytest.fixture(scope="module")
+def growing() -> Iterator[Nodes]:
+    """A cluster of one node, to which another may come."""
+    need_cluster()
+    with Nodes(2, late=1) as nodes:
+        yield nodes
+
+
+@pytest.fixture
+def gone(growing: Nodes) -> Iterator[Nodes]:
+    """That cluster; who has come is killed afterwards."""
+    yield growing
+    growing.kill(LATE)
+
+
+def test_who_does_not_know_the_token_does_not_become_a_node(gone: Nodes, tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError):
+        gone.start(LATE, variables={"RAY_AUTH_TOKEN": "another"})
+    assert len(document(gone, tmp_path / "run")["host"]["nodes"]) == 1
+
+
+def test_a_node_of_another_version_is_refused_by_its_name_and_the_others_are_used(gone: Nodes, tmp_path: Path) -> None:
+    other = tmp_path / "packages" / "slslab-9.dist-info"
+    other.mkdir(parents=True)
+    (other / "METADATA").write_text("Metadata-Version: 2.1\nName: slslab\nVersion: 9\n")
+    gone.start(LATE, variables={"PYTHONPATH": str(other.parent)})
+    done = gone.run(0, command("allreduce", tmp_path / "run", "--environment", "ray"))
+    assert done.returncode == 0, done.stderr
+    assert f"({gone.address(LATE)}) is not used: it has slslab 9, and this host has 0.1.0." in done.stderr
+    assert len(json.loads(done.stdout)["host"]["nodes"]) == 1
+
+
+def test_events_of_a_node_have_the_time_of_this_host_whatever_its_clock(gone: Nodes, tmp_path: Path) -> None:
+    gone.start(LATE, before=("unshare", "--time", f"--monotonic={HOUR_S}", "--fork"))
+    found = document(gone, tmp_path / "run")
+    assert len(found["host"]["nodes"]) == 2
+    assert found["seconds"]["measured"] < HOUR_S / 2
+    assert not check(read_recorded(RunDirectory(tmp_path / "run"))).violations
+
+
+def test_a_node_that_joins_is_used(gone: Nodes) -> None:
+    running = gone.popen(0, [sys.executable, "-c", SCRIPT])
+    try:
+        assert running.stdout is not None
+        assert running.stdout.readline() == "1\n"
+        gone.start(LATE)
+        out, err = running.communicate(timeout=60)
+    finally:
+        running.kill()
+        running.wait()
+    # The first node has one idle environment and room for another.
+    assert out == "[2048, 1024]\n", err
+
+
+def document(nodes: Nodes, out: Path) -> dict[str, Any]:
+    """Make a small run, and return its document."""
+    done = nodes.run(0, command("allreduce", out, "--environment", "ray"))
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
