@@ -1,9 +1,10 @@
 """What spreading replays over processors costs: a grid of 500 in this process, by local processes and on Ray, in pairs.
 
-    python benchmarks/sweeps.py [--pairs 5] [--run RUN] [--json]
+    python benchmarks/sweeps.py [--pairs 5] [--run RUN] [--ray] [--json]
 
 The grid is that of 25 numbers of workers (2 to 26) with 20 memory sizes, of a recorded run. In each pair every place
-plays it once, in turns forwards and backwards, and keeps nothing. A place has a processor of this host for each worker.
+plays it once, in turns forwards and backwards, and keeps nothing. A place has a processor of this host for each worker;
+`--ray` has one that runs here: `ray start --head --disable-usage-stats`, and `ray stop` afterwards.
 `first` is the time until the first result, in which a place starts: processes import slslab and receive the recording.
 `overhead` is what a replay takes beyond its share: (seconds − first − seconds in this process ÷ processors) ÷ 500, with
 the seconds of the same pair. The last line compares Ray with local processes, pair by pair. Results must be equal. A
@@ -25,7 +26,6 @@ from rich.progress import track
 from rich.table import Table
 
 from slslab.cli.replay_setup import ReplaySetup, read_setup
-from slslab.installation import installed
 from slslab.sweeps.ray_cluster import RAY
 from slslab.sweeps.sweep import LOCAL, sweep
 
@@ -70,13 +70,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--run", default=str(RUN), help="a recorded run (by default one of the tests)")
+    parser.add_argument("--ray", action="store_true", help="measure Ray, too, by the cluster that runs here")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     given = parser.parse_args()
     if given.pairs < 1:
         parser.error("--pairs must be 1 or more")
     setup = read_setup(given.run, profile="aws-us-east-1", network=None, prices=None, arch=None)
     processors = len(os.sched_getaffinity(0))
-    places = [on for on in PLACES if on != RAY or installed("ray")]
+    places = [on for on in PLACES if on != RAY or given.ray]
     pairs = []
     for index in track(range(given.pairs), "pairs", console=Console(stderr=True)):
         pairs.append(pair(setup, places if index % 2 == 0 else places[::-1], processors))
