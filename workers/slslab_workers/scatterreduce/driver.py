@@ -9,7 +9,7 @@ from slslab_workers.driver.channels import ChannelDeployment, channel_requiremen
 from slslab_workers.driver.deployment import Deployment, deploy_and_train
 from slslab_workers.plan import Plan, PlanError
 from slslab_workers.scatterreduce.pattern import pattern
-from slslab_workers.training import algorithms, robust
+from slslab_workers.training import algorithms, attacks, robust
 from slslab_workers.training.options import COMBINE, OPTIMISER, PARTITION, REPLICAS
 from slslab_workers.training.released_log import LOG_TRAFFIC
 
@@ -27,6 +27,8 @@ class ScatterReduce(Architecture):
         CHANNEL_HOST,
         *algorithms.OPTIONS,
         COMBINE,
+        robust.BYZANTINE,
+        attacks.ATTACK,
         OPTIMISER,
         POLLING,
         LOG_TRAFFIC,
@@ -49,7 +51,11 @@ class ScatterReduce(Architecture):
                 "choose allreduce, or another --channel.",
             )
         algorithms.check(plan)
-        robust.refuse(plan, "ScatterReduce's workers have a part of each", "choose allreduce or gpu.")
+        attacks.check(plan)
+        robust.check(plan)
+        why = "ScatterReduce's workers have a part of each"
+        robust.refuse_inseparable(plan, why, "allreduce or gpu.")
+        attacks.refuse_omniscient(plan.options, why, "choose gpu, whose workers all read them.")
         return channel_requirements(plan, algorithms.largest_bytes(plan, plan.workers))
 
     def replicas(self) -> type[Any]:

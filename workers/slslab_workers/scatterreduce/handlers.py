@@ -1,4 +1,5 @@
-"""ScatterReduce's Lambda handler: worker i merges chunk i of all workers' gradients."""
+"""ScatterReduce's Lambda handler: worker i merges chunk i of all workers' gradients, by a robust rule if the plan has
+one."""
 
 import statistics
 from functools import partial
@@ -22,7 +23,7 @@ def _updated(worker: Any, _result: None, state: WorkerState, *_arguments: Any) -
 
 
 class ScatterReduceWorker(ObjectWorker):
-    """Worker i owns chunk i: the others send it theirs, it adds them up, and all get the result."""
+    """Worker i owns chunk i: the others send it theirs, it merges them, and all get the result."""
 
     # The lines that the released ScatterReduce adds to a worker's log: six in a step, and one more in every tenth step.
     log_lines: LogLines = MappingProxyType(
@@ -54,21 +55,26 @@ class ScatterReduceWorker(ObjectWorker):
             self.put_vector(self._partial(state, owner) + str(self.rank), self._chunk(gradient, owner))
 
     def merge_own(self, state: WorkerState, own: torch.Tensor) -> torch.Tensor:
-        """Get and delete the others' parts of this worker's chunk, and add up in rank order."""
+        """Get and delete the others' parts of this worker's chunk; return their sum in rank order, or the aggregate by
+        the robust rule."""
         parts = dict(self.collect(self._partial(state, self.rank), self._others(), delete=True))
         parts[self.rank] = own
+        if self.robust is not None:
+            return self.withstand(state, [parts[rank] for rank in sorted(parts)])
         with self.tracer.span("reduce", "synchronise", "sum") as span:
             span.bytes = len(parts) * own.nbytes
             return aggregation.sum_in_rank_order(parts[rank] for rank in sorted(parts))
 
     def publish_own(self, state: WorkerState, own: torch.Tensor) -> None:
-        """Put the sum of this worker's chunk."""
+        """Put what the parts of this worker's chunk have been merged to."""
         self.put_vector(self._merged(self.place(state)) + str(self.rank), own)
 
     def gather(self, state: WorkerState, aggregate: torch.Tensor) -> None:
-        """Get every other worker's sum into its place, and make the aggregate of the whole, in place."""
+        """Get what every other worker has merged into its place, and make the aggregate of the whole, in place."""
         for owner, merged in self.collect(self._merged(self.place(state)), self._others(), delete=False):
             self._chunk(aggregate, owner)[:] = merged
+        if self.robust is not None:
+            return
         with self.tracer.span("reduce", "synchronise", "mean") as span:
             span.bytes = aggregate.nbytes
             self.combine(aggregate, self.plan.workers, self.plan.workers)

@@ -4,6 +4,7 @@ import math
 
 from slslab_workers.channels.choice import deleted_bytes, lists, traced
 from slslab_workers.patterns import Activity, Gathering, Part, Pattern, Polling, Role, Signal, Workload, trainer
+from slslab_workers.training import robust
 from slslab_workers.training.algorithms import exchange_every, message_length, start, steps
 from slslab_workers.training.released_log import Blocks
 
@@ -27,8 +28,8 @@ def chunk(parameters: int, workers: int, index: int) -> slice:
 
 
 def pattern(workload: Workload) -> Pattern:
-    """Return the pattern: all workers put the others' chunks, get, delete and add up their own, put the sum, and get
-    those of all others; rank 0 also deletes the sums of the step before.
+    """Return the pattern: all workers put the others' chunks, get, delete and merge their own, put the result, and
+    get those of all others; rank 0 also deletes the results of the step before.
 
     The chunks of some workers are longer by one element. Rank 0, which deletes, begins each step after the others,
     which have collected all but its chunk by then.
@@ -70,9 +71,10 @@ def _role(ranks: range, workload: Workload) -> Role:
     send = Activity(f"{channel}.put", PHASE, times=rest, bytes=size - own, makes=(sent,), protocol=True)
     merge = (Gathering(collected), Activity("reduce", PHASE, work=workers * own))
     publish = Activity(f"{channel}.put", PHASE, bytes=own, makes=(MERGED,), protocol=True)
-    gather = (
+    gather: tuple[Part, ...] = (
         Activity(f"{channel}.get", PHASE, rest, size - own, needs=(MERGED,), polling=polling, protocol=True),
-        Activity("reduce", PHASE, work=size),
+        # Sums become means; what a robust rule has made is the aggregate.
+        *(() if robust.name_of(workload.options) else (Activity("reduce", PHASE, work=size),)),
     )
 
     def exchange(number: int, receive: Part) -> Blocks:

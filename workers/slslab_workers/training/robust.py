@@ -35,21 +35,25 @@ Arguments = Callable[[int, int], tuple[float, ...]]
 
 @dataclass(frozen=True)
 class _Known:
-    """A rule: its function's arguments, how many workers it needs for f Byzantine ones, and whether it is told f."""
+    """A rule: its function's arguments, how many workers it needs for f Byzantine ones, and whether it is told f.
+
+    A separable one judges each coordinate by itself: parts of vectors give the parts of the aggregate.
+    """
 
     arguments: Arguments
     least: Callable[[int], int] = lambda byzantine: 2 * byzantine + 1
     formula: str = "2f + 1"
     informed: bool = True
+    separable: bool = False
 
 
 KNOWN: Mapping[str, _Known] = MappingProxyType(
     {
-        "median": _Known(lambda _n, _f: (), informed=False),
-        "trimmed-mean": _Known(lambda _n, f: (f,)),
+        "median": _Known(lambda _n, _f: (), informed=False, separable=True),
+        "trimmed-mean": _Known(lambda _n, f: (f,), separable=True),
         "krum": _Known(lambda _n, f: (f,), lambda f: 2 * f + 3, "2f + 3"),
         "multi-krum": _Known(lambda n, f: (f, n - f), lambda f: 2 * f + 3, "2f + 3"),
-        "meamed": _Known(lambda _n, f: (f,)),
+        "meamed": _Known(lambda _n, f: (f,), separable=True),
         "geometric-median": _Known(lambda _n, _f: (SMOOTHING, WEISZFELD), informed=False),
         "centred-clipping": _Known(lambda _n, _f: (RADIUS, CLIPPINGS), informed=False),
         "zeno": _Known(lambda _n, f: (f,), lambda f: f + 1, "f + 1"),
@@ -114,6 +118,12 @@ def refuse(plan: Plan, why: str, hint: str) -> None:
     """Raise PlanError, with a sentence, if the plan has a robust rule."""
     if (name := name_of(plan.options)) is not None:
         raise PlanError(f"--combine {name} needs every worker's gradient, and {why}.", hint)
+
+
+def refuse_inseparable(plan: Plan, why: str, hint: str) -> None:
+    """Raise PlanError, with a sentence, if the plan's robust rule compares whole vectors."""
+    if (name := name_of(plan.options)) is not None and not KNOWN[name].separable:
+        refuse(plan, why, f"choose {', '.join(each for each, known in KNOWN.items() if known.separable)}, or {hint}")
 
 
 def refuse_untrusted(plan: Plan, worker: str) -> None:
