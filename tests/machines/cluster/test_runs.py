@@ -13,6 +13,7 @@ from tests.machines.cluster.network import BIN, Nodes
 from slslab.trace.log import invocations, load
 
 LIMIT_S = 240.0
+LEFT_S = 30.0
 SMALL = ("--model", "lr", "--dataset", "breast-cancer", "--workers", "3", "--epochs", "2", "--batches", "2")
 ARCHITECTURES = {
     "allreduce": ("--memory", "512"),
@@ -49,7 +50,7 @@ def requests(out: Path) -> Counter[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_a_run_on_three_nodes_is_that_of_one_host(nodes: Nodes, architecture: str, tmp_path: Path) -> None:
+def test_a_run_on_nodes_is_that_of_one_host_and_leaves_nothing(nodes: Nodes, architecture: str, tmp_path: Path) -> None:
     here = run(nodes, architecture, tmp_path / "here", "--environment", "process")
     there = run(nodes, architecture, tmp_path / "there", "--environment", "ray")
     for same in ("parameters_sha256", "loss", "replicas_equal", "invocations"):
@@ -61,16 +62,15 @@ def test_a_run_on_three_nodes_is_that_of_one_host(nodes: Nodes, architecture: st
     assert all(node["clock_error_ms"] < 50 for node in found.values())
     environments = {record["environment"] for record in invocations(tmp_path / "there")}
     assert len(environments) > 1
+    assert_nothing_left(nodes)
 
 
-def test_nothing_of_a_run_is_left_on_any_node(nodes: Nodes, tmp_path: Path) -> None:
-    before = [len(nodes.pids(number)) for number in range(3)]
-    run(nodes, "allreduce", tmp_path / "run", "--environment", "ray")
-    deadline = time.monotonic() + 30
-    while ours(nodes) and time.monotonic() < deadline:
+def assert_nothing_left(nodes: Nodes) -> None:
+    """Assert that no process of slslab is on any node, or will not be in a moment."""
+    deadline = time.monotonic() + LEFT_S
+    while (found := ours(nodes)) and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert not ours(nodes)
-    assert before
+    assert not found
 
 
 def ours(nodes: Nodes) -> list[str]:
