@@ -268,11 +268,11 @@ class Peers:
         patch.setattr(events, "environment_sink", lambda: self.events.append)
         patch.setattr("slslab_workers.spirt.learning._models", Unshared())
         # What is found dead is found dead by the same rule, sooner.
-        for name in ("slslab_workers.spirt.peer", "slslab_workers.spirt.driver"):
+        for name in ("slslab_workers.spirt.peer", "slslab_workers.spirt.deployment"):
             patch.setattr(f"{name}.PING_INTERVAL_S", 0.01)
         for name in ("slslab_workers.spirt.membership", "slslab_workers.spirt.rounds"):
             patch.setattr(f"{name}.LOOK_S", 0.1)
-        patch.setattr("slslab_workers.spirt.driver.DESCRIBE_INTERVAL_S", 0.02)
+        patch.setattr("slslab_workers.spirt.deployment.DESCRIBE_INTERVAL_S", 0.02)
         patch.setattr("slslab_workers.driver.deployment.package", lambda _handler: b"")
 
     def run(self, plan: Plan, before: Hook | None = None, after: Hook | None = None) -> Ran:

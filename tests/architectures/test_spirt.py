@@ -37,7 +37,8 @@ from slslab_workers.channels.queues.barriers import Barrier
 from slslab_workers.channels.tensors import TensorDatabase
 from slslab_workers.plan import Plan, PlanError
 from slslab_workers.spirt import architecture
-from slslab_workers.spirt.driver import Spirt, SpirtDeployment
+from slslab_workers.spirt.deployment import SpirtDeployment
+from slslab_workers.spirt.driver import Spirt
 from slslab_workers.spirt.peer import Peer
 from slslab_workers.spirt.settings import Keys
 from slslab_workers.spirt.trust import Identity

@@ -13,7 +13,7 @@ from tests.architectures.peers import Peers, Steps, check_counts
 from slslab_workers.channels.queues import Queues
 from slslab_workers.plan import Plan, PlanError
 from slslab_workers.spirt import architecture, joining
-from slslab_workers.spirt.driver import SpirtDeployment
+from slslab_workers.spirt.deployment import SpirtDeployment
 from slslab_workers.spirt.peer import Peer
 from slslab_workers.spirt.roster import Roster
 from slslab_workers.spirt.settings import Keys, password_queue, waiting_queue

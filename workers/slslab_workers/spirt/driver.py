@@ -1,13 +1,8 @@
-"""SPIRT's trigger script: it invokes every peer's init_peers and follows the peers' executions from epoch to epoch."""
+"""SPIRT: its options, and what a plan of it needs."""
 
-import json
-import secrets
-import time
 from collections.abc import Mapping
-from concurrent.futures import Future
-from contextlib import ExitStack, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from slslab_workers.architecture import (
     NO_OPTIONS,
@@ -19,54 +14,22 @@ from slslab_workers.architecture import (
     Progress,
     Requirements,
     ResidentPhase,
-    RunFailed,
 )
-from slslab_workers.channels import endpoints
-from slslab_workers.channels.objects import Absent
-from slslab_workers.channels.queues import QUEUE, QueueError
-from slslab_workers.channels.queues.barriers import prepare_epoch, remove_epoch
-from slslab_workers.channels.stream import Unreachable
-from slslab_workers.channels.tensors import TensorDatabase
-from slslab_workers.driver.deployment import ROLE, Deployment, FunctionSpec, deploy_and_train, worker_failure
+from slslab_workers.channels.queues import QUEUE
+from slslab_workers.driver.deployment import deploy_and_train
 from slslab_workers.driver.job import failures, gradient_mb
 from slslab_workers.option import Option
 from slslab_workers.patterns import Counts, Pattern, Workload, count
 from slslab_workers.plan import Plan, PlanError, Value
 from slslab_workers.spirt.averaging import average_alone
-from slslab_workers.spirt.machine import STATES, definition
+from slslab_workers.spirt.deployment import TEXT, WRITTEN_TEXT, SpirtDeployment, has_texts, light_mb
 from slslab_workers.spirt.pattern import COVERED, pattern
 from slslab_workers.spirt.roster import JOIN, Roster
-from slslab_workers.spirt.settings import (
-    PING_INTERVAL_S,
-    PINGS,
-    Execution,
-    Keys,
-    password_queue,
-    waiting_queue,
-)
-from slslab_workers.training import attacks, datasets, robust
-from slslab_workers.training.keys import result_key, validation_key
+from slslab_workers.training import attacks, robust
 from slslab_workers.training.options import COMBINE
-from slslab_workers.training.samples import HELD_OUT
 
-# Between two DescribeExecution calls: Step Functions cannot wait for an execution's end.
-DESCRIBE_INTERVAL_S = 0.2
-VALIDATION = 2048
-MEMBERSHIP = ("init_peers", "auth", "check_heartbeat")
-LEARNING = ("init_model", "compute_gradients", "check_convergence")
-# What functions ask of S3 and Step Functions; the others need neither.
-ACTIONS: Mapping[str, tuple[str, ...]] = {
-    "init_model": ("states:StartExecution",),
-    "compute_gradients": ("s3:GetObject",),
-    "check_convergence": ("s3:GetObject", "s3:PutObject"),
-    "trigger_next_epoch": ("s3:PutObject", "states:StartExecution"),
-}
-# Those that may start the first execution of a peer that joins.
-HANDING_OVER = ("auth", "average_gradients")
 LONGEST_BARRIER_S = 86_400
 SMALLEST_MB = 128
-# Memory in float32 gradients: of one's JSON text, of a function that reads such a text, of a mean written as text.
-TEXT, READ_TEXT, WRITTEN_TEXT = 6, 20, 32
 
 if TYPE_CHECKING:
     from slslab_workers.replicas import Replicas
@@ -165,7 +128,7 @@ class Spirt(Architecture):
                 f"Functions without torch cannot have {light_mb} MB.",
                 f"choose {SMALLEST_MB} to {plan.memory_mb} MB (--memory), or 0 for the default.",
             )
-        if _has_texts(plan) and options["averaging"] != "round-trip":
+        if has_texts(plan) and options["averaging"] != "round-trip":
             raise PlanError("JSON gradients are averaged by a round trip.", "leave out --averaging.")
         return Requirements(
             tensor_databases=plan.workers,
@@ -178,10 +141,10 @@ class Spirt(Architecture):
     def resident_set(self, plan: Plan) -> tuple[ResidentPhase, ...]:
         """Return the memory of the small functions that wait at the barrier, and of the databases that hold all
         gradients."""
-        gradients = TEXT * plan.batches + WRITTEN_TEXT if _has_texts(plan) else plan.batches
+        gradients = TEXT * plan.batches + WRITTEN_TEXT if has_texts(plan) else plan.batches
         # Four more vectors: parameters, momentum, average and aggregate.
         database_mb = (gradients + 4) * gradient_mb(plan)
-        return (ResidentPhase(self.name, 1, plan.workers * (_light_mb(plan) + database_mb)),)
+        return (ResidentPhase(self.name, 1, plan.workers * (light_mb(plan) + database_mb)),)
 
     def counts(
         self, workers: int, batches: int, epochs: int, parameters: int, options: Mapping[str, Value] = NO_OPTIONS
@@ -208,7 +171,7 @@ class Spirt(Architecture):
         alone = super().alone(plan)
         return replace(alone, batches=1, epochs=alone.batches, options={**plan.options, "join": JOIN.default})
 
-    def deployment(self, plan: Plan, cloud: Cloud, progress: Progress) -> "SpirtDeployment":
+    def deployment(self, plan: Plan, cloud: Cloud, progress: Progress) -> SpirtDeployment:
         """Return the functions of all states, the state machine, and the queues between peers."""
         return SpirtDeployment(plan, cloud, progress)
 
@@ -220,289 +183,3 @@ class Spirt(Architecture):
         """Average as many gradients (P,) as a peer has in an epoch."""
         with failures():
             average_alone(plan, cloud, parameters)
-
-
-class SpirtDeployment(Deployment):
-    """The functions of all states, the state machine, and the queues between peers."""
-
-    def __init__(self, plan: Plan, cloud: Cloud, progress: Progress) -> None:
-        super().__init__(plan, "", cloud, progress)
-        self._states = cloud.client("stepfunctions")
-        self._machine = ""
-        self._admission = secrets.token_hex(16)
-        self._epoch = 0
-        # By rank: the epoch and time of a peer's failure, and who found it.
-        self._failures: dict[int, dict[str, Any]] = {}
-        self._roster = Roster.of(plan.workers, plan.options)
-        # By rank: the first epoch of each peer that takes part, or will.
-        self._first_epochs = dict.fromkeys(self._roster.founders, 0)
-        # By rank: the invocations of newcomers' init_peers that have not ended.
-        self._starting: dict[int, Future[None]] = {}
-
-    def functions(self) -> list[FunctionSpec]:
-        """Return a function for each state, and the two that make a peer: init_peers and init_model."""
-        specs = []
-        for name in ("init_peers", "init_model", *STATES.values()):
-            heavy = name in LEARNING
-            module = "membership" if name in MEMBERSHIP else "learning" if heavy else "rounds"
-            memory_mb = self.plan.memory_mb if heavy else _light_mb(self.plan)
-            actions = ACTIONS.get(name, ())
-            if self._roster.joins and name in HANDING_OVER:
-                actions = ("states:StartExecution",)
-            invokes = self._name("init_model") if name == "init_peers" else ""
-            handler = f"slslab_workers.spirt.{module}.{name}"
-            specs.append(FunctionSpec(self._name(name), handler, memory_mb, actions, invokes))
-        return specs
-
-    def machine(self, arns: Mapping[str, Any]) -> str:
-        """Return the definition of a peer's state machine."""
-        return definition({name: arns[self._name(name)] for name in STATES.values()}, self.plan.batches)
-
-    def create(self) -> None:
-        """Create functions, the state machine, and the queues before any peer sends to them."""
-        super().create()
-        if self.deployed is not None:
-            self._machine = self.deployed.machine
-        else:
-            created = self._states.create_state_machine(
-                name=self.function, definition=self.machine(self.arns), roleArn=ROLE
-            )
-            self._machine = created["stateMachineArn"]
-        with self._queues() as queues:
-            prepare_epoch(queues, self.plan.run, 0, self._roster.founders)
-            for queue in self._membership_queues():
-                queues.declare(queue)
-        self._store_validation()
-
-    def train(self) -> Outcome:
-        """Train all epochs; when a peer fails, the others go on without it."""
-        plan = self.plan
-        epoch_by_epoch = plan.until_accuracy is not None
-        self.upload([0] if epoch_by_epoch else range(plan.epochs))
-        self._submit_newcomers(0)
-        self._first_failure_ends([self._submit(rank, 0) for rank in self._roster.founders])
-        while self._follow(self._epoch):
-            if epoch_by_epoch:
-                if self.evaluate(self._epoch):
-                    break
-                self.upload([self._epoch + 1])
-                self._start(self._epoch + 1)
-            self._epoch += 1
-        for finished in range(len(self.accuracies), self._epoch + 1):
-            self.evaluate(finished)
-        return self._membership_outcome(self._epoch + 1)
-
-    def evaluate(self, epoch: int) -> bool:
-        """Evaluate as every architecture does; RunFailed if the peer that stores the epoch's model failed before it
-        had."""
-        try:
-            return super().evaluate(epoch)
-        except Absent as error:
-            raise RunFailed(
-                "ModelLost", f"the peer that stores the model of epoch {epoch} failed before it had stored it"
-            ) from error
-
-    def remove(self) -> None:
-        """Delete the state machine first, so that nothing calls the functions, queues and tensors that are deleted
-        next."""
-        with ExitStack() as later:
-            later.callback(self._remove_keys)
-            later.callback(self._remove_queues)
-            later.callback(super().remove)
-            self._remove_machine()
-
-    def _submit_newcomers(self, epoch: int) -> None:
-        """Invoke init_peers for each peer that is to be admitted in this epoch."""
-        self._starting |= {rank: self._submit(rank, epoch) for rank in sorted(self._roster.asking(epoch))}
-
-    def _submit(self, rank: int, epoch: int) -> "Future[Any]":
-        return self._invokers.submit(self._init_peer, rank, self._execution(rank, epoch))
-
-    def _init_peer(self, rank: int, execution: Execution) -> None:
-        """Invoke a peer's init_peers and wait for it; RunFailed if it, or the init_model that it calls, fails."""
-        event = {
-            "init_model": self._name("init_model"),
-            "admission": self._admission,
-            "input": execution.to_input(),
-        }
-        failure = self.call(self._name("init_peers"), event, "RequestResponse", rank)["failure"]
-        if failure is not None:
-            raise worker_failure(failure, rank)
-
-    def _check_newcomers(self) -> None:
-        """Raise the error of a newcomer's init_peers, unless the newcomer's database is gone."""
-        for rank in [rank for rank, future in self._starting.items() if future.done()]:
-            error = self._starting.pop(rank).exception()
-            if error is not None:
-                if self._is_alive(rank):
-                    raise error
-                self._record_failure(rank, self._epoch, time.time())
-
-    def _follow(self, epoch: int) -> bool:
-        """Wait for every active peer's execution of an epoch; return whether another epoch follows.
-
-        All are polled in turn: when one has failed, the others still wait at the barrier for their time-out. The peers
-        that join after the next epoch are started meanwhile, so that their requests are there when it begins.
-        """
-        self._submit_newcomers(epoch + 1)
-        waiting = self._alive_in(epoch)
-        following: dict[int, int | None] = {}
-        while waiting:
-            self._check_newcomers()
-            unstarted = []
-            for rank in list(waiting):
-                described = self._describe(rank, epoch)
-                if described is None:
-                    unstarted.append(rank)
-                elif described["status"] != "RUNNING":
-                    waiting.remove(rank)
-                    if described["status"] == "SUCCEEDED":
-                        output = json.loads(described["output"])
-                        following[rank] = output["next"]
-                        for newcomer in output["newcomers"]:
-                            self._first_epochs.setdefault(newcomer, epoch + 1)
-                    elif self._is_alive(rank):
-                        raise _execution_failure(rank, described)
-                    else:
-                        self._record_failure(rank, epoch, described["stopDate"].timestamp())
-            if waiting == unstarted:
-                # All other executions have ended, so no peer is left that could start these.
-                for rank in waiting:
-                    self._put_off(rank, epoch)
-                break
-            time.sleep(DESCRIBE_INTERVAL_S)
-        if not following:
-            raise RunFailed("AllPeersDied", f"no peer is left in epoch {epoch}", None, None)
-        if len(set(following.values())) > 1:
-            raise RunFailed("PeersDisagree", f"only some peers go on after epoch {epoch}: {following}", None, None)
-        return None not in following.values()
-
-    def _put_off(self, rank: int, epoch: int) -> None:
-        """Expect a newcomer that was not started one epoch later, unless it has failed."""
-        if self._is_alive(rank):
-            self._first_epochs[rank] = epoch + 1
-        else:
-            self._record_failure(rank, epoch, time.time())
-
-    def _alive_in(self, epoch: int) -> list[int]:
-        """Return the ranks that take part in an epoch, as far as the driver knows."""
-        return sorted(
-            rank for rank, first in self._first_epochs.items() if first <= epoch and rank not in self._failures
-        )
-
-    def _record_failure(self, rank: int, epoch: int, when: float) -> None:
-        self._failures[rank] = {"epoch": epoch, "time": when, "found_by": "driver"}
-
-    def _describe(self, rank: int, epoch: int) -> dict[str, Any] | None:
-        """Return a peer's execution; None if it has not been started, as a newcomer's first may not be yet."""
-        machine = self._machine.replace(":stateMachine:", ":execution:")
-        try:
-            execution = self._execution(rank, epoch)
-            return dict(self._states.describe_execution(executionArn=f"{machine}:{execution.name}"))
-        except self._states.exceptions.ExecutionDoesNotExist:
-            return None
-
-    def _is_alive(self, rank: int) -> bool:
-        """Return whether a peer's database answers one of three pings in a row, which is also the peers' own rule."""
-        with TensorDatabase(endpoints.tensor_urls(self._cloud.environment)[rank], self._tracer) as database:
-            for attempt in range(PINGS):
-                if attempt:
-                    time.sleep(PING_INTERVAL_S)
-                if database.ping():
-                    return True
-        return False
-
-    def _membership_outcome(self, epochs: int) -> Outcome:
-        """Return the outcome by the results of the peers that are left, with who joined and who failed when."""
-        results = [
-            json.loads(self._objects.get(result_key(self.plan, rank), "other").body)
-            for rank in self._alive_in(epochs - 1)
-        ]
-        joined: dict[int, int] = {}
-        for result in results:
-            for rank, failure in result["deaths"].items():
-                self._failures.setdefault(int(rank), failure)
-            for rank, epoch in result["joined"].items():
-                joined[int(rank)] = max(epoch, joined.get(int(rank), epoch))
-        outcome = self.outcome(results)
-        deaths = [{"worker": rank, **failure} for rank, failure in sorted(self._failures.items())]
-        joins = [{"worker": rank, "epoch": joined.get(rank)} for rank in sorted(self._roster.joins)]
-        return replace(outcome, epochs=epochs, details={**outcome.details, "deaths": deaths, "joins": joins})
-
-    def _start(self, epoch: int) -> None:
-        """Start an epoch of every active peer, where the driver decides whether there is one; a newcomer's first
-        execution is started by the peer that hands it the model."""
-        for rank in self._alive_in(epoch - 1):
-            execution = self._execution(rank, epoch)
-            self._states.start_execution(
-                stateMachineArn=self._machine, name=execution.name, input=json.dumps(execution.to_input())
-            )
-
-    def _execution(self, rank: int, epoch: int) -> Execution:
-        return Execution(self.plan, self.bucket, rank, epoch, self._machine)
-
-    def _name(self, function: str) -> str:
-        return f"{self.function[:44]}-{function}"
-
-    def _store_validation(self) -> None:
-        """Store what the convergence check uses: the held-out images, or some of the training images."""
-        import numpy as np
-
-        samples = self._samples
-        if samples.validation is not None:
-            images, labels = samples.validation
-        else:
-            count = min(max(1, len(samples.labels) // HELD_OUT), VALIDATION)
-            chosen = np.random.default_rng([self.plan.seed, 1, HELD_OUT]).permutation(len(samples.labels))[:count]
-            images, labels = samples.images[chosen], samples.labels[chosen]
-        body, metadata = datasets.encode_minibatch(images, labels, samples.dataset.policy)
-        self._objects.put(validation_key(self.plan), body, "other", metadata=metadata)
-
-    def _membership_queues(self) -> list[str]:
-        return [name(self.plan, rank) for name in (waiting_queue, password_queue) for rank in range(self.plan.workers)]
-
-    def _remove_machine(self) -> None:
-        if not self._machine:
-            return
-        pages = self._states.get_paginator("list_executions")
-        for page in pages.paginate(stateMachineArn=self._machine, statusFilter="RUNNING"):
-            for execution in page["executions"]:
-                self._states.stop_execution(executionArn=execution["executionArn"])
-        # An execution that a last function has started meanwhile ends with the machine.
-        if self.deployed is None:
-            self._states.delete_state_machine(stateMachineArn=self._machine)
-
-    def _remove_queues(self) -> None:
-        with suppress(QueueError), self._queues() as queues:
-            for queue in self._membership_queues():
-                queues.delete(queue)
-            # Peers delete an epoch's queues after use and declare the next epoch's; failed peers left theirs.
-            for epoch in range(self._epoch + 3):
-                remove_epoch(queues, self.plan.run, epoch, range(self.plan.workers))
-
-    def _remove_keys(self) -> None:
-        """Delete the run's keys in the databases that can be reached; those of failed peers are gone with them."""
-        prefix = Keys(self.plan).prefix
-        for url in endpoints.tensor_urls(self._cloud.environment):
-            with suppress(Unreachable), TensorDatabase(url, self._tracer) as database:
-                database.delete_all(prefix)
-
-
-def _execution_failure(rank: int, described: Mapping[str, Any]) -> RunFailed:
-    """Return a failed execution as its peer's failure, with the function's own error if the cause is its payload."""
-    cause = str(described.get("cause", ""))
-    with suppress(ValueError):
-        payload = json.loads(cause)
-        if isinstance(payload, dict) and "errorType" in payload:
-            return worker_failure(payload, rank)
-    return RunFailed(str(described.get("error", described["status"])), cause, rank)
-
-
-def _has_texts(plan: Plan) -> bool:
-    return plan.options["gradients"] == "json"
-
-
-def _light_mb(plan: Plan) -> int:
-    """Return the memory size, MB, of the functions that need no torch: they hold two vectors and have two in flight."""
-    enough_mb = 256 + (READ_TEXT if _has_texts(plan) else 4) * gradient_mb(plan)
-    return min(int(plan.options["light-memory"]) or enough_mb, plan.memory_mb)
