@@ -82,7 +82,7 @@ def main() -> None:
     for index in track(range(given.pairs), "pairs", console=Console(stderr=True)):
         pairs.append(pair(setup, places if index % 2 == 0 else places[::-1], processors))
     names = [PLACES[on] for on in places]
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"place": name, **{key: spread([each[name][key] for each in pairs]) for key in pairs[0][name]}}
         for name in names
     ]

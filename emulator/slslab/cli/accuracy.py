@@ -48,12 +48,12 @@ DEVICE = click.Option(
 )
 
 
-class Several(click.ParamType):
+class Several(click.ParamType[tuple[Any, ...]]):
     """Values of another type, separated by commas, each once."""
 
     name = "list"
 
-    def __init__(self, of: click.ParamType) -> None:
+    def __init__(self, of: click.ParamType[Any]) -> None:
         self.of = of
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[Any, ...]:
