@@ -163,6 +163,9 @@ class Cluster(Managed):
             why = await asyncio.wait_for(self._open(node, about), OPEN_LIMIT_S)
         except TimeoutError:
             why = f"it did not answer within {OPEN_LIMIT_S:.0f} s, or others have its memory"
+        except ray.exceptions.TaskUnschedulableError:
+            self._known.discard(node)  # it has only just come, or is about to go: the next look says
+            return
         except (ray.exceptions.RayError, NodeLost) as error:
             why = f"it cannot be opened: {_first_line(error)}"
         if why:

@@ -6,6 +6,7 @@ import signal
 import socket
 import sys
 import threading
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -45,7 +46,9 @@ def connect(address: str = "") -> None:
             socket.create_connection((host.strip("[]"), int(port)), ANSWER_S).close()  # Ray itself tries for minutes
         else:
             address = os.environ.get("RAY_ADDRESS", "auto")
-        ray.init(address, log_to_driver=False, configure_logging=False, namespace="slslab")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what it warns of, it also raises
+            ray.init(address, log_to_driver=False, configure_logging=False, namespace="slslab")
     except (OSError, OverflowError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         reason = str(error).strip().partition("\n")[0].rstrip(".")
         if address.startswith(CLIENT):

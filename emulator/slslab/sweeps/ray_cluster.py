@@ -1,5 +1,8 @@
 """A Ray cluster to compute on."""
 
+import logging
+import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -7,7 +10,8 @@ from typing import Any
 from slslab.errors import HostError, counted
 from slslab.installation import require
 
-RAY, SCHEME = "ray", "ray://"
+RAY = "ray"
+THREADS_S = 5.0
 
 
 @contextmanager
@@ -18,6 +22,8 @@ def connected(place: str) -> Iterator[tuple[Any, int]]:
     """
     require("joblib")
     require("ray")
+    # Its threads would connect again after the end.
+    os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"
     import ray
 
     from slslab.cluster.connection import alive, connect, describe
@@ -40,7 +46,17 @@ def connected(place: str) -> Iterator[tuple[Any, int]]:
             )
         yield _backend(), processors
     finally:
+        _await_threads()
         ray.shutdown()
+
+
+def _await_threads() -> None:
+    """Wait for the threads of Ray's pool, which end once the pool's actors have been killed."""
+    from ray.util.multiprocessing.pool import ResultThread
+
+    for thread in threading.enumerate():
+        if isinstance(thread, ResultThread):
+            thread.join(THREADS_S)
 
 
 def _backend() -> Any:
@@ -50,6 +66,9 @@ def _backend() -> Any:
     come, since theirs end with the pool; those of Ray's are read before.
     """
     from ray.util.joblib.ray_backend import RayBackend
+
+    # It says in every sweep that Ray's pool does not know an argument that joblib always gives.
+    logging.getLogger("ray.util.multiprocessing.pool").setLevel(logging.ERROR)
 
     class Backend(RayBackend):  # type: ignore[misc]
         supports_return_generator = True

@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from importlib.metadata import distribution
 from pathlib import Path
 
 from slslab.host.managed import Managed
@@ -179,6 +180,16 @@ class Nodes(Managed):
 
     def _space(self, number: int) -> str:
         return f"{self._name}-{number}"
+
+
+def other_version(folder: Path) -> Path:
+    """Return a folder of packages where slslab seems to have version 9."""
+    other = folder / "packages" / "slslab-9.dist-info"
+    other.mkdir(parents=True)
+    (other / "METADATA").write_text("Metadata-Version: 2.1\nName: slslab\nVersion: 9\n")
+    # The architectures are entry points.
+    (other / "entry_points.txt").write_text(distribution("slslab").read_text("entry_points.txt") or "")
+    return other.parent
 
 
 def _ip(*arguments: str) -> None:
