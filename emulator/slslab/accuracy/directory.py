@@ -18,6 +18,8 @@ from slslab.errors import RequestError, RunError
 from slslab.trace.log import replacing
 
 DOCUMENT, TABLE, CHECKPOINT = "curve.json", "curve.csv", "checkpoint.bin"
+# Names of what `replacing` writes first.
+TEMPORARY = ".*.tmp"
 SCHEMA = 1
 # Bytes of the length before each part of a checkpoint.
 LENGTH = 8
@@ -47,10 +49,15 @@ class CurveDirectory:
                 raise RequestError(
                     f"Another command is making the curve in {self.path}.", "wait for its end, or choose another --out."
                 ) from None
-            yield
+            # What a killed process was writing when it ended.
+            for left in self.path.glob(TEMPORARY):
+                left.unlink()
+            try:
+                yield
+            finally:
+                with suppress(OSError):
+                    self.path.rmdir()
         finally:
-            with suppress(OSError):
-                self.path.rmdir()
             os.close(descriptor)
 
     def check_empty(self) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from slslab.accuracy.curve import curve_name, make_curve
-from slslab.accuracy.directory import CHECKPOINT
+from slslab.accuracy.directory import CHECKPOINT, CurveDirectory
+from slslab.errors import RequestError
 from slslab.runs.planning import architectures, make_plan, refused_plans
 from slslab.sweeps.sweep import sweep
 
@@ -49,9 +50,11 @@ class Curves:
             return sweep(self.learn, varied, on, report)
         finally:
             # Of a curve whose process was ended in its first epoch the empty directory is left.
-            for place in (*places, self.folder):
-                with suppress(OSError):
-                    place.rmdir()
+            for place in filter(Path.is_dir, places):
+                with suppress(RequestError), CurveDirectory(place).held():
+                    pass
+            with suppress(OSError):
+                self.folder.rmdir()
 
     def learn(self, varied: Varied) -> dict[str, Any]:
         """Make one curve, in whatever process."""

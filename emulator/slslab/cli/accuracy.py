@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from slslab.cli.options import on_option, plot_option, refuse_cluster
+from slslab.cli.options import plot_option, train_on_option
 from slslab.cli.run import RunGroup
 from slslab.cli.terminal import Bar, json_option, print_document
 from slslab.errors import RequestError, counted
@@ -90,13 +90,13 @@ class AccuracyGroup(RunGroup):
             params=params,
             help=f"{running.help}\n\nIn one process: options of stores, queues, functions and polling change nothing.",
         )
-        return json_option(plot_option(on_option(_resume_option(_out_option(command)))))
+        return json_option(plot_option(train_on_option(_resume_option(_out_option(command)))))
 
 
 _out_option = click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
-    help="The curve's directory, or the folder of several (by default results/accuracy/ARCH-MODEL-DATASET).",
+    help="The curve's directory (by default results/accuracy/ARCH-MODEL-DATASET), or the folder of several.",
 )
 _resume_option = click.option(
     "--resume", is_flag=True, help="Continue the curve in the directory; --epochs may be larger than before."
@@ -147,7 +147,6 @@ def _several(curves: "Curves", varied: "list[Varied]", on: str | None, plot: Pat
     """Make several curves, and print what each came to."""
     if plot is not None:
         raise RequestError("A picture is of one curve.", "leave out --plot, or give one value of each option.")
-    refuse_cluster(on)
     try:
         with Bar() as bar:
             made = curves.make(varied, on, partial(bar.report, "training curves"))

@@ -9,7 +9,7 @@ import click
 
 from slslab.cli.terminal import json_option
 from slslab.errors import RequestError
-from slslab.sweeps.sweep import check_place, is_cluster
+from slslab.sweeps.sweep import LOCAL, check_place
 
 PLATFORM = "aws-us-east-1"
 
@@ -42,10 +42,12 @@ on_option = click.option(
 )
 
 
-def refuse_cluster(on: str | None) -> None:
-    """Raise RequestError for other hosts where a result is recorded with this one."""
-    if is_cluster(on):
-        raise RequestError("What is learnt is recorded with this host, and a cluster has others.", "give --on local.")
+# What is learnt is recorded with the host that trains.
+train_on_option = click.option(
+    "--on",
+    type=click.Choice([LOCAL]),
+    help="Train several at once, on this host's processors. By default one after another.",
+)
 
 
 def directory_option(name: str, text: str) -> Callable[[Any], Any]:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from slslab.cli.options import directory_option, on_option
+from slslab.cli.options import directory_option, train_on_option
 from slslab.cli.reproduction import (
     REPLAYED,
     check_trainings,
@@ -21,7 +21,7 @@ from slslab.cli.terminal import Bar
     "byzantine",
     fidelity_option("sampled trains from 1 seed, full from 3; replayed reads accuracies, in seconds."),
     prices_option,
-    on_option,
+    train_on_option,
     directory_option("--recordings", "replayed: read the accuracies here (by default the project's own)."),
     directory_option("--out", "Where accuracies and tables go (by default reproduce-NAME-FIDELITY beside the runs)."),
 )

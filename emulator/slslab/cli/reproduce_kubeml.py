@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from slslab.cli.options import directory_option, on_option
+from slslab.cli.options import directory_option, train_on_option
 from slslab.cli.reproduction import (
     REPLAYED,
     check_trainings,
@@ -40,7 +40,7 @@ def kubeml_times(profile: str, out: Path | None, json_: bool) -> None:
 @reproduction(
     "kubeml-accuracy",
     fidelity_option("sampled trains 10 epochs from 1 seed, full 30 from 3; replayed reads accuracies, in seconds."),
-    on_option,
+    train_on_option,
     directory_option("--recordings", "replayed: read the accuracies here (by default the project's own)."),
     directory_option("--out", "Where accuracies and tables go (by default reproduce-NAME-FIDELITY beside the runs)."),
 )

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from slslab.cli.options import PLATFORM, directory_option, refuse_cluster, with_options
+from slslab.cli.options import PLATFORM, directory_option, with_options
 from slslab.cli.terminal import json_option, print_document
 from slslab.errors import RequestError
 from slslab.reproductions import MODELS
@@ -58,7 +58,6 @@ def check_trainings(recordings: Path | None, fidelity: str, on: str | None) -> N
     check_recordings(recordings, fidelity)
     if fidelity == REPLAYED and on is not None:
         raise alone_error()
-    refuse_cluster(on)
 
 
 def folder(name: str, fidelity: str = REPLAYED) -> Path:

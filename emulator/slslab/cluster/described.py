@@ -5,21 +5,31 @@ Nothing of the package may be imported here: a node may lack it.
 
 import os
 import platform
+from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 
 def described() -> dict[str, Any]:
-    """Return the version of slslab (empty without it), Python's, the processor's kind, and which network it is in."""
+    """Return the version of slslab (empty without it) and a digest of its code, Python's version, the processor's kind,
+    and which network the node is in."""
     try:
         found = version("slslab")
     except PackageNotFoundError:
         found = ""
+    code = sha256()
+    for package in ("slslab", "slslab_workers"):
+        spec = find_spec(package)
+        for place in (spec and spec.submodule_search_locations) or ():
+            for file in sorted(Path(place).rglob("*.py")):
+                code.update(file.read_bytes())
     return {
         "slslab": found,
         "python": platform.python_version(),
         "machine": platform.machine(),
+        "code": code.hexdigest(),
         # Nodes of one host and network see the same loopback addresses.
         "network": [Path("/proc/sys/kernel/random/boot_id").read_text().strip(), os.readlink("/proc/self/ns/net")],
     }
@@ -32,4 +42,6 @@ def difference(own: dict[str, Any], other: dict[str, Any]) -> str:
     for name, what in (("slslab", "slslab"), ("python", "Python"), ("machine", "a processor of kind")):
         if own[name] != other[name]:
             return f"it has {what} {other[name]}, and this host has {own[name]}"
+    if own["code"] != other["code"]:
+        return f"its slslab {other['slslab']} has other code than this host's"
     return ""

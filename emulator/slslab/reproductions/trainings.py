@@ -6,6 +6,7 @@ from functools import partial
 from importlib.metadata import version
 from typing import Any
 
+from slslab.reproductions.documents import host
 from slslab.sweeps.results import Results
 from slslab.sweeps.sweep import sweep
 
@@ -17,7 +18,7 @@ def train(
     report: Callable[[str, int, int], None],
 ) -> list[tuple[float, ...]]:
     """Return what is learnt with each setting, in their order; on a place (`slslab.sweeps.sweep`) it is kept."""
-    results = None if on is None else Results(learn, map(repr, versions().items()))
+    results = None if on is None else Results(learn, [repr(versions()), repr(host())])
     return sweep(learn, settings, on, partial(report, "training small models"), results)
 
 

@@ -45,6 +45,9 @@ def connected(place: str) -> Iterator[tuple[Any, int]]:
                 "wait until some are free, or leave out --on.",
             )
         yield _backend(), processors
+    except ray.exceptions.RayError as error:
+        reason = (str(error).strip() or type(error).__name__).partition("\n")[0].rstrip(".")
+        raise HostError(f"The Ray cluster gave up: {reason}.", "the same command goes on where it stopped.") from error
     finally:
         _await_threads()
         ray.shutdown()

@@ -5,37 +5,42 @@ import pickle
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
 from hashlib import sha256
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
+from platform import python_version
 from typing import Any
 
 from slslab.errors import HostError
 
 # s; what is computed in less is computed in less than its file is written, found and read.
 LEAST_S = 0.002
+# Code, tables and the small datasets.
+SOURCES = (".py", ".toml", ".npz")
 
 
 class Results:
     """What a function with these inputs returned, a file for each point.
 
-    The digest is that of the function's name, of slslab's own source and that of `packages` beside it, and of `inputs`:
-    what is bound to the function. Points are told apart by their `repr`.
+    The digest is that of the function's name, of slslab's own source and that of `packages` beside it, of the versions
+    of Python, NumPy and SciPy, and of `inputs`: what is bound to the function. Points are told apart by their `repr`.
     """
 
     def __init__(self, function: Callable[..., Any], inputs: Iterable[str], packages: Iterable[str] = ()) -> None:
         named: Any = function.func if isinstance(function, partial) else function
         sources = map(_source, ("slslab", "slslab_workers", *packages))
-        self._folder = folder() / _digest(named.__module__, named.__qualname__, *sources, *inputs)
+        versions = (python_version(), version("numpy"), version("scipy"))
+        self._folder = folder() / _digest(named.__module__, named.__qualname__, *versions, *sources, *inputs)
 
     def read(self, points: Sequence[Any]) -> dict[int, Any]:
         """Return what is known, by the number of the point; a file that cannot be read is none."""
-        if not self._folder.is_dir():
+        if not os.path.isdir(self._folder):  # not Path.is_dir, which raises where nothing may be read
             return {}
         found = {}
         for number, point in enumerate(points):
             try:
                 found[number] = pickle.loads(self._path(point).read_bytes())
-            except (OSError, EOFError, pickle.UnpicklingError):
+            except Exception:  # of a damaged file pickle raises anything
                 continue
         return found
 
@@ -48,8 +53,11 @@ class Results:
         temporary = path.with_suffix(f".{os.getpid()}")
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            temporary.write_bytes(pickle.dumps(result))
-            temporary.replace(path)
+            try:
+                temporary.write_bytes(pickle.dumps(result))
+                temporary.replace(path)
+            finally:
+                temporary.unlink(missing_ok=True)
         except OSError as error:
             raise HostError(
                 f"Results cannot be kept in {self._folder}: {error.strerror}.",
@@ -71,9 +79,9 @@ def _source(package: str) -> str:
     spec = find_spec(package)
     assert spec is not None, "it was imported"
     places = [Path(place) for place in spec.submodule_search_locations or ()]
-    files = [file for place in places for file in place.rglob("*") if file.suffix in (".py", ".toml")]
+    files = [file for place in places for file in place.rglob("*") if file.suffix in SOURCES]
     files = sorted(files) or [Path(str(spec.origin))]
-    return _digest(*(text for file in files for text in (file.name, file.read_text(encoding="utf-8"))))
+    return _digest(*(text for file in files for text in (file.name, sha256(file.read_bytes()).hexdigest())))
 
 
 def _digest(*texts: str) -> str:

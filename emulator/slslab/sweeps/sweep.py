@@ -12,11 +12,12 @@ import signal
 import time
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import BrokenExecutor
 from contextlib import ExitStack, closing, contextmanager
 from multiprocessing import resource_tracker
 from typing import Any, TypeVar
 
-from slslab.errors import RequestError
+from slslab.errors import HostError, RequestError
 from slslab.installation import require
 from slslab.sweeps.ray_cluster import RAY, connected
 from slslab.sweeps.results import Results
@@ -38,11 +39,6 @@ def check_place(on: str) -> str:
     if on not in (LOCAL, RAY) and not CLUSTER.fullmatch(on):
         raise RequestError(f"--on {on[:60]!r} is not a place to compute.", "give local, ray, or ray://HOST:PORT.")
     return on
-
-
-def is_cluster(on: str | None) -> bool:
-    """Return whether a place has other hosts than this one."""
-    return on not in (None, LOCAL)
 
 
 def sweep(
@@ -102,7 +98,13 @@ def _compute_here(function: Callable[[Any], Any], tasks: Sequence[tuple[int, Any
         with _deaf_children():
             payload = pickle.dumps(function)
             computed = held.enter_context(_parallel(tasks, workers, "loky", receive_here, payload, os.getpid()))
-        yield from computed
+        try:
+            yield from computed
+        except BrokenExecutor as error:
+            raise HostError(
+                "A process of the sweep was ended from outside, as the kernel does where memory is short.",
+                "the same command goes on where it stopped; without --on it needs the memory of one process.",
+            ) from error
 
 
 @contextmanager

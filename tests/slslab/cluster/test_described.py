@@ -15,6 +15,7 @@ def test_a_host_does_not_differ_from_itself() -> None:
         ({"slslab": ""}, "slslab is not installed there"),
         ({"slslab": "0.0.1"}, "it has slslab 0.0.1, and this host has "),
         ({"python": "3.9.1"}, "it has Python 3.9.1, and this host has "),
+        ({"code": "other"}, "its slslab 0.1.0 has other code than this host's"),
         ({"machine": "sparc"}, "it has a processor of kind sparc, and this host has "),
     ],
 )

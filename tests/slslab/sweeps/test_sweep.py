@@ -8,12 +8,12 @@ from typing import Any
 
 import psutil
 import pytest
-from tests.slslab.sweeps.functions import interrupted_at_five, noted, process, refuse_three, square
+from tests.slslab.sweeps.functions import interrupted_at_five, killed_at_five, noted, process, refuse_three, square
 
-from slslab.errors import RequestError
+from slslab.errors import HostError, RequestError
 from slslab.sweeps.ray_cluster import RAY
 from slslab.sweeps.results import Results
-from slslab.sweeps.sweep import LOCAL, check_place, is_cluster, sweep
+from slslab.sweeps.sweep import LOCAL, check_place, sweep
 
 PLACES = pytest.mark.parametrize("on", [None, LOCAL])
 
@@ -34,8 +34,9 @@ def test_results_are_in_order_and_progress_is_told(on: str | None) -> None:
     assert told == [(number, 60) for number in range(1, 61)]
 
 
-def test_processes_of_this_host_compute_and_end_with_the_sweep() -> None:
-    processes = set(sweep(process, range(40), LOCAL, silent))
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one processor has no second process")
+def test_processes_of_this_host_compute_and_end_with_the_sweep(tmp_path: Path) -> None:
+    processes = set(sweep(partial(process, tmp_path), range(40), LOCAL, silent))
     assert os.getpid() not in processes
     assert len(processes) > 1
     assert not any(psutil.pid_exists(each) for each in processes)
@@ -81,10 +82,15 @@ def test_a_sweep_that_was_interrupted_goes_on(tmp_path: Path) -> None:
     assert computed(tmp_path) == dict.fromkeys(range(8), 1)
 
 
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="it would be this process")
+def test_a_process_that_is_killed_is_one_sentence() -> None:
+    with pytest.raises(HostError, match="A process of the sweep was ended from outside"):
+        sweep(killed_at_five, range(40), LOCAL, silent)
+
+
 def test_places() -> None:
     for place in (LOCAL, RAY, "ray://127.0.0.1:10001", "ray://head.cluster-1:1", "ray://[::1]:10001"):
         assert check_place(place) == place
-    assert [is_cluster(place) for place in (None, LOCAL, RAY, "ray://head:1")] == [False, False, True, True]
     for wrong in ("", "dask", "ray:", "ray://", "ray://head", "ray://:1", "ray://head:port", "ray://a b:1"):
         with pytest.raises(RequestError, match="is not a place to compute"):
             check_place(wrong)
