@@ -125,6 +125,14 @@ def members(session: int) -> list[psutil.Process]:
     return found
 
 
+def assert_ended(session: int) -> None:
+    """Assert that the processes of a session end within a moment."""
+    end = time.monotonic() + MOMENT_S
+    while members(session) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert members(session) == []
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_to_all_of_the_job_ends_it_within_a_moment(number: signal.Signals, cache: Path) -> None:
     with sweeping(cache) as process:
@@ -133,7 +141,7 @@ def test_a_signal_to_all_of_the_job_ends_it_within_a_moment(number: signal.Signa
         out, err = process.communicate(timeout=60)
         assert time.monotonic() - began < MOMENT_S
         assert (process.returncode, out, err.strip()) == (128 + number, "", "")
-        assert members(process.pid) == []
+        assert_ended(process.pid)
     assert all(path.suffix == ".pickle" for path in cache.rglob("*") if path.is_file()), "each is whole"
 
 
@@ -142,7 +150,4 @@ def test_processes_end_with_a_command_that_is_killed(cache: Path) -> None:
         assert len(members(process.pid)) > 2
         process.kill()
         process.wait()
-        end = time.monotonic() + MOMENT_S
-        while members(process.pid) and time.monotonic() < end:
-            time.sleep(0.05)
-        assert members(process.pid) == []
+        assert_ended(process.pid)

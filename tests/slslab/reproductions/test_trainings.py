@@ -10,7 +10,7 @@ from slslab.reproductions.trainings import train, versions
 
 def test_what_is_learnt_is_the_same_wherever_it_is_computed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    settings = [Setting(rule, "sign-flip", 1, seed) for rule in ("mean", "median") for seed in (0, 1)]
+    settings = [Setting(rule, "sign-flip", 1, seed) for rule in ("median", "trimmed-mean") for seed in (0, 1)]
     told: list[tuple[str, int, int]] = []
     alone = train(learn, settings, None, lambda *each: told.append(each))
     assert told[-1] == ("training small models", 4, 4)
