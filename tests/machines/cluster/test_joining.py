@@ -89,7 +89,7 @@ def test_a_node_that_joins_is_used(gone: Nodes) -> None:
         assert running.stdout is not None
         assert running.stdout.readline() == "1\n"
         gone.start(LATE)
-        out, err = running.communicate(timeout=60)
+        out, err = running.communicate(timeout=240)
     finally:
         running.kill()
         running.wait()

@@ -14,6 +14,7 @@ from slslab.trace.log import invocations, load
 
 LIMIT_S = 240.0
 LEFT_S = 30.0
+MARK = b"SLSLAB_EMULATOR="
 SMALL = ("--model", "lr", "--dataset", "breast-cancer", "--workers", "3", "--epochs", "2", "--batches", "2")
 ARCHITECTURES = {
     "allreduce": ("--memory", "512"),
@@ -74,9 +75,15 @@ def assert_nothing_left(nodes: Nodes) -> None:
 
 
 def ours(nodes: Nodes) -> list[str]:
-    """Return the command lines of processes on nodes that are slslab's own."""
-    lines = [line for number in range(3) for line in nodes.lines(number)]
-    return [line for line in lines if "slslab" in line and "ray" not in line.split()[0]]
+    """Return the processes on nodes that an emulator or a node of it has started: they have its mark."""
+    found = []
+    for pid in (pid for number in range(3) for pid in nodes.pids(number)):
+        try:
+            if MARK in Path(f"/proc/{pid}/environ").read_bytes():
+                found.append(Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode())
+        except OSError:
+            continue
+    return found
 
 
 def test_a_command_without_a_cluster_says_how_to_begin_one(tmp_path: Path) -> None:
