@@ -8,6 +8,7 @@ import os
 import time
 from contextlib import ExitStack
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,8 @@ class Node:
         self._parts = ExitStack()
         self._environments: dict[str, Environment] = {}
         self._packages: dict[str, Path] = {}
+        # Of the packages' folders; several are stored at once.
+        self._numbers = count()
         self._happened: set[int] = set()
 
     async def open(self) -> dict[str, Any]:
@@ -141,7 +144,7 @@ class Node:
 
     async def store(self, digest: str, archive: bytes) -> None:
         """Unpack a package, which is known by its digest from now on."""
-        directory = self._session.home / "functions" / f"{len(self._packages)}"
+        directory = self._session.home / "functions" / f"{next(self._numbers)}"
         self._packages[digest] = await asyncio.to_thread(unpacked, archive, directory)
 
     async def runtime(self, function: Function) -> str:

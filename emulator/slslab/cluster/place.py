@@ -18,6 +18,7 @@ from slslab.cluster.remote import Clock, NodeLost, RemoteEnvironment
 from slslab.host.cgroups import Hierarchy
 from slslab.host.namespaces import Isolation
 from slslab.lambda_.configuration import Function
+from slslab.lambda_.environment import FAULTS
 from slslab.lambda_.packages import Code
 from slslab.lambda_.places import ExecutionEnvironment, Place, Shared
 
@@ -170,7 +171,7 @@ class NodePlace(Place):
     def _pass_on(self, identifier: str, what: dict[str, Any] | bytes) -> None:
         if isinstance(what, dict):
             number = str(what.get("resource")).partition(" ")[0]
-            if what.get("op") == "fault" and number.isdecimal():
+            if what.get("op") == "fault" and number.isdecimal() and int(number) < FAULTS:
                 self.on_fault(int(number))
         if (environment := self.environments.get(identifier)) is not None:
             environment.happened(what)
