@@ -21,7 +21,7 @@ from slslab.cluster.connection import alive, connect, describe
 from slslab.cluster.described import described, difference
 from slslab.cluster.messages import Opening
 from slslab.cluster.node import Node
-from slslab.cluster.place import NodePlace
+from slslab.cluster.place import NodePlace, reason
 from slslab.cluster.relay import Relay
 from slslab.cluster.remote import NodeLost
 from slslab.errors import HostError
@@ -42,10 +42,10 @@ OPEN_LIMIT_S = 120.0
 CALLS = 10_000
 
 
-def budget_mb() -> int:
-    """Return the memory that the cluster's nodes give environments together, MB; HostError without a cluster."""
+def budgets_mb() -> list[int]:
+    """Return the memory that each of the cluster's nodes gives environments, MB; HostError without a cluster."""
     connect()
-    return sum(node["budget_mb"] for node in alive().values())
+    return [node["budget_mb"] for node in alive().values()]
 
 
 class Cluster(Managed):
@@ -70,6 +70,7 @@ class Cluster(Managed):
         self._session = session
         self._opening = Opening(limits, isolate, modules, strict_packages, None, b"")
         self._known: set[str] = set()
+        self._happened: set[int] = set()
         self._places: dict[str, NodePlace] = {}
         self._looking: asyncio.Task[None] | None = None
 
@@ -141,14 +142,18 @@ class Cluster(Managed):
         }
 
     def _tell(self, fault: int) -> None:
-        """Tell all nodes of a fault of the plan that has happened on one."""
+        """Tell all nodes, also those that join later, of a fault of the plan that has happened on one."""
+        self._happened.add(fault)
         for place in self._places.values():
-            place.tell(fault)
+            place.tell({fault})
 
     async def _keep_looking(self) -> None:
         while True:
             await asyncio.sleep(LOOK_S)
-            await self._look()
+            try:
+                await self._look()
+            except ray.exceptions.RayError as error:
+                LOG.warning("The Ray cluster does not say which nodes it has: %s", reason(error))
 
     async def _look(self) -> None:
         """Open the nodes that have joined since the last look."""
@@ -165,9 +170,10 @@ class Cluster(Managed):
             why = f"it did not answer within {OPEN_LIMIT_S:.0f} s, or others have its memory"
         except ray.exceptions.TaskUnschedulableError:
             self._known.discard(node)  # it has only just come, or is about to go: the next look says
+            self.refused[about["name"]] = "Ray does not place anything there yet"
             return
         except (ray.exceptions.RayError, NodeLost) as error:
-            why = f"it cannot be opened: {_first_line(error)}"
+            why = f"it cannot be opened: {reason(error)}"
         if why:
             self.refused[about["name"]] = why
             LOG.warning("The node %s is not used: %s.", about["name"], why)
@@ -197,10 +203,6 @@ class Cluster(Managed):
         place.on_lost, place.on_fault = self._on_changed, self._tell
         await place.begin()
         self._places[node] = place
+        place.tell(self._happened)
+        self.refused.pop(about["name"], None)
         return ""
-
-
-def _first_line(error: BaseException) -> str:
-    """Return the last line of an error of a node, which names it: the lines before are its stack."""
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    return lines[-1].strip() if lines else type(error).__name__

@@ -9,6 +9,9 @@ from slslab.lambda_.configuration import Function
 from slslab.lambda_.environment import State
 from slslab.lambda_.outcome import Outcome
 
+# What a record says that is for the emulator alone: the runtime of the environment has exited.
+EXITED = "exited"
+
 
 @dataclass(frozen=True)
 class Opening:

@@ -12,7 +12,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from slslab.cluster.messages import Batch, Done, Opening, Order
+from slslab.cluster.messages import EXITED, Batch, Done, Opening, Order
 from slslab.cluster.relay import Relay
 from slslab.errors import StartFailed
 from slslab.host.output import FunctionLog
@@ -102,7 +102,6 @@ class Node:
             )
         )
         self._relay: Relay | None = None
-        self._reaching = asyncio.Lock()
         if opening.relay is not None:
             key = self._session.home / "relay.pem"
             with open(key, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
@@ -139,8 +138,7 @@ class Node:
         """Make the emulator's services at these loopback ports reachable here; return why that cannot be, if so."""
         if self._relay is None:
             return ""
-        async with self._reaching:
-            return await asyncio.to_thread(self._relay.add, ports)
+        return await asyncio.to_thread(self._relay.add, ports)
 
     async def store(self, digest: str, archive: bytes) -> None:
         """Unpack a package, which is known by its digest from now on."""
@@ -180,6 +178,9 @@ class Node:
             outcome = await environment.start(limit_s)
         except (StartFailed, OSError) as error:
             return Done(self._outbox.take(), environment.state, failure=str(error))
+        assert environment.sandbox is not None
+        # The kernel may kill an idle one when the host's memory is exhausted.
+        environment.sandbox.exited.add_done_callback(lambda _: self._outbox.add(identifier, {"record": EXITED}))
         return self._done(environment, outcome)
 
     async def invoke(self, identifier: str, invocation: NextInvocation, limit_s: float) -> Done:
@@ -208,9 +209,10 @@ class Node:
         return Done(self._outbox.take(), environment.state)
 
     async def stop(self, identifier: str) -> Done:
-        """End an environment and forget it."""
-        environment = self._environments.pop(identifier)
-        await environment.stop()
+        """End an environment and forget it; one that could not be made is none."""
+        environment = self._environments.pop(identifier, None)
+        if environment is not None:
+            await environment.stop()
         return Done(self._outbox.take(), State.STOPPED)
 
     def _done(self, environment: Environment, outcome: Outcome) -> Done:

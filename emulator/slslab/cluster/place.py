@@ -15,6 +15,7 @@ import ray.exceptions
 from slslab.cluster.messages import Batch, Done
 from slslab.cluster.relay import Relay
 from slslab.cluster.remote import Clock, NodeLost, RemoteEnvironment
+from slslab.errors import SlslabError
 from slslab.host.cgroups import Hierarchy
 from slslab.host.namespaces import Isolation
 from slslab.lambda_.configuration import Function
@@ -26,6 +27,8 @@ LOG = logging.getLogger(__name__)
 # Of so many round trips the shortest tells most of the other clock.
 ROUND_TRIPS = 20
 ALIGN_S = 10.0
+# A node that has not told its time for so long is lost: its owner's host may be, or its actor hangs. Assumed.
+ANSWER_S = 60.0
 SERVICE = re.compile(r"\b(?:127\.0\.0\.1|localhost):(\d+)")
 
 
@@ -64,10 +67,10 @@ class NodePlace(Place):
         for task in self._tasks:
             task.cancel()
         if not self.lost:
-            with suppress(NodeLost):
-                await self.call("close")
-                self.lost = True
-                ray.kill(self._actor)
+            with suppress(NodeLost, OSError, TimeoutError):
+                await asyncio.wait_for(self.call("close"), ANSWER_S)
+            self.lost = True
+            ray.kill(self._actor)
 
     def make(self, function: Function, number: int) -> ExecutionEnvironment:
         """Make an environment of this node."""
@@ -85,12 +88,17 @@ class NodePlace(Place):
         for code in function.codes:
             if code.sha256 not in self._stored:
                 self._stored[code.sha256] = asyncio.ensure_future(self._store(code))
-            await asyncio.shield(self._stored[code.sha256])
+            try:
+                await asyncio.shield(self._stored[code.sha256])
+            except OSError:
+                self._stored.pop(code.sha256, None)  # the next environment tries again
+                raise
         if self._relay is not None:
             named = " ".join(self.shared.variables.values())
             if missing := {int(port) for port in SERVICE.findall(named)} - self._ports:
-                self._relay.add(sorted(missing))
-                if problem := await self.call("reach", sorted(missing)):
+                ports = sorted(missing)
+                problem = await asyncio.to_thread(self._relay.add, ports) or await self.call("reach", ports)
+                if problem:
                     raise OSError(f"{self.name}: {problem}")
                 self._ports |= missing
 
@@ -112,18 +120,23 @@ class NodePlace(Place):
         return await asyncio.shield(asking)
 
     async def call(self, method: str, *arguments: Any) -> Any:
-        """Call a method of the node's actor; NodeLost if it does not answer any more."""
+        """Call a method of the node's actor; OSError if it fails there, NodeLost if no answer comes any more.
+
+        An answer that was lost on its way, as one of a host without memory for it, may have had events in it.
+        """
         if self.lost:
             raise NodeLost(f"the node {self.name} was lost")
         try:
             return await getattr(self._actor, method).remote(*arguments)
-        except (ray.exceptions.RayActorError, ray.exceptions.NodeDiedError) as error:
+        except ray.exceptions.RayTaskError as error:
+            raise OSError(f"{self.name}: {reason(error)}") from error
+        except ray.exceptions.RayError as error:
             self._lose()
             raise NodeLost(f"the node {self.name} was lost") from error
 
-    def tell(self, fault: int) -> None:
-        """Tell the node of a fault of the plan that has happened elsewhere."""
-        telling = asyncio.ensure_future(self._tell(fault))
+    def tell(self, faults: set[int]) -> None:
+        """Tell the node of faults of the plan that have happened elsewhere."""
+        telling = asyncio.ensure_future(self._tell(faults))
         self._under_way.add(telling)
         telling.add_done_callback(self._under_way.discard)
 
@@ -142,9 +155,9 @@ class NodePlace(Place):
         await self._apply(done.batch)
         return done
 
-    async def _tell(self, fault: int) -> None:
+    async def _tell(self, faults: set[int]) -> None:
         with suppress(NodeLost):
-            await self.call("tell", {fault})
+            await self.call("tell", faults)
 
     async def _store(self, code: Code) -> None:
         if code.archive is None:
@@ -152,21 +165,26 @@ class NodePlace(Place):
         await self.call("store", code.sha256, await asyncio.to_thread(code.archive.read_bytes))
 
     async def _receive(self) -> None:
-        with suppress(NodeLost):
+        try:
             while True:
                 await self._apply(await self.call("next_batch"))
+        except (NodeLost, OSError):
+            self._lose()
 
     async def _apply(self, batch: Batch) -> None:
         """Pass on what happened in the order in which it did, whichever answer has brought it."""
         self._waiting[batch.number] = batch
         while (following := self._waiting.pop(self._applied + 1, None)) is not None:
             self._applied += 1
-            for identifier, what in following.happened:
-                self._pass_on(identifier, what)
+            self._deliver(following)
             self._arrived.set()
             self._arrived = asyncio.Event()
         while self._applied < batch.number and not self.lost:
             await self._arrived.wait()
+
+    def _deliver(self, batch: Batch) -> None:
+        for identifier, what in batch.happened:
+            self._pass_on(identifier, what)
 
     def _pass_on(self, identifier: str, what: dict[str, Any] | bytes) -> None:
         if isinstance(what, dict):
@@ -178,12 +196,14 @@ class NodePlace(Place):
 
     async def _keep_aligned(self) -> None:
         """Compare the clocks again and again; of a busy moment the older comparison may still be the better one."""
-        with suppress(NodeLost):
+        try:
             while True:
                 await asyncio.sleep(ALIGN_S)
-                clock = await self._compared()
+                clock = await asyncio.wait_for(self._compared(), ANSWER_S)
                 if clock.error_ns <= self.clock.error_at(clock.at_ns):
                     self.clock = clock
+        except (NodeLost, OSError, TimeoutError):
+            self._lose()
 
     async def _compared(self) -> Clock:
         """Ask for the node's time, and take the answer of the shortest round trip: it was read in its middle, or not
@@ -201,7 +221,18 @@ class NodePlace(Place):
         if not self.lost:
             self.lost = True
             LOG.warning("The node %s was lost, and its environments with it.", self.name)
+            for number in sorted(self._waiting):
+                self._deliver(self._waiting.pop(number))
             self._arrived.set()
             # It may only have been cut off: then it ends now, and its reaper removes what it has.
             ray.kill(self._actor)
             self.on_lost()
+
+
+def reason(error: BaseException) -> str:
+    """Return what an error of a node says: its message, or its last line, since the lines before are its stack."""
+    cause = getattr(error, "cause", None)
+    if isinstance(cause, SlslabError):
+        return cause.message.rstrip(".")
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return lines[-1].strip() if lines else type(error).__name__

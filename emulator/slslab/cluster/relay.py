@@ -16,6 +16,7 @@ import os
 import ssl
 import struct
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -44,6 +45,7 @@ class Relay(ServerProcess):
         self.address = address
         self._side = side
         self._key = key
+        self._asking = threading.Lock()
 
     @classmethod
     def here(cls, address: str, key: Path, environment: Mapping[str, str]) -> Self:
@@ -59,9 +61,11 @@ class Relay(ServerProcess):
         """Relay these ports, too; return why that cannot be, or nothing."""
         process = self._running
         assert process.stdin is not None
-        process.stdin.write(json.dumps({"ports": list(ports)}).encode() + b"\n")
-        process.stdin.flush()
-        answer = self._report(READY_LIMIT_S)
+        answer = None
+        with self._asking, suppress(BrokenPipeError):
+            process.stdin.write(json.dumps({"ports": list(ports)}).encode() + b"\n")
+            process.stdin.flush()
+            answer = self._report(READY_LIMIT_S)
         return str(answer["problem"]) if answer else "the relay has ended"
 
     def _start(self, _undo: ExitStack) -> bool:

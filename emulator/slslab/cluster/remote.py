@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from slslab.cluster.messages import Done, Order
+from slslab.cluster.messages import EXITED, Done, Order
 from slslab.errors import StartFailed
 from slslab.lambda_.configuration import Function
 from slslab.lambda_.environment import State, environment_id
@@ -70,7 +70,7 @@ class RemoteEnvironment:
         self.system_log = SystemLog(function, self.log, self.log_stream)
         self._node = node
         self._number = number
-        self._made = False
+        self._making: asyncio.Future[Any] | None = None
         self._resting: asyncio.Task[None] | None = None
         # Called when it rests, unless it is used again before.
         self._rests: Callable[[ExecutionEnvironment], object] | None = None
@@ -84,9 +84,12 @@ class RemoteEnvironment:
         node.environments[self.id] = self
 
     def happened(self, what: dict[str, Any] | bytes) -> None:
-        """Take bytes of its log, or a trace record."""
+        """Take bytes of its log, a trace record, or that its runtime has exited."""
         if isinstance(what, bytes):
             self.log.write(what)
+            return
+        if what["record"] == EXITED:
+            self._is_ready = False
             return
         if what["record"] == "clock":
             self._peak_bytes, self._delay_ns = what["peak_bytes"], what["host_delay_ns"]
@@ -95,28 +98,40 @@ class RemoteEnvironment:
 
     async def start(self, limit_s: float) -> Outcome:
         """Start the runtime on its node, where its packages are stored before; see `Environment.start`."""
+        self._become(State.STARTING)
         try:
-            if not self._made:
-                shared = self._node.shared
+            if self._making is None:
                 await self._node.prepare(self.function)
-                order = Order(
-                    self._node.without_directories(self.function),
-                    self._number,
-                    self.log_stream,
-                    dict(shared.variables),
-                    shared.credentials(self.function.name),
-                )
-                await self._node.call("make", order)
-                self._made = True
+                self._check()
+                self._making = asyncio.ensure_future(self._node.call("make", self._order()))
+            # Whoever goes meanwhile, `stop` has to know what there is on the node.
+            await asyncio.shield(self._making)
+            self._check()
+            self._offset_ns = self._node.clock.offset_ns
             done = await self._node.ask("start", self.id, limit_s)
         except NodeLost as error:
             self.state = State.STOPPED
             raise StartFailed(str(error)) from error
-        self.state = done.state
+        self._become(done.state)
+        self._check()
         if done.failure:
             raise StartFailed(f"{self._node.name}: {done.failure}")
         assert done.outcome is not None
         return shifted(done.outcome, self._offset_ns)
+
+    def _order(self) -> Order:
+        shared, name = self._node.shared, self.function.name
+        function = self._node.without_directories(self.function)
+        return Order(function, self._number, self.log_stream, dict(shared.variables), shared.credentials(name))
+
+    def _become(self, state: State) -> None:
+        """Take another state; one that has been stopped remains so."""
+        if self.state is not State.STOPPED:
+            self.state = state
+
+    def _check(self) -> None:
+        if self.state is State.STOPPED:
+            raise StartFailed("the emulator is ending")
 
     async def invoke(self, invocation: NextInvocation, limit_s: float) -> Outcome:
         """Pass one invocation to the waiting runtime, and return what its node has metered."""
@@ -125,11 +140,11 @@ class RemoteEnvironment:
         began_ns, delay_ns = time.monotonic_ns(), self._delay_ns
         try:
             done = await self._node.ask("invoke", self.id, invocation, limit_s)
-        except NodeLost as error:
+        except (NodeLost, OSError) as error:
             self.state = State.STOPPED
             self.log.write(f"slslab: {error}\n".encode())
-            return self._lost(began_ns, delay_ns)
-        self.state = done.state
+            return self._lost(began_ns, delay_ns, limit_s)
+        self._become(done.state)
         assert done.outcome is not None
         return shifted(done.outcome, self._offset_ns)
 
@@ -143,13 +158,13 @@ class RemoteEnvironment:
 
     def rest(self, rests: Callable[[ExecutionEnvironment], object]) -> None:
         """Have the node freeze the environment as soon as its runtime waits, and call `rests` then."""
-        self._is_ready, self._rests = False, rests
+        self._is_ready, self._rests, self._resting_mb = False, rests, self.function.memory_mb
         self._resting = asyncio.ensure_future(self._rest())
 
     async def _rest(self) -> None:
         try:
             done = await self._node.ask("rest", self.id)
-        except NodeLost:
+        except (NodeLost, OSError):
             return
         self._is_ready, self._resting_mb = done.ready, min(done.resting_mb, self.function.memory_mb)
         if self._rests is not None and done.ready:
@@ -168,32 +183,34 @@ class RemoteEnvironment:
     async def _send_signal(self, number: int) -> None:
         try:
             await self._node.call("send_signal", self.id, number)
-        except NodeLost as error:
+        except (NodeLost, OSError) as error:
             LOG.warning("%s was to get signal %d: %s", self.id, number, error)
 
     async def reset(self) -> None:
         """End the runtime; see `Environment.reset`."""
         try:
-            self.state = (await self._node.ask("reset", self.id)).state
-        except NodeLost:
+            self._become((await self._node.ask("reset", self.id)).state)
+        except (NodeLost, OSError):
             self.state = State.STOPPED
 
     async def stop(self) -> None:
         """End everything in the environment; of one on a lost node nothing is left that could be reached."""
         self.state, self._rests = State.STOPPED, None
         try:
-            if self._made:
+            if self._making is not None:
+                await asyncio.wait([self._making])
                 await self._node.ask("stop", self.id)
-        except NodeLost:
-            pass
+        except (NodeLost, OSError) as error:
+            LOG.warning("%s was to be ended: %s", self.id, error)
         finally:
             if self._resting is not None:
                 await asyncio.wait([self._resting])
             del self._node.environments[self.id]
             self.log.close()
 
-    def _lost(self, began_ns: int, delay_ns: int) -> Outcome:
-        """Return the end of an invocation whose node was lost: its time is what passed here, its CPU time unknown."""
+    def _lost(self, began_ns: int, delay_ns: int, limit_s: float) -> Outcome:
+        """Return the end of an invocation whose node was lost: its time is what passed here, at most its time-out, its
+        CPU time unknown."""
         now = time.monotonic_ns()
         delayed_ns = self._delay_ns - delay_ns
         return Outcome(
@@ -202,7 +219,7 @@ class RemoteEnvironment:
             exit_status=None,
             began_ns=began_ns,
             ended_ns=now,
-            lambda_ns=max(0, now - began_ns - delayed_ns),
+            lambda_ns=min(max(0, now - began_ns - delayed_ns), round(limit_s * 1e9)),
             host_delay_ns=delayed_ns,
             uncertain_ns=None,
             cpu_ns=0,

@@ -103,10 +103,9 @@ class Admission:
         self._pack = pack
         self._changed = asyncio.Event()
 
-    @property
-    def budget_mb(self) -> int:
-        """What all places give together."""
-        return sum(place.budget_mb for place in self._places())
+    def budgets_mb(self) -> list[int]:
+        """Return what each place gives."""
+        return [place.budget_mb for place in self._places()]
 
     def take(self, memory_mb: int, place: Place | None = None) -> Place | None:
         """Reserve memory at this place, or at any, and return where; None if it fits nowhere now.

@@ -9,29 +9,30 @@ from contextlib import contextmanager
 from slslab.aws.errors import ServiceError
 from slslab.lambda_.concurrency import MORE_MEMORY
 from slslab.lambda_.events import Request
+from slslab.lambda_.places import Place, terms
 
 SAID_AFTER_S = 2.0
 LOG = logging.getLogger(__name__)
 
 
 class MemoryWaits:
-    """The invocations that hold memory of what `budget_mb` returns, and those that wait for it.
+    """The invocations that hold memory of the places that `places` returns, and those that wait for it.
 
     `held` returns function and MB of each environment that there is. A line to the log says what waits for what when an
     invocation has waited for two seconds; another one follows when it is other functions that wait or hold.
     """
 
-    def __init__(self, budget_mb: Callable[[], int], held: Callable[[], Iterable[tuple[str, int]]]) -> None:
-        self._budget_mb = budget_mb
+    def __init__(self, places: Callable[[], Iterable[Place]], held: Callable[[], Iterable[tuple[str, int]]]) -> None:
+        self._places = places
         self._held = held
-        self._holding: dict[str, Request] = {}
+        self._holding: dict[str, tuple[Request, Place]] = {}
         self._waiting: dict[str, Request] = {}
         self._said: tuple[set[str], set[str]] | None = None
 
     @contextmanager
-    def holding(self, request: Request) -> Iterator[None]:
-        """Count the invocation among those that hold memory for as long as the block."""
-        self._holding[request.request_id] = request
+    def holding(self, request: Request, place: Place) -> Iterator[None]:
+        """Count the invocation among those that hold memory, of this place, for as long as the block."""
+        self._holding[request.request_id] = request, place
         try:
             yield
         finally:
@@ -60,25 +61,28 @@ class MemoryWaits:
         A function that has invoked another one synchronously holds its memory until the other one answers. Which
         invocation made a request is known by the request's keys and trace id; without them it only waits.
         """
-        waiting = list(self._waiting.values())
+        waiting, places = list(self._waiting.values()), list(self._places())
         while True:
             kept = {caller.request_id: caller for waiter in waiting for caller in self._callers(waiter)}
-            kept_mb = sum(map(_memory_mb, kept.values()))
+            kept_mb: Counter[Place] = Counter()
+            for identifier, caller in kept.items():
+                kept_mb[self._holding[identifier][1]] += _memory_mb(caller)
+            left_mb = max((place.budget_mb - kept_mb[place] for place in places), default=0)
             # Those that fit beside all that is kept for others get their turn, and then their callers go on.
-            hopeless = [waiter for waiter in waiting if kept_mb + _memory_mb(waiter) > self._budget_mb()]
+            hopeless = [waiter for waiter in waiting if _memory_mb(waiter) > left_mb]
             if len(hopeless) == len(waiting):
                 break
             waiting = hopeless
         if any(waiter is request for waiter in hopeless) and any(self._callers(request)):
             sizes = Counter((caller.target.function.name, _memory_mb(caller)) for caller in kept.values())
-            terms = [f"{count} × {mb:,} MB of {name}" for (name, mb), count in sizes.items()]
+            sizes_kept = [f"{count} × {mb:,} MB of {name}" for (name, mb), count in sizes.items()]
             needed_mb = _memory_mb(request)
             raise ServiceError(
                 500,
                 "ServiceException",
                 f"{request.target.function.name} cannot run beside the functions that wait for it and for others like "
-                f"it: {' + '.join(terms)} + {needed_mb:,} MB = {kept_mb + needed_mb:,} MB, and this host gives "
-                f"environments {self._budget_mb():,} MB in all. Hint: {MORE_MEMORY}",
+                f"it: {' + '.join(sizes_kept)} + {needed_mb:,} MB = {kept_mb.total() + needed_mb:,} MB, and "
+                f"environments have {terms(place.budget_mb for place in places)} MB here. Hint: {MORE_MEMORY}",
             )
 
     def _callers(self, request: Request) -> Iterator[Request]:
@@ -87,7 +91,7 @@ class MemoryWaits:
         while request.caller:
             found = [
                 other
-                for other in self._holding.values()
+                for other, _ in self._holding.values()
                 if (other.target.function.name, other.trace_id) == (request.caller, request.trace_id)
             ]
             if len(found) != 1 or found[0].request_id in seen:
@@ -114,7 +118,7 @@ class MemoryWaits:
             "Invocations have waited %.0f s for this host's memory: %s. Of the %s MB for environments %s. Hint: %s",
             SAID_AFTER_S,
             "; ".join(waits),
-            f"{self._budget_mb():,}",
+            terms(place.budget_mb for place in self._places()),
             f"these are held: {', '.join(holds)}",
             MORE_MEMORY,
         )

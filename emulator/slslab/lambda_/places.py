@@ -2,7 +2,8 @@
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -125,6 +126,11 @@ class Places(AbstractContextManager[Any], Protocol):
 
     def host(self) -> dict[str, Any]:
         """Return the host's part of a run's document: cores, whether the CPU share is enforced, the confinement."""
+
+
+def terms(budgets_mb: Iterable[int]) -> str:
+    """Return the memory that places give environments, MB, as a sum: of equal places how many, such as 3 × 4,000."""
+    return " + ".join(f"{f'{count} × ' * (count > 1)}{mb:,}" for mb, count in Counter(budgets_mb).items())
 
 
 def confinement(hierarchy: Hierarchy, isolation: Isolation) -> str:

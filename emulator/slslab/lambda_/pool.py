@@ -45,9 +45,7 @@ class Pool:
         # rests.
         self._places: dict[ExecutionEnvironment, Place] = {}
         self._held_mb: dict[ExecutionEnvironment, int] = {}
-        self._waits = MemoryWaits(
-            lambda: self.admission.budget_mb, lambda: ((e.function.name, mb) for e, mb in self._held_mb.items())
-        )
+        self._waits = MemoryWaits(places.present, lambda: ((e.function.name, mb) for e, mb in self._held_mb.items()))
         self._all: set[ExecutionEnvironment] = set()
         self._ending: set[asyncio.Task[Any]] = set()
         self._number = 0
@@ -76,7 +74,7 @@ class Pool:
         while not isinstance(found := await self._admit(request), Place) and not await self._is_ready(found):
             await self._discard(found)
             self._functions.entry(request.target.function.name)  # raises if it was deleted meanwhile
-        with self._waits.holding(request):
+        with self._waits.holding(request, found if isinstance(found, Place) else self._places[found]):
             if isinstance(found, Place):
                 environment, init = await self._start(request.target.function, found, request.request_id)
             else:
@@ -182,13 +180,18 @@ class Pool:
                     break
                 if sum([self._give_back_unheld(e) for e in self._idle if e is not warm]) > 0:
                     continue  # one that was used until now
-                others = (e for e in self._idle if e is not warm and home in (None, self._places[e]))
-                if (other := next(others, None)) is not None:
+                others = [e for e in self._idle if e is not warm]
+                if other := next((e for e in others if home in (None, self._places[e])), None):
                     await self._take_and_discard(other)
                     continue
-                if home is not None and (place := self.admission.take(function.memory_mb)) is not None:
-                    warm = None  # there is no room beside it where it is
-                    break
+                if home is not None:
+                    # There is no room beside it where it is.
+                    if (place := self.admission.take(function.memory_mb)) is not None:
+                        warm = None
+                        break
+                    if others:
+                        await self._take_and_discard(others[0])
+                        continue
                 if not self._waits.waits(request):
                     waiting.enter_context(self._wait(request))
                 self._waits.check(request)

@@ -60,7 +60,7 @@ class ComposeSystem:
         self._requirements = requirements
         self._about = self._emulator.about()
         self._services = {service["part"]: service for service in self._about["services"]}
-        self.budget_mb = int(self._about["memory_budget_mb"])
+        self.budgets_mb = [int(self._about["memory_budget_mb"])]
         # On which devices instances compute is known when they have been launched; their records tell.
         self.automatic: Mapping[str, str] = {"queue": self._queue_kind()}
         if requirements.channel_host:

@@ -62,7 +62,7 @@ class EmbeddedSystem:
             automatic["device"] = choose_devices(requirements.instances.device)[0].partition(":")[0]
         self.automatic: Mapping[str, str] = automatic
         # Taken once: what is admitted must also fit when the stack itself has taken its memory.
-        self.budget_mb = memory_budget_mb() if self._environment != "ray" else _cluster().budget_mb()
+        self.budgets_mb = [memory_budget_mb()] if self._environment != "ray" else _cluster().budgets_mb()
 
     def _hosts(self, session: Session) -> dict[str, Any]:
         """Return the emulator's arguments that say where environments are."""
@@ -88,11 +88,12 @@ class EmbeddedSystem:
                 variables={**stack.client_environment(), **injected},
                 logs=logs,
                 limits=self._limits,
-                budget_mb=self.budget_mb,
+                budget_mb=sum(self.budgets_mb),
                 on_event=recorder.event,
                 on_record=recorder.invocation,
             )
             parts.enter_context(emulator)
+            self.budgets_mb = emulator.service.pool.admission.budgets_mb()  # without the nodes that were refused
             if self._faults is not None:
                 throttling = Throttling(
                     FaultPlan.from_document(self._faults), self._run, self._limits.retry_after_s, recorder.event
@@ -150,10 +151,9 @@ class EmbeddedSystem:
                 emulating = emulator.cpu_seconds()
                 driving = time.process_time() - began - emulating
                 seconds |= {"emulator": round(emulating, 3), "driver": round(driving, 3)}
-                return {"package": emulator.packages.sizes(), "own_cpu_seconds": seconds}
+                return {**emulator.host(), "package": emulator.packages.sizes(), "own_cpu_seconds": seconds}
 
             host = {
-                **emulator.host(),
                 "stack": {
                     "lambda": f"slslab {version('slslab')} with awslambdaric {version('awslambdaric')}",
                     **versions,

@@ -51,7 +51,7 @@ def _start(plan: Plan, out: Path | None, progress: Progress) -> EndedDocument:
     architecture, prices = architectures()[plan.architecture], load_book(plan.prices)
     check_hosts(architecture.requirements(plan), prices)
     system = find_system(plan, architecture)
-    admit(plan, architecture, system.budget_mb)
+    admit(plan, architecture, system.budgets_mb)
     directory = RunDirectory.create(out if out is not None else root() / plan.run)
     return execute(settle(plan, system.automatic), architecture, directory, progress, prices, system)
 
@@ -99,6 +99,7 @@ def execute(
         with TraceWriter(directory.trace_log, plan.run) as writer:
             recorder = Recorder(writer, plan, progress)
             with system.running(recorder, directory.logs) as running:
+                admit(plan, architecture, system.budgets_mb)
                 began, host = True, running.host
                 try:
                     with running.watched():

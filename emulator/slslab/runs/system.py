@@ -17,8 +17,9 @@ from slslab_workers.architecture import Cloud, Requirements
 class Running:
     """A system that runs: the driver's view of it, what it is, and its end.
 
-    `finish` waits for all records of the finished invocations, and returns what the system itself has taken: `package`
-    and `own_cpu_seconds`. `watched` is a context that raises RunFailed when the run cannot go on.
+    `finish` waits for all records of the finished invocations, and returns what else the document says of the host: how
+    it was until then, and what the system itself has taken, `package` and `own_cpu_seconds`. `watched` is a context
+    that raises RunFailed when the run cannot go on.
     """
 
     cloud: Cloud
@@ -30,11 +31,11 @@ class Running:
 class System(Protocol):
     """What a plan can run on.
 
-    `budget_mb` is the memory that all its environments may take together; `automatic` has what an option that is `auto`
-    becomes here.
+    `budgets_mb` is the memory that environments may take together on each of its hosts, and exact once it runs;
+    `automatic` has what an option that is `auto` becomes here.
     """
 
-    budget_mb: int
+    budgets_mb: list[int]
     automatic: Mapping[str, str]
 
     def running(self, recorder: Recorder, logs: Path) -> AbstractContextManager[Running]:

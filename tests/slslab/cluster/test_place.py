@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ import ray
 import ray.exceptions
 
 from slslab.aws.limits import lambda_limits
+from slslab.cluster import place
 from slslab.cluster.messages import Batch, Opening
 from slslab.cluster.node import Node
 from slslab.cluster.place import NodePlace
@@ -21,6 +23,7 @@ from slslab.host.cgroups import Hierarchy
 from slslab.host.managed import Managed
 from slslab.host.namespaces import Isolation
 from slslab.lambda_.configuration import Function
+from slslab.lambda_.environment import State
 from slslab.lambda_.packages import Image
 from slslab.lambda_.places import Place, Shared
 from slslab.lambda_.service.emulator import Emulator
@@ -33,11 +36,16 @@ LIMITS = lambda_limits()
 
 
 class Actor:
-    """Answers as an actor does, from a node in this process, whose clock is an hour behind; `die` loses it."""
+    """Answers as an actor does, from a node in this process, whose clock is an hour behind.
+
+    `die` loses it, and with `hangs` it answers nothing any more. The methods in `fails` fail once, with their errors.
+    """
 
     def __init__(self, node: Node) -> None:
         self._node = node
         self._dead = asyncio.Event()
+        self.hangs = False
+        self.fails: dict[str, Exception] = {}
 
     def __getattr__(self, method: str) -> Any:
         class Remote:
@@ -49,10 +57,14 @@ class Actor:
         self._dead.set()
 
     async def _call(self, method: str, *arguments: Any) -> Any:
+        if method in self.fails:
+            raise self.fails.pop(method)
         call = asyncio.ensure_future(getattr(self._node, method)(*arguments))
         dead = asyncio.ensure_future(self._dead.wait())
         try:
             await asyncio.wait({call, dead}, return_when=asyncio.FIRST_COMPLETED)
+            if self.hangs:
+                await dead
         finally:
             dead.cancel()
         if self._dead.is_set():
@@ -77,28 +89,45 @@ def _behind(answer: Any) -> Any:
     return answer
 
 
-class OneNode(Managed):
-    """One node as the only place."""
+class TheseNodes(Managed):
+    """Nodes in this process, each with so much memory for environments, MB, as the only places."""
 
     template, pack = "", False
 
+    def __init__(self, *budgets_mb: int) -> None:
+        self._budgets_mb = budgets_mb
+
     def _enter(self, _stack: Any) -> None:
-        self._node = Node(Opening(LIMITS, isolate=True, template=(), strict_packages=False, relay=None, relay_key=b""))
+        opening = Opening(LIMITS, isolate=True, template=(), strict_packages=False, relay=None, relay_key=b"")
+        self.nodes = [Node(opening) for _ in self._budgets_mb]
 
     def share(self, shared: Shared) -> None:
         self._shared = shared
 
     async def open(self, on_changed: Callable[[], None]) -> None:
-        about = await self._node.open()
-        self.actor = Actor(self._node)
-        self.place = NodePlace(self.actor, {"name": "far", "budget_mb": 2048, **about}, self._shared, None)
-        self.place.on_lost = on_changed
-        await self.place.begin()
+        self.places = []
+        for node, budget_mb in zip(self.nodes, self._budgets_mb, strict=True):
+            about = {"name": "far", "budget_mb": budget_mb, **await node.open()}
+            opened = NodePlace(Actor(node), about, self._shared, None)
+            opened.on_lost = on_changed
+            await opened.begin()
+            self.places.append(opened)
 
     async def end(self) -> None:
-        for task in self.place._tasks:
-            task.cancel()
-        await self._node.close()
+        for each in self.places:
+            for task in each._tasks:
+                task.cancel()
+        for node in self.nodes:
+            await node.close()
+
+    @property
+    def place(self) -> NodePlace:
+        return self.places[0]
+
+    @property
+    def actor(self) -> Actor:
+        actor: Actor = self.place._actor
+        return actor
 
     @property
     def hierarchy(self) -> Hierarchy:
@@ -109,7 +138,7 @@ class OneNode(Managed):
         return self.place.isolation
 
     def present(self) -> list[Place]:
-        return [] if self.place.lost else [self.place]
+        return [each for each in self.places if not each.lost]
 
     def prepare(self, function: Function) -> None:
         pass
@@ -122,14 +151,14 @@ class OneNode(Managed):
 
 
 @pytest.fixture
-def places() -> OneNode:
-    return OneNode()
+def places() -> TheseNodes:
+    return TheseNodes(2048)
 
 
 @pytest.fixture
-def far(places: OneNode, monkeypatch: pytest.MonkeyPatch) -> Iterator[Emulator]:
+def far(places: TheseNodes, monkeypatch: pytest.MonkeyPatch) -> Iterator[Emulator]:
     """An emulator whose environments are on that node."""
-    monkeypatch.setattr(ray, "kill", lambda _actor: None)
+    monkeypatch.setattr(ray, "kill", lambda actor: actor._dead.set())
     with Emulator(places=places, limits=LIMITS) as emulator:
         yield emulator
 
@@ -146,7 +175,7 @@ def handler(event, context):
 """
 
 
-def test_an_invocation_is_metered_there_and_recorded_by_the_clock_of_here(far: Emulator, places: OneNode) -> None:
+def test_an_invocation_is_metered_there_and_recorded_by_the_clock_of_here(far: Emulator, places: TheseNodes) -> None:
     client = far.client("lambda")
     create_function(client, "f", SOURCE, Timeout=5)
     before = time.monotonic_ns()
@@ -166,21 +195,6 @@ def test_an_invocation_is_metered_there_and_recorded_by_the_clock_of_here(far: E
         assert [line.split(" ")[0] for line in log.splitlines()][-4:] == ["START", "hello", "END", "REPORT"]
 
 
-def test_events_of_one_invocation_are_by_one_comparison_of_the_clocks(far: Emulator, places: OneNode) -> None:
-    client = far.client("lambda")
-    create_function(client, "f", SOURCE, Timeout=1)
-    client.invoke(FunctionName="f", Payload=b'"one"')
-    with far.recording() as records:
-        calling = threading.Thread(target=lambda: client.invoke(FunctionName="f", Payload=b'"hang"'))
-        calling.start()
-        time.sleep(0.5)
-        clock = places.place.clock
-        places.place.clock = replace(clock, offset_ns=clock.offset_ns + 10**9)
-        calling.join(20)
-        after = time.monotonic_ns()
-    assert records[0].end_ns < after + clock.error_ns
-
-
 def test_failures_are_what_they_are_on_one_host(far: Emulator) -> None:
     client = far.client("lambda")
     create_function(client, "f", SOURCE, Timeout=1)
@@ -191,40 +205,211 @@ def test_failures_are_what_they_are_on_one_host(far: Emulator) -> None:
     assert len({record.environment for record in records}) == 1  # it was reset, not lost
 
 
-def test_an_invocation_ends_with_its_node(far: Emulator, places: OneNode) -> None:
+class Hanging:
+    """An invocation that does not end by itself, in a thread."""
+
+    def __init__(self, client: Any, name: str) -> None:
+        self.answer: Any = None
+        self._thread = threading.Thread(target=self._call, args=(client, name))
+        self._thread.start()
+
+    def _call(self, client: Any, name: str) -> None:
+        self.answer = client.invoke(FunctionName=name, Payload=b'"hang"')
+
+    def end(self) -> Any:
+        self._thread.join(30)
+        assert not self._thread.is_alive()
+        return self.answer
+
+
+def wait_until(true: Callable[[], object]) -> None:
+    """Wait until something is so, at most 30 s."""
+    deadline = time.monotonic() + 30
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def is_busy(places: TheseNodes, name: str) -> bool:
+    """Whether a node runs an invocation of the function."""
+    environments = [each for node in places.nodes for each in node._environments.values()]
+    return any(each.function.name == name and each.state is State.BUSY for each in environments)
+
+
+def test_an_invocation_ends_with_its_node(far: Emulator, places: TheseNodes) -> None:
     client = far.client("lambda")
     create_function(client, "f", SOURCE, Timeout=60)
     client.invoke(FunctionName="f", Payload=b'"one"')
-    answers: list[Any] = []
     with far.recording() as records:
-        calling = threading.Thread(
-            target=lambda: answers.append(client.invoke(FunctionName="f", Payload=b'"hang"')["FunctionError"])
-        )
-        calling.start()
-        time.sleep(1)
-        began = time.monotonic()
+        hanging = Hanging(client, "f")
+        wait_until(lambda: is_busy(places, "f"))
         far.wait_for(places.actor.die())
-        calling.join(20)
-    assert answers == ["Unhandled"]
-    assert time.monotonic() - began < 5
+        assert hanging.end()["FunctionError"] == "Unhandled"
     assert records[0].error_type == "Runtime.ExitError"
-    assert 900 < records[0].duration_ms < 5000
+    assert 0 < records[0].duration_ms < 60_000
     with pytest.raises(client.exceptions.ServiceException):
         client.invoke(FunctionName="f", Payload=b'"one"')
+
+
+def test_events_of_one_invocation_are_by_one_comparison_of_the_clocks(far: Emulator, places: TheseNodes) -> None:
+    client = far.client("lambda")
+    create_function(client, "f", SOURCE, Timeout=1)
+    client.invoke(FunctionName="f", Payload=b'"one"')
+    with far.recording() as records:
+        hanging = Hanging(client, "f")
+        wait_until(lambda: is_busy(places, "f"))
+        clock = places.place.clock
+        places.place.clock = replace(clock, offset_ns=clock.offset_ns + 3600 * 10**9)
+        hanging.end()
+        after = time.monotonic_ns()
+    assert records[0].end_ns < after + clock.error_ns
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ask nodes for their time more often, and wait less long for it."""
+    monkeypatch.setattr(place, "ALIGN_S", 0.1)
+    monkeypatch.setattr(place, "ANSWER_S", 2.0)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_node_that_does_not_answer_any_more_is_lost(far: Emulator, places: TheseNodes) -> None:
+    """By then more time than the function's has passed; it is not charged with it."""
+    client = far.client("lambda")
+    create_function(client, "f", SOURCE, Timeout=1)
+    client.invoke(FunctionName="f", Payload=b'"one"')
+    with far.recording() as records:
+        hanging = Hanging(client, "f")
+        wait_until(lambda: is_busy(places, "f"))
+        places.actor.hangs = True
+        assert hanging.end()["FunctionError"] == "Unhandled"
+    assert places.place.lost
+    assert records[0].error_type == "Runtime.ExitError"
+    assert records[0].duration_ms == 1000
+
+
+@pytest.mark.parametrize("method", ["invoke", "next_batch"])
+def test_an_answer_that_is_lost_on_its_way_loses_the_node(far: Emulator, places: TheseNodes, method: str) -> None:
+    client = far.client("lambda")
+    create_function(client, "f", SOURCE)
+    client.invoke(FunctionName="f", Payload=b'"one"')
+    places.actor.fails[method] = ray.exceptions.LocalRayletDiedError
+    client.invoke(FunctionName="f", Payload=b'"two"')
+    wait_until(lambda: places.place.lost)
+    with pytest.raises(client.exceptions.ServiceException):
+        client.invoke(FunctionName="f", Payload=b'"three"')
+
+
+def test_a_package_that_could_not_be_stored_is_stored_by_the_next_environment(
+    far: Emulator, places: TheseNodes
+) -> None:
+    client = far.client("lambda")
+    create_function(client, "f", SOURCE)
+    places.actor.fails["store"] = ray.exceptions.RayTaskError(
+        "store", "Traceback …\nOSError: No space left on device", OSError("No space left on device")
+    )
+    with pytest.raises(client.exceptions.ServiceException, match=r"far: OSError: No space left on device\. Hint"):
+        client.invoke(FunctionName="f", Payload=b'"one"')
+    assert client.invoke(FunctionName="f", Payload=b'"two"')["StatusCode"] == 200
+
+
+@pytest.mark.parametrize("method", ["store", "make", "start"])
+def test_an_environment_that_ends_while_it_starts_leaves_nothing_on_its_node(
+    far: Emulator, places: TheseNodes, method: str
+) -> None:
+    """`method` is what the node is asked for when the environment ends."""
+    asked, goes_on = threading.Event(), asyncio.Event()
+    node = places.nodes[0]
+    original = getattr(node, method)
+
+    async def slow(*arguments: Any) -> Any:
+        asked.set()
+        await goes_on.wait()
+        return await original(*arguments)
+
+    setattr(node, method, slow)
+    client = far.client("lambda")
+    create_function(client, "f", SOURCE)
+    failures: list[Any] = []
+
+    def call() -> None:
+        with pytest.raises(client.exceptions.ServiceException) as failure:
+            client.invoke(FunctionName="f", Payload=b'"one"')
+        failures.append(failure)
+
+    calling = threading.Thread(target=call)
+    calling.start()
+    assert asked.wait(30)
+
+    async def end() -> None:
+        ending = asyncio.ensure_future(far.service.pool.end())
+        await asyncio.sleep(0)
+        goes_on.set()
+        await ending
+
+    far.wait_for(end())
+    calling.join(30)
+    assert "the emulator is ending" in str(failures[0].value)
+    assert (node._environments, places.place.environments) == ({}, {})
+
+
+def test_a_runtime_that_exits_while_it_is_idle_is_not_used_again(far: Emulator, places: TheseNodes) -> None:
+    client = far.client("lambda")
+    create_function(client, "f", SOURCE)
+    client.invoke(FunctionName="f", Payload=b'"one"')
+    (environment,) = places.place.environments.values()
+    wait_until(lambda: environment._is_ready)
+    places.nodes[0]._environments[environment.id].send_signal(signal.SIGKILL)
+    wait_until(lambda: not environment._is_ready)
+    with far.recording() as records:
+        assert "FunctionError" not in client.invoke(FunctionName="f", Payload=b'"two"')
+    assert records[0].cold_start
+
+
+HOLDING = """
+import time
+held = b"x" * 300_000_000
+""" + SOURCE.replace("import time", "")
+
+
+@pytest.mark.parametrize("places", [TheseNodes(640, 640)])
+def test_an_idle_environment_of_another_node_ends_where_there_is_no_room_at_home(
+    far: Emulator, places: TheseNodes
+) -> None:
+    client = far.client("lambda")
+    for name, source in (("f", SOURCE), ("holding", HOLDING), ("busy", SOURCE)):
+        create_function(client, name, source, Timeout=60, MemorySize=512)
+    pool = far.service.pool
+
+    def rests_on(name: str, number: int) -> bool:
+        (environment,) = [each for each in pool.environments() if each.function.name == name]
+        return pool.place(environment) is places.places[number] and pool._held_mb[environment] < 512
+
+    client.invoke(FunctionName="f", Payload=b'"one"')
+    wait_until(lambda: rests_on("f", 0))
+    client.invoke(FunctionName="holding", Payload=b'"one"')
+    wait_until(lambda: rests_on("holding", 1))
+    hanging = Hanging(client, "busy")
+    wait_until(lambda: is_busy(places, "busy"))
+    client.invoke(FunctionName="f", Payload=b'"two"')
+    assert {pool.place(each) for each in pool.environments() if each.function.name == "f"} >= {places.places[1]}
+    assert not [each for each in pool.environments() if each.function.name == "holding"]
+    far.wait_for(pool.end({"busy"}))
+    hanging.end()
 
 
 def test_what_happened_is_passed_on_in_its_order_whatever_answer_comes_first() -> None:
     async def applied() -> list[Any]:
         seen: list[Any] = []
         shared: Any = None
-        place = NodePlace(
+        node = NodePlace(
             None, {"name": "far", "budget_mb": 1, "cores": 1, "hierarchy": None, "isolation": None}, shared, None
         )
-        place._pass_on = lambda identifier, what: seen.append((identifier, what))  # type: ignore[method-assign]
-        late = asyncio.ensure_future(place._apply(Batch(2, [("e", b"second")])))
+        node._pass_on = lambda identifier, what: seen.append((identifier, what))  # type: ignore[method-assign]
+        late = asyncio.ensure_future(node._apply(Batch(2, [("e", b"second")])))
         await asyncio.sleep(0.01)
         assert not late.done()
-        await place._apply(Batch(1, [("e", b"first")]))
+        await node._apply(Batch(1, [("e", b"first")]))
         await asyncio.wait_for(late, 1)
         return seen
 

@@ -129,7 +129,7 @@ def test_environments_spread_over_places_or_fill_one_before_the_next() -> None:
         admission = Admission(places.values, pack=pack)
         taken = [admission.take(500) for _ in range(3)]
         assert taken == [places[name] for name in order], pack
-        assert admission.budget_mb == 2500
+        assert admission.budgets_mb() == [1000, 1500]
         assert admission.take(1000, places["a"]) is None
 
 

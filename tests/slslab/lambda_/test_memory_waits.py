@@ -3,9 +3,11 @@
 import asyncio
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import cycle
 from typing import cast
 
 import pytest
+from tests.slslab.lambda_.test_concurrency import Somewhere
 
 from slslab.aws.errors import ServiceError
 from slslab.lambda_.events import Request
@@ -26,14 +28,18 @@ def request(name: str, trace_id: str, caller: str = "", memory_mb: int = 512) ->
     return Request(target, b"", f"{name} {trace_id}", trace_id, "RequestResponse", None, caller)
 
 
-def refused(budget_mb: int, holding: list[Request], waiting: list[Request]) -> list[str]:
-    """The request ids of those that are refused, one after the other; nobody goes on meanwhile."""
+def refused(budget_mb: int, holding: list[Request], waiting: list[Request], places: int = 1) -> list[str]:
+    """The request ids of those that are refused, one after the other; nobody goes on meanwhile.
+
+    Each place gives environments the budget, and has those that hold memory in turn.
+    """
+    hosts = [Somewhere(budget_mb) for _ in range(places)]
 
     async def check() -> list[str]:
-        waits, found = MemoryWaits(lambda: budget_mb, lambda: ()), []
+        waits, found = MemoryWaits(lambda: hosts, lambda: ()), []
         with ExitStack() as stack:
-            for held in holding:
-                stack.enter_context(waits.holding(held))
+            for held, host in zip(holding, cycle(hosts), strict=False):
+                stack.enter_context(waits.holding(held, host))
             for waiter in waiting:
                 wait = stack.enter_context(ExitStack())
                 wait.enter_context(waits.waiting(waiter))
@@ -63,6 +69,14 @@ def test_the_last_of_those_that_leave_no_memory_to_each_other_is_refused() -> No
     assert refused(1600, holding, waiting) == ["two c"]
     assert refused(1600, holding, waiting[:2]) == [], "the third one may end"
     assert refused(2048, holding, waiting) == []
+
+
+def test_what_is_left_of_several_places_is_no_room_together() -> None:
+    holding = [request("one", "a"), request("two", "a", "one")]
+    three = request("three", "a", "two")
+    assert refused(1000, holding, [three], places=2) == ["three a"], "512 MB, and 488 are left of each"
+    assert refused(1024, holding, [three], places=2) == []
+    assert refused(1000, holding, [three], places=3) == []
 
 
 def test_without_callers_that_are_known_nothing_is_refused() -> None:
