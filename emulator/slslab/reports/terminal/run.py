@@ -20,6 +20,7 @@ from slslab.reports.summaries import (
     beside_modelled,
     byte_rows,
     count_rows,
+    cpu_share_enforced,
     error_note,
     fault_rows,
     handler_seconds,
@@ -264,10 +265,10 @@ def host_note(document: Document) -> Text:
     host, launched = document["host"], document.get("instances")
     if host["cores"] is None:
         return Text(f"{document['run']}: host delay {host['delay_seconds']:,.2f} s; its host was not recorded.")
-    share = "CPU share enforced" if host["cpu_share_enforced"] else "CPU share NOT enforced on this host"
-    share = "which do not confine instances" if launched else share
+    shares = {True: ", CPU share enforced", False: ", CPU share NOT enforced on this host", None: ""}
+    share = ", which do not confine instances" if launched else shares[cpu_share_enforced(document)]
     note = Text(
-        f"{document['run']}: {counted(host['cores'], 'core')}{_nodes(host)}, {share}, "
+        f"{document['run']}: {counted(host['cores'], 'core')}{_nodes(host)}{share}, "
         f"host delay {host['delay_seconds']:,.2f} s"
     )
     note.append(", oversubscribed." if host["oversubscribed"] else ".")

@@ -316,6 +316,12 @@ def test_a_host_that_was_busy_or_could_not_enforce_is_told() -> None:
     assert "CPU share NOT enforced on this host, host delay 1,234.50 s, oversubscribed." in text
 
 
+def test_where_no_function_ran_nothing_is_told_of_its_cpu_share() -> None:
+    text = shown(run.summary(document(status="interrupted", invocations=0)))
+    assert "20261121-one: 2 cores, host delay 0.04 s." in text
+    assert "CPU share" not in text
+
+
 def test_a_bill_adds_up_on_the_screen_and_names_what_its_book_leaves_out() -> None:
     text = shown(run.bill(cost()))
     amounts = [Decimal(row(text, item)[-1]) for item in ("Lambda duration", "Lambda requests", "S3 PUT requests")]
