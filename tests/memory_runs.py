@@ -79,20 +79,7 @@ def make(seed: int, directory: Path) -> Row:
         learnt = None if ran.outcome is None else learnt_alone(plan)
     document: Any = ran.recorded.document
     row: Row = {
-        "seed": seed,
-        "architecture": drawn.architecture,
-        "place": plan.options.get("channel") or plan.options.get("store"),
-        "model": drawn.values["model"],
-        "workers": plan.workers,
-        "epochs": plan.epochs,
-        "batches": plan.batches,
-        "mode": plan.mode,
-        "invoke": plan.invoke,
-        "options": {name: value for name, value in drawn.options.items() if name not in ("channel", "store")},
-        "faults": drawn.faults["fault"],
-        "refused": drawn.refused,
-        "met": [fault["times"] for fault in document["faults"]],
-        "status": document["status"],
+        **drawn.row(seed, document),
         "error": document["error"] and document["error"]["type"],
         "seconds": round(ran.seconds, 3),
         # No host is busy.

@@ -74,7 +74,7 @@ def bound_s(drawn: Drawn) -> float:
 def make(seed: int, directory: Path) -> Row:
     """Make the run of a seed and return what became of it; `wrong` says what should not be."""
     drawn = draw(seed, directory)
-    plan, out = drawn.plan, directory / f"run{seed}"
+    out = directory / f"run{seed}"
     with interrupted_after(bound_s(drawn) + HANG_S) as hung:
         document: Mapping[str, Any] = run_plan(
             drawn.architecture, drawn.values, drawn.options, out=out, book=DEFAULT_BOOK, progress=Silent()
@@ -87,20 +87,7 @@ def make(seed: int, directory: Path) -> Row:
     # By how much a busy host made the run longer, as it was metered: never longer than all its functions together.
     delayed_s = sum(record["host_delay_ms"] for record in records) / 1000
     row: Row = {
-        "seed": seed,
-        "architecture": drawn.architecture,
-        "place": plan.options.get("channel") or plan.options.get("store"),
-        "model": drawn.values["model"],
-        "workers": plan.workers,
-        "epochs": plan.epochs,
-        "batches": plan.batches,
-        "mode": plan.mode,
-        "invoke": plan.invoke,
-        "options": {name: value for name, value in drawn.options.items() if name not in ("channel", "store")},
-        "faults": drawn.faults["fault"],
-        "refused": drawn.refused,
-        "met": [fault["times"] for fault in document["faults"]],
-        "status": document["status"],
+        **drawn.row(seed, document),
         "error": error and error["type"],
         "hint": error and error["hint"],
         "seconds": round(document["seconds"]["measured"], 1),

@@ -51,6 +51,26 @@ class Drawn:
     plan: Plan
     refused: int
 
+    def row(self, seed: int, document: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what the results say of a run by its seed, its plan, and its document."""
+        plan = self.plan
+        return {
+            "seed": seed,
+            "architecture": self.architecture,
+            "place": plan.options.get("channel") or plan.options.get("store"),
+            "model": self.values["model"],
+            "workers": plan.workers,
+            "epochs": plan.epochs,
+            "batches": plan.batches,
+            "mode": plan.mode,
+            "invoke": plan.invoke,
+            "options": {name: value for name, value in self.options.items() if name not in ("channel", "store")},
+            "faults": self.faults["fault"],
+            "refused": self.refused,
+            "met": [fault["times"] for fault in document["faults"]],
+            "status": document["status"],
+        }
+
 
 def draw(
     seed: int,

@@ -91,7 +91,7 @@ def bill(run: str, prices: str, json_: bool) -> None:
     what your own functions cost since `slslab up`, as they were metered.
     """
     from slslab.reports.document import bill_of
-    from slslab.reports.terminal import run as tables
+    from slslab.reports.terminal import bills as tables
 
     document = bill_of(run, prices)
     print_document(document, lambda: tables.both_bills(document), json_)

@@ -4,6 +4,7 @@ https://docs.aws.amazon.com/lambda/latest/dg/with-sqs.html. Texts of errors are 
 comment says nothing else.
 """
 
+import asyncio
 import time
 import uuid
 from collections.abc import Mapping
@@ -118,7 +119,7 @@ class EventSourceMappings:
         mapping = EventSourceMapping(
             str(uuid.uuid4()), request["EventSourceArn"], _plain(parse(request["FunctionName"]))
         )
-        return self._put(self._checked(mapping, request)).document("Creating")
+        return self._start(self._checked(mapping, request)).document("Creating")
 
     def get(self, mapping_id: str) -> EventSourceMapping:
         """Carry out GetEventSourceMapping."""
@@ -135,28 +136,34 @@ class EventSourceMappings:
             if queue in (None, mapping.queue) and wanted in (None, mapping.function)
         }
 
-    def update(self, mapping_id: str, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Carry out UpdateEventSourceMapping: what the request does not name stays."""
+    async def update(self, mapping_id: str, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Carry out UpdateEventSourceMapping: what the request does not name stays.
+
+        Once it returns, a disabled mapping takes no message.
+        """
         mapping = self.get(mapping_id)
         if "FunctionName" in request:
             mapping = replace(mapping, function=_plain(parse(request["FunctionName"])))
             self._resolve(mapping.function)
-        return self._put(self._checked(mapping, request)).document("Updating")
+        mapping, before = self._checked(mapping, request), self._pollers.pop(mapping_id, None)
+        document = self._start(mapping).document("Updating")
+        if before is not None:
+            await before.close()
+        return document
 
-    def delete(self, mapping_id: str) -> dict[str, Any]:
+    async def delete(self, mapping_id: str) -> dict[str, Any]:
         """Carry out DeleteEventSourceMapping."""
-        mapping = self.get(mapping_id)
-        self._stop(mapping_id)
+        document = self.get(mapping_id).document("Deleting")
         del self._mappings[mapping_id]
-        return mapping.document("Deleting")
+        if before := self._pollers.pop(mapping_id, None):
+            await before.close()
+        return document
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Stop to poll; what is being invoked goes on."""
-        for mapping_id in list(self._pollers):
-            self._stop(mapping_id)
+        await asyncio.gather(*(poller.close() for poller in self._pollers.values()))
 
-    def _put(self, mapping: EventSourceMapping) -> EventSourceMapping:
-        self._stop(mapping.id)
+    def _start(self, mapping: EventSourceMapping) -> EventSourceMapping:
         self._mappings[mapping.id] = mapping = replace(mapping, modified=time.time())
         if mapping.enabled:
             self._pollers[mapping.id] = QueuePoller(
@@ -170,10 +177,6 @@ class EventSourceMappings:
                 most_concurrent=mapping.most_concurrent,
             )
         return mapping
-
-    def _stop(self, mapping_id: str) -> None:
-        if poller := self._pollers.pop(mapping_id, None):
-            poller.close()
 
     def _resolve(self, function: Reference) -> Any:
         try:

@@ -1,21 +1,22 @@
-"""One queue of SQS as a poller uses it: a long poll that another thread can end at once.
+"""One queue of SQS as a poller uses it.
 
 https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_Operations.html, AWS JSON protocol
 """
 
 import http.client
 import json
-import socket
-from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
 from slslab.aws.clients import signed_headers
 from slslab.aws.keys import Pair
 
-# documented: API_ReceiveMessage.html: at most ten messages, and at most 20 s.
-MOST_MESSAGES, LONGEST_WAIT_S = 10, 20
-# Longer than the longest wait: a server that does not answer by then has a defect.
+# documented: API_ReceiveMessage.html: at most ten messages.
+MOST_MESSAGES = 10
+# Of a long poll, seconds. AWS's limit is 20, but nobody may break a poll off: SQS does not notice that its client has
+# gone, and the next message is received all the same, by nobody (reported of AWS: aws-sdk-java, issue 2083).
+WAIT_S = 1
+# Longer than the wait: a server that does not answer by then has a defect.
 LIMIT_S = 60.0
 
 
@@ -28,27 +29,25 @@ class QueueError(Exception):
 
 
 class QueueClient:
-    """A queue by its name, at an endpoint; each call has a connection of its own, which `interrupt` ends."""
+    """A queue by its name, at an endpoint; each call has a connection of its own."""
 
     def __init__(self, endpoint: str, owner: Pair, name: str) -> None:
         self._endpoint = endpoint
         self._owner = owner
         self._name = name
         self._url = ""
-        self._receiving: http.client.HTTPConnection | None = None
-        self._interrupted = False
 
     def attributes(self) -> dict[str, str]:
         """Return the attributes of the queue."""
         found: dict[str, str] = self._call("GetQueueAttributes", AttributeNames=["All"])["Attributes"]
         return found
 
-    def receive(self, most: int, wait_s: int) -> list[dict[str, Any]]:
-        """Return up to ten messages, waiting for the first of them. Raises QueueError, also if it is interrupted."""
+    def receive(self, most: int) -> list[dict[str, Any]]:
+        """Return up to ten messages; none if none comes within a second. Raises QueueError."""
         document = self._call(
             "ReceiveMessage",
             MaxNumberOfMessages=min(most, MOST_MESSAGES),
-            WaitTimeSeconds=min(wait_s, LONGEST_WAIT_S),
+            WaitTimeSeconds=WAIT_S,
             AttributeNames=["All"],
             MessageAttributeNames=["All"],
         )
@@ -61,14 +60,6 @@ class QueueClient:
             entries = [{"Id": str(number), "ReceiptHandle": receipt} for number, receipt in enumerate(chosen)]
             self._call("DeleteMessageBatch", Entries=entries)
 
-    def interrupt(self) -> None:
-        """End the call of `receive` that waits in another thread, and every later one."""
-        self._interrupted = True
-        waiting = self._receiving
-        if waiting is not None and waiting.sock is not None:
-            with suppress(OSError):
-                waiting.sock.shutdown(socket.SHUT_RDWR)
-
     def _call(self, operation: str, **members: Any) -> dict[str, Any]:
         if not self._url:
             self._url = self._request("GetQueueUrl", {"QueueName": self._name})["QueueUrl"]
@@ -80,11 +71,6 @@ class QueueClient:
         url = f"{self._endpoint}/"
         connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=LIMIT_S)
         try:
-            connection.connect()
-            if operation == "ReceiveMessage":
-                self._receiving = connection
-                if self._interrupted:  # before there was a socket to shut down
-                    raise QueueError("", "interrupted")
             connection.request("POST", "/", body, signed_headers(self._owner, "POST", url, body, kind, "sqs"))
             answer = connection.getresponse()
             document = json.loads(answer.read() or b"{}")

@@ -18,7 +18,7 @@ from slslab.aws.errors import ServiceError
 from slslab.aws.limits import MB
 from slslab.lambda_.functions import Target
 from slslab.lambda_.invocation import InvocationService, Response, new_trace_id
-from slslab.lambda_.queue_client import LONGEST_WAIT_S, QueueClient, QueueError
+from slslab.lambda_.queue_client import QueueClient, QueueError
 
 # documented: services-sqs-scaling.html: five batches at once, up to 300 more each minute, and 1,250 in all.
 FIRST_AT_ONCE, MORE_PER_S, MOST_AT_ONCE = 5, 5, 1250
@@ -64,13 +64,13 @@ class QueuePoller:
         self._thread = threading.Thread(target=self._poll, name=f"poller of {queue_arn}", daemon=True)
         self._thread.start()
 
-    def close(self) -> None:
-        """Stop to poll at once; messages that were received and not processed become visible again."""
+    async def close(self) -> None:
+        """Wait for the end of the poll that is under way; what it has received is processed, and nothing else."""
         self._closed.set()
         with self._changed:
             self._changed.notify_all()
-        self._queue.interrupt()
-        self._thread.join()
+        # Not on the event loop: the queue's server may call Lambda before it answers.
+        await asyncio.to_thread(self._thread.join)
 
     def _poll(self) -> None:
         while self._wait_for_place():
@@ -81,20 +81,19 @@ class QueuePoller:
                     LOG.error("%s cannot be polled: %s", self._arn, error)
                     self._closed.wait(AGAIN_S)
                 batch = []
-            if batch and not self._closed.is_set():
+            if batch:
                 with self._changed:
                     self._running += 1
                 self._loop.call_soon_threadsafe(self._begin, batch)
 
     def _gather(self) -> list[Message]:
         """Return the next batch, empty if no message came."""
-        batch = self._queue.receive(self._batch_size, LONGEST_WAIT_S)
+        batch = self._queue.receive(self._batch_size)
         end, size = time.monotonic() + self._window_s, sum(map(_size, batch))
         while batch and len(batch) < self._batch_size and size < 6 * MB and not self._closed.is_set():
-            left_s = end - time.monotonic()
-            if left_s <= 0:
+            if time.monotonic() >= end:
                 break
-            more = self._queue.receive(self._batch_size - len(batch), max(1, round(left_s)))
+            more = self._queue.receive(self._batch_size - len(batch))
             batch, size = batch + more, size + sum(map(_size, more))
         return batch
 

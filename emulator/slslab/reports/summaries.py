@@ -170,6 +170,12 @@ def peak_limit_mb(document: Document) -> int | None:
     return limit
 
 
+def cpu_share_enforced(document: Document) -> bool | None:
+    """Return whether functions had no more than Lambda's CPU share; None where none ran, and where it is not known."""
+    enforced: bool | None = document["host"]["cpu_share_enforced"] if document.get("invocations") else None
+    return enforced
+
+
 def handler_seconds(worker: Document) -> float:
     """Return the seconds of a worker's handlers: all phases but init, which comes before them."""
     return float(sum(worker["phases"].values()) - worker["phases"]["init"])

@@ -171,7 +171,7 @@ class Emulator(Managed):
         sources = EventSourceMappings(functions, self.service, self._stack)
 
         async def finish() -> None:
-            sources.close()
+            await sources.close()
             await self.service.close()
             await self._places.end()
 

@@ -41,7 +41,7 @@ class EventSourceOperations:
         return call.page("EventSourceMappings", found)
 
     async def _update(self, call: Call) -> Answer:
-        return self._mappings.update(call.members["UUID"], call.members)
+        return await self._mappings.update(call.members["UUID"], call.members)
 
     async def _delete(self, call: Call) -> Answer:
-        return self._mappings.delete(call.members["UUID"])
+        return await self._mappings.delete(call.members["UUID"])

@@ -21,6 +21,7 @@ from slslab.reports.html.traces import communication_card, timeline_card, traffi
 from slslab.reports.summaries import (
     HOST_PRICED,
     advice,
+    cpu_share_enforced,
     error_note,
     fault_rows,
     headline,
@@ -125,7 +126,7 @@ def _warnings(document: Document, events: Rows | None) -> Iterator[Caution]:
             f"Invocations waited for this host's memory ({times}, {formats.seconds(waited_s)} in all): no duration of "
             "theirs has that, but those of functions that waited for their answers do."
         )
-    if host.get("cpu_share_enforced") is False:
+    if cpu_share_enforced(document) is False:
         yield Caution("This host could not enforce Lambda's CPU share.")
     if document.get("trace_torn"):
         yield Caution("The trace breaks off in the middle of its last line; what followed is not in here.")
@@ -201,7 +202,8 @@ def _host(document: Document) -> Card | None:
     elif launched:
         share = f"not enforced: vCPUs and memory of {launched[0]['type']} are those of this host"
     else:
-        share = "enforced" if host["cpu_share_enforced"] else "not enforced on this host"
+        shares = {True: "enforced", False: "not enforced on this host", None: "no function ran"}
+        share = shares[cpu_share_enforced(document)]
     facts = [
         ("cores", formats.integer(host["cores"])),
         ("Lambda's CPU share", share),

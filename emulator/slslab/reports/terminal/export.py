@@ -7,7 +7,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from slslab.reports.terminal.run import bill
+from slslab.reports.terminal.bills import bill
 from slslab.reports.terminal.tables import plain_table
 
 # Headings, and the entries of the document below them.

@@ -16,22 +16,20 @@ from slslab.reports.summaries import (
     Document,
     advice,
     alone_note,
-    amount,
     beside_modelled,
     byte_rows,
     count_rows,
+    cpu_share_enforced,
     error_note,
     fault_rows,
     handler_seconds,
     headline,
     peak_limit_mb,
-    plus_minus,
-    quantity,
-    region,
     replayed,
     report_rows,
     seconds,
 )
+from slslab.reports.terminal.bills import run_bill
 from slslab.reports.terminal.tables import money, plain_table
 
 PHASES = ("init", "fetch", "compute", "synchronise", "wait", "update", "other")
@@ -46,7 +44,7 @@ def summary(document: Document) -> RenderableType:
         (True, _identity, document),
         (document["error"], _failure, document),
         (document.get("faults"), _faults, document),
-        (found, _bill, document),
+        (found, run_bill, document),
         (found, modelled, document),
         (document.get("alone"), alone, document.get("alone")),
         (True, _measured, document),
@@ -59,7 +57,7 @@ def summary(document: Document) -> RenderableType:
         (details.get("deaths"), _deaths, details.get("deaths")),
         (details.get("scale_in"), _scale_in, details.get("scale_in")),
         (details.get("failed_functions"), _failed_functions, details.get("failed_functions")),
-        (not found, _bill, document),
+        (not found, run_bill, document),
         (True, host_note, document),
     )
     return Group(*(show(content) for present, show, content in sections if present))
@@ -196,62 +194,6 @@ def learning(document: Document) -> Table:
     return plain_table(("epoch", "loss", "test accuracy"), rows, title="Learning")
 
 
-def both_bills(document: Document) -> RenderableType:
-    """Return what `bill` prints of a run: the bill, which is Lambda's, and behind it this host's seconds, priced.
-
-    What `slslab up` recorded has one bill.
-    """
-    if "host" not in document:
-        return bill(document)
-    if "profile" in document:
-        lead: tuple[RenderableType, ...] = (_modelled_bill(document, document), Text(error_note(document), "dim"))
-    else:
-        lead = (Text(f"No bill, because it is not modelled: {document['reason']}", "bold yellow"),)
-    return Group(*lead, bill(document["host"], HOST_PRICED.capitalize()))
-
-
-def _bill(document: Document) -> Table:
-    """Return the bill of a run, or what stands in its place."""
-    if (found := replayed(document)) is not None:
-        return _modelled_bill(found, found["cost"])
-    return bill(document["cost"], HOST_PRICED.capitalize() if "lambda" in document else "Bill")
-
-
-def _modelled_bill(found: Document, cost: Document) -> Table:
-    error = (found["error"] or {}).get("billed_seconds")
-    return bill(cost, f"Bill ({region(found)}, modelled): {amount(cost)}{plus_minus(error)}")
-
-
-def bill(cost: Document, title: str = "Bill") -> Table:
-    """Return a bill line by line, whose lines add up to the total exactly, with its notes below."""
-    table = plain_table(
-        ("item", "quantity", "unit", f"price {cost['currency']}", f"amount {cost['currency']}"),
-        (
-            (_item(line), quantity(line["quantity"]), line["unit"], line["price"], f"{Decimal(line['amount']):.8f}")
-            for line in cost["lines"]
-        ),
-        [
-            ("total", "", "", "", f"{Decimal(cost['total']):.8f}"),
-            *(
-                (
-                    Text(f"{line['item']} (no price in {cost['book']['name']})", "dim"),
-                    quantity(line["quantity"]),
-                    line["unit"],
-                )
-                for line in cost["not_billed"]
-            ),
-        ],
-        title=title,
-        dispensable=(f"price {cost['currency']}",),
-    )
-    table.caption, table.caption_justify = "\n".join(cost.get("notes", ())), "left"
-    return table
-
-
-def _item(line: Document) -> str:
-    return f"{line['item']} (assumed)" if line.get("assumed") else str(line["item"])
-
-
 def _nodes(host: Document) -> str:
     """Return on how many nodes of a cluster the environments were, if on any, and how many of these were lost."""
     nodes = host.get("nodes", ())
@@ -264,10 +206,10 @@ def host_note(document: Document) -> Text:
     host, launched = document["host"], document.get("instances")
     if host["cores"] is None:
         return Text(f"{document['run']}: host delay {host['delay_seconds']:,.2f} s; its host was not recorded.")
-    share = "CPU share enforced" if host["cpu_share_enforced"] else "CPU share NOT enforced on this host"
-    share = "which do not confine instances" if launched else share
+    shares = {True: ", CPU share enforced", False: ", CPU share NOT enforced on this host", None: ""}
+    share = ", which do not confine instances" if launched else shares[cpu_share_enforced(document)]
     note = Text(
-        f"{document['run']}: {counted(host['cores'], 'core')}{_nodes(host)}, {share}, "
+        f"{document['run']}: {counted(host['cores'], 'core')}{_nodes(host)}{share}, "
         f"host delay {host['delay_seconds']:,.2f} s"
     )
     note.append(", oversubscribed." if host["oversubscribed"] else ".")

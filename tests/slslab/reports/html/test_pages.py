@@ -164,6 +164,15 @@ def of_schema_2(name: str, *, oversubscribed: bool = False) -> dict[str, Any]:
     return found | {"lambda": found["lambda"] | {"error": stated_error("aws-us-east-1", instances=False)}}
 
 
+def test_where_no_function_ran_nothing_is_told_of_its_cpu_share() -> None:
+    found = document("mlless")
+    found["host"]["cpu_share_enforced"] = False
+    assert "could not enforce" in page_of(found, TRACES / "mlless")
+    text = page_of(found | {"invocations": 0}, TRACES / "mlless")
+    assert "could not enforce" not in text
+    assert "no function ran" in text
+
+
 def test_a_page_begins_with_what_the_run_takes_and_costs_on_lambda() -> None:
     text = run_page(of_schema_2("mobilenet-idle"))
     parts = Parts(text)

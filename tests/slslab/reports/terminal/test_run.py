@@ -13,7 +13,7 @@ from slslab.aws.limits import bases, lambda_limits
 from slslab.billing.bill import Usage, compute_bill, load_book
 from slslab.reports.document import read_document
 from slslab.reports.summaries import replayed
-from slslab.reports.terminal import doctor, run
+from slslab.reports.terminal import bills, doctor, run
 from slslab.reports.terminal.doctor import MISSING, OK, PARTLY, Finding
 from slslab.reports.terminal.tables import plain_table
 from slslab.trace.directory import list_runs
@@ -207,16 +207,16 @@ def test_each_workers_modelled_seconds_stand_before_the_measured_ones() -> None:
 def test_the_bill_is_lambdas_and_what_this_host_used_stands_behind_it() -> None:
     found = modelled()
     given = {**found["cost"], "profile": found["profile"], "error": found["error"], "host": cost()}
-    text = shown(run.both_bills(given))
+    text = shown(bills.both_bills(given))
     assert text.startswith("Bill (us-east-1, modelled): $0.0004025 ± 12 %")
     bill, host = text.split("This host's seconds, priced")
     assert row(bill, "total") == ["0.00040252"]
     assert row(host, "total") == ["0.00036252"]
     assert "±: mean absolute error" in bill
-    none = shown(run.both_bills({**NOT_MODELLED, "host": cost()}))
+    none = shown(bills.both_bills({**NOT_MODELLED, "host": cost()}))
     assert none.startswith("No bill, because it is not modelled: It has no end.")
     assert row(none, "total") == ["0.00036252"]
-    assert shown(run.both_bills(cost())) == shown(run.bill(cost())), "what `slslab up` recorded has one bill"
+    assert shown(bills.both_bills(cost())) == shown(bills.bill(cost())), "what `slslab up` recorded has one bill"
 
 
 def test_cpu_seconds_measured_alone_are_told_and_marked_if_the_host_was_not_quiet() -> None:
@@ -316,14 +316,20 @@ def test_a_host_that_was_busy_or_could_not_enforce_is_told() -> None:
     assert "CPU share NOT enforced on this host, host delay 1,234.50 s, oversubscribed." in text
 
 
+def test_where_no_function_ran_nothing_is_told_of_its_cpu_share() -> None:
+    text = shown(run.summary(document(status="interrupted", invocations=0)))
+    assert "20261121-one: 2 cores, host delay 0.04 s." in text
+    assert "CPU share" not in text
+
+
 def test_a_bill_adds_up_on_the_screen_and_names_what_its_book_leaves_out() -> None:
-    text = shown(run.bill(cost()))
+    text = shown(bills.bill(cost()))
     amounts = [Decimal(row(text, item)[-1]) for item in ("Lambda duration", "Lambda requests", "S3 PUT requests")]
     total = Decimal(row(text, "total")[-1])
     assert abs(sum(amounts, Decimal(0)) - total) <= Decimal("0.00000002")
     assert row(text, "S3 PUT requests") == ["12", "request", "0.000005", "0.00006000"]
     assert row(text, "Lambda duration, x86_64")[0] == "18.139160"
-    paper = shown(run.bill(cost("paper-2025")))
+    paper = shown(bills.bill(cost("paper-2025")))
     assert row(paper, "S3 PUT requests (no price in paper-2025)") == ["12", "request"]
 
 

@@ -1,0 +1,69 @@
+"""The end of a poller, at a queue that answers when the test says so."""
+
+import asyncio
+import json
+import threading
+from typing import Any
+
+from slslab.lambda_.queue_poller import QueuePoller
+
+LIMIT_S = 60
+
+
+class Queue:
+    """Has one message, which it gives to the poll that waits when it is sent."""
+
+    def __init__(self) -> None:
+        self.polls = 0
+        self.waiting, self.sent, self.deleted = threading.Event(), threading.Event(), threading.Event()
+        self.receipts: list[str] = []
+
+    def receive(self, _most: int) -> list[dict[str, Any]]:
+        self.polls += 1
+        self.waiting.set()
+        assert self.sent.wait(LIMIT_S)
+        return [{"MessageId": "m", "ReceiptHandle": "receipt", "Body": "late", "MD5OfBody": "digest"}]
+
+    def delete(self, receipts: list[str]) -> None:
+        self.receipts += receipts
+        self.deleted.set()
+
+
+class Service:
+    """Takes invocations, of which all succeed."""
+
+    class Response:
+        function_error = None
+
+    def __init__(self) -> None:
+        self.bodies: list[str] = []
+
+    async def invoke(self, _target: object, event: bytes, _trace: object) -> Response:
+        self.bodies += [record["body"] for record in json.loads(event)["Records"]]
+        return self.Response()
+
+
+def test_a_poller_that_ends_waits_for_its_poll_and_processes_what_this_receives() -> None:
+    queue, service = Queue(), Service()
+
+    async def end() -> None:
+        poller = QueuePoller(
+            queue,  # type: ignore[arg-type]
+            service,  # type: ignore[arg-type]
+            lambda: None,  # type: ignore[arg-type,return-value]
+            queue_arn="arn:aws:sqs:us-east-1:000000000000:jobs",
+            batch_size=10,
+            window_s=20,
+            reports_failures=False,
+            most_concurrent=None,
+        )
+        assert await asyncio.to_thread(queue.waiting.wait, LIMIT_S)
+        closing = asyncio.create_task(poller.close())
+        await asyncio.sleep(0)  # it has begun
+        assert not closing.done(), "a poll is under way, whose message nobody would have"
+        queue.sent.set()
+        await closing
+        assert await asyncio.to_thread(queue.deleted.wait, LIMIT_S)
+
+    asyncio.run(end())
+    assert (queue.polls, service.bodies, queue.receipts) == (1, ["late"], ["receipt"])
