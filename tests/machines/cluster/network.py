@@ -55,7 +55,7 @@ class Nodes(Managed):
     def __init__(self, count: int, *, late: int = 0, memory_mb: int = 2048, delay_ms: float = 0.0) -> None:
         self._name = f"sl{secrets.token_hex(3)}"
         self._network = f"10.{200 + secrets.randbelow(50)}.{secrets.randbelow(256)}"
-        self._count = count
+        self.count = count
         self._late = late
         self._memory_mb = memory_mb
         self._delay_ms = delay_ms
@@ -68,12 +68,12 @@ class Nodes(Managed):
         stack.callback(_ip, "netns", "del", self._name)
         _ip("-n", self._name, "link", "add", "bridge", "type", "bridge")
         _ip("-n", self._name, "link", "set", "bridge", "up")
-        for number in range(self._count):
+        for number in range(self.count):
             _ip("netns", "add", self._space(number))
             stack.callback(_ip, "netns", "del", self._space(number))
             self._connect(number)
             stack.callback(self.kill, number)
-            if number < self._count - self._late:
+            if number < self.count - self._late:
                 self.start(number)
 
     def start(self, number: int, *, before: Sequence[str] = (), variables: dict[str, str] | None = None) -> None:

@@ -1,6 +1,7 @@
 """Nodes that come to a cluster: whom it takes, whose clock is another, and who is used when it comes late."""
 
 import json
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -63,7 +64,8 @@ def gone(growing: Nodes) -> Iterator[Nodes]:
 
 def test_who_does_not_know_the_token_does_not_become_a_node(gone: Nodes, tmp_path: Path) -> None:
     with pytest.raises(RuntimeError):
-        gone.start(LATE, variables={"RAY_AUTH_TOKEN": "another"})
+        # It gives up after so many tries.
+        gone.start(LATE, variables={"RAY_AUTH_TOKEN": "another", "RAY_NUM_REDIS_GET_RETRIES": "2"})
     assert len(document(gone, tmp_path / "run")["host"]["nodes"]) == 1
 
 
@@ -76,7 +78,10 @@ def test_a_node_of_another_version_is_refused_by_its_name_and_the_others_are_use
 
 
 def test_events_of_a_node_have_the_time_of_this_host_whatever_its_clock(gone: Nodes, tmp_path: Path) -> None:
-    gone.start(LATE, before=("unshare", "--time", f"--monotonic={HOUR_S}", "--fork"))
+    ahead = ("unshare", "--time", f"--monotonic={HOUR_S}", "--fork")
+    if subprocess.run([*ahead, "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("this kernel has no time namespaces")
+    gone.start(LATE, before=ahead)
     found = document(gone, tmp_path / "run")
     assert len(found["host"]["nodes"]) == 2
     assert found["seconds"]["measured"] < HOUR_S / 2

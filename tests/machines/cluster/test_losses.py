@@ -42,6 +42,7 @@ def test_a_run_ends_by_name_or_goes_on_when_a_node_dies(nodes: Nodes, tmp_path: 
             )
             assert known, document["error"]
             assert document["error"]["worker"] is not None
+            assert any(node["lost"] for node in document["host"]["nodes"])
         assert not check(read_recorded(RunDirectory(out))).violations
         assert_nothing_left(nodes)
     finally:

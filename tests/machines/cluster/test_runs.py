@@ -1,7 +1,7 @@
 """Runs whose environments are on a cluster's nodes: they learn, send and are billed what they are on one host."""
 
 import json
-import sys
+import subprocess
 import time
 from collections import Counter
 from pathlib import Path
@@ -77,7 +77,7 @@ def assert_nothing_left(nodes: Nodes) -> None:
 def ours(nodes: Nodes) -> list[str]:
     """Return the processes on nodes that an emulator or a node of it has started: they have its mark."""
     found = []
-    for pid in (pid for number in range(3) for pid in nodes.pids(number)):
+    for pid in (pid for number in range(nodes.count) for pid in nodes.pids(number)):
         try:
             if MARK in Path(f"/proc/{pid}/environ").read_bytes():
                 found.append(Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode())
@@ -87,8 +87,6 @@ def ours(nodes: Nodes) -> list[str]:
 
 
 def test_a_command_without_a_cluster_says_how_to_begin_one(tmp_path: Path) -> None:
-    import subprocess
-
     done = subprocess.run(
         command("allreduce", tmp_path / "run", "--environment", "ray"),
         env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
@@ -100,4 +98,3 @@ def test_a_command_without_a_cluster_says_how_to_begin_one(tmp_path: Path) -> No
     assert done.returncode == 3, done.stderr
     assert "There is no Ray cluster that this machine is a node of" in done.stderr
     assert "ray start --head" in done.stderr
-    assert sys.executable

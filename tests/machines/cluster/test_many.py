@@ -1,0 +1,51 @@
+"""More workers on four nodes than this machine has cores for: the runs end, and nothing is left.
+
+SLSLAB_MANY=1 has four times as many, 64 of lr and 16 of lenet.
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.machines.cluster.conftest import need_cluster
+from tests.machines.cluster.network import BIN, Nodes
+from tests.machines.cluster.test_runs import assert_nothing_left
+
+from slslab.checks.recorded import read_recorded
+from slslab.checks.run import check
+from slslab.trace.directory import RunDirectory
+from slslab.trace.log import invocations
+
+SHARE = 1 if "SLSLAB_MANY" in os.environ else 4
+# The number of workers, and their plan.
+RUNS = {
+    "lr": (64 // SHARE, ("--dataset", "breast-cancer", "--memory", "256", "--batch-size", "4")),
+    "lenet": (16 // SHARE, ("--dataset", "digits", "--memory", "1024", "--batch-size", "16")),
+}
+LIMIT_S = 540.0
+
+
+@pytest.fixture(scope="module")
+def four() -> Iterator[Nodes]:
+    """Four nodes, whose memory the runs need to the last megabyte."""
+    need_cluster()
+    with Nodes(4, memory_mb=4096 // SHARE) as nodes:
+        yield nodes
+
+
+@pytest.mark.parametrize("model", RUNS)
+def test_many_workers_on_four_nodes_run_to_the_end(four: Nodes, model: str, tmp_path: Path) -> None:
+    workers, plan = RUNS[model]
+    out = tmp_path / "run"
+    given = ("--model", model, "--workers", str(workers), "--epochs", "1", "--batches", "1", *plan)
+    command = [str(BIN / "slslab"), "run", "allreduce", *given, "--environment", "ray", "--out", str(out), "--json"]
+    done = four.run(0, command, limit_s=LIMIT_S)
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["replicas_equal"] is True
+    assert document["host"]["oversubscribed"] is True
+    assert len({record["environment"] for record in invocations(out)}) == workers
+    assert not check(read_recorded(RunDirectory(out))).violations
+    assert_nothing_left(four)
