@@ -21,7 +21,7 @@ from typing import Any
 
 from tests.commands import forked_environments
 from tests.lambdaml_space import Silent
-from tests.random_plans import ALSO, TIMEOUT_S, Drawn, draw
+from tests.random_plans import ALSO, Drawn, draw
 
 from slslab.billing.bill import DEFAULT_BOOK
 from slslab.checks.recorded import read_recorded
@@ -104,15 +104,17 @@ def make(seed: int, directory: Path) -> Row:
 def _deaths(out: Path, records: Any) -> list[list[str]]:
     """Return each death that a function met, with how its invocation is reported to have ended.
 
-    One that hung is no time-out yet where the run ended before: a peer had told that it waits, or had died.
+    One that hung is no time-out yet, and one that takes memory not out of it, where the run ended before and its
+    environment with it: a peer had told that it waits, or had died.
     """
-    metered = {record["request_id"]: record for record in records}
+    metered, events = {record["request_id"]: record for record in records}, load(out).events
+    ended_ns = {event["resource"]: event["start_ns"] for event in events if event["op"] == "environment.kill"}
     deaths = []
-    for event in load(out).events:
+    for event in events:
         kind = event["op"] == "fault" and event["resource"].split()[1]
         if kind in DEATHS and event["invocation"] in metered:
             record = metered[event["invocation"]]
-            if kind != "timeout" or record["duration_ms"] >= TIMEOUT_S * 1000:
+            if record["end_ns"] <= ended_ns.get(record["environment"], record["end_ns"]):
                 deaths.append([kind, record["error_type"] or record["status"]])
     return deaths
 

@@ -363,6 +363,7 @@ def test_a_peer_that_is_late_at_a_barrier_is_left_out_and_comes_back(peers: Peer
     assert steps.fingerprints[0][0] != steps.fingerprints[1][0]
     assert ran.outcome.replicas_equal
     assert ran.outcome.details["deaths"] == []
+    assert ran.outcome.details["late"] == [{"worker": 1, "epoch": 0, "left_out_by": 0}]
     assert ran.outcome.epochs == 3
 
 

@@ -53,11 +53,12 @@ class Recorded:
 
     @cached_property
     def failing(self) -> int | None:
-        """The first epoch in which a peer failed, or a fault plan took its database or its message away; None if all
-        went well."""
-        deaths = () if self.document is None else self.document["details"].get("deaths", ())
+        """The first epoch in which a peer failed or was left out, or a fault plan took its database or its message
+        away; None if all went well."""
+        details = {} if self.document is None else self.document["details"]
+        without = (*details.get("deaths", ()), *details.get("late", ()))
         lost = (e["epoch"] for e in self.events if e["op"] == "fault" and e["resource"].split()[1] in TAKEN)
-        return min((*(int(death["epoch"]) for death in deaths), *lost), default=None)
+        return min((*(int(one["epoch"]) for one in without), *lost), default=None)
 
     @cached_property
     def computed(self) -> dict[tuple[int, int, int], list[int]]:

@@ -11,8 +11,8 @@ from slslab_workers.training import robust
 
 
 def spirt(run: Recorded) -> Protocol:
-    """Return the protocol, by options, until a peer or a message is lost: what is missing from then on is not told from
-    what the failure takes away."""
+    """Return the protocol, by options, until a peer or a message is lost or late: what is missing from then on is not
+    told from what the failure takes away."""
     judged = run.failing
     epochs = {epoch for _, epoch, _ in run.computed if judged is None or epoch < judged}
     if judged is None and run.complete and not run.plan.gradual:
@@ -48,7 +48,7 @@ def spirt(run: Recorded) -> Protocol:
         frozenset(minibatches),
         appended=frozenset(keys.json_gradients(epoch) for epoch in epochs),
         judged=judged,
-        unjudged="" if judged is None else f"a peer or a message was lost in epoch {judged}: epochs from it on",
+        unjudged="" if judged is None else f"a peer or a message was lost or late in epoch {judged}: epochs from it on",
         cleared=frozenset(cleared),
     )
 

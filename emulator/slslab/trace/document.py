@@ -352,6 +352,14 @@ class ScaleIn(TypedDict):
     loss_now: float | None
 
 
+class Late(TypedDict):
+    """A peer of SPIRT's that came too late to an epoch's barrier, and the peer that went on without its average."""
+
+    worker: int
+    epoch: int
+    left_out_by: int
+
+
 class FailedFunction(TypedDict):
     """A function of KubeML's that failed, and was left out of the merges from then on."""
 
@@ -365,6 +373,7 @@ class Details(TypedDict, total=False):
 
     joins: list[Join]
     deaths: list[Death]
+    late: list[Late]
     scale_in: list[ScaleIn]
     failed_functions: list[FailedFunction]
 

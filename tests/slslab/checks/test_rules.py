@@ -1,11 +1,14 @@
 """What rules say of a run beside planted violations: what is no violation, what they cannot judge, and the document."""
 
 from dataclasses import replace
+from typing import Any, cast
 
+import pytest
 from tests.slslab.checks.planting import Planting
 from tests.slslab.checks.plants import PLANTS
 
 from slslab.checks.run import RULES, check
+from slslab.trace.document import RunDocument
 from slslab.trace.records import UNREAD
 
 
@@ -41,17 +44,24 @@ def test_what_a_failed_run_lacks_is_no_violation_and_what_it_has_too_often_is() 
     assert {"lost", "counts", "objects", "queues", "environments", "metered"} <= checked.not_checked.keys()
 
 
-def test_epochs_from_a_peers_failure_on_are_not_judged() -> None:
+@pytest.mark.parametrize(
+    "without",
+    [
+        {"deaths": [{"worker": 1, "epoch": 3, "time": 0.0, "found_by": 0}]},
+        {"late": [{"worker": 1, "epoch": 3, "left_out_by": 0}]},
+    ],
+)
+def test_epochs_from_a_peers_failure_or_lateness_on_are_not_judged(without: dict[str, Any]) -> None:
     planting = Planting("spirt", document=True)
     document = planting.run.document
     assert document is not None
     planting.drop(planting.find("tensor.get", ":averaged_gradient_3", worker=1))
     rules = ("lost", "twice", "stray")
     assert {violation.epoch for violation in check(planting.done(), rules).violations} == {3}
-    details = {**document["details"], "deaths": [{"worker": 1, "epoch": 3, "time": 0.0, "found_by": 0}]}
-    checked = check(planting.done(document={**document, "details": details}), rules)
+    changed = cast(RunDocument, {**document, "details": {**document["details"], **without}})
+    checked = check(planting.done(document=changed), rules)
     assert checked.violations == ()
-    assert checked.not_checked == {"messages": "a peer or a message was lost in epoch 3: epochs from it on"}
+    assert checked.not_checked == {"messages": "a peer or a message was lost or late in epoch 3: epochs from it on"}
 
 
 def test_of_an_architecture_without_a_protocol_messages_are_not_checked() -> None:

@@ -241,15 +241,20 @@ class SpirtDeployment(Deployment):
             for rank in self._alive_in(epochs - 1)
         ]
         joined: dict[int, int] = {}
+        late: list[dict[str, int]] = []
         for result in results:
             for rank, failure in result["deaths"].items():
                 self._failures.setdefault(int(rank), failure)
             for rank, epoch in result["joined"].items():
                 joined[int(rank)] = max(epoch, joined.get(int(rank), epoch))
+            for epoch, ranks in result["late"].items():
+                late += [{"worker": rank, "epoch": int(epoch), "left_out_by": result["rank"]} for rank in ranks]
         outcome = self.outcome(results)
         deaths = [{"worker": rank, **failure} for rank, failure in sorted(self._failures.items())]
         joins = [{"worker": rank, "epoch": joined.get(rank)} for rank in sorted(self._roster.joins)]
-        return replace(outcome, epochs=epochs, details={**outcome.details, "deaths": deaths, "joins": joins})
+        return replace(
+            outcome, epochs=epochs, details={**outcome.details, "deaths": deaths, "joins": joins, "late": late}
+        )
 
     def _start(self, epoch: int) -> None:
         """Start an epoch of every active peer, where the driver decides whether there is one; a newcomer's first

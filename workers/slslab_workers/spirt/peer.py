@@ -158,6 +158,14 @@ class Peer(ExitStack):
         """Return the peers that this one found failed, by rank: epoch, wall time (s), and who found it."""
         return self._records(self.keys.inactive)
 
+    def leave_out(self, ranks: list[int]) -> None:
+        """Store that these peers came too late to this epoch's barrier."""
+        self.database.command("HSET", self.keys.late, self.epoch, json.dumps(ranks))
+
+    def late(self) -> dict[int, list[int]]:
+        """Return the peers that this one has left out, by epoch."""
+        return self._records(self.keys.late)
+
     def active(self) -> list[int]:
         """Return the ranks whose averages are aggregated in this epoch, this peer's included."""
         return [int(rank) for rank in json.loads(self.stored(self.keys.active(self.epoch)))]
@@ -189,7 +197,7 @@ class Peer(ExitStack):
             span.requests = 1
 
     def _records(self, key: str) -> dict[int, Any]:
-        """Return a hash of JSON values by rank."""
+        """Return a hash of JSON values by rank or epoch."""
         fields = self.database.command("HGETALL", key)
         return {
             int(bytes(rank)): json.loads(bytes(record)) for rank, record in zip(fields[::2], fields[1::2], strict=True)

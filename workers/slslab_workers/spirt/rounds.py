@@ -195,6 +195,8 @@ def _pass_barrier(peer: Peer) -> dict[int, str]:
         joining.hand_over(peer, late)
         expected -= joining.put_off(peer, late, received)
     barrier.discard(peer.epoch)
+    if late := sorted(expected - received.keys()):
+        peer.leave_out(late)
     announced = {rank: payload for rank, payload in received.items() if rank in expected} | {peer.rank: announcement}
     joining.agree(peer, {rank: payload["reachable"] for rank, payload in announced.items()})
     return {rank: str(payload["lineage"]) for rank, payload in sorted(announced.items())}
@@ -283,6 +285,7 @@ def _result(peer: Peer, ended: str | None) -> dict[str, Any]:
         "threads": thread_count(peer.plan.memory_mb),
         "torch": version("torch"),
         "deaths": peer.failed(),
+        "late": peer.late(),
         "joined": {rank: epoch for rank, epoch in first.items() if 0 < epoch <= peer.epoch},
     }
 

@@ -55,6 +55,7 @@ def summary(document: Document) -> RenderableType:
         (document.get("loss"), learning, document),
         (details.get("joins"), _joins, details.get("joins")),
         (details.get("deaths"), _deaths, details.get("deaths")),
+        (details.get("late"), _late, details.get("late")),
         (details.get("scale_in"), _scale_in, details.get("scale_in")),
         (details.get("failed_functions"), _failed_functions, details.get("failed_functions")),
         (not found, run_bill, document),
@@ -330,6 +331,12 @@ def _deaths(deaths: Sequence[Mapping[str, Any]]) -> Table:
         for death in deaths
     )
     return plain_table(("failed peer", "epoch", "detected at", "detected by"), rows, title="Failed peers", words=True)
+
+
+def _late(late: Sequence[Mapping[str, Any]]) -> Table:
+    """Return the peers that came to a barrier after its time-out, and who went on without their averages."""
+    rows = ((str(one["worker"]), str(one["epoch"] + 1), f"peer {one['left_out_by']}") for one in late)
+    return plain_table(("late peer", "epoch", "left out by"), rows, title="Peers left out of an epoch", words=True)
 
 
 def _failed_functions(failed: Sequence[Mapping[str, Any]]) -> Table:
