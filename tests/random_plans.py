@@ -14,6 +14,7 @@ from slslab_workers.channels.choice import OPENERS
 from slslab_workers.faults.plan import CUT, DEATHS, KINDS, LOSSES, OBJECTS, PHASES, STORES
 from slslab_workers.plan import Plan, PlanError
 from slslab_workers.training.options import COMBINE
+from slslab_workers.training.samples import Samples
 
 Place = tuple[str, Mapping[str, str]]
 # Each architecture with what its workers exchange by, where there is a choice.
@@ -115,6 +116,7 @@ def draw(
         try:
             plan = make_plan(architecture, values, options)
             architecture.requirements(plan)
+            Samples(plan)  # the dataset may have too few
         except (PlanError, RequestError):
             continue
         return Drawn(name, values, options, faults, plan, refused)
