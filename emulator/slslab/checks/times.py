@@ -31,13 +31,13 @@ def check_order(run: Recorded) -> Iterator[Violation]:
     for number, event in enumerate(run.events):
         times = event["start_ns"], event["end_ns"]
         if event["event"] != number or times < before:
-            yield _of("order", "The event does not stand in the order of starts", event)
+            yield Violation.by(event, "order", "The event does not stand in the order of starts")
         if times[1] < times[0]:
-            yield _of("order", "The event ends before it starts", event)
+            yield Violation.by(event, "order", "The event ends before it starts")
         before = max(before, times)
         for cause in event["causes"]:
             if not 0 <= cause < len(run.events) or run.events[cause]["start_ns"] > event["end_ns"]:
-                yield _of("order", f"Its cause, event {cause}, begins after the event has ended", event)
+                yield Violation.by(event, "order", f"Its cause, event {cause}, begins after the event has ended")
 
 
 def check_overlap(run: Recorded) -> Iterator[Violation]:
@@ -47,7 +47,7 @@ def check_overlap(run: Recorded) -> Iterator[Violation]:
             encloses = event["op"] in ENCLOSING and following["end_ns"] <= event["end_ns"]
             if following["start_ns"] < event["end_ns"] and not encloses:
                 sentence = f"{event['op']} goes on after the worker's next event, {following['event']}, has begun"
-                yield _of("overlap", sentence, event)
+                yield Violation.by(event, "overlap", sentence)
 
 
 def check_span(run: Recorded) -> Iterator[Violation]:
@@ -61,7 +61,9 @@ def check_span(run: Recorded) -> Iterator[Violation]:
             if not any(
                 r["start_ns"] <= event["start_ns"] and event["end_ns"] <= r["end_ns"] for r in metered[invocation]
             ):
-                yield _of("span", f"{event['op']} is not within the time of its invocation, {invocation}", event)
+                yield Violation.by(
+                    event, "span", f"{event['op']} is not within the time of its invocation, {invocation}"
+                )
     owners = _owners(run)
     for record in run.invocations:
         wall_ms = (record["end_ns"] - record["start_ns"]) / 1e6
@@ -139,7 +141,3 @@ def _report(record: Mapping[str, Any]) -> dict[str, float]:
     """Return the figures of a REPORT line, under the names that the record has for them; some may lack."""
     matches = REPORT.finditer(record.get("report", ""))
     return {name: float(value) for match in matches for name, value in match.groupdict().items() if value is not None}
-
-
-def _of(rule: str, sentence: str, event: Event) -> Violation:
-    return Violation(rule, f"{sentence}.", event["worker"], event["epoch"], event["step"], event["event"])
