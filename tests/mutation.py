@@ -50,7 +50,7 @@ MODULES = {
     "slslab_workers.trace.operations": ("slslab_workers/trace/test_operations.py",),
     "slslab_workers.training.aggregation": ("slslab_workers/training/test_aggregation.py",),
     "slslab.checks.ledger": ("slslab/checks/test_ledger.py",),
-    "slslab.checks.left": CHECKS,
+    "slslab.checks.left": ("slslab/checks/test_left.py",),
     "slslab.checks.messages": ("slslab/checks/test_messages.py",),
     "slslab.checks.exchange": ("slslab/checks/test_exchange.py", *CHECKS),
     "slslab.checks.run": CHECKS,

@@ -53,8 +53,7 @@ def _check_cleared(run: Recorded, exchange: Exchange) -> Iterator[Violation]:
     cleared = Counter((e["worker"], e["epoch"]) for e in run.events if e["op"] == "tensor.delete" and not e["overhead"])
     for rank, epoch in sorted(exchange.protocol.cleared):
         if cleared[rank, epoch] != 1:
-            did = "deleted its gradients twice" if cleared[rank, epoch] else "did not delete its gradients"
-            sentence = f"{who(run, rank)} {did} in epoch {epoch}."
+            sentence = f"{who(run, rank)} deleted its gradients of epoch {epoch} {cleared[rank, epoch]} times."
             yield Violation("objects", sentence, rank, epoch, event=exchange.after(rank, (epoch, -1)))
 
 
