@@ -49,6 +49,7 @@ MODULES = {
     "slslab_workers.kubeml.merging": ("slslab_workers/kubeml/test_merging.py",),
     "slslab_workers.trace.operations": ("slslab_workers/trace/test_operations.py",),
     "slslab_workers.training.aggregation": ("slslab_workers/training/test_aggregation.py",),
+    "slslab.checks.lambdaml": ("slslab/checks/test_lambdaml.py",),
     "slslab.checks.ledger": ("slslab/checks/test_ledger.py",),
     "slslab.checks.left": ("slslab/checks/test_left.py",),
     "slslab.checks.messages": ("slslab/checks/test_messages.py",),

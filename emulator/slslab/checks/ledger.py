@@ -97,7 +97,7 @@ def _check_sums(cost: Mapping[str, Any], which: str) -> Iterator[Violation]:
         if abs(due - Decimal(line["amount"])) > abs(due) * ROUNDING:
             usage = f"{line['quantity']} at {line['price']}"
             yield Violation("bill", f"{line['item']} {which} is billed {line['amount']}, and {usage} are {due}.")
-    total = sum((Decimal(line["amount"]) for line in cost["lines"]), Decimal(0))
+    total = sum(Decimal(line["amount"]) for line in cost["lines"])
     if abs(total - Decimal(cost["total"])) > total * ROUNDING:
         yield Violation("bill", f"The bill's lines {which} add up to {total}, and its total is {cost['total']}.")
 

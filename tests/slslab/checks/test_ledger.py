@@ -173,12 +173,11 @@ LAST_DIGIT = "0.00001500000000000000000000000001"
             ["The bill has nothing of S3 PUT requests, and the trace's usage is 3 request at 0.000005."],
         ),
         (
-            priced(line(), line("0", "0", price="1")),
-            ["The bill has 0 request at 1 of S3 PUT requests, and the trace's usage is nothing."],
-        ),
-        (
-            priced(line(), not_billed=[{"item": "SQS", "quantity": "2", "unit": "message"}]),
-            ["The bill has 2 message, not billed of SQS, and the trace's usage is nothing."],
+            priced(line(), line("0", "0", price="1"), not_billed=[line("2", unit="x")]),
+            [
+                "The bill has 2 x, not billed of S3 PUT requests, and the trace's usage is nothing.",
+                "The bill has 0 request at 1 of S3 PUT requests, and the trace's usage is nothing.",
+            ],
         ),
     ],
 )  # fmt: skip
