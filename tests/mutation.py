@@ -56,6 +56,7 @@ MODULES = {
     "slslab.checks.exchange": ("slslab/checks/test_exchange.py", *CHECKS),
     "slslab.checks.run": CHECKS,
     "slslab.checks.times": ("slslab/checks/test_times.py",),
+    "slslab.checks.spirt": ("slslab/checks/test_spirt.py",),
 }
 # What tests read beside the files below tests/.
 READ = ("docs", "results/lambdaml-table1")
