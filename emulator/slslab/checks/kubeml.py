@@ -80,7 +80,8 @@ def _failing(run: Recorded) -> int | None:
     # One that fails before it has done anything has no event.
     left_out = () if run.document is None else run.document["details"].get("failed_functions", ())
     found += [function["epoch"] for function in left_out]
-    return min((*found, *(() if run.failing is None else (run.failing,))), default=None)
+    found += [] if run.failing is None else [run.failing]
+    return min(found, default=None)
 
 
 def _epochs(run: Recorded, failing: int | None) -> Mapping[int, Epoch]:
@@ -143,7 +144,7 @@ def _places(run: Recorded, epochs: Mapping[int, Epoch], rounds: Sequence[Place])
             yield event["event"], (epoch, len(epochs[epoch].rounds) if validates else number)
     index, merged = 0, False
     for event in exchanged:
-        if event["worker"] == job and index < len(rounds):
+        if event["worker"] == job:
             if merged and event["op"] == "queue.deliver" and not event["overhead"]:
                 index, merged = index + 1, False
             merged = merged or event["op"] == "tensor.set"

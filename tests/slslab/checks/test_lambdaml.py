@@ -121,6 +121,8 @@ def test_scatterreduce() -> None:
         parcels += made
         names.append([parcel.name for parcel in made])
     assert scatterreduce(small("scatterreduce")) == Protocol(tuple(parcels), waits(*names), MINIBATCHES)
+    nine = replace(small("scatterreduce"), document={**FIVE, "parameters": 9})
+    assert [parcel.size for parcel in scatterreduce(nine).parcels[:4]] == [16, 20, 20, 16]
     unknown = replace(small("scatterreduce", model="of-another-package"), document=None)
     assert {parcel.size for parcel in scatterreduce(unknown).parcels} == {None}
     assert scatterreduce(small("scatterreduce", options={"algorithm": "em"})).parcels[0].kind == "first model"
@@ -128,12 +130,12 @@ def test_scatterreduce() -> None:
 
 def test_instances_with_gpus() -> None:
     key = "gpu-lenet-abcd/gpu"
-    steps = [(epoch, 0) for epoch in range(4)]
+    steps = [(epoch, 0) for epoch in range(5)]
     parcels = []
-    for place, deleted_by in zip(steps, (0, 0, None, None), strict=True):
+    for place, deleted_by in zip(steps, (0, 0, 0, None, None), strict=True):
         names = [by(rank, f"{key}/gradients/e{place[0]}_s{place[1]}/{rank}", place) for rank in (0, 1)]
         parcels += [Parcel("gradient", name, {1 - name.maker: 1}, 20, place, deleted_by) for name in names]
-    found = gpu(small("gpu", epochs=4))
+    found = gpu(small("gpu", epochs=5))
     assert found.parcels == tuple(parcels)
     assert found.waits[0] == Wait((0, 0), (parcels[0].name, parcels[1].name), (1, 3, 4))
     assert found.minibatches == {(rank, *place) for rank in (0, 1) for place in steps}
