@@ -63,7 +63,7 @@ UNBILLED_BOTH = [
         ((accepted(),), (metered(), metered(invocation_type="Event")), []),
         ((), (metered(), metered()), 2 * [Violation("metered", UNKNOWN.format("a"))]),
     ],
-)  # fmt: skip
+)
 def test_metered(events: Sequence[Event], records: Sequence[dict[str, Any]], violations: Sequence[Violation]) -> None:
     assert list(check_metered(of_events(*events, invocations=records))) == violations
 
@@ -180,7 +180,7 @@ LAST_DIGIT = "0.00001500000000000000000000000001"
             ],
         ),
     ],
-)  # fmt: skip
+)
 def test_the_lines_of_a_bill(cost: dict[str, Any], sentences: Sequence[str]) -> None:
     expected = [Violation("bill", sentence) for sentence in sentences]
     assert list(check_bill(finished(cost=cost))) == expected

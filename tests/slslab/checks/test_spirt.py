@@ -110,7 +110,7 @@ NAIVE = {"update": "naive"}
             [*gradients(0, 0), average(0, 0), model(0, 0, 4, "params"), Parcel("velocity", VELOCITY, {0: 1})],
         ),
     ],
-)  # fmt: skip
+)
 def test_what_a_peer_makes_by_options(options: dict[str, Any], parcels: Sequence[Parcel]) -> None:
     found = spirt(small(options=options)).parcels
     assert found[: len(parcels)] == tuple(parcels)

@@ -61,7 +61,7 @@ def test_order(events: Sequence[Event], wrong: dict[int, str]) -> None:
         ((at(0, 3, worker=0), at(1, 2, worker=0)), {0: GOES_ON}),
         ((at(0, 3, invocation=""), at(1, 2, invocation="")), {}),
     ],
-)  # fmt: skip
+)
 def test_overlap(events: Sequence[Event], wrong: dict[int, str]) -> None:
     run = of_events(*events)
     expected = [Violation("overlap", text, run.events[n]["worker"], 2, 3, n) for n, text in wrong.items()]
@@ -147,7 +147,7 @@ MORE = "The REPORT line of a has 1,769.5 as {}, its record {}."
         (metered(report="Billed Duration: 1001 ms"), "The REPORT line of a has 1,001.0 as billed_ms, its record 1000."),
         (metered(report="Memory Size: 1768 MB"), "The REPORT line of a has 1,768.0 as memory_mb, its record 1769."),
     ],
-)  # fmt: skip
+)
 def test_what_is_billed_of_an_invocation(record: dict[str, Any], said: str | None) -> None:
     assert list(check_billed(of_events(invocations=(record,)))) == ([] if said is None else [Violation("billed", said)])
 
