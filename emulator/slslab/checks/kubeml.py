@@ -88,14 +88,12 @@ def _epochs(run: Recorded, failing: int | None) -> Mapping[int, Epoch]:
     """Return who trains with what in the epochs that were to be, or were begun where training may end before, until one
     in which a function failed."""
     plan = run.plan
-    begun: dict[int, int] = {}
-    for function, epoch, _ in run.computed:
-        begun[epoch] = max(function + 1, begun.get(epoch, 0))
+    begun = grouped((epoch, function + 1) for function, epoch, _ in run.computed)
     whole = run.complete and not plan.gradual
-    count = plan.epochs if whole else max(begun, default=-1) + 1
+    count = plan.epochs if whole else max((epoch + 1 for epoch in begun), default=0)
     static = plan.options[PARALLELISM.name] == STATIC
     return {
-        epoch: epoch_of(plan, plan.workers if static else begun.get(epoch, plan.workers))
+        epoch: epoch_of(plan, plan.workers if static else max(begun.get(epoch, [plan.workers])))
         for epoch in range(count if failing is None else min(count, failing))
     }
 

@@ -29,8 +29,9 @@ def did(op: str, worker: int, epoch: int, resource: str, invocation: str = "job"
 
 
 def trained(function: int, epoch: int) -> Iterator[Event]:
-    """What a function does in a round."""
-    yield did("get", function, epoch, REFERENCE, f"{epoch}.{function}", phase="fetch")
+    """What a function does in a round; a model may have several entries to get."""
+    for _ in range(2):
+        yield did("get", function, epoch, REFERENCE, f"{epoch}.{function}", phase="fetch")
     yield did("set", function, epoch, f"{REFERENCE}/{function}", f"{epoch}.{function}", phase="synchronise")
     yield did("publish", function, epoch, JOB_QUEUE, f"{epoch}.{function}")
 

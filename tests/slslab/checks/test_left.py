@@ -37,7 +37,7 @@ OTHER = "{} is left, which the protocol does not have."
     [
         ((put("mean"), put("gradient"), delete("gradient")), []),
         # What is put, got or deleted otherwise changes nothing.
-        ((put("gradient", failed=True), event("object.get", 1)), []),
+        ((put("x", failed=True), event("object.get", 1), put("gradient")), [(2, LEFT)]),
         ((put("gradient"), delete("gradient", failed=True), put("mean")), [(0, LEFT)]),
         ((put("gradient"), put("gradient")), [(1, LEFT)]),
         ((put("gradient"), delete("gradient"), put("gradient")), [(2, LEFT)]),

@@ -67,7 +67,7 @@ def test_two_steps() -> None:
     events = [
         computed(0, FIRST),
         published(2, UPDATES, "first"),
-        delivered("first", FIRST),
+        delivered("first", (-1, -1)),
         published(2, CLIENT, "told"),
         event("update", 1, FIRST, phase="update"),
         computed(0, SECOND),
@@ -92,6 +92,8 @@ def test_a_step_of_a_decision_is_the_one_in_which_it_is_taken() -> None:
         published(2, UPDATES, "late"),
         published(2, CLIENT, "told"),
         published(2, UPDATES, "next"),
+        published(2, UPDATES, "last"),
+        delivered("last", (4, 0)),
         # Whatever else names it; it counts where it is taken first.
         delivered("late", (-1, -1)),
         delivered("late", SECOND, overhead=True),
@@ -99,7 +101,7 @@ def test_a_step_of_a_decision_is_the_one_in_which_it_is_taken() -> None:
         delivered("late", (1, 1)),
         delivered("late", (1, 2)),
     ]
-    assert mlless(small(*events)).places == {0: FIRST, 2: (1, 1), 3: (1, 1), 4: (2, 0)}
+    assert mlless(small(*events)).places == {0: FIRST, 2: (1, 1), 3: (1, 1), 4: (2, 0), 5: (4, 0)}
 
 
 SENT = [
@@ -161,11 +163,11 @@ def test_a_worker_that_is_removed() -> None:
 
 
 def test_workers_that_are_removed_one_after_the_other() -> None:
-    removed = [published(rank, UPDATES, "k", place, overhead=True) for rank, place in ((0, (0, 0)), (2, (0, 2)))]
-    found = mlless(small(computed(1, (0, 0)), *removed, options=SENDS_ALL, batches=4, workers=3))
+    removed = [published(rank, UPDATES, "k", place, overhead=True) for rank, place in ((0, (0, 0)), (2, (1, 0)))]
+    found = mlless(small(computed(1, (0, 0)), *removed, options=SENDS_ALL, batches=4, workers=3, epochs=2))
     made = [parcel.name.maker for parcel in found.parcels if parcel.kind == "update"]
-    # All three, two in two steps, and one alone for the rest of an epoch of twelve minibatches.
-    assert made == [0, 1, 2, 1, 2, 1, 2, *9 * [1]]
+    # All three; two for the rest of an epoch of twelve minibatches, and in a step; one alone for all others.
+    assert made == [0, 1, 2, *6 * [1, 2], *11 * [1]]
 
 
 @pytest.mark.parametrize(
