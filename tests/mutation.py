@@ -49,10 +49,17 @@ MODULES = {
     "slslab_workers.kubeml.merging": ("slslab_workers/kubeml/test_merging.py",),
     "slslab_workers.trace.operations": ("slslab_workers/trace/test_operations.py",),
     "slslab_workers.training.aggregation": ("slslab_workers/training/test_aggregation.py",),
-    "slslab.checks.left": CHECKS,
     "slslab.checks.exchange": ("slslab/checks/test_exchange.py", *CHECKS),
+    "slslab.checks.gradssharding": ("slslab/checks/test_gradssharding.py",),
+    "slslab.checks.kubeml": ("slslab/checks/test_kubeml.py",),
+    "slslab.checks.lambdaml": ("slslab/checks/test_lambdaml.py",),
+    "slslab.checks.ledger": ("slslab/checks/test_ledger.py",),
+    "slslab.checks.left": ("slslab/checks/test_left.py",),
+    "slslab.checks.messages": ("slslab/checks/test_messages.py",),
+    "slslab.checks.mlless": ("slslab/checks/test_mlless.py",),
     "slslab.checks.run": CHECKS,
-    "slslab.checks.times": CHECKS,
+    "slslab.checks.spirt": ("slslab/checks/test_spirt.py",),
+    "slslab.checks.times": ("slslab/checks/test_times.py",),
 }
 # What tests read beside the files below tests/.
 READ = ("docs", "results/lambdaml-table1")

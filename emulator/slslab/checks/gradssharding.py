@@ -17,8 +17,7 @@ def gradssharding(run: Recorded) -> Protocol:
     rounds = _Rounds(run)
     parcels = list(rounds.uploaded_gradients())
     waits: list[Wait] = []
-    for position in range(rounds.steps):
-        place = divmod(position, run.plan.batches)
+    for position, place in enumerate(rounds.places):
         below = [] if rounds.uploaded else list(rounds.gradients(position))
         parcels += below
         for depth in range(len(rounds.tree)):
@@ -28,9 +27,9 @@ def gradssharding(run: Recorded) -> Protocol:
             below = made
         used = [number for rank in rounds.clients for number in run.updated.get((rank, *place, "update"), ())]
         waits.append(_wait(place, below, used))
-    places = [divmod(position, run.plan.batches) for position in range(rounds.steps)]
-    trained = frozenset((rank, *place) for rank in rounds.clients for place in places)
-    return Protocol(tuple(parcels), tuple(waits), frozenset() if rounds.uploaded else trained)
+    training = () if rounds.uploaded else rounds.clients
+    minibatches = frozenset((rank, *place) for rank in training for place in rounds.places)
+    return Protocol(tuple(parcels), tuple(waits), minibatches)
 
 
 class _Rounds:
@@ -42,7 +41,8 @@ class _Rounds:
         self.tree = tree_of(run.plan)
         self.clients = range(run.plan.workers)
         self.uploaded = run.plan.options["gradients"] == UPLOADED
-        self.steps = run.plan.epochs * run.plan.batches if self.uploaded else steps_taken(run)
+        steps = run.plan.epochs * run.plan.batches if self.uploaded else steps_taken(run)
+        self.places = [divmod(position, run.plan.batches) for position in range(steps)]
         parameters = int(run.plan.options["parameters"]) or run.parameters
         shards = shards_of(run.plan)
         self._bytes: list[int | None] = [None] * shards
@@ -52,13 +52,13 @@ class _Rounds:
     def uploaded_gradients(self) -> Iterator[Parcel]:
         """Yield what the driver stores once for all rounds, if it does."""
         for client, shard, size in self._slices() if self.uploaded else ():
-            often = dict.fromkeys(self._first_level(client, shard), self.steps)
+            often = dict.fromkeys(self._first_level(client, shard), len(self.places))
             name = Name(gradient_key(self.plan, 0, client, shard), DRIVER, *NOWHERE)
             yield Parcel("gradient", name, often, size, overhead=True)
 
     def gradients(self, position: int) -> Iterator[Parcel]:
         """Yield the slices of all clients' gradients of a round."""
-        place = divmod(position, self.plan.batches)
+        place = self.places[position]
         for client, shard, size in self._slices():
             name = Name(gradient_key(self.plan, position, client, shard), client, *place)
             takers = dict.fromkeys(self._first_level(client, shard), 1)
@@ -66,7 +66,7 @@ class _Rounds:
 
     def outputs(self, position: int, depth: int) -> Iterator[Parcel]:
         """Yield what the aggregators of a level make in a round."""
-        place = divmod(position, self.plan.batches)
+        place = self.places[position]
         last = depth + 1 == len(self.tree)
         for one in self.tree[depth]:
             if last:
@@ -96,7 +96,7 @@ class _Rounds:
         return self.plan.workers + sum(map(len, self.tree[: one.level - 1])) + one.number
 
     def _deleted_by(self, position: int) -> int | None:
-        return DRIVER if position + 1 < self.steps else None
+        return DRIVER if position + 1 < len(self.places) else None
 
 
 def _wait(place: Place, until: Sequence[Parcel], then: Sequence[int]) -> Wait:

@@ -80,21 +80,20 @@ def _failing(run: Recorded) -> int | None:
     # One that fails before it has done anything has no event.
     left_out = () if run.document is None else run.document["details"].get("failed_functions", ())
     found += [function["epoch"] for function in left_out]
-    return min((*found, *(() if run.failing is None else (run.failing,))), default=None)
+    found += [] if run.failing is None else [run.failing]
+    return min(found, default=None)
 
 
 def _epochs(run: Recorded, failing: int | None) -> Mapping[int, Epoch]:
     """Return who trains with what in the epochs that were to be, or were begun where training may end before, until one
     in which a function failed."""
     plan = run.plan
-    begun: dict[int, int] = {}
-    for function, epoch, _ in run.computed:
-        begun[epoch] = max(function + 1, begun.get(epoch, 0))
+    begun = grouped((epoch, function + 1) for function, epoch, _ in run.computed)
     whole = run.complete and not plan.gradual
-    count = plan.epochs if whole else max(begun, default=-1) + 1
+    count = plan.epochs if whole else max((epoch + 1 for epoch in begun), default=0)
     static = plan.options[PARALLELISM.name] == STATIC
     return {
-        epoch: epoch_of(plan, plan.workers if static else begun.get(epoch, plan.workers))
+        epoch: epoch_of(plan, plan.workers if static else max(begun.get(epoch, [plan.workers])))
         for epoch in range(count if failing is None else min(count, failing))
     }
 
@@ -143,7 +142,7 @@ def _places(run: Recorded, epochs: Mapping[int, Epoch], rounds: Sequence[Place])
             yield event["event"], (epoch, len(epochs[epoch].rounds) if validates else number)
     index, merged = 0, False
     for event in exchanged:
-        if event["worker"] == job and index < len(rounds):
+        if event["worker"] == job:
             if merged and event["op"] == "queue.deliver" and not event["overhead"]:
                 index, merged = index + 1, False
             merged = merged or event["op"] == "tensor.set"

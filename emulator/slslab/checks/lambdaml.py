@@ -1,6 +1,6 @@
 """What AllReduce and ScatterReduce exchange, by any algorithm and channel, and instances (docs/protocols.md)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 from slslab.checks.exchange import Name, Parcel, Protocol, Wait
 from slslab.checks.recorded import Place, Recorded
@@ -57,9 +57,19 @@ class Exchanges:
         gone = (self.run.entered(rank, place) for rank in self.workers)
         return (*used, *(number for number in gone if number is not None))
 
-    def wait(self, place: Place, parcels: Sequence[Parcel]) -> Wait:
-        """Return the barrier of a step: nobody goes on before all of these have come."""
-        return Wait(place, tuple(parcel.name for parcel in parcels), self.leaving(place))
+    def deleted(self, place: Place, later: int = 1) -> int | None:
+        """Return rank 0 if it deletes, so many exchanges later, what is made in this one; None if there are not so
+        many."""
+        return None if place in self.places[-later:] else 0
+
+    def protocol(self, exchange: Callable[[Place], tuple[list[Parcel], list[Parcel]]], *before: Parcel) -> Protocol:
+        """Return the protocol, by what is made in an exchange: what nobody goes on before it has come, and the rest."""
+        parcels, waits = [*before, *self.first()], []
+        for place in self.places:
+            awaited, others = exchange(place)
+            parcels += (*awaited, *others)
+            waits.append(Wait(place, tuple(parcel.name for parcel in awaited), self.leaving(place)))
+        return Protocol(tuple(parcels), tuple(waits), self.minibatches)
 
 
 def steps_taken(run: Recorded) -> int:
@@ -78,47 +88,35 @@ def allreduce(run: Recorded) -> Protocol:
         return _asynchronous(exchanges)
     if sums(run.plan.options):
         return _at_server(exchanges)
-    parcels, waits = list(exchanges.first()), []
-    for number, place in enumerate(exchanges.places):
+
+    def exchange(place: Place) -> tuple[list[Parcel], list[Parcel]]:
         epoch, step = place
         key = f"{exchanges.prefix}/gradients/e{epoch}/s{step}"
         gradients = [
             Parcel("gradient", Name(f"{key}/{rank}", rank, *place), {0: 1}, exchanges.size, place, 0)
             for rank in exchanges.workers
         ]
-        merged = Parcel(
-            "mean",
+        name, others = (
             Name(f"{exchanges.prefix}/merged/e{epoch}_s{step}", 0, *place),
             dict.fromkeys(exchanges.others, 1),
-            exchanges.size,
-            place,
-            # In the exchange that follows.
-            0 if number + 1 < len(exchanges.places) else None,
         )
-        parcels += (*gradients, merged)
-        waits.append(exchanges.wait(place, gradients))
-    return Protocol(tuple(parcels), tuple(waits), exchanges.minibatches)
+        return gradients, [Parcel("mean", name, others, exchanges.size, place, exchanges.deleted(place))]
+
+    return exchanges.protocol(exchange)
 
 
 def _at_server(exchanges: Exchanges) -> Protocol:
     """Return the protocol: every worker pushes its vector, and pulls the sum, for which all must have been pushed."""
-    parcels, waits = list(exchanges.first()), []
-    for place in exchanges.places:
-        epoch, step = place
-        key = f"{exchanges.prefix}/merged/e{epoch}_s{step}"
-        pushed = [
-            Parcel(
-                "gradient",
-                Name(f"{key}/{rank}", rank, *place),
-                dict.fromkeys(exchanges.workers, 1),
-                exchanges.size,
-                place,
-            )
+    everyone = dict.fromkeys(exchanges.workers, 1)
+
+    def exchange(place: Place) -> tuple[list[Parcel], list[Parcel]]:
+        key = f"{exchanges.prefix}/merged/e{place[0]}_s{place[1]}"
+        return [
+            Parcel("gradient", Name(f"{key}/{rank}", rank, *place), everyone, exchanges.size, place)
             for rank in exchanges.workers
-        ]
-        parcels += pushed
-        waits.append(exchanges.wait(place, pushed))
-    return Protocol(tuple(parcels), tuple(waits), exchanges.minibatches)
+        ], []
+
+    return exchanges.protocol(exchange)
 
 
 def _asynchronous(exchanges: Exchanges) -> Protocol:
@@ -133,8 +131,8 @@ def _asynchronous(exchanges: Exchanges) -> Protocol:
 def scatterreduce(run: Recorded) -> Protocol:
     """Return the protocol: worker i takes chunk i of all others, and all others take its sum."""
     exchanges = Exchanges(run)
-    parcels, waits = list(exchanges.first()), []
-    for number, place in enumerate(exchanges.places):
+
+    def exchange(place: Place) -> tuple[list[Parcel], list[Parcel]]:
         epoch, step = place
         chunks = [
             Parcel(
@@ -156,14 +154,13 @@ def scatterreduce(run: Recorded) -> Protocol:
                 {rank: 1 for rank in exchanges.workers if rank != owner},
                 _chunk_bytes(exchanges, owner),
                 place,
-                # In the exchange that follows.
-                0 if number + 1 < len(exchanges.places) else None,
+                exchanges.deleted(place),
             )
             for owner in exchanges.workers
         ]
-        parcels += (*chunks, *merged)
-        waits.append(exchanges.wait(place, (*chunks, *merged)))
-    return Protocol(tuple(parcels), tuple(waits), exchanges.minibatches)
+        return chunks + merged, []
+
+    return exchanges.protocol(exchange)
 
 
 def _chunk_bytes(exchanges: Exchanges, owner: int) -> int | None:
@@ -176,23 +173,21 @@ def _chunk_bytes(exchanges: Exchanges, owner: int) -> int | None:
 def gpu(run: Recorded) -> Protocol:
     """Return the GPU baseline's protocol: every instance takes the gradients of all others."""
     exchanges = Exchanges(run)
-    parcels, waits = [], []
-    for number, place in enumerate(exchanges.places):
-        gradients = [
+
+    def exchange(place: Place) -> tuple[list[Parcel], list[Parcel]]:
+        return [
             Parcel(
                 "gradient",
                 Name(f"{exchanges.prefix}/gradients/e{place[0]}_s{place[1]}/{rank}", rank, *place),
                 {other: 1 for other in exchanges.workers if other != rank},
                 exchanges.size,
                 place,
-                # Two steps later.
-                0 if number + 2 < len(exchanges.places) else None,
+                exchanges.deleted(place, 2),
             )
             for rank in exchanges.workers
-        ]
-        parcels += gradients
-        waits.append(exchanges.wait(place, gradients))
-    return Protocol(tuple(parcels), tuple(waits), exchanges.minibatches)
+        ], []
+
+    return exchanges.protocol(exchange)
 
 
 def gloo(run: Recorded) -> Protocol:
@@ -202,13 +197,13 @@ def gloo(run: Recorded) -> Protocol:
     if run.plan.workers == 1:
         return Protocol((), minibatches=exchanges.minibatches)
     address = Name(rendezvous_key(run.plan), 0, *NOWHERE)
-    parcels, waits = [Parcel("address", address, dict.fromkeys(exchanges.others, 1), overhead=True)], []
-    for place in exchanges.places:
+
+    def exchange(place: Place) -> tuple[list[Parcel], list[Parcel]]:
         key = f"{exchanges.prefix}/e{place[0]}_s{place[1]}"
-        parts = [Parcel("part", Name(key, rank, *place), {}, _sent(run, rank), place) for rank in exchanges.workers]
-        parcels += parts
-        waits.append(exchanges.wait(place, parts))
-    return Protocol(tuple(parcels), tuple(waits), exchanges.minibatches)
+        return [Parcel("part", Name(key, rank, *place), {}, _sent(run, rank), place) for rank in exchanges.workers], []
+
+    found = Parcel("address", address, dict.fromkeys(exchanges.others, 1), overhead=True)
+    return exchanges.protocol(exchange, found)
 
 
 def _sent(run: Recorded, rank: int) -> int | None:

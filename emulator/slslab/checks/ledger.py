@@ -1,6 +1,5 @@
 """Ledger to bill: every invocation is metered, the document's figures are the trace's, and the bill is their price."""
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Any
@@ -25,20 +24,26 @@ TOTALS = (
     "per_worker",
     "orchestration_seconds",
 )
+# Amounts of a bill are exact; what is multiplied and added up here has 28 digits.
+ROUNDING = Decimal("1e-20")
 NO_DOCUMENT = "the run has no document, since its command was killed"
 
 
 def check_metered(run: Recorded) -> Iterator[Violation]:
     """Every invocation that was accepted is metered, and none other."""
     accepted = {e["invocation"]: e for e in run.events if e["op"] == "invoke" and e["worker"] < 0}
-    metered = Counter(record["request_id"] for record in run.invocations)
+    metered = metrics.grouped((record["request_id"], record) for record in run.invocations)
     if not run.complete:
         raise NotChecked("the run did not come to its end: invocations that went on then are not metered")
     for invocation, event in accepted.items():
-        if invocation not in metered and not event["failed"]:
+        records = metered[invocation]
+        if not records and not event["failed"]:
             worker = next((e["worker"] for e in run.events if e["invocation"] == invocation and e["worker"] >= 0), -1)
             sentence = f"Invocation {invocation} of {event['function']} is not metered, and so not billed."
             yield Violation("metered", sentence, worker, event=event["event"])
+        if len(records) > 1 and all(record.get("invocation_type") != "Event" for record in records):
+            sentence = f"Invocation {invocation} is metered {len(records)} times."
+            yield Violation("metered", sentence, event=event["event"])
     for record in run.invocations:
         accepting = accepted.get(record["request_id"])
         if accepting is None:
@@ -46,12 +51,6 @@ def check_metered(run: Recorded) -> Iterator[Violation]:
         elif record["start_ns"] < accepting["start_ns"] or record["end_ns"] > accepting["end_ns"]:
             sentence = f"Invocation {record['request_id']} is metered beyond the time in which it was accepted."
             yield Violation("metered", sentence, event=accepting["event"])
-    for request_id, times in metered.items():
-        attempts = accepted.get(request_id)
-        retried = any(r.get("invocation_type") == "Event" for r in run.invocations if r["request_id"] == request_id)
-        if times > 1 and attempts is not None and not retried:
-            sentence = f"Invocation {request_id} is metered {times} times."
-            yield Violation("metered", sentence, event=attempts["event"])
 
 
 def check_totals(run: Recorded) -> Iterator[Violation]:
@@ -92,14 +91,14 @@ def check_bill(run: Recorded) -> Iterator[Violation]:
 
 
 def _check_sums(cost: Mapping[str, Any], which: str) -> Iterator[Violation]:
-    """Check that each amount is quantity times price, and the total their sum; both are exact."""
+    """Check that each amount is quantity times price, and the total their sum."""
     for line in cost["lines"]:
         due = Decimal(line["quantity"]) * Decimal(line["price"])
-        if abs(due - Decimal(line["amount"])) > abs(due) * Decimal("1e-20"):
+        if abs(due - Decimal(line["amount"])) > abs(due) * ROUNDING:
             usage = f"{line['quantity']} at {line['price']}"
             yield Violation("bill", f"{line['item']} {which} is billed {line['amount']}, and {usage} are {due}.")
-    total = sum((Decimal(line["amount"]) for line in cost["lines"]), Decimal(0))
-    if abs(total - Decimal(cost["total"])) > total * Decimal("1e-20"):
+    total = sum(Decimal(line["amount"]) for line in cost["lines"])
+    if abs(total - Decimal(cost["total"])) > total * ROUNDING:
         yield Violation("bill", f"The bill's lines {which} add up to {total}, and its total is {cost['total']}.")
 
 

@@ -29,20 +29,22 @@ def check_objects(run: Recorded, exchange: Exchange) -> Iterator[Violation]:
         if event["op"] in PUTS:
             there[key] = event
         elif there.pop(key, None) is None:
-            yield _of(f"{who(run, event['worker'])} deleted {key}, which was not there", event)
+            yield Violation.by(event, "objects", f"{who(run, event['worker'])} deleted {key}, which was not there")
     for key, event in there.items():
         parcel = parcels.get(key)
         if parcel is None and not _is_kept(run, key):
-            yield _of(f"{key} is left, which the protocol does not have", event)
+            yield Violation.by(event, "objects", f"{key} is left, which the protocol does not have")
         elif parcel is not None and parcel.deleted_by is not None:
             what = f"{parcel.kind} of {where(parcel.name[2:])}"
-            yield _of(f"The {what} is left, which {who(run, parcel.deleted_by, inside=True)} deletes", event)
+            yield Violation.by(
+                event, "objects", f"The {what} is left, which {who(run, parcel.deleted_by, inside=True)} deletes"
+            )
     for key, numbers in exchange.deleted.items():
         parcel = parcels.get(key)
         for event in (run.events[number] for number in numbers):
             if parcel is None or parcel.deleted_by != event["worker"]:
                 sentence = f"{who(run, event['worker'])} deleted {key}, which the protocol does not have it delete"
-                yield _of(sentence, event)
+                yield Violation.by(event, "objects", sentence)
     yield from _check_cleared(run, exchange)
 
 
@@ -51,8 +53,7 @@ def _check_cleared(run: Recorded, exchange: Exchange) -> Iterator[Violation]:
     cleared = Counter((e["worker"], e["epoch"]) for e in run.events if e["op"] == "tensor.delete" and not e["overhead"])
     for rank, epoch in sorted(exchange.protocol.cleared):
         if cleared[rank, epoch] != 1:
-            did = "deleted its gradients twice" if cleared[rank, epoch] else "did not delete its gradients"
-            sentence = f"{who(run, rank)} {did} in epoch {epoch}."
+            sentence = f"{who(run, rank)} deleted its gradients of epoch {epoch} {cleared[rank, epoch]} times."
             yield Violation("objects", sentence, rank, epoch, event=exchange.after(rank, (epoch, -1)))
 
 
@@ -82,7 +83,3 @@ def check_environments(run: Recorded) -> Iterator[Violation]:
 def _is_kept(run: Recorded, key: str) -> bool:
     prefix, _, name = key.partition("/")
     return prefix == run.plan.run and name.partition("/")[0] in KEPT
-
-
-def _of(sentence: str, event: Event) -> Violation:
-    return Violation("objects", f"{sentence}.", event["worker"], event["epoch"], event["step"], event["event"])

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
-from slslab.checks.exchange import Event, Exchange, Name, Parcel, Protocol, key_of
+from slslab.checks.exchange import READING, Exchange, Name, Parcel, Protocol, key_of
 from slslab.checks.gradssharding import gradssharding
 from slslab.checks.kubeml import kubeml
 from slslab.checks.lambdaml import allreduce, gloo, gpu, scatterreduce
@@ -11,6 +11,7 @@ from slslab.checks.mlless import mlless
 from slslab.checks.recorded import Place, Recorded
 from slslab.checks.spirt import spirt
 from slslab.checks.violation import NotChecked, Violation
+from slslab.trace.metrics import grouped
 from slslab.trace.metrics import protocol as counted
 from slslab_workers.architecture import architectures
 from slslab_workers.channels.choice import traced
@@ -52,12 +53,12 @@ def check_lost(run: Recorded, exchange: Exchange) -> Iterator[Violation]:
             sentence = f"{who(run, maker)} made no {_described(parcel)}"
             yield _at("lost", sentence, maker, place, exchange.after(maker, place))
             continue
-        for taker, missing in (Counter(parcel.takers) - _takers(exchange, parcel.name)).items():
-            often = "did not take" if parcel.takers == {**(parcel.takers or {}), taker: missing} else "took too seldom"
+        due = Counter(parcel.takers)
+        for taker, missing in (due - _takers(exchange, parcel.name)).items():
+            often = "did not take" if missing == due[taker] else "took too seldom"
             sentence = f"{who(run, taker)} {often} the {_described(parcel)}, of {who(run, maker, inside=True)}"
             yield _at("lost", sentence, taker, place, exchange.made[parcel.name][0])
-    drawn = Counter(_drawn(exchange))
-    for each in sorted(exchange.protocol.drawn - set(drawn)):
+    for each in sorted(exchange.protocol.drawn - set(_drawn(exchange))):
         yield _at("lost", f"{who(run, each[0])} took no model", each[0], each[1:], exchange.after(each[0], each[1:]))
     for rank, epoch, step in sorted(exchange.protocol.minibatches - set(run.computed)):
         sentence = f"{who(run, rank)} computed no gradient"
@@ -80,19 +81,11 @@ def check_twice(run: Recorded, exchange: Exchange) -> Iterator[Violation]:
             if taker in parcel.takers and left[taker] < 0:
                 sentence = f"{who(run, taker)} took the {_described(parcel)} once more than the protocol has it"
                 yield _at("twice", sentence, taker, place, number)
-    seen: set[tuple[int, int, int]] = set()
-    for event in run.events:
-        if event["op"] == "compute" and event["step"] >= 0:
-            each = event["worker"], event["epoch"], event["step"]
-            if each in seen:
-                yield _at("twice", f"{who(run, each[0])} computed a second gradient", each[0], each[1:], event["event"])
-            seen.add(each)
-    often: Counter[tuple[int, int, int]] = Counter()
-    for number in exchange.taken_by_anyone():
-        event = run.events[number]
-        each = event["worker"], event["epoch"], event["step"]
-        often[each] += 1
-        if each in exchange.protocol.drawn and often[each] > 1:
+    for each, numbers in run.computed.items():
+        for number in numbers[1:]:
+            yield _at("twice", f"{who(run, each[0])} computed a second gradient", each[0], each[1:], number)
+    for each, numbers in _drawn(exchange).items():
+        for number in numbers[1:] if each in exchange.protocol.drawn else ():
             yield _at("twice", f"{who(run, each[0])} took a second model", each[0], each[1:], number)
 
 
@@ -102,10 +95,8 @@ def check_stray(run: Recorded, exchange: Exchange) -> Iterator[Violation]:
         if name not in exchange.parcels:
             sentence = f"{who(run, name.maker)} made {name.key}, which the protocol does not have there"
             yield _at("stray", sentence, name.maker, name[2:], numbers[0])
-    for name, numbers in exchange.taken.items():
-        parcel = exchange.parcels.get(name)
-        for number in numbers if parcel is not None else ():
-            assert parcel is not None
+    for parcel in exchange.parcels.values():
+        for number in exchange.taken.get(parcel.name, ()):
             event = exchange.events[number]
             if parcel.takers is None:
                 allowed = (event["worker"], event["epoch"], event["step"]) in exchange.protocol.drawn
@@ -114,10 +105,10 @@ def check_stray(run: Recorded, exchange: Exchange) -> Iterator[Violation]:
                 allowed = event["worker"] in parcel.takers and here
             if not allowed:
                 sentence = f"{who(run, event['worker'])} took the {_described(parcel)}, which is not for it there"
-                yield _of("stray", sentence, event)
+                yield Violation.by(event, "stray", sentence)
     for number in exchange.orphans:
         event = exchange.events[number]
-        yield _of("stray", f"{who(run, event['worker'])} took {key_of(event)}, which nobody made", event)
+        yield Violation.by(event, "stray", f"{who(run, event['worker'])} took {key_of(event)}, which nobody made")
 
 
 def check_altered(run: Recorded, exchange: Exchange) -> Iterator[Violation]:
@@ -128,14 +119,14 @@ def check_altered(run: Recorded, exchange: Exchange) -> Iterator[Violation]:
         made = exchange.source(parcel.name)
         if parcel.size is not None and made["bytes"] != parcel.size:
             sentence = f"The {_described(parcel)}, has {made['bytes']:,} bytes, and should have {parcel.size:,}"
-            yield _of("altered", sentence, made)
+            yield Violation.by(made, "altered", sentence)
         for number in exchange.taken.get(parcel.name, ()):
             taken = exchange.events[number]
-            if taken["op"] in ("tensor.script", "parameter.pull") or made["op"] == "tensor.script":
+            if taken["op"] in READING or made["op"] == "tensor.script":
                 continue
             if taken["bytes"] != made["bytes"] or taken["etag"] != made["etag"]:
                 sentence = f"{who(run, taken['worker'])} took another {_described(parcel)} than was made"
-                yield _of("altered", sentence, taken)
+                yield Violation.by(taken, "altered", sentence)
 
 
 def check_early(run: Recorded, exchange: Exchange) -> Iterator[Violation]:
@@ -147,14 +138,14 @@ def check_early(run: Recorded, exchange: Exchange) -> Iterator[Violation]:
             for event in taken:
                 if event["end_ns"] < begun_ns:
                     sentence = f"{who(run, event['worker'])} took the {_described(parcel)}, before it was made"
-                    yield _of("early", sentence, event)
+                    yield Violation.by(event, "early", sentence)
         for number in exchange.deleted.get(parcel.name.key, ()):
             deletion = exchange.events[number]
             late = [event for event in taken if event["end_ns"] > deletion["end_ns"]]
             if late and parcel.takers is not None:
                 waiting = who(run, late[0]["worker"], inside=True)
                 sentence = f"The {_described(parcel)}, was deleted before {waiting} had it"
-                yield _of("early", sentence, deletion)
+                yield Violation.by(deletion, "early", sentence)
 
 
 def check_counts(run: Recorded) -> Iterator[Violation]:
@@ -236,10 +227,10 @@ def _takers(exchange: Exchange, name: Name) -> Counter[int]:
     return Counter(exchange.events[number]["worker"] for number in exchange.taken.get(name, ()))
 
 
-def _drawn(exchange: Exchange) -> Iterator[tuple[int, int, int]]:
-    for number in exchange.taken_by_anyone():
-        event = exchange.events[number]
-        yield event["worker"], event["epoch"], event["step"]
+def _drawn(exchange: Exchange) -> Mapping[tuple[int, int, int], list[int]]:
+    """Return the events that took a parcel of those that whoever comes may take, by worker, epoch and step."""
+    events = (exchange.events[number] for number in exchange.taken_by_anyone())
+    return grouped(((event["worker"], event["epoch"], event["step"]), event["event"]) for event in events)
 
 
 def _require_complete(run: Recorded) -> None:
@@ -249,7 +240,3 @@ def _require_complete(run: Recorded) -> None:
 
 def _at(rule: str, sentence: str, worker: int, place: Place, event: int | None) -> Violation:
     return Violation(rule, f"{sentence}.", worker, *place, event)
-
-
-def _of(rule: str, sentence: str, event: Event) -> Violation:
-    return Violation(rule, f"{sentence}.", event["worker"], event["epoch"], event["step"], event["event"])

@@ -28,18 +28,21 @@ def mlless(run: Recorded) -> Protocol:
     decisions = {place: number for number, place in places.items() if _is_decision(run, run.events[number])}
     for position in range(_steps(run, schedule)):
         place = schedule.place(position)
-        present = [rank for rank in range(plan.workers) if all(rank != gone for at, gone in removals if at < position)]
+        gone = {rank for at, rank in removals if at < position}
+        present = [rank for rank in range(plan.workers) if rank not in gone]
         minibatches.update((rank, *place) for rank in present)
         everyone = dict.fromkeys(present, 1)
         for rank in present if _sends_all(run) else sorted(rank for rank, *at in sent if tuple(at) == place):
             key = update_key(plan, rank, position)
             parcels.append(Parcel("update", Name(key, rank, *place), everyone, _size(run), place))
             parcels.append(Parcel("announcement of an update", Name(exchange_name(plan), rank, *place), everyone))
-        for rank in (gone for at, gone in removals if at == position):
+        for rank in (rank for at, rank in removals if at == position):
             # Who is removed leaves its model to those that remain.
             remaining = {other: 1 for other in present if other != rank}
             key = removed_model_key(plan, rank)
-            parcels.append(Parcel("model", Name(key, rank, *place), remaining, _whole(run), place, overhead=True))
+            parcels.append(
+                Parcel("model", Name(key, rank, *place), remaining, run.gradient_bytes, place, overhead=True)
+            )
         reports = [Parcel("report", Name(supervisor_queue(plan), rank, *place), {supervisor: 1}) for rank in present]
         decision = Parcel("decision", Name(exchange_name(plan), supervisor, *place), everyone, at=place)
         told = Parcel("statistics", Name(client_queue(plan), supervisor, *place), {DRIVER: 1})
@@ -84,11 +87,7 @@ def _sends_all(run: Recorded) -> bool:
 
 def _size(run: Recorded) -> int | None:
     """Return the bytes of an update: of single coordinates only the filter knows."""
-    return _whole(run) if run.plan.options["filter"] in WHOLE_UPDATES else None
-
-
-def _whole(run: Recorded) -> int | None:
-    return None if run.parameters is None else 4 * run.parameters
+    return run.gradient_bytes if run.plan.options["filter"] in WHOLE_UPDATES else None
 
 
 def _sent(run: Recorded) -> set[tuple[int, int, int]]:

@@ -51,6 +51,11 @@ class Recorded:
         except PlanError:  # an architecture of another package may have models of its own
             return None
 
+    @property
+    def gradient_bytes(self) -> int | None:
+        """The bytes of all parameters in float32, if their number is known."""
+        return None if self.parameters is None else 4 * self.parameters
+
     @cached_property
     def failing(self) -> int | None:
         """The first epoch in which a peer failed or was left out, or a fault plan took its database or its message

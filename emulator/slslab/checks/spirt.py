@@ -1,8 +1,6 @@
 """What SPIRT's peers keep in their databases and send each other, epoch by epoch (docs/protocols.md, "SPIRT")."""
 
-from collections import Counter
-
-from slslab.checks.exchange import Name, Parcel, Protocol, Wait, by_script
+from slslab.checks.exchange import Name, Parcel, Protocol, Wait, by_script, key_of
 from slslab.checks.recorded import Place, Recorded
 from slslab_workers.channels.queues import scoped
 from slslab_workers.spirt.roster import Roster
@@ -19,37 +17,28 @@ def spirt(run: Recorded) -> Protocol:
         epochs = set(range(run.plan.epochs))
     parcels: list[Parcel] = []
     waits: list[Wait] = []
-    minibatches: set[tuple[int, int, int]] = set()
-    cleared: set[tuple[int, int]] = set()
+    trained: set[tuple[int, int]] = set()
     for epoch in sorted(epochs):
         peers = _taking_part(run, epoch)
-        follows = epoch + 1 in epochs
-        announced = [
-            Parcel(
-                "announcement", Name(scoped(run.plan.run, "barrier", epoch), rank, epoch, -1), dict.fromkeys(peers, 1)
-            )
-            for rank in peers
-        ]
-        aggregates = []
         for rank in peers:
-            minibatches.update((rank, epoch, batch) for batch in range(run.plan.batches))
-            cleared.add((rank, epoch))
-            aggregates.append(_aggregate(run, rank, epoch))
-            parcels += (*_averaged(run, rank, epoch, peers), aggregates[-1], *_model(run, rank, epoch, follows))
-            if _is_robust(run):
-                parcels += _received(run, rank, epoch, peers)
-        parcels += announced
-        then = _made(run, [parcel.name for parcel in aggregates])
+            parcels += (*_averaged(run, rank, epoch, peers), *_model(run, rank, epoch, epoch + 1 in epochs))
+            parcels += _received(run, rank, epoch, peers) if _is_robust(run) else ()
+            trained.add((rank, epoch))
+        aggregates = [_aggregate(run, rank, epoch) for rank in peers]
+        queue = scoped(run.plan.run, "barrier", epoch)
+        announced = [Parcel("announcement", Name(queue, rank, epoch, -1), dict.fromkeys(peers, 1)) for rank in peers]
+        parcels += (*aggregates, *announced)
+        then = _made(run, {parcel.name for parcel in aggregates})
         waits.append(Wait((epoch, -1), tuple(parcel.name for parcel in announced), then))
     keys = Keys(run.plan)
     return Protocol(
         tuple(parcels),
         tuple(waits),
-        frozenset(minibatches),
+        frozenset((*each, batch) for each in trained for batch in range(run.plan.batches)),
         appended=frozenset(keys.json_gradients(epoch) for epoch in epochs),
         judged=judged,
         unjudged="" if judged is None else f"a peer or a message was lost or late in epoch {judged}: epochs from it on",
-        cleared=frozenset(cleared),
+        cleared=frozenset(trained),
     )
 
 
@@ -57,21 +46,20 @@ def _taking_part(run: Recorded, epoch: int) -> list[int]:
     """Return the peers of an epoch: those that the plan has from the beginning, and those that join, once they do."""
     roster = Roster.of(run.plan.workers, run.plan.options)
     computing = {worker for worker, at, _ in run.computed if at == epoch}
-    return sorted({*roster.founders, *(rank for rank in computing if rank in roster.joins)})
+    return sorted({*roster.founders, *(computing & roster.joins.keys())})
 
 
 def _averaged(run: Recorded, rank: int, epoch: int, peers: list[int]) -> list[Parcel]:
     """Return a peer's gradients, and its average, which all peers take."""
     keys, options, batches = Keys(run.plan), run.plan.options, range(run.plan.batches)
     texts, own = options["gradients"] == "json", {rank: 1}
-    size = None if run.parameters is None else 4 * run.parameters
     at: Place = (epoch, -1)
     parcels = [
         Parcel(
             "gradient",
             Name(keys.json_gradients(epoch) if texts else keys.gradient(epoch, batch), rank, epoch, batch),
             own,
-            None if texts else size,
+            None if texts else run.gradient_bytes,
             at,
         )
         for batch in batches
@@ -84,7 +72,7 @@ def _averaged(run: Recorded, rank: int, epoch: int, peers: list[int]) -> list[Pa
         return [*parcels, Parcel("average", Name(by_script(average), rank, *at), everyone, at=at)]
     elif options["averaging"] == "round-trip":
         parcels.append(Parcel("average", Name(by_script(average), rank, *at), own, at=at))
-    return [*parcels, Parcel("average", Name(average, rank, *at), everyone, size, at)]
+    return [*parcels, Parcel("average", Name(average, rank, *at), everyone, run.gradient_bytes, at)]
 
 
 def _is_robust(run: Recorded) -> bool:
@@ -93,18 +81,14 @@ def _is_robust(run: Recorded) -> bool:
 
 def _received(run: Recorded, rank: int, epoch: int, peers: list[int]) -> list[Parcel]:
     """Return the others' averages, which a peer copies into its database for the script of a robust rule."""
-    keys, size = Keys(run.plan), None if run.parameters is None else 4 * run.parameters
-    return [
-        Parcel("copy of an average", Name(keys.received(epoch, other), rank, epoch, -1), {rank: 1}, size, (epoch, -1))
-        for other in peers
-        if other != rank
-    ]
+    names = [Name(Keys(run.plan).received(epoch, other), rank, epoch, -1) for other in peers if other != rank]
+    return [Parcel("copy of an average", name, {rank: 1}, run.gradient_bytes, (epoch, -1)) for name in names]
 
 
 def _aggregate(run: Recorded, rank: int, epoch: int) -> Parcel:
-    key, size = Keys(run.plan).aggregate(epoch), None if run.parameters is None else 4 * run.parameters
+    key, size = Keys(run.plan).aggregate(epoch), run.gradient_bytes
     if _is_robust(run):
-        return Parcel("aggregate", Name(by_script(key), rank, epoch, -1), {rank: 1}, at=(epoch, -1))
+        key, size = by_script(key), None
     return Parcel("aggregate", Name(key, rank, epoch, -1), {rank: 1}, size, (epoch, -1))
 
 
@@ -124,14 +108,7 @@ def _model(run: Recorded, rank: int, epoch: int, follows: bool) -> list[Parcel]:
     return parcels
 
 
-def _made(run: Recorded, names: list[Name]) -> tuple[int, ...]:
+def _made(run: Recorded, names: set[Name]) -> tuple[int, ...]:
     """Return the events that stored these."""
-    wanted = Counter(names)
-    found = []
-    for event in run.events:
-        if event["op"] in ("tensor.set", "tensor.script") and not event["overhead"]:
-            key = str(event["resource"]).partition("/")[2]
-            key = by_script(key) if event["op"] == "tensor.script" else key
-            if Name(key, event["worker"], event["epoch"], event["step"]) in wanted:
-                found.append(event["event"])
-    return tuple(found)
+    stored = (e for e in run.events if e["op"] in ("tensor.set", "tensor.script") and not e["overhead"])
+    return tuple(e["event"] for e in stored if (key_of(e), e["worker"], e["epoch"], e["step"]) in names)

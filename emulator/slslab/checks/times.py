@@ -31,25 +31,23 @@ def check_order(run: Recorded) -> Iterator[Violation]:
     for number, event in enumerate(run.events):
         times = event["start_ns"], event["end_ns"]
         if event["event"] != number or times < before:
-            yield _of("order", "The event does not stand in the order of starts", event)
+            yield Violation.by(event, "order", "The event does not stand in the order of starts")
         if times[1] < times[0]:
-            yield _of("order", "The event ends before it starts", event)
+            yield Violation.by(event, "order", "The event ends before it starts")
         before = max(before, times)
         for cause in event["causes"]:
             if not 0 <= cause < len(run.events) or run.events[cause]["start_ns"] > event["end_ns"]:
-                yield _of("order", f"Its cause, event {cause}, begins after the event has ended", event)
+                yield Violation.by(event, "order", f"Its cause, event {cause}, begins after the event has ended")
 
 
 def check_overlap(run: Recorded) -> Iterator[Violation]:
     """What a worker does in one invocation, it does one after another."""
     for events in _by_invocation(run).values():
         for event, following in pairwise(sorted(events, key=lambda e: (e["start_ns"], -e["end_ns"]))):
-            if event["end_ns"] <= following["start_ns"]:
-                continue
-            if event["op"] in ENCLOSING and following["end_ns"] <= event["end_ns"]:
-                continue
-            sentence = f"{event['op']} goes on after the worker's next event, {following['event']}, has begun"
-            yield _of("overlap", sentence, event)
+            encloses = event["op"] in ENCLOSING and following["end_ns"] <= event["end_ns"]
+            if following["start_ns"] < event["end_ns"] and not encloses:
+                sentence = f"{event['op']} goes on after the worker's next event, {following['event']}, has begun"
+                yield Violation.by(event, "overlap", sentence)
 
 
 def check_span(run: Recorded) -> Iterator[Violation]:
@@ -63,7 +61,9 @@ def check_span(run: Recorded) -> Iterator[Violation]:
             if not any(
                 r["start_ns"] <= event["start_ns"] and event["end_ns"] <= r["end_ns"] for r in metered[invocation]
             ):
-                yield _of("span", f"{event['op']} is not within the time of its invocation, {invocation}", event)
+                yield Violation.by(
+                    event, "span", f"{event['op']} is not within the time of its invocation, {invocation}"
+                )
     owners = _owners(run)
     for record in run.invocations:
         wall_ms = (record["end_ns"] - record["start_ns"]) / 1e6
@@ -76,22 +76,20 @@ def check_span(run: Recorded) -> Iterator[Violation]:
                 f"Invocation {record['request_id']} has a duration of {record['duration_ms']:,} ms, and took "
                 f"{wall_ms:,.2f} ms, {record['host_delay_ms']:,} ms of which the host held it up at most"
             )
-            yield Violation("span", f"{sentence}.", *owners.get(record["request_id"], (-1, -1, -1)))
+            yield Violation("span", f"{sentence}.", *owners.get(record["request_id"], ()))
 
 
 def check_billed(run: Recorded) -> Iterator[Violation]:
     """What is billed is init and duration, rounded up once; of an instance begun seconds, and a minute at least."""
     owners = _owners(run)
     for record in run.invocations:
-        worker = owners.get(record["request_id"], (-1, -1, -1))
+        worker = owners.get(record["request_id"], ())
         due = billed_ms(record["duration_ms"], record["init_ms"])
         if record["billed_ms"] != due:
             sentence = f"Invocation {record['request_id']} is billed {record['billed_ms']:,} ms, and took {due:,} ms"
             yield Violation("billed", f"{sentence}.", *worker)
         for name, printed in _report(record).items():
-            if name in ("duration_ms", "init_ms") and abs(printed - (record[name] or 0.0)) <= ROUNDING_MS:
-                continue
-            if printed != record[name]:
+            if abs(printed - (record[name] or 0.0)) > ROUNDING_MS:
                 sentence = (
                     f"The REPORT line of {record['request_id']} has {printed:,} as {name}, its record {record[name]}"
                 )
@@ -132,23 +130,14 @@ def _by_invocation(run: Recorded) -> Mapping[str, list[Event]]:
 def _owners(run: Recorded) -> Mapping[str, tuple[int, int, int, int]]:
     """Return whose an invocation is: worker, the epoch and step of its first event of a step, and the invocation's last
     event."""
-    found: dict[str, tuple[int, int, int, int]] = {}
-    for event in run.events:
-        if event["worker"] >= 0 and event["op"] not in BESIDE:
-            worker, epoch, step, _ = found.get(event["invocation"], (event["worker"], -1, -1, 0))
-            if step < 0:
-                epoch, step = event["epoch"], event["step"]
-            found[event["invocation"]] = worker, epoch, step, event["event"]
-    return found
+    owners = {}
+    for invocation, events in _by_invocation(run).items():
+        first = next((event for event in events if event["step"] >= 0), events[-1])
+        owners[invocation] = first["worker"], first["epoch"], first["step"], events[-1]["event"]
+    return owners
 
 
 def _report(record: Mapping[str, Any]) -> dict[str, float]:
     """Return the figures of a REPORT line, under the names that the record has for them; some may lack."""
-    figures: dict[str, float] = {}
-    for match in REPORT.finditer(record.get("report", "")):
-        figures.update({name: float(value) for name, value in match.groupdict().items() if value is not None})
-    return figures
-
-
-def _of(rule: str, sentence: str, event: Event) -> Violation:
-    return Violation(rule, f"{sentence}.", event["worker"], event["epoch"], event["step"], event["event"])
+    matches = REPORT.finditer(record.get("report", ""))
+    return {name: float(value) for match in matches for name, value in match.groupdict().items() if value is not None}

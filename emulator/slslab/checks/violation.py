@@ -1,7 +1,8 @@
 """What a check finds: that a run broke a rule, and by which event; or that a rule says nothing about the run."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Self
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,11 @@ class Violation:
     epoch: int = -1
     step: int = -1
     event: int | None = None
+
+    @classmethod
+    def by(cls, event: Mapping[str, Any], rule: str, sentence: str) -> Self:
+        """Return a breach by an event of a trace, whose worker, epoch and step it takes."""
+        return cls(rule, f"{sentence}.", event["worker"], event["epoch"], event["step"], event["event"])
 
     def as_document(self) -> dict[str, Any]:
         """Return it safe for JSON."""
