@@ -328,6 +328,10 @@ def test_overlapping_executions_do_not_wait_for_each_other() -> None:
     assert metrics.totals(events, [])["orchestration_seconds"] == 0.0
     apart = [event("transition", "other", 0, end_ns=end, resource=f"{end}/A") for end in (1_400, 5_000_000_000_000)]
     assert [metrics.orchestration_seconds([one]) for one in apart] == [0.000001, 5000.0]
+    # To the nanosecond: one more would be rounded up.
+    partly = event("transition", "other", 0, end_ns=4_500, resource="one/A", invocation="a")
+    invocation = event("invoke", "other", 0, end_ns=1_000, worker=-1, invocation="a")
+    assert metrics.orchestration_seconds([partly, invocation]) == 0.000003
     other = event("transition", "other", 9, resource="two/A/B", start_ns=8 * 10**9)
     assert metrics.orchestration_seconds([*events, other]) == 1.0
     later = event("transition", "other", 7, resource="one/D/A", start_ns=7 * 10**9)
