@@ -51,13 +51,11 @@ from slslab_workers.option import Option
 from slslab_workers.patterns import Counts, Pattern, Workload, count
 from slslab_workers.plan import Plan, PlanError, Value
 from slslab_workers.training import attacks, datasets, models, robust
-from slslab_workers.training.options import COMBINE, OPTIMISER
+from slslab_workers.training.options import OPTIMISER
 
 HANDLER = "slslab_workers.kubeml.function.handler"
 # Memory of the job beside the models that it holds, MB: NumPy and boto3. It holds a sum and a part of it.
 JOB_MB, JOB_MODELS = 256, 3
-# With a robust rule: torch, too; and how many times it holds all functions' models, measured: meamed's are the most.
-ROBUST_MB, ROBUST_MODELS = 512, 6
 SMALLEST_MB, LARGEST_MB = 128, 10_240
 # How long the driver waits for a message before it looks whether a function has failed.
 PATIENCE_S = 0.5
@@ -76,11 +74,8 @@ class KubeML(Architecture):
     options = (
         K,
         PARALLELISM,
-        replace(
-            COMBINE,
-            help="What becomes of the functions' models: mean; the others withstand Byzantine functions "
-            "(docs/byzantine.md).",
-            choices=tuple(name for name in COMBINE.choices if name not in ("sum", robust.ZENO)),
+        robust.option(
+            "What becomes of the functions' models: mean; the others withstand Byzantine functions (docs/byzantine.md)."
         ),
         robust.BYZANTINE,
         attacks.ATTACK,
@@ -90,7 +85,7 @@ class KubeML(Architecture):
             int,
             0,
             f"Memory size of the job, which merges, MB; 0 for {JOB_MB} MB and {JOB_MODELS} models, or, with a rule "
-            f"that withstands Byzantine functions, {ROBUST_MB} MB and {ROBUST_MODELS} times all functions' models.",
+            f"that withstands Byzantine functions, {robust.BASE_MB} MB and {robust.HELD} times all functions' models.",
         ),
         QUEUE,
         TENSOR_HOST,
@@ -415,4 +410,5 @@ def _job_mb(plan: Plan) -> int:
         return chosen
     if robust.name_of(plan.options) is None:
         return min(LARGEST_MB, JOB_MB + JOB_MODELS * gradient_mb(plan))
-    return ROBUST_MB + ROBUST_MODELS * plan.workers * gradient_mb(plan)
+    model = models.spec(plan.model)
+    return robust.memory_mb(plan.workers, (model.parameters or 0) + model.buffers)

@@ -5,7 +5,6 @@ their aggregate by a robust rule, is the reference, and those that wait go on. I
 """
 
 import json
-import os
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -28,7 +27,7 @@ from slslab_workers.kubeml.settings import (
     job_rank,
     reference_key,
 )
-from slslab_workers.plan import Plan, thread_count
+from slslab_workers.plan import Plan
 from slslab_workers.training import robust
 from slslab_workers.training.lifetime import invoke_again, remaining_s, self_client
 
@@ -189,10 +188,7 @@ def handler(event: Mapping[str, Any], context: Any) -> dict[str, Any]:
     """Merge: AWS Lambda's entry point."""
     task = Task.from_event(event)
     tracer = Tracer(run=task.plan.run, worker=job_rank(task.plan), invocation=context.aws_request_id)
-    if robust.name_of(task.plan.options) is not None:
-        import torch
-
-        torch.set_num_threads(thread_count(int(os.environ["AWS_LAMBDA_FUNCTION_MEMORY_SIZE"])))
+    robust.load(task.plan.options)
     with ExitStack() as connections:
         # Made while the functions start: at the end there may be no time for it.
         with tracer.span("connect", "other"):
