@@ -28,7 +28,6 @@ POSSIBLE = tuple(place for place in PLACES if place != ("scatterreduce", {"chann
 MODELS = {"lr": "breast-cancer", "svm": "breast-cancer", "lenet": "digits"}
 # Those that this host decides, those that a place has, and those of which other values need other plans.
 FIXED = ("channel", "store", "queue", "device", "algorithm", "gradients", "partition")
-# Rules that withstand Byzantine workers need more of these.
 SUMS = {COMBINE.name: ("mean", "sum")}
 # Environments are forks, whose memory is in part that of the process that they are forks of.
 ALSO: Mapping[str, Mapping[str, Any]] = {
@@ -126,9 +125,8 @@ def draw(
 def _options(drawn: random.Random, name: str) -> dict[str, Any]:
     """Draw some of the options that have choices."""
     chosen = [option for option in architectures()[name].options if option.choices and option.name not in FIXED]
-    if name == "spirt":
-        # It has rules against Byzantine peers beside the mean, and these need more peers.
-        chosen = [option for option in chosen if option.name != COMBINE.name]
+    # Rules that withstand Byzantine workers need more of them, so that of many architectures only the mean is left.
+    chosen = [option for option in chosen if option.name != COMBINE.name or {*SUMS[COMBINE.name]} <= {*option.choices}]
     return {
         option.name: drawn.choice(SUMS.get(option.name, option.choices)) for option in chosen if drawn.random() < 0.3
     }

@@ -15,6 +15,10 @@ MakePlan = Callable[..., Plan]
 EVERYWHERE = tuple(name for name in robust.RULES if name != robust.ZENO)
 
 
+# Without a filter MLLess's workers send gradients.
+ALSO: dict[str, dict[str, Any]] = {"mlless": {"filter": "none"}}
+
+
 def told(rule: str) -> dict[str, Any]:
     return {"combine": rule, **({"byzantine": 1} if robust.KNOWN[rule].informed else {})}
 
@@ -23,7 +27,7 @@ def told(rule: str) -> dict[str, Any]:
     ("name", "rule"),
     [
         *(("allreduce", rule) for rule in robust.RULES),
-        *(("gpu", rule) for rule in ("median", "krum", "meamed")),
+        *((name, rule) for name in ("gpu", "mlless") for rule in ("median", "krum", "meamed")),
         *(("scatterreduce", rule) for rule in ("median", "trimmed-mean", "meamed")),
     ],
 )
@@ -31,7 +35,8 @@ def test_a_rule_has_the_bits_and_the_counts_of_one_process(
     name: str, rule: str, train: Train, make_plan: MakePlan, reference: Callable[[Plan], Any]
 ) -> None:
     """Under an attack, too, a run sends no more and no less."""
-    plan = make_plan(name, workers=5, batch_size=4, options={**told(rule), "attack": "sign-flip:4"})
+    options = {**told(rule), "attack": "sign-flip:4", **ALSO.get(name, {})}
+    plan = make_plan(name, workers=5, batch_size=4, options=options)
     architectures()[name].requirements(plan)
     trained = train(plan)
     expected = reference(plan)[0]
@@ -46,15 +51,40 @@ def test_a_rule_has_the_bits_and_the_counts_of_one_process(
     assert len(reduced) == plan.batches * (1 if name == "allreduce" else 5)
 
 
-@pytest.mark.parametrize("name", ["allreduce", "gpu", "scatterreduce"])
+@pytest.mark.parametrize("name", ["allreduce", "gpu", "mlless", "scatterreduce"])
 @pytest.mark.parametrize("attack", ["gaussian:1,2", "label-flip:1", "scaled:0", "nan:2"])
 def test_attacks_have_the_bits_of_one_process(
     name: str, attack: str, train: Train, make_plan: MakePlan, reference: Callable[[Plan], Any]
 ) -> None:
-    options = {"combine": "median", "attack": attack}
+    honest = {"combine": "median", **ALSO.get(name, {})}
+    options = {**honest, "attack": attack}
     attacked = train(make_plan(name, workers=3, options=options))
     assert attacked.fingerprints[0] == reference(make_plan(name, workers=3, options=options))[0]
-    assert attacked.fingerprints[0] != reference(make_plan(name, workers=3, options={"combine": "median"}))[0]
+    assert attacked.fingerprints[0] != reference(make_plan(name, workers=3, options=honest))[0]
+
+
+@pytest.mark.parametrize("name", ["norm-ratio", "coordinate"])
+def test_an_attack_comes_before_the_filter(
+    name: str, train: Train, make_plan: MakePlan, reference: Callable[[Plan], Any]
+) -> None:
+    options = {"filter": name, "threshold": 0.4}
+    plan = make_plan("mlless", workers=3, epochs=2, options={**options, "attack": "sign-flip:2"})
+    architectures()["mlless"].requirements(plan)
+    attacked = train(plan)
+    assert attacked.fingerprints[0] == attacked.fingerprints[2] == reference(plan)[0]
+    assert attacked.fingerprints[0] != reference(make_plan("mlless", workers=3, epochs=2, options=options))[0]
+
+
+def test_gradients_that_meet_elsewhere_have_the_same_aggregate(
+    make_plan: MakePlan, reference: Callable[[Plan], Any]
+) -> None:
+    """MLLess without a filter, slices and chunks change no bit of a rule that judges each coordinate by itself."""
+    options = {**told("trimmed-mean"), "attack": "scaled:1"}
+    learnt = [
+        tuple(reference(make_plan(name, workers=3, options={**options, **ALSO.get(name, {})}))[0])
+        for name in ("allreduce", "mlless", "gradssharding", "scatterreduce")
+    ]
+    assert len(set(learnt)) == 1
 
 
 @pytest.mark.parametrize("attack", ["alie:3,4", "ipm:0"])
@@ -76,6 +106,23 @@ def test_instances_that_attack_read_the_honest_gradients_first(
         ("scatterreduce", told("krum"), "ScatterReduce's workers have a part of each"),
         ("scatterreduce", {"attack": "ipm:4"}, "ScatterReduce's workers have a part of each"),
         ("gpu", told("zeno"), "each worker would judge by its own"),
+        ("mlless", told("median"), "with --filter norm-ratio it sends a sum of several steps', or nothing"),
+        ("mlless", {**told("krum"), "filter": "coordinate"}, "with --filter coordinate it sends a sum"),
+        (
+            "mlless",
+            {**told("median"), "filter": "none", "remove-threshold": 15.0, "remove-interval": 20.0},
+            "a worker that is removed sends none",
+        ),
+        ("mlless", {"attack": "alie:4"}, "announce their updates before they read others'"),
+        ("gradssharding", told("krum"), "a function of GradsSharding has a part of each"),
+        ("gradssharding", {**told("median"), "topology": "lifl"}, "a function of a tree has those of some"),
+        ("gradssharding", {"attack": "ipm:4"}, "clients end before any could read others'"),
+        ("gradssharding", {"attack": "nan:4", "gradients": "uploaded"}, "so no client attacks"),
+        (
+            "gradssharding",
+            {**told("median"), "gradients": "uploaded", "parameters": 774_030_080},
+            "holds its slice of 5 gradients needs 22,658 MB",
+        ),
         ("allreduce", {"attack": "alie:4"}, "rank 0 deletes each as soon as it has read it"),
         ("allreduce", {**told("zeno"), "attack": "nan:0"}, "Zeno trusts the minibatch of rank 0"),
         ("allreduce", {**told("median"), "channel": "parameter-server"}, "a parameter server has their sum alone"),

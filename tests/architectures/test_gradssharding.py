@@ -18,6 +18,7 @@ from typing import Any
 import boto3
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -44,6 +45,7 @@ from slslab_workers.gradssharding.settings import gradient_key, mean_keys, shard
 from slslab_workers.gradssharding.topology import levels, slices
 from slslab_workers.patterns import Workload
 from slslab_workers.plan import Plan, PlanError
+from slslab_workers.training import robust
 
 Vector = NDArray[np.float32]
 MakePlan = Callable[..., Plan]
@@ -156,6 +158,24 @@ def test_of_20_clients_the_last_two_weigh_a_sixth_each_as_released(average: Call
     ones = [np.eye(20, dtype=np.float32)[client] for client in range(20)]
     made, _ = average(ones, topology="lifl", averaging="unweighted")
     assert made == pytest.approx([1 / 27] * 18 + [1 / 6] * 2)
+
+
+@pytest.mark.parametrize("rule", ["median", "trimmed-mean", "meamed"])
+def test_slices_of_a_robust_rule_are_those_of_its_aggregate(rule: str, average: Callable[..., Any]) -> None:
+    vectors = some_gradients(5)
+    told = {"byzantine": 2} if robust.KNOWN[rule].informed else {}
+    made, events = average(vectors, combine=rule, shards=7, **told)
+    expected = robust.aggregate(rule, [torch.from_numpy(vector) for vector in vectors], told.get("byzantine", 0))
+    assert made.tobytes() == expected.numpy().tobytes()
+    assert [event["resource"] for event in events if event["op"] == "reduce"] == [rule] * 7
+
+
+def test_an_aggregator_by_a_robust_rule_has_memory_for_all_its_inputs(make_plan: MakePlan) -> None:
+    """Six times the slices of 5 clients, 4 MiB each, and 512 MB; more slices need less."""
+    for shards, expected in ((1, 512 + 6 * 5 * 4), (4, 512 + 6 * 5)):
+        size = {"gradients": "uploaded", "parameters": 1 << 20, "shards": shards}
+        plan = make_plan("gradssharding", workers=5, options={**size, "combine": "median"})
+        assert architecture.resident_set(plan)[-1].beside_mb == expected
 
 
 @pytest.mark.parametrize("topology", ["shards", "lambda-fl"])
@@ -432,7 +452,11 @@ ENOUGH = ("--aggregator-memory", "1024")
 SMALL = ("--clients", "3", "--batches", "2", "--epochs", "2", *ENOUGH)
 
 
-WAYS = [("--topology", topology) for topology in TOPOLOGIES] + [("--topology", "lifl", "--as-released")]
+WAYS: list[tuple[str, ...]] = [
+    *(("--topology", topology) for topology in TOPOLOGIES),
+    ("--topology", "lifl", "--as-released"),
+    ("--combine", "trimmed-mean", "--byzantine", "1", "--attack", "sign-flip:2"),
+]
 
 
 @pytest.mark.parametrize("way", WAYS, ids=" ".join)

@@ -41,6 +41,7 @@ PROOFS = (
 _MEANS: Mapping[str, Mapping[str, Value]] = {
     **{name: {"combine": "mean", "optimiser": "sgd"} for name in ("allreduce", "scatterreduce", "gpu")},
     "mlless": {
+        "combine": "mean",
         "filter": "none",
         "optimiser": "sgd",
         "end-threshold": 0.0,

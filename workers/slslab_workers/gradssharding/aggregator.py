@@ -1,9 +1,9 @@
 """The Lambda handler of all aggregators: it reads, adds up, divides and stores float32 vectors.
 
-It imports NumPy and no torch, so that what it needs beside its inputs is small.
+It imports NumPy and, unless the plan has a robust rule, no torch, so that what it needs beside its inputs is small.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
@@ -14,6 +14,7 @@ from slslab_workers.channels.events import Tracer
 from slslab_workers.channels.objects import ObjectChannel, Objects, environment_client
 from slslab_workers.gradssharding.settings import divisor, gradient_key, output_key, tree_of
 from slslab_workers.plan import Plan
+from slslab_workers.training import robust
 
 PHASE = "synchronise"
 Vector = NDArray[np.float32]
@@ -51,7 +52,7 @@ class Task:
 def aggregate(task: Task, objects: ObjectChannel) -> None:
     """Add up the inputs in their order, one request after another; divide, and store.
 
-    In memory are the sum and one input.
+    In memory are the sum and one input, or with a robust rule all inputs.
     """
     plan, tree = task.plan, tree_of(task.plan)
     one = tree[task.level - 1][task.number]
@@ -59,15 +60,29 @@ def aggregate(task: Task, objects: ObjectChannel) -> None:
         keys = [gradient_key(plan, task.position, client, one.shard or 0) for client in one.inputs]
     else:
         keys = [output_key(plan, task.position, one.level - 1, number) for number in one.inputs]
-    total = _read(objects, keys[0])
-    for key in keys[1:]:
-        _add(objects, total, key)
-    by = divisor(one, tree, str(plan.options["averaging"]))
-    if by > 1:
-        with objects.tracer.span("reduce", PHASE):
-            total /= np.float32(by)
+    rule = robust.name_of(plan.options)
+    if rule is not None:
+        made = _withstand(plan, rule, objects, keys)
+    else:
+        made = _read(objects, keys[0])
+        for key in keys[1:]:
+            _add(objects, made, key)
+        by = divisor(one, tree, str(plan.options["averaging"]))
+        if by > 1:
+            with objects.tracer.span("reduce", PHASE):
+                made /= np.float32(by)
     key = output_key(plan, task.position, one.level, one.number)
-    objects.put(key, total.data.cast("B"), PHASE, overhead=False)
+    objects.put(key, made.data.cast("B"), PHASE, overhead=False)
+
+
+def _withstand(plan: Plan, rule: str, objects: ObjectChannel, keys: Sequence[str]) -> Vector:
+    """Return the aggregate of all inputs, which are held at once, by a robust rule."""
+    import torch
+
+    parts = [torch.from_numpy(_read(objects, key)) for key in keys]
+    with objects.tracer.span("reduce", PHASE, rule):
+        made: Vector = robust.aggregate(rule, parts, int(robust.BYZANTINE.of(plan.options))).numpy()
+    return made
 
 
 def _read(objects: ObjectChannel, key: str) -> Vector:
@@ -86,6 +101,7 @@ def handler(event: Mapping[str, Any], context: Any) -> dict[str, Any]:
     task = Task.from_event(event)
     tracer = Tracer(run=task.plan.run, worker=task.worker, invocation=context.aws_request_id)
     tracer.epoch, tracer.step = divmod(task.position, task.plan.batches)
+    robust.load(task.plan.options)
     with tracer.span("connect", "other"):
         client = environment_client()
     aggregate(task, Objects(client, task.bucket, tracer))

@@ -38,7 +38,7 @@ from slslab_workers.gradssharding.topology import Aggregator
 from slslab_workers.option import Option
 from slslab_workers.patterns import Pattern, Workload
 from slslab_workers.plan import Plan, PlanError
-from slslab_workers.training import models
+from slslab_workers.training import attacks, models, robust
 
 # How many times its largest input an aggregator's memory is for ResNet-18, in the released code.
 RESNET18, RESNET18_INPUTS = "resnet18", 2
@@ -72,12 +72,19 @@ class GradsSharding(Architecture):
             "Numbers of an uploaded gradient, such as 134301514 for VGG-16; 0 for the model's.",
         ),
         AVERAGING,
+        robust.option(
+            "What becomes of all clients' gradients: mean; or, to withstand Byzantine clients, median, trimmed-mean or "
+            "meamed of each slice (docs/byzantine.md)."
+        ),
+        robust.BYZANTINE,
+        attacks.ATTACK,
         Option(
             "aggregator-memory",
             int,
             0,
             "Memory size of an aggregator, MB; 0 for the released rule: 3 × its largest input (2 × with resnet18) and "
-            f"{topology.BASE_MIB} MB, {topology.MOST_MB:,} MB at most. --memory is the clients'.",
+            f"{topology.BASE_MIB} MB, {topology.MOST_MB:,} MB at most; or, with a rule that withstands Byzantine "
+            f"clients, {robust.HELD} × all its inputs and {robust.BASE_MB} MB. --memory is the clients'.",
         ),
     )
 
@@ -112,6 +119,7 @@ class GradsSharding(Architecture):
             raise PlanError(
                 f"aggregator-memory is {memory_mb}.", f"choose {topology.LEAST_MB} to {LARGEST_MB} MB, as Lambda has."
             )
+        _check_rule(plan)
         return Requirements()
 
     def resident_set(self, plan: Plan) -> tuple[ResidentPhase, ...]:
@@ -234,6 +242,26 @@ class UploadedGradients(_Rounds):
             self._objects.put(gradient_key(self.plan, 0, client, shard), part.data.cast("B"), "other")
 
 
+def _check_rule(plan: Plan) -> None:
+    """Raise PlanError for an attack or robust rule that the plan's topology, gradients or memory rule out."""
+    attacks.check(plan)
+    robust.check(plan)
+    why = "a function of GradsSharding has a part of each"
+    robust.refuse_inseparable(plan, why, "allreduce or gpu.")
+    attacks.refuse_omniscient(plan.options, "clients end before any could read others'", "choose gpu.")
+    if plan.options["topology"] != "shards":
+        robust.refuse(plan, "a function of a tree has those of some", "choose --topology shards.")
+    if plan.options["gradients"] == UPLOADED and attacks.Attack.of(plan) is not None:
+        raise PlanError("Uploaded gradients are the driver's, so no client attacks.", "leave out --attack.")
+    memory_mb = _aggregator_mb(plan)
+    if memory_mb > LARGEST_MB:
+        raise PlanError(
+            f"A function that holds its slice of {plan.workers} gradients needs {memory_mb:,} MB, and Lambda has "
+            f"{LARGEST_MB:,}.",
+            "give more --shards.",
+        )
+
+
 def random_gradient(plan: Plan, client: int) -> Iterator[NDArray[np.float32]]:
     """Yield the slices of a client's gradient: float32 of a normal distribution, the same however many slices."""
     generator = np.random.default_rng([plan.seed, client])
@@ -258,5 +286,7 @@ def _aggregator_mb(plan: Plan) -> int:
         return chosen
     # The first slice is the largest.
     largest = topology.slices(_parameters(plan), shards_of(plan))[0].stop
+    if robust.name_of(plan.options) is not None:
+        return robust.memory_mb(plan.workers, largest)
     inputs = RESNET18_INPUTS if plan.model.endswith(RESNET18) else topology.INPUTS
     return topology.memory_mb(4 * largest, inputs)

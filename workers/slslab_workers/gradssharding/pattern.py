@@ -19,6 +19,7 @@ from slslab_workers.patterns import (
     Workload,
     store_model,
 )
+from slslab_workers.training import robust
 
 PHASE = "synchronise"
 GRADIENTS, MEAN = Signal("gradients"), Signal("mean")
@@ -57,6 +58,8 @@ def _aggregators(workload: Workload) -> Iterator[Role]:
             ranks = range(number, number + len(list(group)))
             number = ranks.stop
             computations = inputs - 1 + divides
+            # A robust rule is one computation, of all inputs.
+            times, work = (1, inputs) if robust.name_of(options) is not None else (computations, computations)
             yield Role(
                 ranks,
                 "aggregate",
@@ -66,7 +69,7 @@ def _aggregators(workload: Workload) -> Iterator[Role]:
                 start=(
                     CONNECT,
                     Activity("object.get", PHASE, times=inputs, bytes=inputs * size, protocol=True),
-                    Activity("reduce", PHASE, times=computations, work=computations * size),
+                    Activity("reduce", PHASE, times=times, work=work * size),
                     Activity("object.put", PHASE, bytes=size, protocol=True),
                 ),
             )

@@ -20,8 +20,10 @@ class GradsShardingReplicas(Replicas):
         if plan.options[GRADIENTS.name] == UPLOADED:
             raise PlanError("Nothing is learnt of uploaded gradients.", "leave out --gradients uploaded.")
 
-    def synchronise(self, parts: Iterator[torch.Tensor]) -> torch.Tensor:
-        """Return the mean (P,) of a step's gradients (P,), or LIFL's average of averages."""
+    def synchronise(self, parts: Iterator[torch.Tensor]) -> torch.Tensor | None:
+        """Return the mean (P,) of a step's gradients (P,), LIFL's average of averages, or a robust rule's aggregate."""
+        if self.robust is not None:
+            return super().synchronise(parts)
         options = self.plan.options
         tree = levels(str(options["topology"]), self.plan.workers)
 

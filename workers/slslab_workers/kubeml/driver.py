@@ -1,7 +1,6 @@
 """KubeML's train job, the part that schedules: it invokes the functions of each epoch, which its other part merges."""
 
 import json
-import math
 import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -51,7 +50,7 @@ from slslab_workers.kubeml.shares import ALL, DOCUMENT, K, document_count
 from slslab_workers.option import Option
 from slslab_workers.patterns import Counts, Pattern, Workload, count
 from slslab_workers.plan import Plan, PlanError, Value
-from slslab_workers.training import datasets, models
+from slslab_workers.training import attacks, datasets, models, robust
 from slslab_workers.training.options import OPTIMISER
 
 HANDLER = "slslab_workers.kubeml.function.handler"
@@ -75,12 +74,18 @@ class KubeML(Architecture):
     options = (
         K,
         PARALLELISM,
+        robust.option(
+            "What becomes of the functions' models: mean; the others withstand Byzantine functions (docs/byzantine.md)."
+        ),
+        robust.BYZANTINE,
+        attacks.ATTACK,
         OPTIMISER,
         Option(
             "job-memory",
             int,
             0,
-            f"Memory size of the job, which merges, MB; 0 for {JOB_MB} MB and {JOB_MODELS} models.",
+            f"Memory size of the job, which merges, MB; 0 for {JOB_MB} MB and {JOB_MODELS} models, or, with a rule "
+            f"that withstands Byzantine functions, {robust.BASE_MB} MB and {robust.HELD} times all functions' models.",
         ),
         QUEUE,
         TENSOR_HOST,
@@ -113,6 +118,7 @@ class KubeML(Architecture):
                 f"{plan.workers} functions have {documents} documents of {DOCUMENT} samples.",
                 f"--workers {documents} fits, or more --batches.",
             )
+        _check_rule(plan)
         return Requirements(
             tensor_databases=1,
             queue=str(options["queue"]),
@@ -362,6 +368,47 @@ class KubeMLDeployment(Deployment):
         )
 
 
+def _check_rule(plan: Plan) -> None:
+    """Raise PlanError for an attack or robust rule that the plan's functions, rounds or model rule out."""
+    attacks.check(plan)
+    robust.check(plan)
+    attacks.refuse_omniscient(
+        plan.options, "a function stores its model before it could read the others'", "choose gpu, or sign-flip."
+    )
+    rule, reporting = robust.name_of(plan.options), len(epoch_of(plan, plan.workers).rounds[-1])
+    if rule is None:
+        return
+    if plan.options[PARALLELISM.name] != STATIC:
+        raise PlanError(
+            f"--combine {rule} compares functions, and how many there are in an epoch depends on how long epochs take.",
+            f"give --parallelism {STATIC}.",
+        )
+    if reporting < plan.workers:
+        raise PlanError(
+            f"--combine {rule} compares all {plan.workers} functions, and {reporting} of them report in the last round "
+            "of an epoch.",
+            f"give --k {ALL}, or --batches and --batch-size by which all functions have equally many documents.",
+        )
+    model = models.spec(plan.model)
+    if not robust.KNOWN[rule].separable and (model.buffers or not model.tensors):
+        raise PlanError(
+            f"--combine {rule} measures how far models are from each other, and {plan.model} has, or may have, "
+            "BatchNorm's statistics and counters among its numbers.",
+            "choose a rule that judges each number by itself, such as median, or --model lenet.",
+        )
+    if _job_mb(plan) > LARGEST_MB:
+        raise PlanError(
+            f"A job that compares {plan.workers} models of {plan.model} needs {_job_mb(plan):,} MB, and Lambda has "
+            f"{LARGEST_MB:,}.",
+            "give fewer --workers or a smaller --model.",
+        )
+
+
 def _job_mb(plan: Plan) -> int:
     """Return the memory size of the job, MB."""
-    return int(plan.options["job-memory"]) or min(LARGEST_MB, JOB_MB + JOB_MODELS * math.ceil(gradient_mb(plan)))
+    if chosen := int(plan.options["job-memory"]):
+        return chosen
+    if robust.name_of(plan.options) is None:
+        return min(LARGEST_MB, JOB_MB + JOB_MODELS * gradient_mb(plan))
+    model = models.spec(plan.model)
+    return robust.memory_mb(plan.workers, (model.parameters or 0) + model.buffers)

@@ -19,6 +19,7 @@ from slslab_workers.kubeml.settings import (
     NEXT,
     TEST,
     TRAIN,
+    Tensors,
     copy_key,
     document_key,
     epoch_of,
@@ -75,7 +76,7 @@ class Function(ExitStack):
                 samples = self._documents(objects, TRAIN, documents)
                 losses += local.train(reference, *samples)
                 self.tracer.step = -1
-                self._store_copy(model)
+                self._store_copy(local.sent(reference))
                 last = number == len(intervals) - 1
                 self._report(queues, END if last else NEXT, functions, number)
                 if not last:
@@ -112,8 +113,8 @@ class Function(ExitStack):
         phase = "fetch" if collection == TRAIN else "other"
         return joined([objects.get(document_key(self.plan, collection, number), phase) for number in documents])
 
-    def _store_copy(self, model: torch.nn.Module) -> None:
-        for layer, vector in read_tensors(model).items():
+    def _store_copy(self, tensors: Tensors) -> None:
+        for layer, vector in tensors.items():
             self.database.set(copy_key(self.plan, layer, self.rank), vector, PHASE, overhead=False)
 
     def _report(self, queues: Queues, kind: str, functions: int, round_: int) -> None:

@@ -1,7 +1,7 @@
 """KubeML's job, as a function that outlives the others: it owns the reference model, and merges in rounds.
 
-A round ends when every function of the epoch that has not ended before has reported. Then the mean of their models is
-the reference, and those that wait go on. It imports no torch.
+A round ends when every function of the epoch that has not ended before has reported. Then the mean of their models, or
+their aggregate by a robust rule, is the reference, and those that wait go on. It imports torch for such a rule only.
 """
 
 import json
@@ -15,7 +15,7 @@ from slslab_workers.channels import endpoints
 from slslab_workers.channels.events import Tracer
 from slslab_workers.channels.queues import Queues, acknowledge, open_queues
 from slslab_workers.channels.tensors import TensorDatabase
-from slslab_workers.kubeml.merging import Mean
+from slslab_workers.kubeml.merging import merger
 from slslab_workers.kubeml.settings import (
     FAILED,
     NEXT,
@@ -28,6 +28,7 @@ from slslab_workers.kubeml.settings import (
     reference_key,
 )
 from slslab_workers.plan import Plan
+from slslab_workers.training import robust
 from slslab_workers.training.lifetime import invoke_again, remaining_s, self_client
 
 PHASE = "synchronise"
@@ -81,7 +82,7 @@ class Job:
         self._active = None if task.active is None else set(task.active)
         self._reports = dict(task.reports)
         self._heard = task.heard or time.time()
-        self._mean = Mean()
+        self._merger = merger(self._plan)
 
     def run(self) -> Task | None:
         """Merge until the driver says stop, and return None; or until time is short, and return what is left.
@@ -148,7 +149,7 @@ class Job:
         """Add the models of those that have reported, in rank order: one that comes early waits for those before it."""
         assert self._active is not None or not self._reports
         for function in sorted((self._active or set()) | self._reports.keys()):
-            if function in self._mean.ranks:
+            if function in self._merger.ranks:
                 continue
             if function not in self._reports:
                 return
@@ -156,15 +157,15 @@ class Job:
             tensors = {layer: self._database.get(key, PHASE, overhead=False) for layer, key in keys.items()}
             with self._database.tracer.span("reduce", PHASE) as span:
                 span.bytes = sum(vector.nbytes for vector in tensors.values())
-                self._mean.add(function, tensors)
+                self._merger.add(function, tensors)
 
     def _merge(self) -> None:
-        """End the round: store the mean as the reference, and let those go on that wait for it."""
+        """End the round: store the mean, or aggregate, as the reference, and let those go on that wait for it."""
         assert self._active is not None
         if self._reports:
-            with self._database.tracer.span("reduce", PHASE):
-                mean = self._mean.take()
-            for layer, vector in mean.items():
+            with self._database.tracer.span("reduce", PHASE, self._merger.rule):
+                merged = self._merger.take()
+            for layer, vector in merged.items():
                 self._database.set(reference_key(self._plan, layer), vector, PHASE, overhead=False)
         waiting = sorted(function for function, kind in self._reports.items() if kind == NEXT)
         body = json.dumps({"merged": [self._epoch, self._round]}).encode()
@@ -187,6 +188,7 @@ def handler(event: Mapping[str, Any], context: Any) -> dict[str, Any]:
     """Merge: AWS Lambda's entry point."""
     task = Task.from_event(event)
     tracer = Tracer(run=task.plan.run, worker=job_rank(task.plan), invocation=context.aws_request_id)
+    robust.load(task.plan.options)
     with ExitStack() as connections:
         # Made while the functions start: at the end there may be no time for it.
         with tracer.span("connect", "other"):

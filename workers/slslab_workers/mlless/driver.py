@@ -38,6 +38,7 @@ from slslab_workers.mlless.supervisor import Supervision
 from slslab_workers.option import Option
 from slslab_workers.patterns import Counts, Pattern, Workload
 from slslab_workers.plan import Plan, PlanError, Value
+from slslab_workers.training import attacks, robust
 from slslab_workers.training.options import OPTIMISER, PARTITION, REPLICAS
 from slslab_workers.training.released_log import LOG_TRAFFIC
 
@@ -75,6 +76,12 @@ class MLLess(Architecture):
             ("workers", "senders"),
             released="senders",
         ),
+        robust.option(
+            "What becomes of the updates of a step: mean, see --mean-over; the others withstand Byzantine workers, and "
+            "need --filter none (docs/byzantine.md)."
+        ),
+        robust.BYZANTINE,
+        attacks.ATTACK,
         Option(
             "store",
             str,
@@ -128,6 +135,21 @@ class MLLess(Architecture):
             raise PlanError(
                 "The only worker cannot be removed.",
                 "give --workers 2 or more, or neither --remove-threshold nor --remove-interval.",
+            )
+        attacks.check(plan)
+        robust.check(plan)
+        attacks.refuse_omniscient(
+            plan.options, "MLLess's workers announce their updates before they read others'", "choose gpu."
+        )
+        if plan.options["filter"] != "none":
+            robust.refuse(
+                plan,
+                f"with --filter {plan.options['filter']} it sends a sum of several steps', or nothing",
+                "add --filter none.",
+            )
+        if scales_in(plan):
+            robust.refuse(
+                plan, "a worker that is removed sends none", "leave out --remove-threshold and --remove-interval."
             )
         return Requirements(
             tensor_databases=1 if plan.options["store"] == "tensordb" else 0,

@@ -98,6 +98,8 @@ class MLLessWorker(Worker):
         received = self.get_updates(state, decision["updates"])
         if not received:
             return None
+        if self.robust is not None:
+            return self.withstand(state, received)
         with self.tracer.span("reduce", "synchronise", "sum") as span:
             span.bytes = len(received) * gradient.nbytes
             parts = [self._filter.decode(stored, gradient.numel()) for stored in received]

@@ -51,6 +51,8 @@ class MLLessReplicas(Replicas):
             self.ended = "loss"
         if not significant:
             return None
+        if self.robust is not None:
+            return super().synchronise(iter(significant))
         return self.combine(aggregation.sum_in_rank_order(significant), len(self.states), len(significant))
 
     def sent(self) -> int:

@@ -26,7 +26,6 @@ from slslab_workers.spirt.deployment import TEXT, WRITTEN_TEXT, SpirtDeployment,
 from slslab_workers.spirt.pattern import COVERED, pattern
 from slslab_workers.spirt.roster import JOIN, Roster
 from slslab_workers.training import attacks, robust
-from slslab_workers.training.options import COMBINE
 
 LONGEST_BARRIER_S = 86_400
 SMALLEST_MB = 128
@@ -71,11 +70,9 @@ class Spirt(Architecture):
             "sgd is plain, as in the paper; sgd-momentum takes the plan's momentum and weight decay.",
             ("sgd", "sgd-momentum"),
         ),
-        replace(
-            COMBINE,
-            help="What becomes of all peers' averages: mean; the others withstand Byzantine peers, in the database "
-            "(docs/byzantine.md).",
-            choices=tuple(name for name in COMBINE.choices if name not in ("sum", robust.ZENO)),
+        robust.option(
+            "What becomes of all peers' averages: mean; the others withstand Byzantine peers, in the database "
+            "(docs/byzantine.md)."
         ),
         robust.BYZANTINE,
         attacks.ATTACK,

@@ -4,14 +4,16 @@ The rules are those of the tensor databases (`channels/scripts.py` has them, wit
 in a worker's memory; Zeno, which needs the model, is here alone. Importing this module does not import torch.
 """
 
+import math
+import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from slslab_workers.channels import scripts
 from slslab_workers.option import Option
-from slslab_workers.plan import Plan, PlanError, Value
+from slslab_workers.plan import Plan, PlanError, Value, thread_count
 from slslab_workers.training.options import COMBINE
 
 if TYPE_CHECKING:
@@ -23,6 +25,9 @@ BYZANTINE = Option(
     0,
     "How many Byzantine workers, f, the rule is told of: trimmed-mean, krum, multi-krum, meamed, zeno.",
 )
+# What a function needs that would need no torch otherwise, MB, and how many times it holds all vectors, measured:
+# meamed's are the most.
+BASE_MB, HELD = 512, 6
 # Centred clipping's radius τ, chosen for gradients of LeNet (0.05 to 1 were tried), Pillutla's ν, and their passes.
 RADIUS, CLIPPINGS = 0.3, 3
 SMOOTHING, WEISZFELD = 1e-6, 3
@@ -67,6 +72,24 @@ def name_of(options: Mapping[str, Value]) -> str | None:
     """Return the name of the plan's robust rule; None if it has mean or sum."""
     name = str(COMBINE.of(options))
     return name if name in KNOWN else None
+
+
+def option(help: str) -> Option:
+    """Return --combine for an architecture that makes no sums, and whose vectors no trusted minibatch judges."""
+    return replace(COMBINE, help=help, choices=tuple(name for name in COMBINE.choices if name not in ("sum", ZENO)))
+
+
+def memory_mb(workers: int, parameters: int) -> int:
+    """Return the memory size of a function that applies a rule to so many vectors (P,), MB."""
+    return BASE_MB + math.ceil(HELD * workers * 4 * parameters / (1 << 20))
+
+
+def load(options: Mapping[str, Value]) -> None:
+    """Import torch, with the threads of this Lambda function's memory size, if the plan has a robust rule."""
+    if name_of(options) is not None:
+        import torch
+
+        torch.set_num_threads(thread_count(int(os.environ["AWS_LAMBDA_FUNCTION_MEMORY_SIZE"])))
 
 
 def arguments(name: str, workers: int, byzantine: int) -> tuple[float, ...]:
