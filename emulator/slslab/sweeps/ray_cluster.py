@@ -26,7 +26,7 @@ def connected(place: str) -> Iterator[tuple[Any, int]]:
     os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"
     import ray
 
-    from slslab.cluster.connection import alive, connect, describe
+    from slslab.cluster.connection import alive, connect, describe, reason
     from slslab.cluster.described import described, difference
 
     connect("" if place == RAY else place)
@@ -46,8 +46,9 @@ def connected(place: str) -> Iterator[tuple[Any, int]]:
             )
         yield _backend(), processors
     except ray.exceptions.RayError as error:
-        reason = (str(error).strip() or type(error).__name__).partition("\n")[0].rstrip(".")
-        raise HostError(f"The Ray cluster gave up: {reason}.", "the same command goes on where it stopped.") from error
+        raise HostError(
+            f"The Ray cluster gave up: {reason(error)}.", "the same command goes on where it stopped."
+        ) from error
     finally:
         _await_threads()
         ray.shutdown()
