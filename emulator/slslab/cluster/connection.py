@@ -43,8 +43,7 @@ def connect(address: str = "") -> None:
     former = signal.getsignal(signal.SIGTERM)
     try:
         if address:
-            host, _, port = address.removeprefix(CLIENT).rpartition(":")
-            socket.create_connection((host.strip("[]"), int(port)), ANSWER_S).close()  # Ray itself tries for minutes
+            reach(address)  # Ray itself tries for minutes
         else:
             address = os.environ.get("RAY_ADDRESS", "auto")
         with warnings.catch_warnings():
@@ -62,6 +61,12 @@ def connect(address: str = "") -> None:
         if main and former is not None:
             signal.signal(signal.SIGTERM, former)  # Ray's own would end this process without its clean-up
     ray.cloudpickle.register_pickle_by_value(sys.modules[described.__module__])
+
+
+def reach(address: str) -> None:
+    """Raise OSError unless something answers at HOST:PORT."""
+    host, _, port = address.removeprefix(CLIENT).rpartition(":")
+    socket.create_connection((host.strip("[]"), int(port)), ANSWER_S).close()
 
 
 def reason(error: BaseException) -> str:
