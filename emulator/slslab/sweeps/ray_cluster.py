@@ -1,7 +1,9 @@
 """A Ray cluster to compute on, by tasks of Ray: one whose process or node dies is computed again elsewhere."""
 
 import logging
+import os
 import pickle
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -103,7 +105,10 @@ def _connected(place: str) -> Iterator[tuple[int, _Head]]:
     # What it says of a connection, it also raises; the second is a root of its own.
     for name in ("ray.util.client", "ray.util.client.logsclient"):
         logging.getLogger(name).addHandler(logging.NullHandler())
-    connect("" if place == RAY else place)
+    # Of tasks that fail its library would say what an exception says, and now says that it will not.
+    os.environ["RAY_BACKEND_LOG_LEVEL"] = "fatal"
+    with _unsaid():
+        connect("" if place == RAY else place)
     head = ray.get_runtime_context().gcs_address if place == RAY else place
     try:
         own, nodes = described(), alive()
@@ -125,3 +130,17 @@ def _connected(place: str) -> Iterator[tuple[int, _Head]]:
         ) from error
     finally:
         ray.shutdown()
+
+
+@contextmanager
+def _unsaid() -> Iterator[None]:
+    """Drop what this process writes to standard error, of whatever language."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    try:
+        with open(os.devnull, "w") as nothing:
+            os.dup2(nothing.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
