@@ -4,6 +4,7 @@ import logging
 import os
 import pickle
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -109,6 +110,9 @@ def _connected(place: str) -> Iterator[tuple[int, _Head]]:
     os.environ["RAY_BACKEND_LOG_LEVEL"] = "fatal"
     with _unsaid():
         connect("" if place == RAY else place)
+    former = threading.excepthook
+    # A thread of its client may find the connection closed while another opens it again.
+    threading.excepthook = lambda told: None if "Channel closed" in str(told.exc_value) else former(told)
     head = ray.get_runtime_context().gcs_address if place == RAY else place
     try:
         own, nodes = described(), alive()
@@ -130,6 +134,7 @@ def _connected(place: str) -> Iterator[tuple[int, _Head]]:
         ) from error
     finally:
         ray.shutdown()
+        threading.excepthook = former
 
 
 @contextmanager
