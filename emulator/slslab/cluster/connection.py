@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import signal
 import socket
 import sys
@@ -42,25 +43,39 @@ def connect(address: str = "") -> None:
     former = signal.getsignal(signal.SIGTERM)
     try:
         if address:
-            host, _, port = address.removeprefix(CLIENT).rpartition(":")
-            socket.create_connection((host.strip("[]"), int(port)), ANSWER_S).close()  # Ray itself tries for minutes
+            reach(address)  # Ray itself tries for minutes
         else:
             address = os.environ.get("RAY_ADDRESS", "auto")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what it warns of, it also raises
             ray.init(address, log_to_driver=False, configure_logging=False, namespace="slslab")
     except (OSError, OverflowError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-        reason = str(error).strip().partition("\n")[0].rstrip(".")
         if address.startswith(CLIENT):
             raise HostError(
-                f"No Ray cluster at {address} takes this host: {reason}.",
-                "its head needs Ray's client server, by default at port 10001, the same Ray, and the same token.",
+                f"No Ray cluster at {address} takes this host: {reason(error)}.",
+                "its head needs Ray's client server, by default at port 10001, the same Ray, the same token, and no "
+                "more than 30 s to start a process.",
             ) from error
-        raise HostError(f"There is no Ray cluster that this machine is a node of: {reason}.", HINT) from error
+        raise HostError(f"There is no Ray cluster that this machine is a node of: {reason(error)}.", HINT) from error
     finally:
         if main and former is not None:
             signal.signal(signal.SIGTERM, former)  # Ray's own would end this process without its clean-up
     ray.cloudpickle.register_pickle_by_value(sys.modules[described.__module__])
+
+
+def reach(address: str) -> None:
+    """Raise OSError unless something answers at HOST:PORT."""
+    host, _, port = address.removeprefix(CLIENT).rpartition(":")
+    socket.create_connection((host.strip("[]"), int(port)), ANSWER_S).close()
+
+
+def reason(error: BaseException) -> str:
+    """Return why Ray raised an error: the first line of its text or, if it ends with the traceback of another process,
+    the last without the exception's name; without a full stop."""
+    lines = (str(error).strip() or type(error).__name__).splitlines()
+    if any(line.startswith('  File "') for line in lines):
+        lines = [re.sub(r"^[\w.]+: ", "", lines[-1])]
+    return lines[0].rstrip(".")
 
 
 def alive() -> dict[str, dict[str, Any]]:

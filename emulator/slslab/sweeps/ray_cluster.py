@@ -1,35 +1,119 @@
-"""A Ray cluster to compute on."""
+"""A Ray cluster to compute on, by tasks of Ray: one whose process or node dies is computed again elsewhere."""
 
 import logging
 import os
+import pickle
+import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
-from slslab.errors import HostError, counted
+from slslab.errors import HostError
 from slslab.installation import require
 
 RAY = "ray"
-THREADS_S = 5.0
+# s; what Ray does for a task is little beside it.
+BATCH_S = 0.2
+# One is computed, one waits.
+BATCHES_A_PROCESSOR = 2
+# s; how often the head is looked at, and how long it may be away: after 60 s Ray would end this process.
+LOOK_S = 5.0
+AWAY_S = 30.0
+
+
+def compute(place: str, function: Callable[..., Any], tasks: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
+    """Yield what the function returns for the arguments of each task, as it comes from the cluster of a place.
+
+    The function is sent to each node once. HostError if the cluster cannot be reached, a node differs in what it
+    computes with, no processor is free, or it is lost; what the function raises is raised.
+    """
+    require("ray")
+    with _connected(place) as (processors, head):
+        import ray
+
+        payload = [ray.put(pickle.dumps(function))]
+        remote = ray.remote(compute_batch).options(num_cpus=1)
+        left, running, size = deque(tasks), list[Any](), 1
+        while left or running:
+            while left and len(running) < BATCHES_A_PROCESSOR * processors:
+                batch = [left.popleft() for _ in range(min(size, len(left)))]
+                running.append(remote.remote(payload, batch))
+            done, running = ray.wait(running, timeout=LOOK_S)
+            head.look()
+            for results, seconds, error in ray.get(done):
+                yield from results
+                if error is not None:
+                    raise error
+                # At the end all processors have some.
+                share = len(left) // (BATCHES_A_PROCESSOR * processors)
+                size = max(1, min(share, int(BATCH_S * len(results) / seconds)))
+
+
+def compute_batch(payload: list[Any], batch: list[tuple[Any, ...]]) -> tuple[list[Any], float, Exception | None]:
+    """Compute some tasks, in a worker process: their results up to one that raises, the seconds, and what it raised."""
+    began = time.perf_counter()
+    results, raised = [], None
+    try:
+        for arguments in batch:
+            results.append(_received(*payload)(*arguments))
+    except Exception as error:
+        raised = error
+    return results, time.perf_counter() - began, raised
+
+
+@cache
+def _received(payload: Any) -> Any:
+    """Return the function, which each process receives once."""
+    import ray
+
+    return pickle.loads(ray.get(payload))
+
+
+class _Head:
+    """The head of the cluster, without which Ray lets tasks wait for ever."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._answered = time.monotonic()
+
+    def look(self) -> None:
+        """Look whether it is there, if it is time to; ConnectionError if it has been away for too long."""
+        from slslab.cluster.connection import reach
+
+        now = time.monotonic()
+        if now < self._answered + LOOK_S:
+            return
+        try:
+            reach(self._address)
+            self._answered = now
+        except OSError as error:
+            if now > self._answered + AWAY_S:
+                raise ConnectionError(f"its head does not answer: {error}") from error
 
 
 @contextmanager
-def connected(place: str) -> Iterator[tuple[Any, int]]:
-    """Yield joblib's backend of the Ray cluster that a place names, and how many of its processors are free.
-
-    HostError if it cannot be reached, a node differs in what it computes with, or there are no two processors.
-    """
-    require("joblib")
-    require("ray")
-    # Its threads would connect again after the end.
-    os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"
+def _connected(place: str) -> Iterator[tuple[int, _Head]]:
+    """Connect to the cluster that a place names; yield how many of its processors are free, and its head."""
     import ray
 
-    from slslab.cluster.connection import alive, connect, describe
+    from slslab.cluster.connection import alive, connect, describe, reason
     from slslab.cluster.described import described, difference
 
-    connect("" if place == RAY else place)
+    # What it says of a connection, it also raises; the second is a root of its own.
+    for name in ("ray.util.client", "ray.util.client.logsclient"):
+        logging.getLogger(name).addHandler(logging.NullHandler())
+    # Of tasks that fail its library would say what an exception says, and now says that it will not.
+    os.environ["RAY_BACKEND_LOG_LEVEL"] = "fatal"
+    with _unsaid():
+        connect("" if place == RAY else place)
+    former = threading.excepthook
+    # A thread of its client may find the connection closed while another opens it again.
+    threading.excepthook = lambda told: None if "Channel closed" in str(told.exc_value) else former(told)
+    head = ray.get_runtime_context().gcs_address if place == RAY else place
     try:
         own, nodes = described(), alive()
         others = zip(nodes.values(), ray.get([describe(node) for node in nodes]), strict=True)
@@ -39,41 +123,29 @@ def connected(place: str) -> Iterator[tuple[Any, int]]:
                 "install the same versions on all, or let those nodes leave by `ray stop`.",
             )
         processors = int(ray.available_resources().get("CPU", 0))
-        if processors < 2:
+        if not processors:
             raise HostError(
-                f"The Ray cluster has {counted(processors, 'free processor')}, and a sweep needs two.",
-                "wait until some are free, or leave out --on.",
+                "No processor of the Ray cluster is free.", "wait until one is, or compute here: --on local."
             )
-        yield _backend(), processors
-    except ray.exceptions.RayError as error:
-        reason = (str(error).strip() or type(error).__name__).partition("\n")[0].rstrip(".")
-        raise HostError(f"The Ray cluster gave up: {reason}.", "the same command goes on where it stopped.") from error
+        yield processors, _Head(head)
+    except (ConnectionError, ray.exceptions.RayError) as error:
+        raise HostError(
+            f"The Ray cluster at {head} was lost: {reason(error)}.", "the same command goes on where it stopped."
+        ) from error
     finally:
-        _await_threads()
         ray.shutdown()
+        threading.excepthook = former
 
 
-def _await_threads() -> None:
-    """Wait for the threads of Ray's pool, which end once the pool's actors have been killed."""
-    from ray.util.multiprocessing.pool import ResultThread
-
-    for thread in threading.enumerate():
-        if isinstance(thread, ResultThread):
-            thread.join(THREADS_S)
-
-
-def _backend() -> Any:
-    """Return joblib's backend of Ray, which gives results as they come; each worker takes a processor of the cluster.
-
-    It is the one that `ray.util.joblib.register_ray` registers. joblib lets no pool of processes give results as they
-    come, since theirs end with the pool; those of Ray's are read before.
-    """
-    from ray.util.joblib.ray_backend import RayBackend
-
-    # It says in every sweep that Ray's pool does not know an argument that joblib always gives.
-    logging.getLogger("ray.util.multiprocessing.pool").setLevel(logging.ERROR)
-
-    class Backend(RayBackend):  # type: ignore[misc]
-        supports_return_generator = True
-
-    return Backend(ray_remote_args={"num_cpus": 1})
+@contextmanager
+def _unsaid() -> Iterator[None]:
+    """Drop what this process writes to standard error, of whatever language."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    try:
+        with open(os.devnull, "w") as nothing:
+            os.dup2(nothing.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)

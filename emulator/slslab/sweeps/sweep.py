@@ -1,4 +1,4 @@
-"""What a function returns at many points, computed one after another or, by joblib, over many cores.
+"""What a function returns at many points, computed one after another or, by joblib or Ray, over many cores.
 
 The function is pickled once, and each worker process receives it once, with all that is bound to it: a recording is
 sent to every worker and not with every point. joblib sends points in batches that take 0.2 s or more.
@@ -14,12 +14,13 @@ import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from multiprocessing import resource_tracker
 from typing import Any, TypeVar
 
 from slslab.errors import HostError, RequestError
 from slslab.installation import require
-from slslab.sweeps.ray_cluster import RAY, connected
+from slslab.sweeps.ray_cluster import RAY, compute
 from slslab.sweeps.results import Results
 
 Point = TypeVar("Point")
@@ -77,11 +78,7 @@ def _compute(
     elif on == LOCAL:
         yield from _compute_here(function, tasks)
     else:
-        with connected(on) as (backend, processors):
-            # joblib would compute with one worker in this process.
-            workers = max(2, min(processors, len(tasks)))
-            with _parallel(tasks, workers, backend, receive, pickle.dumps(function)) as computed:
-                yield from computed
+        yield from compute(on, partial(_timed, function), tasks)
 
 
 def _compute_here(function: Callable[[Any], Any], tasks: Sequence[tuple[int, Any]]) -> Iterator[Computed]:

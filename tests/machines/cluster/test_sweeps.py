@@ -1,8 +1,10 @@
-"""Sweeps over a cluster's processors, from a node and from outside: equal results, Ctrl-C, what is refused."""
+"""Sweeps over a cluster's processors, from a node and from outside: equal results, Ctrl-C, losses, what is refused."""
 
 import os
+import pickle
 import signal
 import socket
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,9 +19,11 @@ from tests.slslab.replay.recordings import TRACES
 RUN = TRACES / "mobilenet-idle"
 GRID = ("replay", str(RUN), "--workers", "2,3,4,5,6", "--memory", "1500,1769,3008", "--json")
 # What takes minutes.
-LARGE = ("replay", str(RUN), "--workers", ",".join(str(number) for number in range(2000, 2200)), "--on", "ray")
+LARGE = ("replay", str(RUN), "--workers", ",".join(str(number) for number in range(2000, 4000)))
 # s; what is within a moment on a host that others load.
 MOMENT_S = 10
+# s; a head that does not answer is given up after half a minute.
+LOST_S = 120
 
 
 @pytest.fixture(scope="module")
@@ -63,16 +67,15 @@ def test_what_is_no_cluster_is_refused(tmp_path: Path) -> None:
 
 
 @contextmanager
-def interrupted(nodes: Nodes, cache: Path) -> Iterator[tuple[int, str, str]]:
-    """A sweep that has met Ctrl-C in its middle: exit code and what it printed."""
-    running = nodes.popen(0, ["env", f"XDG_CACHE_HOME={cache}", str(BIN / "slslab"), *LARGE])
+def sweeping(nodes: Nodes, number: int, place: str, cache: Path) -> Iterator[subprocess.Popen[str]]:
+    """A sweep in its middle, from a node."""
+    command = ["env", f"XDG_CACHE_HOME={cache}", str(BIN / "slslab"), *LARGE, "--on", place]
+    running = nodes.popen(number, command)
     try:
         while not list(cache.rglob("*.pickle")):
             assert running.poll() is None, running.communicate()
             time.sleep(0.1)
-        os.killpg(running.pid, signal.SIGINT)
-        out, err = running.communicate(timeout=60)
-        yield running.returncode, out, err
+        yield running
     finally:
         running.kill()
         running.wait()
@@ -80,8 +83,10 @@ def interrupted(nodes: Nodes, cache: Path) -> Iterator[tuple[int, str, str]]:
 
 def test_ctrl_c_gives_the_cluster_its_processors_back(nodes: Nodes, alone: str, tmp_path: Path) -> None:
     began = time.monotonic()
-    with interrupted(nodes, tmp_path) as (code, out, err):
-        assert (code, out, err.strip()) == (130, "", "")
+    with sweeping(nodes, 0, "ray", tmp_path) as running:
+        os.killpg(running.pid, signal.SIGINT)
+        out, err = running.communicate(timeout=60)
+        assert (running.returncode, out, err.strip()) == (130, "", "")
     end = time.monotonic() + MOMENT_S
     while (busy := workers(nodes)) and time.monotonic() < end:
         time.sleep(0.1)
@@ -91,5 +96,21 @@ def test_ctrl_c_gives_the_cluster_its_processors_back(nodes: Nodes, alone: str, 
 
 
 def workers(nodes: Nodes) -> list[str]:
-    """The processes of joblib's pools on the nodes."""
-    return [line for number in range(3) for line in nodes.lines(number) if line.startswith("ray::PoolActor")]
+    """The processes of the nodes that compute."""
+    return [line for number in range(3) for line in nodes.lines(number) if line.startswith("ray::compute_batch")]
+
+
+@pytest.mark.parametrize("place", ["ray", "ray://{head}:10001"])
+def test_a_lost_head_ends_the_sweep_and_what_is_done_is_kept(place: str, tmp_path: Path) -> None:
+    need_cluster()
+    with Nodes(2) as nodes, sweeping(nodes, 1, place.format(head=nodes.address(0)), tmp_path) as running:
+        nodes.kill(0)
+        out, err = running.communicate(timeout=LOST_S)
+    assert (running.returncode, out) == (3, ""), err
+    assert err.count("\n") == 3, err
+    error, hint = err.strip().splitlines()
+    assert error.startswith("Error: The Ray cluster at ")
+    assert f"{nodes.address(0)}:" in error
+    assert hint == "Hint: the same command goes on where it stopped."
+    for path in tmp_path.rglob("*.pickle"):
+        pickle.loads(path.read_bytes())

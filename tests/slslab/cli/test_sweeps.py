@@ -1,5 +1,6 @@
 """`--on`: the same documents as without it, bit for bit; Ctrl-C; and what is refused."""
 
+import json
 import os
 import signal
 import subprocess
@@ -13,8 +14,6 @@ import psutil
 import pytest
 from tests.commands import slslab
 from tests.slslab.replay.recordings import TRACES
-
-from slslab.installation import installed
 
 RUN = TRACES / "mobilenet-idle"
 # As many points as `slslab replay` should be given over many cores: 25 numbers of workers with 20 memory sizes.
@@ -86,25 +85,25 @@ def test_what_is_refused(command: str, says: str, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.skipif(installed("ray"), reason="ray is installed")
-def test_ray_that_is_not_installed_is_named_with_its_extra() -> None:
+def test_ray_that_is_not_installed_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)  # so it can be neither found nor imported
     done = slslab("replay", RUN, "--workers", "2,4", "--on", "ray")
     assert done.code == 3
-    assert done.err == "Error: The package ray is not installed.\nHint: pip install 'slslab[ray]'\n"
+    assert done.err.lstrip() == "Error: The package ray is not installed.\nHint: pip install 'slslab[ray]'\n"
 
 
 @contextmanager
-def sweeping(cache: Path) -> Iterator[subprocess.Popen[str]]:
-    """A command in the middle of its sweep, in a session of its own as at a terminal."""
+def sweeping(folder: Path, *command: object, kept: str = "*.pickle") -> Iterator[subprocess.Popen[str]]:
+    """A command in the middle of its sweep, which keeps files in a folder, in a session of its own as at a terminal."""
     with subprocess.Popen(
-        [sys.executable, "-m", "slslab", *map(str, LARGE)],
+        [sys.executable, "-m", "slslab", *map(str, command)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
     ) as process:
         try:
-            while not list(cache.rglob("*.pickle")):
+            while not list(folder.rglob(kept)):
                 assert process.poll() is None, process.communicate()
                 time.sleep(0.05)
             yield process
@@ -135,7 +134,7 @@ def assert_ended(session: int) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_to_all_of_the_job_ends_it_within_a_moment(number: signal.Signals, cache: Path) -> None:
-    with sweeping(cache) as process:
+    with sweeping(cache, *LARGE) as process:
         began = time.monotonic()
         os.killpg(process.pid, number)
         out, err = process.communicate(timeout=60)
@@ -145,8 +144,25 @@ def test_a_signal_to_all_of_the_job_ends_it_within_a_moment(number: signal.Signa
     assert all(path.suffix == ".pickle" for path in cache.rglob("*") if path.is_file()), "each is whole"
 
 
+def test_ctrl_c_keeps_the_complete_epochs_of_several_curves(tmp_path: Path) -> None:
+    out = tmp_path / "curves"
+    few = ("--dataset", "digits", "--workers", "2", "--batches", "2", "--batch-size", "8", "--out", out)
+    curves = ("accuracy", "mlless", *few, "--seed", "0,1,2", "--on", "local")
+    with sweeping(out, *curves, "--epochs", "10000", kept="curve.json") as process:
+        os.killpg(process.pid, signal.SIGINT)
+        printed, said = process.communicate(timeout=60)
+        assert (process.returncode, printed) == (130, "")
+        assert "complete epochs are kept, --resume continues" in said
+        assert_ended(process.pid)
+    kept = [json.loads(path.read_text())["epochs"] for path in out.glob("*/curve.json")]
+    assert kept
+    resumed = slslab(*curves, "--epochs", max(map(len, kept)) + 1, "--resume", "--json").document["curves"]
+    for rows in kept:
+        assert any(curve["epochs"][: len(rows)] == rows for curve in resumed)
+
+
 def test_processes_end_with_a_command_that_is_killed(cache: Path) -> None:
-    with sweeping(cache) as process:
+    with sweeping(cache, *LARGE) as process:
         assert len(members(process.pid)) > 2
         process.kill()
         process.wait()
