@@ -17,11 +17,11 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from slslab.aws.errors import invalid
 from slslab.aws.limits import MB, Limits
-from slslab.cluster.connection import alive, connect, describe
+from slslab.cluster.connection import alive, connect, describe, reason
 from slslab.cluster.described import described, difference
 from slslab.cluster.messages import Opening
 from slslab.cluster.node import Node
-from slslab.cluster.place import NodePlace, reason
+from slslab.cluster.place import NodePlace
 from slslab.cluster.relay import Relay
 from slslab.cluster.remote import NodeLost
 from slslab.errors import HostError

@@ -18,7 +18,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from slslab.aws.limits import MB
 from slslab.cluster.described import described
-from slslab.errors import HostError
+from slslab.errors import HostError, SlslabError
 
 LOG = logging.getLogger(__name__)
 HINT = "`ray start --head` begins a cluster on this machine; `ray start --address=HOST:6379` joins one."
@@ -70,8 +70,11 @@ def reach(address: str) -> None:
 
 
 def reason(error: BaseException) -> str:
-    """Return why Ray raised an error: the first line of its text or, if it ends with the traceback of another process,
-    the last without the exception's name; without a full stop."""
+    """Return why Ray raised an error: the message of ours that caused it, the first line of its text or, if it ends
+    with the traceback of another process, the last without the exception's name; without a full stop."""
+    cause = getattr(error, "cause", None)
+    if isinstance(cause, SlslabError):
+        return cause.message.rstrip(".")
     lines = (str(error).strip() or type(error).__name__).splitlines()
     if any(line.startswith('  File "') for line in lines):
         lines = [re.sub(r"^[\w.]+: ", "", lines[-1])]

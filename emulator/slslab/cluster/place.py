@@ -12,10 +12,10 @@ from typing import Any
 import ray
 import ray.exceptions
 
+from slslab.cluster.connection import reason
 from slslab.cluster.messages import Batch, Done
 from slslab.cluster.relay import Relay
 from slslab.cluster.remote import Clock, NodeLost, RemoteEnvironment
-from slslab.errors import SlslabError
 from slslab.host.cgroups import Hierarchy
 from slslab.host.namespaces import Isolation
 from slslab.lambda_.configuration import Function
@@ -227,12 +227,3 @@ class NodePlace(Place):
             # It may only have been cut off: then it ends now, and its reaper removes what it has.
             ray.kill(self._actor)
             self.on_lost()
-
-
-def reason(error: BaseException) -> str:
-    """Return what an error of a node says: its message, or its last line, since the lines before are its stack."""
-    cause = getattr(error, "cause", None)
-    if isinstance(cause, SlslabError):
-        return cause.message.rstrip(".")
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    return lines[-1].strip() if lines else type(error).__name__

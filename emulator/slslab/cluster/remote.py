@@ -76,7 +76,7 @@ class RemoteEnvironment:
         self._rests: Callable[[ExecutionEnvironment], object] | None = None
         self._signals: set[asyncio.Task[Any]] = set()
         self._resting_mb = function.memory_mb
-        self._is_ready = True
+        self._is_ready, self._exited = True, False
         # What the latest sample of its clock says: memory, and the host's delay since its start.
         self._peak_bytes, self._delay_ns = 0, 0
         # All events of one invocation are by one comparison of the clocks: by two they might overlap.
@@ -89,7 +89,7 @@ class RemoteEnvironment:
             self.log.write(what)
             return
         if what["record"] == EXITED:
-            self._is_ready = False
+            self._exited = True
             return
         if what["record"] == "clock":
             self._peak_bytes, self._delay_ns = what["peak_bytes"], what["host_delay_ns"]
@@ -107,6 +107,7 @@ class RemoteEnvironment:
             # Whoever goes meanwhile, `stop` has to know what there is on the node.
             await asyncio.shield(self._making)
             self._check()
+            self._exited = False
             self._offset_ns = self._node.clock.offset_ns
             done = await self._node.ask("start", self.id, limit_s)
         except NodeLost as error:
@@ -154,7 +155,8 @@ class RemoteEnvironment:
         if self._resting is not None:
             await self._resting
             self._resting = None
-        return self._is_ready and not self._node.lost
+        exited = self._exited and self.state is not State.RESET
+        return self._is_ready and not exited and not self._node.lost
 
     def rest(self, rests: Callable[[ExecutionEnvironment], object]) -> None:
         """Have the node freeze the environment as soon as its runtime waits, and call `rests` then."""
