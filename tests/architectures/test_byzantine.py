@@ -78,7 +78,8 @@ def test_an_attack_comes_before_the_filter(
 def test_gradients_that_meet_elsewhere_have_the_same_aggregate(
     make_plan: MakePlan, reference: Callable[[Plan], Any]
 ) -> None:
-    """MLLess without a filter, slices and chunks change no bit of a rule that judges each coordinate by itself."""
+    """MLLess without a filter changes no bit of a rule that judges each coordinate by itself, nor do two ways to divide
+    it, whose slices have the bits of the whole (`test_slices_of_a_robust_rule…`)."""
     options = {**told("trimmed-mean"), "attack": "scaled:1"}
     learnt = [
         tuple(reference(make_plan(name, workers=3, options={**options, **ALSO.get(name, {})}))[0])
@@ -106,8 +107,13 @@ def test_instances_that_attack_read_the_honest_gradients_first(
         ("scatterreduce", told("krum"), "ScatterReduce's workers have a part of each"),
         ("scatterreduce", {"attack": "ipm:4"}, "ScatterReduce's workers have a part of each"),
         ("gpu", told("zeno"), "each worker would judge by its own"),
-        ("mlless", told("median"), "with --filter norm-ratio it sends a sum of several steps', or nothing"),
-        ("mlless", {**told("krum"), "filter": "coordinate"}, "with --filter coordinate it sends a sum"),
+        ("mlless", {"attack": "nan:1"}, "With --filter norm-ratio NaN is never significant"),
+        (
+            "mlless",
+            told("median"),
+            "a worker sends the sum of several steps' gradients, or nothing",
+        ),
+        ("mlless", {**told("krum"), "filter": "coordinate"}, "with --filter coordinate a worker sends the sum"),
         (
             "mlless",
             {**told("median"), "filter": "none", "remove-threshold": 15.0, "remove-interval": 20.0},
@@ -115,7 +121,11 @@ def test_instances_that_attack_read_the_honest_gradients_first(
         ),
         ("mlless", {"attack": "alie:4"}, "announce their updates before they read others'"),
         ("gradssharding", told("krum"), "a function of GradsSharding has a part of each"),
-        ("gradssharding", {**told("median"), "topology": "lifl"}, "a function of a tree has those of some"),
+        (
+            "gradssharding",
+            {**told("median"), "topology": "lifl"},
+            "has the gradients of some clients only",
+        ),
         ("gradssharding", {"attack": "ipm:4"}, "clients end before any could read others'"),
         ("gradssharding", {"attack": "nan:4", "gradients": "uploaded"}, "so no client attacks"),
         (

@@ -2,7 +2,8 @@
 
 RedisAI's implementation imposes rules: inputs are views of the stored tensors, so a function neither changes nor
 returns them; `args` are strings. A running sum is preferred to a stack, which is slower and takes n times the memory.
-Sums run in the order of the inputs (clone, `add_`, `div_`), so that the bits are those of the same sum in a worker.
+Sums run in the order of the inputs (clone, `add_`, `div_`), so that the bits are those of the same sum in a worker, and
+those of a slice: `mean` adds a tensor's last columns in another order.
 """
 
 import hashlib
@@ -44,16 +45,22 @@ def median(tensors: List[Tensor], keys: List[str], args: List[str]):
     middle = ordered[(len(tensors) - 1) // 2].add(ordered[len(tensors) // 2])
     return middle.div_(2.0)
 
+def mean_of_rows(rows: Tensor):
+    total = rows[0].clone()
+    for i in range(1, rows.size(0)):
+        total.add_(rows[i])
+    return total.div_(float(rows.size(0)))
+
 def trimmed_mean(tensors: List[Tensor], keys: List[str], args: List[str]):
     trimmed = int(args[0])
     ordered = torch.sort(torch.stack(tensors), 0)[0]
-    return ordered.narrow(0, trimmed, len(tensors) - 2 * trimmed).mean(0)
+    return mean_of_rows(ordered.narrow(0, trimmed, len(tensors) - 2 * trimmed))
 
 def meamed(tensors: List[Tensor], keys: List[str], args: List[str]):
     kept = len(tensors) - int(args[0])
     distances = torch.stack(tensors).sub(median(tensors, keys, args)).abs()
     nearest = torch.sort(distances, 0)[1].narrow(0, 0, kept)
-    return torch.stack(tensors).gather(0, nearest).mean(0)
+    return mean_of_rows(torch.stack(tensors).gather(0, nearest))
 
 def length(vector: Tensor):
     return float(vector.to(torch.float64).pow(2).sum().sqrt())

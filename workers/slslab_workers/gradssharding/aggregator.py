@@ -101,8 +101,8 @@ def handler(event: Mapping[str, Any], context: Any) -> dict[str, Any]:
     task = Task.from_event(event)
     tracer = Tracer(run=task.plan.run, worker=task.worker, invocation=context.aws_request_id)
     tracer.epoch, tracer.step = divmod(task.position, task.plan.batches)
-    robust.load(task.plan.options)
     with tracer.span("connect", "other"):
         client = environment_client()
+        robust.load(task.plan.options)
     aggregate(task, Objects(client, task.bucket, tracer))
     return {}

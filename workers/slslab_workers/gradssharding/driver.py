@@ -250,7 +250,7 @@ def _check_rule(plan: Plan) -> None:
     robust.refuse_inseparable(plan, why, "allreduce or gpu.")
     attacks.refuse_omniscient(plan.options, "clients end before any could read others'", "choose gpu.")
     if plan.options["topology"] != "shards":
-        robust.refuse(plan, "a function of a tree has those of some", "choose --topology shards.")
+        robust.refuse(plan, "a function of a tree has the gradients of some clients only", "choose --topology shards.")
     if plan.options["gradients"] == UPLOADED and attacks.Attack.of(plan) is not None:
         raise PlanError("Uploaded gradients are the driver's, so no client attacks.", "leave out --attack.")
     memory_mb = _aggregator_mb(plan)

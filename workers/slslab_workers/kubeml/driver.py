@@ -376,9 +376,15 @@ def _check_rule(plan: Plan) -> None:
         plan.options, "a function stores its model before it could read the others'", "choose gpu, or sign-flip."
     )
     rule, reporting = robust.name_of(plan.options), len(epoch_of(plan, plan.workers).rounds[-1])
+    throughput = plan.options[PARALLELISM.name] != STATIC
+    if throughput and attacks.Attack.of(plan) is not None:
+        raise PlanError(
+            "Which functions there are in an epoch depends on how long epochs take, so that none may attack.",
+            f"give --parallelism {STATIC}, or leave out --attack.",
+        )
     if rule is None:
         return
-    if plan.options[PARALLELISM.name] != STATIC:
+    if throughput:
         raise PlanError(
             f"--combine {rule} compares functions, and how many there are in an epoch depends on how long epochs take.",
             f"give --parallelism {STATIC}.",
@@ -395,6 +401,12 @@ def _check_rule(plan: Plan) -> None:
             f"--combine {rule} measures how far models are from each other, and {plan.model} has, or may have, "
             "BatchNorm's statistics and counters among its numbers.",
             "choose a rule that judges each number by itself, such as median, or --model lenet.",
+        )
+    if model.parameters is None and not plan.options["job-memory"]:
+        raise PlanError(
+            f"How large {plan.model} is, is not known before it is made, nor how much memory a job needs that compares "
+            f"{plan.workers} of it.",
+            "give --job-memory.",
         )
     if _job_mb(plan) > LARGEST_MB:
         raise PlanError(

@@ -188,11 +188,11 @@ def handler(event: Mapping[str, Any], context: Any) -> dict[str, Any]:
     """Merge: AWS Lambda's entry point."""
     task = Task.from_event(event)
     tracer = Tracer(run=task.plan.run, worker=job_rank(task.plan), invocation=context.aws_request_id)
-    robust.load(task.plan.options)
     with ExitStack() as connections:
         # Made while the functions start: at the end there may be no time for it.
         with tracer.span("connect", "other"):
             client = self_client()
+            robust.load(task.plan.options)
         queues = connections.enter_context(open_queues(endpoints.queue_url(), tracer))
         database = connections.enter_context(TensorDatabase(endpoints.tensor_urls()[0], tracer))
         rest = Job(task, context, queues, database).run()

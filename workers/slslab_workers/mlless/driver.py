@@ -141,12 +141,18 @@ class MLLess(Architecture):
         attacks.refuse_omniscient(
             plan.options, "MLLess's workers announce their updates before they read others'", "choose gpu."
         )
-        if plan.options["filter"] != "none":
+        filtered = plan.options["filter"]
+        if filtered != "none":
             robust.refuse(
                 plan,
-                f"with --filter {plan.options['filter']} it sends a sum of several steps', or nothing",
+                f"with --filter {filtered} a worker sends the sum of several steps' gradients, or nothing",
                 "add --filter none.",
             )
+            if str(attacks.ATTACK.of(plan.options)).startswith("nan:"):
+                raise PlanError(
+                    f"With --filter {filtered} NaN is never significant, and the attacker sends nothing.",
+                    "add --filter none.",
+                )
         if scales_in(plan):
             robust.refuse(
                 plan, "a worker that is removed sends none", "leave out --remove-threshold and --remove-interval."

@@ -40,7 +40,7 @@ def init_peers(peer: Peer, event: Mapping[str, Any]) -> dict[str, Any]:
     with peer.tracer.span("keys", "other"):
         identity = Identity.fresh()
     keys, command = peer.keys, peer.database.command
-    command("DEL", keys.trusted, keys.requests, keys.seen, keys.inactive, keys.late, keys.early_stop)
+    command("DEL", keys.trusted, keys.requests, keys.seen, keys.inactive, keys.early_stop)
     command("DEL", keys.first_epochs, keys.model_epoch)
     command("SET", keys.private_key, identity.private_pem)
     command("SET", keys.public_key, identity.public_pem)

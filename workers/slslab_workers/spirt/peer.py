@@ -23,6 +23,8 @@ PING_ANSWER_S = 1.0
 # How long a peer waits for others before it pings those that are missing, and what it keeps of its function's time-out.
 LOOK_S = 1.0
 RESERVE_S = 5.0
+# What fields of the hash of absent peers begin with that have those left out of an epoch.
+LATE = "late "
 
 
 class Forgotten(Exception):
@@ -155,16 +157,23 @@ class Peer(ExitStack):
         self.database.command("HDEL", self.keys.trusted, rank)
 
     def failed(self) -> dict[int, dict[str, Any]]:
-        """Return the peers that this one found failed, by rank: epoch, wall time (s), and who found it."""
-        return self._records(self.keys.inactive)
+        """Return the peers that this one found failed; see `absent`."""
+        return self.absent()[0]
 
     def leave_out(self, ranks: list[int]) -> None:
         """Store that these peers came too late to this epoch's barrier."""
-        self.database.command("HSET", self.keys.late, self.epoch, json.dumps(ranks))
+        self.database.command("HSET", self.keys.inactive, f"{LATE}{self.epoch}", json.dumps(ranks))
 
-    def late(self) -> dict[int, list[int]]:
-        """Return the peers that this one has left out, by epoch."""
-        return self._records(self.keys.late)
+    def absent(self) -> tuple[dict[int, dict[str, Any]], dict[int, list[int]]]:
+        """Return the peers that this one found failed, by rank: epoch, wall time (s), and who found it; and the ranks
+        of those that it has left out, by epoch."""
+        failed, late = {}, {}
+        for field, value in self._fields(self.keys.inactive):
+            if field.startswith(LATE):
+                late[int(field.removeprefix(LATE))] = value
+            else:
+                failed[int(field)] = value
+        return failed, late
 
     def active(self) -> list[int]:
         """Return the ranks whose averages are aggregated in this epoch, this peer's included."""
@@ -197,11 +206,16 @@ class Peer(ExitStack):
             span.requests = 1
 
     def _records(self, key: str) -> dict[int, Any]:
-        """Return a hash of JSON values by rank or epoch."""
+        """Return a hash of JSON values by rank."""
+        return {int(rank): record for rank, record in self._fields(key)}
+
+    def _fields(self, key: str) -> list[tuple[str, Any]]:
+        """Return the fields of a hash with their JSON values."""
         fields = self.database.command("HGETALL", key)
-        return {
-            int(bytes(rank)): json.loads(bytes(record)) for rank, record in zip(fields[::2], fields[1::2], strict=True)
-        }
+        return [
+            (bytes(field).decode(), json.loads(bytes(value)))
+            for field, value in zip(fields[::2], fields[1::2], strict=True)
+        ]
 
 
 @cache

@@ -273,6 +273,7 @@ def _result(peer: Peer, ended: str | None) -> dict[str, Any]:
         stored = peer.database.command("HMGET", peer.keys.losses(epoch), *range(peer.plan.batches))
         losses += [float(bytes(loss)) for loss in stored]
     parameters = peer.database.get(peer.keys.parameters, "other")
+    deaths, late = peer.absent()
     return {
         "status": "finished",
         "rank": peer.rank,
@@ -284,8 +285,8 @@ def _result(peer: Peer, ended: str | None) -> dict[str, Any]:
         "parameters_sha256": hashlib.sha256(parameters.data).hexdigest(),
         "threads": thread_count(peer.plan.memory_mb),
         "torch": version("torch"),
-        "deaths": peer.failed(),
-        "late": peer.late(),
+        "deaths": deaths,
+        "late": late,
         "joined": {rank: epoch for rank, epoch in first.items() if 0 < epoch <= peer.epoch},
     }
 

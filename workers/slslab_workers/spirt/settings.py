@@ -59,7 +59,6 @@ class Keys:
         self.requests = f"{plan.run}:requests"
         self.seen = f"{plan.run}:nonces_seen"
         self.inactive = f"{plan.run}:inactive"
-        self.late = f"{plan.run}:late"
         self.early_stop = f"{plan.run}:earlystop"
         self.lineage = f"{plan.run}:lineage"
 

@@ -157,14 +157,18 @@ class Attack:
 
 
 def check(plan: Plan) -> None:
-    """Raise PlanError for an attack that the plan's workers or algorithm rule out."""
+    """Raise PlanError for an attack that the plan's workers, algorithm or recording rule out."""
     from slslab_workers.training.algorithms import trains_locally
 
-    if Attack.of(plan) is not None and trains_locally(plan.options):
+    if Attack.of(plan) is None:
+        return
+    if trains_locally(plan.options):
         raise PlanError(
-            "Attacks are on gradients, and workers that train locally exchange models.",
+            "Attacks are on gradients, and workers of this algorithm exchange models.",
             "choose --algorithm ga and --synchronisation bsp, or leave out --attack.",
         )
+    if plan.record == "alone":
+        raise PlanError("A worker that is measured alone attacks nobody.", "leave out --record, or --attack.")
 
 
 def refuse_omniscient(options: Mapping[str, Value], why: str, hint: str) -> None:
