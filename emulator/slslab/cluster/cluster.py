@@ -172,7 +172,7 @@ class Cluster(Managed):
             self._known.discard(node)  # it has only just come, or is about to go: the next look says
             self.refused[about["name"]] = "Ray does not place anything there yet"
             return
-        except (ray.exceptions.RayError, NodeLost) as error:
+        except (ray.exceptions.RayError, NodeLost, OSError) as error:
             why = f"it cannot be opened: {reason(error)}"
         if why:
             self.refused[about["name"]] = why

@@ -17,6 +17,7 @@ from slslab.cluster.relay import Relay
 from slslab.errors import StartFailed
 from slslab.host.output import FunctionLog
 from slslab.host.pressure import Pressure
+from slslab.host.processes import raise_descriptor_limit
 from slslab.host.session import Session
 from slslab.lambda_.configuration import Function
 from slslab.lambda_.environment import Environment, EnvironmentHost, State, environment_id
@@ -89,6 +90,7 @@ class Node:
         """
         for name in THREADS:
             os.environ.pop(name, None)
+        raise_descriptor_limit()
         opening, parts = self._opening, self._parts
         self._outbox = Outbox()
         self._session = parts.enter_context(Session())
@@ -196,7 +198,8 @@ class Node:
         ready = await environment.ready()
         if ready:
             environment.rest(lambda _environment: None)
-        return Done(self._outbox.take(), environment.state, ready=ready, resting_mb=environment.resting_mb())
+        resting_mb = environment.resting_mb()
+        return Done(self._outbox.take(), environment.state, ready=ready, resting_mb=resting_mb)
 
     async def send_signal(self, identifier: str, number: int) -> None:
         """Send a signal to everything in an environment."""

@@ -128,9 +128,11 @@ class NodePlace(Place):
             raise NodeLost(f"the node {self.name} was lost")
         try:
             return await getattr(self._actor, method).remote(*arguments)
-        except ray.exceptions.RayTaskError as error:
-            raise OSError(f"{self.name}: {reason(error)}") from error
         except ray.exceptions.RayError as error:
+            failed = isinstance(error, ray.exceptions.RayTaskError)
+            # The answer itself may have found no room.
+            if failed and not isinstance(error.cause, ray.exceptions.RayError):
+                raise OSError(f"{self.name}: {reason(error)}") from error
             self._lose()
             raise NodeLost(f"the node {self.name} was lost") from error
 

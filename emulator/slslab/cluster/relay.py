@@ -63,9 +63,11 @@ class Relay(ServerProcess):
         assert process.stdin is not None
         answer = None
         with self._asking, suppress(BrokenPipeError):
-            process.stdin.write(json.dumps({"ports": list(ports)}).encode() + b"\n")
-            process.stdin.flush()
+            # Nothing stays in a buffer, which the end would want to write.
+            os.write(process.stdin.fileno(), json.dumps({"ports": list(ports)}).encode() + b"\n")
             answer = self._report(READY_LIMIT_S)
+        if answer is None:
+            process.kill()  # a late answer would be taken for the next one's
         return str(answer["problem"]) if answer else "the relay has ended"
 
     def _start(self, _undo: ExitStack) -> bool:

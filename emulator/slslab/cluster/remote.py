@@ -110,7 +110,7 @@ class RemoteEnvironment:
             self._exited = False
             self._offset_ns = self._node.clock.offset_ns
             done = await self._node.ask("start", self.id, limit_s)
-        except NodeLost as error:
+        except (NodeLost, OSError) as error:
             self.state = State.STOPPED
             raise StartFailed(str(error)) from error
         self._become(done.state)
@@ -132,11 +132,12 @@ class RemoteEnvironment:
 
     def _check(self) -> None:
         if self.state is State.STOPPED:
-            raise StartFailed("the emulator is ending")
+            lost = f"the node {self._node.name} was lost"
+            raise StartFailed(lost if self._node.lost else "the emulator is ending")
 
     async def invoke(self, invocation: NextInvocation, limit_s: float) -> Outcome:
         """Pass one invocation to the waiting runtime, and return what its node has metered."""
-        self.state = State.BUSY
+        self._become(State.BUSY)
         self._offset_ns = self._node.clock.offset_ns
         began_ns, delay_ns = time.monotonic_ns(), self._delay_ns
         try:
@@ -156,7 +157,7 @@ class RemoteEnvironment:
             await self._resting
             self._resting = None
         exited = self._exited and self.state is not State.RESET
-        return self._is_ready and not exited and not self._node.lost
+        return self._is_ready and not exited and not self._node.lost and self.state is not State.STOPPED
 
     def rest(self, rests: Callable[[ExecutionEnvironment], object]) -> None:
         """Have the node freeze the environment as soon as its runtime waits, and call `rests` then."""

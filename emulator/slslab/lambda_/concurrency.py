@@ -113,7 +113,9 @@ class Admission:
         ServiceException if it can never fit.
         """
         places = list(self._places()) if place is None else [place]
-        most_mb = max((place.budget_mb for place in places), default=0)
+        if not places:
+            raise ServiceError(500, "ServiceException", "No node is left that could have environments.")
+        most_mb = max(place.budget_mb for place in places)
         if memory_mb > most_mb:
             raise ServiceError(
                 500,

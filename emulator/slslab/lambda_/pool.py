@@ -174,7 +174,9 @@ class Pool:
             while True:
                 if self._closing:
                     raise ServiceError(503, "ServiceException", "The emulator is ending.")
-                warm = next((e for e in reversed(self._idle) if e.function.revision == function.revision), None)
+                warms = [e for e in reversed(self._idle) if e.function.revision == function.revision]
+                fitting = (e for e in warms if function.memory_mb - self._held_mb[e] <= self._places[e].left_mb)
+                warm = next(fitting, warms[0] if warms else None)
                 home, held_mb = (None, 0) if warm is None else (self._places[warm], self._held_mb[warm])
                 if (place := self.admission.take(function.memory_mb - held_mb, home)) is not None:
                     break

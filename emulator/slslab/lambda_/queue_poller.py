@@ -93,7 +93,10 @@ class QueuePoller:
         while batch and len(batch) < self._batch_size and size < 6 * MB and not self._closed.is_set():
             if time.monotonic() >= end:
                 break
-            more = self._queue.receive(self._batch_size - len(batch))
+            try:
+                more = self._queue.receive(self._batch_size - len(batch))
+            except QueueError:
+                break  # what has come is processed, and the next poll says what is wrong
             batch, size = batch + more, size + sum(map(_size, more))
         return batch
 

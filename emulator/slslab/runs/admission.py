@@ -1,5 +1,6 @@
 """Refuse a plan whose environments do not fit into the host's memory at once."""
 
+import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import replace
@@ -34,10 +35,14 @@ def admit(plan: Plan, architecture: Architecture, budgets_mb: Sequence[int]) -> 
 
 
 def _fits(phase: ResidentPhase, plan: Plan, budgets_mb: Sequence[int]) -> bool:
-    """Return whether the hosts have room for the phase; each environment is on one of them."""
+    """Return whether the hosts have room for the phase; each environment is on one of them.
+
+    Of several hosts, what is beside is counted as whole environments: it may consist of parts as large as these.
+    """
     places = sum(budget_mb // plan.memory_mb for budget_mb in budgets_mb)
+    beside = math.ceil(phase.beside_mb / plan.memory_mb) if len(budgets_mb) > 1 else 0
     needed_mb = phase.environments * plan.memory_mb + phase.beside_mb
-    return phase.environments <= places and needed_mb <= sum(budgets_mb)
+    return phase.environments + beside <= places and needed_mb <= sum(budgets_mb)
 
 
 def _all_fit(plan: Plan, architecture: Architecture, workers: int, budgets_mb: Sequence[int]) -> bool:

@@ -22,6 +22,7 @@ BATCH_S = 0.2
 BATCHES_A_PROCESSOR = 2
 # s; how often the head is looked at, and how long it may be away: after 60 s Ray would end this process.
 LOOK_S = 5.0
+OPEN_LIMIT_S = 120.0
 AWAY_S = 30.0
 
 
@@ -32,11 +33,13 @@ def compute(place: str, function: Callable[..., Any], tasks: Sequence[tuple[Any,
     computes with, no processor is free, or it is lost; what the function raises is raised.
     """
     require("ray")
-    with _connected(place) as (processors, head):
+    with _connected(place) as (processors, head, nodes):
         import ray
 
         payload = [ray.put(pickle.dumps(function))]
-        remote = ray.remote(compute_batch).options(num_cpus=1)
+        # Not on nodes that come later, with which nobody has compared this host.
+        compared = {"ray.io/node-id": f"in({','.join(nodes)})"}
+        remote = ray.remote(compute_batch).options(num_cpus=1, label_selector=compared)
         left, running, size = deque(tasks), list[Any](), 1
         while left or running:
             while left and len(running) < BATCHES_A_PROCESSOR * processors:
@@ -96,11 +99,11 @@ class _Head:
 
 
 @contextmanager
-def _connected(place: str) -> Iterator[tuple[int, _Head]]:
-    """Connect to the cluster that a place names; yield how many of its processors are free, and its head."""
+def _connected(place: str) -> Iterator[tuple[int, _Head, list[str]]]:
+    """Connect to the cluster that a place names; yield how many of its processors are free, its head, and its nodes."""
     import ray
 
-    from slslab.cluster.connection import alive, connect, describe, reason
+    from slslab.cluster.connection import CLIENT, alive, connect, describe, reason
     from slslab.cluster.described import described, difference
 
     # What it says of a connection, it also raises; the second is a root of its own.
@@ -108,15 +111,20 @@ def _connected(place: str) -> Iterator[tuple[int, _Head]]:
         logging.getLogger(name).addHandler(logging.NullHandler())
     # Of tasks that fail its library would say what an exception says, and now says that it will not.
     os.environ["RAY_BACKEND_LOG_LEVEL"] = "fatal"
+    if place == RAY and os.environ.get("RAY_ADDRESS", "").startswith(CLIENT):
+        place = os.environ["RAY_ADDRESS"]
     with _unsaid():
         connect("" if place == RAY else place)
     former = threading.excepthook
     # A thread of its client may find the connection closed while another opens it again.
     threading.excepthook = lambda told: None if "Channel closed" in str(told.exc_value) else former(told)
-    head = ray.get_runtime_context().gcs_address if place == RAY else place
+    head = place
     try:
+        if place == RAY:
+            head = ray.get_runtime_context().gcs_address
         own, nodes = described(), alive()
-        others = zip(nodes.values(), ray.get([describe(node) for node in nodes]), strict=True)
+        answers = ray.get([describe(node) for node in nodes], timeout=OPEN_LIMIT_S)
+        others = zip(nodes.values(), answers, strict=True)
         if unlike := [f"{about['name']}: {why}" for about, other in others if (why := difference(own, other))]:
             raise HostError(
                 f"Not all nodes of the Ray cluster can compute this: {'; '.join(unlike)}.",
@@ -127,7 +135,7 @@ def _connected(place: str) -> Iterator[tuple[int, _Head]]:
             raise HostError(
                 "No processor of the Ray cluster is free.", "wait until one is, or compute here: --on local."
             )
-        yield processors, _Head(head)
+        yield processors, _Head(head), list(nodes)
     except (ConnectionError, ray.exceptions.RayError) as error:
         raise HostError(
             f"The Ray cluster at {head} was lost: {reason(error)}.", "the same command goes on where it stopped."

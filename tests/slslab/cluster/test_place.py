@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -291,13 +292,22 @@ def test_a_node_that_does_not_answer_any_more_is_lost(far: Emulator, places: The
     assert records[0].duration_ms == 1000
 
 
+FULL = ray.exceptions.OutOfDiskError("it is full")
+
+
 @pytest.mark.parametrize("method", ["invoke", "next_batch"])
-def test_an_answer_that_is_lost_on_its_way_loses_the_node(far: Emulator, places: TheseNodes, method: str) -> None:
+@pytest.mark.parametrize(
+    "error", [ray.exceptions.LocalRayletDiedError(), ray.exceptions.RayTaskError("answer", "Traceback …", FULL)]
+)
+def test_an_answer_that_is_lost_on_its_way_loses_the_node(
+    far: Emulator, places: TheseNodes, error: Exception, method: str
+) -> None:
     client = far.client("lambda")
     create_function(client, "f", SOURCE)
     client.invoke(FunctionName="f", Payload=b'"one"')
-    places.actor.fails[method] = ray.exceptions.LocalRayletDiedError
-    client.invoke(FunctionName="f", Payload=b'"two"')
+    places.actor.fails[method] = error
+    with suppress(client.exceptions.ServiceException):  # the node may be lost before
+        client.invoke(FunctionName="f", Payload=b'"two"')
     wait_until(lambda: places.place.lost)
     with pytest.raises(client.exceptions.ServiceException):
         client.invoke(FunctionName="f", Payload=b'"three"')

@@ -35,9 +35,7 @@ def refusal(workers: int, *budgets_mb: int) -> str:
     return ""
 
 
-@pytest.mark.parametrize(
-    ("workers", "budgets_mb"), [(2, [2200]), (3, [1300, 2000]), (4, [1200, 1000, 1000, 1000]), (2, [1600, 1600])]
-)
+@pytest.mark.parametrize(("workers", "budgets_mb"), [(2, [2200]), (3, [1300, 3000]), (4, [2200, 1000, 1000, 1000])])
 def test_what_fits_is_admitted(workers: int, budgets_mb: list[int]) -> None:
     assert refusal(workers, *budgets_mb) == ""
 
@@ -46,8 +44,9 @@ def test_what_fits_is_admitted(workers: int, budgets_mb: list[int]) -> None:
     ("workers", "budgets_mb", "there", "hint"),
     [
         (2, [2199], "2,199 MB", "--workers 1 fits, or a smaller --memory."),
-        (3, [1900, 1900], "2 × 1,900 MB", "--workers 2 fits, or a smaller --memory."),
-        (4, [3999, 900, 900], "3,999 + 2 × 900 MB", "--workers 3 fits, or a smaller --memory."),
+        (3, [1900, 2900], "1,900 + 2,900 MB", "--workers 2 fits, or a smaller --memory."),
+        (4, [4999, 900, 900], "4,999 + 2 × 900 MB", "--workers 3 fits, or a smaller --memory."),
+        (2, [1600, 1600], "2 × 1,600 MB", "--workers 1 fits, or a smaller --memory."),
         (2, [900, 900, 900], "3 × 900 MB", "choose a smaller --memory."),
     ],
 )

@@ -7,7 +7,6 @@ Everything it makes (processes, control groups, sockets, files) is removed when 
 is killed, its reaper process removes it.
 """
 
-import resource
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -25,6 +24,7 @@ from slslab.errors import RequestError
 from slslab.host.cgroups import Hierarchy
 from slslab.host.managed import Managed
 from slslab.host.namespaces import Isolation
+from slslab.host.processes import raise_descriptor_limit
 from slslab.host.server_process import listening_socket
 from slslab.host.session import Session
 from slslab.installation import require
@@ -59,7 +59,6 @@ if TYPE_CHECKING:  # the engine's client is needed only where there are containe
 
 BUDGET_FRACTION = 0.9
 RECORDS_KEPT = 1_000
-DESCRIPTORS = 65_536
 Result = TypeVar("Result")
 OnEvent = Callable[[dict[str, Any]], None]
 OnRecord = Callable[[InvocationRecord], None]
@@ -138,7 +137,7 @@ class Emulator(Managed):
         self._routes: list[BaseRoute] = []
 
     def _enter(self, stack: ExitStack) -> None:
-        _raise_descriptor_limit()
+        raise_descriptor_limit()
         if self._owns_session:
             stack.enter_context(self._session)
         stack.enter_context(self._places)
@@ -312,14 +311,6 @@ class Emulator(Managed):
     def _pass_on_event(self, event: dict[str, Any]) -> None:
         for on_event, _ in tuple(self._listeners):
             on_event(event)
-
-
-def _raise_descriptor_limit() -> None:
-    """Raise the soft limit of open files: an environment takes a dozen of the emulator's, 1,024 are soon used up."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    limit = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS)
-    if soft != resource.RLIM_INFINITY and soft < limit:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
 
 
 def _ignore(_record: object) -> None:
