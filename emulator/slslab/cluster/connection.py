@@ -25,6 +25,7 @@ HINT = "`ray start --head` begins a cluster on this machine; `ray start --addres
 CLIENT = "ray://"
 # s; a cluster that is there answers sooner.
 ANSWER_S = 5
+TRIES = 3
 
 
 def connect(address: str = "") -> None:
@@ -48,19 +49,30 @@ def connect(address: str = "") -> None:
             address = os.environ.get("RAY_ADDRESS", "auto")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what it warns of, it also raises
-            ray.init(address, log_to_driver=False, configure_logging=False, namespace="slslab")
+            _initialise(address)
     except (OSError, OverflowError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         if address.startswith(CLIENT):
             raise HostError(
                 f"No Ray cluster at {address} takes this host: {reason(error)}.",
-                "its head needs Ray's client server, by default at port 10001, the same Ray, the same token, and no "
-                "more than 30 s to start a process.",
+                "its head needs Ray's client server, by default at port 10001, the same Ray, and the same token.",
             ) from error
         raise HostError(f"There is no Ray cluster that this machine is a node of: {reason(error)}.", HINT) from error
     finally:
         if main and former is not None:
             signal.signal(signal.SIGTERM, former)  # Ray's own would end this process without its clean-up
     ray.cloudpickle.register_pickle_by_value(sys.modules[described.__module__])
+
+
+def _initialise(address: str) -> None:
+    """Initialise Ray. Now and then the process that a head starts for a client is gone at once: it is asked again."""
+    for tries in range(1, TRIES + 1):
+        try:
+            ray.init(address, log_to_driver=False, configure_logging=False, namespace="slslab")
+            return
+        except ConnectionAbortedError as error:
+            if tries == TRIES:
+                raise
+            LOG.info("The Ray client server at %s is asked again: %s", address, reason(error))
 
 
 def reach(address: str) -> None:

@@ -120,8 +120,6 @@ class Nodes(Managed):
             "RAY_ADDRESS": f"{self.address(0)}:{PORT}",
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN": self.token,
-            # s, in which a client's process starts on the head; on a busy host the 30 of Ray are too few.
-            "RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S": f"{LIMIT_S:.0f}",
             "RAY_USAGE_STATS_ENABLED": "0",
         }
 

@@ -1,8 +1,13 @@
 """Why a cluster cannot be reached: what Ray's errors say, in one line."""
 
-import pytest
+from typing import Any
 
-from slslab.cluster.connection import reason
+import pytest
+import ray
+
+from slslab.cluster import connection
+from slslab.cluster.connection import connect, reason
+from slslab.errors import HostError
 
 # As Ray's client raises it when its server's process takes too long to start.
 PROXY = """Initialization failure from server:
@@ -34,3 +39,22 @@ slslab.errors.HostError: it has no /proc.
 )
 def test_the_reason_is_one_line(text: str, why: str) -> None:
     assert reason(ConnectionError(text)) == why
+
+
+@pytest.mark.parametrize("failing", [0, 2, 3])
+def test_a_client_whose_process_is_gone_at_once_asks_again(failing: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def init(address: str, **_: Any) -> None:
+        asked.append(address)
+        if len(asked) <= failing:
+            raise ConnectionAbortedError(PROXY)
+
+    monkeypatch.setattr(connection, "reach", lambda _address: None)
+    monkeypatch.setattr(ray, "init", init)
+    if failing < connection.TRIES:
+        connect("ray://head:10001")
+    else:
+        with pytest.raises(HostError, match="No Ray cluster at ray://head:10001 takes this host: Proxy failed"):
+            connect("ray://head:10001")
+    assert asked == ["ray://head:10001"] * min(failing + 1, connection.TRIES)
