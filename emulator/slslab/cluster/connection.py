@@ -64,7 +64,8 @@ def connect(address: str = "") -> None:
 
 
 def _initialise(address: str) -> None:
-    """Initialise Ray. Now and then the process that a head starts for a client is gone at once: it is asked again."""
+    """Initialise Ray. The process that a head starts for a client may crash between fork and exec (Ray 2.60: SIGSEGV at
+    a head's first client); then it is asked again."""
     for tries in range(1, TRIES + 1):
         try:
             ray.init(address, log_to_driver=False, configure_logging=False, namespace="slslab")
