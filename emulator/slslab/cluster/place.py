@@ -133,7 +133,7 @@ class NodePlace(Place):
             # The answer itself may have found no room.
             if failed and not isinstance(error.cause, ray.exceptions.RayError):
                 raise OSError(f"{self.name}: {reason(error)}") from error
-            self._lose()
+            self._lose(reason(error))
             raise NodeLost(f"the node {self.name} was lost") from error
 
     def tell(self, faults: set[int]) -> None:
@@ -170,8 +170,8 @@ class NodePlace(Place):
         try:
             while True:
                 await self._apply(await self.call("next_batch"))
-        except (NodeLost, OSError):
-            self._lose()
+        except (NodeLost, OSError) as error:
+            self._lose(str(error))
 
     async def _apply(self, batch: Batch) -> None:
         """Pass on what happened in the order in which it did, whichever answer has brought it."""
@@ -204,8 +204,10 @@ class NodePlace(Place):
                 clock = await asyncio.wait_for(self._compared(), ANSWER_S)
                 if clock.error_ns <= self.clock.error_at(clock.at_ns):
                     self.clock = clock
-        except (NodeLost, OSError, TimeoutError):
-            self._lose()
+        except TimeoutError:
+            self._lose(f"it has not answered for {ANSWER_S:.0f} s")
+        except (NodeLost, OSError) as error:
+            self._lose(str(error))
 
     async def _compared(self) -> Clock:
         """Ask for the node's time, and take the answer of the shortest round trip: it was read in its middle, or not
@@ -219,10 +221,10 @@ class NodePlace(Place):
         trip_ns, offset_ns = min(trips)
         return Clock(offset_ns, trip_ns // 2, arrived)
 
-    def _lose(self) -> None:
+    def _lose(self, why: str) -> None:
         if not self.lost:
             self.lost = True
-            LOG.warning("The node %s was lost, and its environments with it.", self.name)
+            LOG.warning("The node %s was lost, and its environments with it: %s.", self.name, why)
             for number in sorted(self._waiting):
                 self._deliver(self._waiting.pop(number))
             self._arrived.set()

@@ -203,7 +203,9 @@ class RemoteEnvironment:
             if self._making is not None:
                 await asyncio.wait([self._making])
                 await self._node.ask("stop", self.id)
-        except (NodeLost, OSError) as error:
+        except NodeLost:
+            pass
+        except OSError as error:
             LOG.warning("%s was to be ended: %s", self.id, error)
         finally:
             if self._resting is not None:
