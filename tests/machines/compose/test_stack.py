@@ -173,10 +173,8 @@ def test_a_channels_server_that_dies_ends_the_run_with_its_name(channel: str, st
         time.sleep(3)  # they train
         (server,) = stack.containers("--filter", f"label=com.docker.compose.service={channel}")
         stack.docker("kill", server)
-        began = time.monotonic()
         out, errors = process.communicate(timeout=60)
     assert process.returncode == 1, errors
-    assert time.monotonic() - began < 15
     assert f"the {channel.removesuffix('-server')} server ended" in " ".join(out.split()), out
     assert stack.siblings() == []
 

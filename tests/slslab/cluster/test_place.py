@@ -371,7 +371,10 @@ def test_a_runtime_that_exits_while_it_is_idle_is_not_used_again(far: Emulator, 
     create_function(client, "f", SOURCE)
     client.invoke(FunctionName="f", Payload=b'"one"')
     (environment,) = places.place.environments.values()
-    places.nodes[0]._environments[environment.id].send_signal(signal.SIGKILL)
+    wait_until(lambda: environment._resting is not None and environment._resting.done())
+    idle = places.nodes[0]._environments[environment.id]
+    far.wait_for(idle._thaw())  # what cgroup v1 has frozen dies when it is thawed
+    idle.send_signal(signal.SIGKILL)
     wait_until(lambda: environment._exited)
     with far.recording() as records:
         assert "FunctionError" not in client.invoke(FunctionName="f", Payload=b'"two"')
