@@ -379,7 +379,7 @@ def _check_rule(plan: Plan) -> None:
     throughput = plan.options[PARALLELISM.name] != STATIC
     if throughput and attacks.Attack.of(plan) is not None:
         raise PlanError(
-            "Which functions there are in an epoch depends on how long epochs take, so that none may attack.",
+            "How many functions an epoch has depends on how long epochs take; attackers may not be among them.",
             f"give --parallelism {STATIC}, or leave out --attack.",
         )
     if rule is None:

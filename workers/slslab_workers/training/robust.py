@@ -25,8 +25,8 @@ BYZANTINE = Option(
     0,
     "How many Byzantine workers, f, the rule is told of: trimmed-mean, krum, multi-krum, meamed, zeno.",
 )
-# What a function needs that would need no torch otherwise, MB, and how many times it holds all vectors, measured:
-# meamed's are the most.
+# What a function needs that would need no torch otherwise, MB, and how many times it holds all vectors at most:
+# meamed, with them, their distances, those sorted, eight bytes of order for each number, and what it keeps.
 BASE_MB, HELD = 512, 6
 # Centred clipping's radius τ, chosen for gradients of LeNet (0.05 to 1 were tried), Pillutla's ν, and their passes.
 RADIUS, CLIPPINGS = 0.3, 3
