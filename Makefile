@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Much of the tests is waiting: whole files of them in several processes, in the order that tests/durations.json gives.
 PYTEST := -m pytest -n 4 --dist loadfile --no-loadscope-reorder --durations 40
 
-.PHONY: demo check test compose-test coverage mutation fault-table random-faults memory-runs site lint format bench \
+.PHONY: demo check test exhaustive compose-test coverage mutation fault-table random-faults memory-runs site lint format bench \
 	images clean
 
 demo: $(VENV)/installed
@@ -29,6 +29,10 @@ check: lint
 # RECORD=--record-durations writes how long each file takes, by which the files are ordered.
 test: lint $(VENV)/redis7 $(VENV)/byzfl
 	$(BIN)/python $(PYTEST) $(RECORD)
+
+# What is left out of the others for the hours it takes: clusters of many workers, every architecture on one, lost nodes.
+exhaustive: $(VENV)/installed-dev
+	SLSLAB_CLUSTER=required $(BIN)/python -m pytest --exhaustive
 
 # What runs in containers alone: environments, images, and whole stacks that are brought up and taken down. `make test`
 # has it, too, and skips it where no engine answers or no images are built.

@@ -25,6 +25,7 @@ from slslab.host.namespaces import Isolation, Spawner
 from slslab.lambda_ import process_sandbox
 from slslab.lambda_.service.emulator import Emulator
 from slslab.runs import embedded
+from slslab.stack.queues import queue_kind
 from slslab.trace.directory import DOCUMENT, RunDirectory
 from slslab.trace.log import TABLE
 
@@ -105,10 +106,12 @@ def forked_environments() -> Iterator[None]:
     """Have the emulators of runs fork their environments from one process that has made the imports.
 
     Not for tests of memory: that of a fork is not Lambda's, and functions without torch need more (--light-memory).
+    Their queue is the embedded one unless a plan names another: RabbitMQ's start takes longer than a small run.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(embedded, "Emulator", partial(Emulator, template=IMPORTS))
         patch.setattr(process_sandbox, "Spawner", SharedTemplate)
+        patch.setattr(embedded, "queue_kind", lambda kind: queue_kind("embedded" if kind == "auto" else kind))
         yield
 
 

@@ -48,8 +48,9 @@ class DurationRecorder:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option that records durations."""
+    """Add the options that record durations, and that choose the tests which take longest."""
     parser.addoption("--record-durations", action="store_true", help="write tests/durations.json")
+    parser.addoption("--exhaustive", action="store_true", help="run the tests marked so, and no others")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -96,17 +97,23 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Order files by their recorded durations, longest first, and put what needs the host to itself at the end.
+    """Choose the tests that are marked exhaustive, or the others. Order files by their recorded durations, longest
+    first, and put what needs the host to itself at the end.
 
     So no process still works at the end while the others have nothing left to do. A new file counts as a long one.
     """
+    chosen: dict[bool, list[pytest.Item]] = {True: [], False: []}
+    for item in items:
+        chosen[(item.get_closest_marker("exhaustive") is not None) == config.option.exhaustive].append(item)
+    if chosen[False]:
+        config.hook.pytest_deselected(items=chosen[False])
     durations = json.loads(DURATIONS.read_text())
 
     def place(item: pytest.Item) -> tuple[bool, float]:
         file = item.path.relative_to(config.rootpath).as_posix()
         return item.get_closest_marker("alone") is not None, -durations.get(file, math.inf)
 
-    items.sort(key=place)
+    items[:] = sorted(chosen[True], key=place)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -18,6 +18,7 @@ from tests.commands import IMPORTS, forked_environments
 
 from slslab.aws.keys import Keyring
 from slslab.lambda_.service.emulator import Emulator
+from slslab.stack.queues import find_rabbitmq
 from slslab_workers.architecture import Cloud, Outcome, RunFailed
 from slslab_workers.channels import endpoints
 from slslab_workers.channels.events import Tracer
@@ -299,8 +300,9 @@ def slslab(directory: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
 
 
 def test_a_run_through_the_command_line(tmp_path: Path, reference: Reference) -> None:
+    queue = "rabbitmq" if find_rabbitmq() else "embedded"
     with forked_environments():
-        code, document = slslab(tmp_path, *"--workers 2 --batches 2 --epochs 2 --filter none --queue embedded".split())
+        code, document = slslab(tmp_path, *"--workers 2 --batches 2 --epochs 2 --filter none --queue".split(), queue)
     assert (code, document["error"], document["status"]) == (0, None, "done")
     assert (document["replicas_equal"], document["updates"], document["invocations"]) == (True, 4, 3)
     assert document["parameters_sha256"] == reference(Plan.from_document(document["plan"]))[0][-1]

@@ -614,7 +614,8 @@ def test_through_the_emulator_it_is_the_same(
     """Two peers, two minibatches, over RabbitMQ where it is installed: counts, transitions by boto3's histories, and
     the bits of the peers in threads, whose queue is the embedded one."""
     # A whole vCPU for each function: with less, every cold start takes seconds.
-    plan = make_plan("spirt", workers=2, memory_mb=1769, options={"queue": "auto", "light-memory": 1769})
+    queue = "rabbitmq" if find_rabbitmq() else "embedded"
+    plan = make_plan("spirt", workers=2, memory_mb=1769, options={"queue": queue, "light-memory": 1769})
     with forked_environments():
         document, watched = emulated(plan)
     assert document["error"] is None

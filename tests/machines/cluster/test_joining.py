@@ -51,7 +51,7 @@ with Session() as session:
 def growing() -> Iterator[Nodes]:
     """A cluster of one node, to which another may come."""
     need_cluster()
-    with Nodes(2, late=1) as nodes:
+    with Nodes(2, late=1, memory_mb=8192) as nodes:
         yield nodes
 
 

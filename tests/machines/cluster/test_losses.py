@@ -1,6 +1,6 @@
 """A node that dies: its invocations end, the run ends as its architecture does, and nothing is left.
 
-SLSLAB_LOSSES=50 makes fifty runs instead of three.
+SLSLAB_LOSSES=50 makes fifty runs instead of one.
 """
 
 import json
@@ -22,7 +22,7 @@ LATEST_S = 8.0
 LIMIT_S = 120.0
 
 
-@pytest.mark.parametrize("seed", range(int(os.environ.get("SLSLAB_LOSSES", "3"))))
+@pytest.mark.parametrize("seed", range(int(os.environ.get("SLSLAB_LOSSES", "1"))))
 def test_a_run_ends_by_name_or_goes_on_when_a_node_dies(nodes: Nodes, tmp_path: Path, seed: int) -> None:
     drawn = random.Random(seed)
     architecture, at_s = drawn.choice(("allreduce", "scatterreduce", "mlless")), drawn.uniform(0.5, LATEST_S)

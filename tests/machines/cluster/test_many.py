@@ -1,10 +1,9 @@
-"""More workers on four nodes than this machine has cores for: the runs end, and nothing is left.
+"""Many workers on four nodes, more than this machine has cores for: the runs end, and nothing is left.
 
-SLSLAB_MANY=1 has four times as many, 64 of lr and 16 of lenet. With torch 2.13, a step of lr takes more than 320 MB.
+With torch 2.13, a step of lr takes more than 320 MB.
 """
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,20 +17,21 @@ from slslab.checks.run import check
 from slslab.trace.directory import RunDirectory
 from slslab.trace.log import invocations
 
-SHARE = 1 if "SLSLAB_MANY" in os.environ else 4
 # The number of workers, and their plan.
 RUNS = {
-    "lr": (64 // SHARE, ("--dataset", "breast-cancer", "--memory", "448", "--batch-size", "4")),
-    "lenet": (16 // SHARE, ("--dataset", "digits", "--memory", "1024", "--batch-size", "16")),
+    "lr": (64, ("--dataset", "breast-cancer", "--memory", "448", "--batch-size", "4")),
+    "lenet": (16, ("--dataset", "digits", "--memory", "1024", "--batch-size", "16")),
 }
 LIMIT_S = 540.0
+
+pytestmark = pytest.mark.exhaustive
 
 
 @pytest.fixture(scope="module")
 def four() -> Iterator[Nodes]:
     """Four nodes, whose memory the run of lr needs to the last megabyte."""
     need_cluster()
-    with Nodes(4, memory_mb=16 * 448 // SHARE) as nodes:
+    with Nodes(4, memory_mb=16 * 448) as nodes:
         yield nodes
 
 

@@ -81,6 +81,7 @@ def sweeping(nodes: Nodes, number: int, place: str, cache: Path) -> Iterator[sub
         running.wait()
 
 
+@pytest.mark.exhaustive
 def test_ctrl_c_gives_the_cluster_its_processors_back(nodes: Nodes, alone: str, tmp_path: Path) -> None:
     began = time.monotonic()
     with sweeping(nodes, 0, "ray", tmp_path) as running:
@@ -100,6 +101,7 @@ def workers(nodes: Nodes) -> list[str]:
     return [line for number in range(3) for line in nodes.lines(number) if line.startswith("ray::compute_batch")]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("place", ["ray", "ray://{head}:10001"])
 def test_a_lost_head_ends_the_sweep_and_what_is_done_is_kept(place: str, tmp_path: Path) -> None:
     need_cluster()
