@@ -1,7 +1,8 @@
 """The nodes of a Ray cluster as the places of one emulator's environments.
 
 Who is a member, who fails and who may join is Ray's: nodes are started by their owners with `ray start`, and this host
-is one of them. Each usable node has one actor (`slslab.cluster.node`), which holds the memory that Ray counts for it.
+is one of them. Each usable node has one actor (`slslab.cluster.node`), which holds the memory that Ray counts for it,
+and which connects to the emulator (`slslab.cluster.calls`).
 """
 
 import asyncio
@@ -9,6 +10,7 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import ray
@@ -17,6 +19,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from slslab.aws.errors import invalid
 from slslab.aws.limits import MB, Limits
+from slslab.cluster.calls import Listener
 from slslab.cluster.connection import alive, connect, describe, reason
 from slslab.cluster.described import described, difference
 from slslab.cluster.messages import Opening
@@ -38,8 +41,6 @@ LOG = logging.getLogger(__name__)
 # Ray tells nobody when a node joins.
 LOOK_S = 2.0
 OPEN_LIMIT_S = 120.0
-# More than a node can have environments; each may have an invocation and a signal under way.
-CALLS = 10_000
 
 
 def budgets_mb() -> list[int]:
@@ -68,7 +69,7 @@ class Cluster(Managed):
         self.pack = pack
         self.refused: dict[str, str] = {}
         self._session = session
-        self._opening = Opening(limits, isolate, modules, strict_packages, None, b"")
+        self._opening = Opening(limits, isolate, modules, strict_packages, b"")
         self._known: set[str] = set()
         self._happened: set[int] = set()
         self._places: dict[str, NodePlace] = {}
@@ -80,8 +81,10 @@ class Cluster(Managed):
         self._own = described()
         key = self._session.home / "relay.pem"
         write_certificate(key)
-        self._relay = stack.enter_context(Relay.here(ray.util.get_node_ip_address(), key, self._session.mark))
-        self._key = key.read_bytes()
+        host = ray.util.get_node_ip_address()
+        self._relay = stack.enter_context(Relay.here(host, key, self._session.mark))
+        self._listener = Listener(host, key)
+        self._opening = replace(self._opening, key=key.read_bytes())
 
     def share(self, shared: Shared) -> None:
         """Take what environments of all nodes share."""
@@ -90,6 +93,7 @@ class Cluster(Managed):
     async def open(self, on_changed: Callable[[], None]) -> None:
         """Open all nodes, and from now on those that join; HostError if none can be used."""
         self._on_changed = on_changed
+        await self._listener.open()
         await self._look()
         if not self._places:
             refused = "; ".join(f"{name}: {why}" for name, why in self.refused.items())
@@ -104,6 +108,7 @@ class Cluster(Managed):
             self._looking.cancel()
             await asyncio.wait([self._looking])
         await asyncio.gather(*(place.close() for place in self._places.values()))
+        self._listener.close()
 
     def present(self) -> Sequence[Place]:
         """Return the nodes that can be used now."""
@@ -141,6 +146,11 @@ class Cluster(Managed):
             "nodes": nodes,
         }
 
+    def _lost(self, actor: Any) -> None:
+        """End what is left of a node's actor: one that was only cut off goes on, and its reaper removes what it has."""
+        ray.kill(actor)
+        self._on_changed()
+
     def _tell(self, fault: int) -> None:
         """Tell all nodes, also those that join later, of a fault of the plan that has happened on one."""
         self._happened.add(fault)
@@ -156,8 +166,11 @@ class Cluster(Managed):
                 LOG.warning("The Ray cluster does not say which nodes it has: %s", reason(error))
 
     async def _look(self) -> None:
-        """Open the nodes that have joined since the last look."""
+        """Open the nodes that have joined since the last look, and give those up that Ray has."""
         found = await asyncio.to_thread(alive)
+        for node, place in self._places.items():
+            if node not in found:
+                place.lose("it does not answer Ray any more")
         new = {node: about for node, about in found.items() if node not in self._known}
         self._known |= new.keys()
         await asyncio.gather(*(self._join(node, about) for node, about in new.items()))
@@ -186,22 +199,26 @@ class Cluster(Managed):
         if why := difference(self._own, other):
             return why
         near = other["network"] == self._own["network"]
-        opening = self._opening if near else replace(self._opening, relay=self._relay.address, relay_key=self._key)
+        relay = None if near else self._relay
+        opening = replace(
+            self._opening, name=node, address=self._listener.address, relay=relay.address if relay else None
+        )
         made = ray.remote(Node).options(
             num_cpus=0,
             memory=about["budget_mb"] * MB,
             scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
-            max_concurrency=CALLS,
         )
         actor = made.remote(opening)
+        connected = self._listener.expect(node)
         opened = await actor.open.remote()
+        place = NodePlace(await connected, {**about, **opened}, self._shared, relay)
+        # What is cut off ends, too, and its reaper removes what it has.
+        place.on_lost = lambda: ray.kill(actor)
         if lacking := [what for what in ("cpu", "memory") if what not in opened["hierarchy"].parents]:
-            await actor.close.remote()
-            ray.kill(actor)
+            await place.close()
             return f"it has no control groups for {' and '.join(lacking)}: {opened['hierarchy'].description}"
-        place = NodePlace(actor, {**about, **opened}, self._shared, None if near else self._relay)
-        place.on_lost, place.on_fault = self._on_changed, self._tell
         await place.begin()
+        place.on_lost, place.on_fault = partial(self._lost, actor), self._tell
         self._places[node] = place
         place.tell(self._happened)
         self.refused.pop(about["name"], None)

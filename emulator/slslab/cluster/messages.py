@@ -1,8 +1,7 @@
 """What an emulator and the nodes of its cluster tell each other."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from slslab.aws.limits import Limits
 from slslab.lambda_.configuration import Function
@@ -15,14 +14,20 @@ EXITED = "exited"
 
 @dataclass(frozen=True)
 class Opening:
-    """What environments of a node are made with, and where the emulator's relay is, if the node needs it."""
+    """What environments of a node are made with.
+
+    `name` is what the node says when it connects to the emulator at `address`, by `key`, a file's key and certificate.
+    `relay` is where the emulator's relay is, if the node needs it.
+    """
 
     limits: Limits
     isolate: bool
     template: tuple[str, ...]
     strict_packages: bool
-    relay: tuple[str, int] | None
-    relay_key: bytes
+    key: bytes
+    name: str = ""
+    address: tuple[str, int] = ("", 0)
+    relay: tuple[str, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -37,22 +42,12 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Batch:
-    """What has happened on a node since the batch before: the environment of each, with a trace record of the node's
-    clock, or with bytes of its log."""
-
-    number: int
-    happened: Sequence[tuple[str, dict[str, Any] | bytes]]
-
-
-@dataclass(frozen=True)
 class Done:
-    """The end of something that a node was asked for; all that had happened until then is in `batch` or before it.
+    """The end of something that a node was asked for; all that had happened until then came before it.
 
     `failure` says why an environment could not start; `ready` and `resting_mb` are what an idle one says of itself.
     """
 
-    batch: Batch
     state: State
     outcome: Outcome | None = None
     failure: str = ""

@@ -12,7 +12,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from slslab.cluster.messages import EXITED, Batch, Done, Opening, Order
+from slslab.cluster.calls import Answerer, answer
+from slslab.cluster.messages import EXITED, Done, Opening, Order
 from slslab.cluster.relay import Relay
 from slslab.errors import StartFailed
 from slslab.host.output import FunctionLog
@@ -20,55 +21,26 @@ from slslab.host.pressure import Pressure
 from slslab.host.processes import raise_descriptor_limit
 from slslab.host.session import Session
 from slslab.lambda_.configuration import Function
-from slslab.lambda_.environment import Environment, EnvironmentHost, State, environment_id
-from slslab.lambda_.outcome import Outcome
+from slslab.lambda_.environment import Environment, EnvironmentHost, environment_id
 from slslab.lambda_.packages import Code, unpacked
 from slslab.lambda_.process_sandbox import ProcessSandboxes
 from slslab.lambda_.runtime_api import NextInvocation
 
-# What happens within this time travels together.
-TOGETHER_S = 0.02
 # Ray gives an actor as few threads as processors, and functions would inherit that.
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-
-
-class Outbox:
-    """What has happened and has not been sent yet."""
-
-    def __init__(self) -> None:
-        self._number = 0
-        self._happened: list[tuple[str, dict[str, Any] | bytes]] = []
-        self._any = asyncio.Event()
-
-    def add(self, environment: str, what: dict[str, Any] | bytes) -> None:
-        """Add a trace record, or bytes of a log."""
-        self._happened.append((environment, what))
-        self._any.set()
-
-    def take(self) -> Batch:
-        """Return what there is; it will not be sent again."""
-        self._number += 1
-        happened, self._happened = self._happened, []
-        self._any.clear()
-        return Batch(self._number, happened)
-
-    async def wait(self) -> None:
-        """Wait until there is something, and a moment for what comes with it."""
-        await self._any.wait()
-        await asyncio.sleep(TOGETHER_S)
 
 
 class ForwardedLog(FunctionLog):
     """The log of an environment, which the emulator keeps."""
 
-    def __init__(self, environment: str, outbox: Outbox) -> None:
+    def __init__(self, environment: str, emulator: Answerer) -> None:
         super().__init__(Path(os.devnull), 0)
         self._environment = environment
-        self._outbox = outbox
+        self._emulator = emulator
 
     def write(self, chunk: bytes) -> None:
         """Send bytes on."""
-        self._outbox.add(self._environment, chunk)
+        self._emulator.happen(self._environment, chunk)
 
 
 class Node:
@@ -84,15 +56,15 @@ class Node:
         self._happened: set[int] = set()
 
     async def open(self) -> dict[str, Any]:
-        """Prepare the node, and return how it confines environments, `hierarchy` and `isolation`, and its `cores`.
+        """Prepare the node and connect to the emulator; return how it confines environments, `hierarchy` and
+        `isolation`, and its `cores`.
 
-        HostError if it cannot have any.
+        HostError if it cannot have any, or does not reach the emulator.
         """
         for name in THREADS:
             os.environ.pop(name, None)
         raise_descriptor_limit()
         opening, parts = self._opening, self._parts
-        self._outbox = Outbox()
         self._session = parts.enter_context(Session())
         self._sandboxes = parts.enter_context(
             ProcessSandboxes(
@@ -103,14 +75,15 @@ class Node:
                 strict_packages=opening.strict_packages,
             )
         )
+        key = self._session.home / "node.pem"
+        with open(key, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+            file.write(opening.key)
         self._relay: Relay | None = None
         if opening.relay is not None:
-            key = self._session.home / "relay.pem"
-            with open(key, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
-                file.write(opening.relay_key)
             self._relay = parts.enter_context(Relay.there(opening.relay, key, self._session.mark))
         self._pressure = Pressure()
         parts.callback(self._pressure.close)
+        self._emulator = await answer(opening.address, key, opening.name, self)
         return {
             "hierarchy": self._sandboxes.hierarchy,
             "isolation": self._sandboxes.isolation,
@@ -126,11 +99,6 @@ class Node:
     async def now(self) -> int:
         """Return the node's CLOCK_MONOTONIC, nanoseconds."""
         return time.monotonic_ns()
-
-    async def next_batch(self) -> Batch:
-        """Wait until something has happened, and return it."""
-        await self._outbox.wait()
-        return self._outbox.take()
 
     async def tell(self, faults: set[int]) -> None:
         """Note faults of a plan, by their numbers, that have happened on another node."""
@@ -157,7 +125,7 @@ class Node:
         identifier = environment_id(function, order.number)
 
         def open_log(_function: Function, environment: str) -> tuple[str, FunctionLog]:
-            return order.log_stream, ForwardedLog(environment, self._outbox)
+            return order.log_stream, ForwardedLog(environment, self._emulator)
 
         host = EnvironmentHost(
             emulator_id=self._session.id,
@@ -168,7 +136,7 @@ class Node:
             credentials=lambda _name: order.credentials,
             pressure=self._pressure,
             open_log=open_log,
-            record=lambda event: self._outbox.add(identifier, event),
+            record=lambda event: self._emulator.happen(identifier, event),
             happened=self._happened,
         )
         self._environments[identifier] = Environment(host, function, order.number)
@@ -179,18 +147,18 @@ class Node:
         try:
             outcome = await environment.start(limit_s)
         except (StartFailed, OSError) as error:
-            return Done(self._outbox.take(), environment.state, failure=str(error))
+            return Done(environment.state, failure=str(error))
         assert environment.sandbox is not None
         # The kernel may kill an idle one when the host's memory is exhausted.
-        environment.sandbox.exited.add_done_callback(lambda _: self._outbox.add(identifier, {"record": EXITED}))
-        return self._done(environment, outcome)
+        environment.sandbox.exited.add_done_callback(lambda _: self._emulator.happen(identifier, {"record": EXITED}))
+        return Done(environment.state, outcome)
 
     async def invoke(self, identifier: str, invocation: NextInvocation, limit_s: float) -> Done:
         """Pass one invocation to the waiting runtime; its deadline is by this node's clock."""
         environment = self._environments[identifier]
         deadline_ms = time.time_ns() // 1_000_000 + round(limit_s * 1000)
         outcome = await environment.invoke(replace(invocation, deadline_ms=deadline_ms), limit_s)
-        return self._done(environment, outcome)
+        return Done(environment.state, outcome)
 
     async def rest(self, identifier: str) -> Done:
         """Wait until the runtime asks for its next invocation, then let the environment freeze."""
@@ -198,8 +166,7 @@ class Node:
         ready = await environment.ready()
         if ready:
             environment.rest(lambda _environment: None)
-        resting_mb = environment.resting_mb()
-        return Done(self._outbox.take(), environment.state, ready=ready, resting_mb=resting_mb)
+        return Done(environment.state, ready=ready, resting_mb=environment.resting_mb())
 
     async def send_signal(self, identifier: str, number: int) -> None:
         """Send a signal to everything in an environment."""
@@ -209,17 +176,13 @@ class Node:
         """End the runtime; see `Environment.reset`."""
         environment = self._environments[identifier]
         await environment.reset()
-        return Done(self._outbox.take(), environment.state)
+        return Done(environment.state)
 
-    async def stop(self, identifier: str) -> Done:
+    async def stop(self, identifier: str) -> None:
         """End an environment and forget it; one that could not be made is none."""
         environment = self._environments.pop(identifier, None)
         if environment is not None:
             await environment.stop()
-        return Done(self._outbox.take(), State.STOPPED)
-
-    def _done(self, environment: Environment, outcome: Outcome) -> Done:
-        return Done(self._outbox.take(), environment.state, outcome)
 
     def _with_code(self, function: Function) -> Function:
         """Return the function with its packages where they are here."""

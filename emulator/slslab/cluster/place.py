@@ -9,11 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-import ray
-import ray.exceptions
-
-from slslab.cluster.connection import reason
-from slslab.cluster.messages import Batch, Done
+from slslab.cluster.calls import Caller, CallError, Happened
 from slslab.cluster.relay import Relay
 from slslab.cluster.remote import Clock, NodeLost, RemoteEnvironment
 from slslab.host.cgroups import Hierarchy
@@ -35,7 +31,7 @@ SERVICE = re.compile(r"\b(?:127\.0\.0\.1|localhost):(\d+)")
 class NodePlace(Place):
     """A node that is open; `lost` once it does not answer any more, for good."""
 
-    def __init__(self, actor: Any, about: Mapping[str, Any], shared: Shared, relay: Relay | None) -> None:
+    def __init__(self, caller: Caller, about: Mapping[str, Any], shared: Shared, relay: Relay | None) -> None:
         super().__init__(about["budget_mb"])
         self.name = about["name"]
         self.hierarchy: Hierarchy = about["hierarchy"]
@@ -43,34 +39,33 @@ class NodePlace(Place):
         self._cores: int = about["cores"]
         self.shared = shared
         self.lost = False
-        # Called when it is lost, and with the number of a plan's fault that has happened on it.
+        # Called when it is lost or let go, and with the number of a plan's fault that has happened on it.
         self.on_lost: Callable[[], None] = lambda: None
         self.on_fault: Callable[[int], None] = lambda _number: None
         self.environments: dict[str, RemoteEnvironment] = {}
-        self._actor = actor
+        self._caller = caller
         self._relay = relay
         self._ports: set[int] = set()
         self._stored: dict[str, asyncio.Future[None]] = {}
-        self._applied = 0
-        self._waiting: dict[int, Batch] = {}
-        self._arrived = asyncio.Event()
-        self._tasks: list[asyncio.Task[None]] = []
-        self._under_way: set[asyncio.Task[Any]] = set()
+        self._aligning: asyncio.Task[None] | None = None
+        self._telling: set[asyncio.Task[None]] = set()
 
     async def begin(self) -> None:
         """Align the clocks, and receive what happens on the node from now on."""
+        self._caller.happened, self._caller.ended = self._take, self.lose
         self.clock = await self._compared()
-        self._tasks = [asyncio.ensure_future(self._receive()), asyncio.ensure_future(self._keep_aligned())]
+        self._aligning = asyncio.ensure_future(self._keep_aligned())
 
     async def close(self) -> None:
         """Remove everything of ours from the node, and let it go."""
-        for task in self._tasks:
-            task.cancel()
+        if self._aligning is not None:
+            self._aligning.cancel()
         if not self.lost:
             with suppress(NodeLost, OSError, TimeoutError):
                 await asyncio.wait_for(self.call("close"), ANSWER_S)
             self.lost = True
-            ray.kill(self._actor)
+            self._caller.close()
+            self.on_lost()
 
     def make(self, function: Function, number: int) -> ExecutionEnvironment:
         """Make an environment of this node."""
@@ -112,35 +107,23 @@ class NodePlace(Place):
         layers = tuple(replace(layer, code=named(layer.code)) for layer in function.layers)
         return replace(function, code=named(function.code), layers=layers)
 
-    async def ask(self, method: str, *arguments: Any) -> Done:
-        """Ask for something that takes its time, and take what happened until its end, also if the caller goes."""
-        asking = asyncio.ensure_future(self._ask(method, *arguments))
-        self._under_way.add(asking)
-        asking.add_done_callback(self._under_way.discard)
-        return await asyncio.shield(asking)
-
     async def call(self, method: str, *arguments: Any) -> Any:
-        """Call a method of the node's actor; OSError if it fails there, NodeLost if no answer comes any more.
-
-        An answer that was lost on its way, as one of a host without memory for it, may have had events in it.
-        """
+        """Call a method of the node; OSError if it fails there, NodeLost if no answer comes any more."""
         if self.lost:
             raise NodeLost(f"the node {self.name} was lost")
         try:
-            return await getattr(self._actor, method).remote(*arguments)
-        except ray.exceptions.RayError as error:
-            failed = isinstance(error, ray.exceptions.RayTaskError)
-            # The answer itself may have found no room.
-            if failed and not isinstance(error.cause, ray.exceptions.RayError):
-                raise OSError(f"{self.name}: {reason(error)}") from error
-            self._lose(reason(error))
+            return await self._caller.call(method, *arguments)
+        except CallError as error:
+            raise OSError(f"{self.name}: {error}") from error
+        except ConnectionError as error:
+            self.lose(str(error))
             raise NodeLost(f"the node {self.name} was lost") from error
 
     def tell(self, faults: set[int]) -> None:
         """Tell the node of faults of the plan that have happened elsewhere."""
         telling = asyncio.ensure_future(self._tell(faults))
-        self._under_way.add(telling)
-        telling.add_done_callback(self._under_way.discard)
+        self._telling.add(telling)
+        telling.add_done_callback(self._telling.discard)
 
     def document(self) -> dict[str, Any]:
         """Return what a run's document says of the node; `clock_error_ms` is how well its clock is aligned."""
@@ -152,10 +135,13 @@ class NodePlace(Place):
             "lost": self.lost,
         }
 
-    async def _ask(self, method: str, *arguments: Any) -> Done:
-        done: Done = await self.call(method, *arguments)
-        await self._apply(done.batch)
-        return done
+    def lose(self, why: str) -> None:
+        """Give the node up, and its environments with it."""
+        if not self.lost:
+            self.lost = True
+            LOG.warning("The node %s was lost, and its environments with it: %s.", self.name, why)
+            self._caller.close()
+            self.on_lost()
 
     async def _tell(self, faults: set[int]) -> None:
         with suppress(NodeLost):
@@ -166,35 +152,14 @@ class NodePlace(Place):
             raise OSError("hot reload uses a directory of this host, and nodes do not see it")
         await self.call("store", code.sha256, await asyncio.to_thread(code.archive.read_bytes))
 
-    async def _receive(self) -> None:
-        try:
-            while True:
-                await self._apply(await self.call("next_batch"))
-        except (NodeLost, OSError) as error:
-            self._lose(str(error))
-
-    async def _apply(self, batch: Batch) -> None:
-        """Pass on what happened in the order in which it did, whichever answer has brought it."""
-        self._waiting[batch.number] = batch
-        while (following := self._waiting.pop(self._applied + 1, None)) is not None:
-            self._applied += 1
-            self._deliver(following)
-            self._arrived.set()
-            self._arrived = asyncio.Event()
-        while self._applied < batch.number and not self.lost:
-            await self._arrived.wait()
-
-    def _deliver(self, batch: Batch) -> None:
-        for identifier, what in batch.happened:
-            self._pass_on(identifier, what)
-
-    def _pass_on(self, identifier: str, what: dict[str, Any] | bytes) -> None:
-        if isinstance(what, dict):
-            number = str(what.get("resource")).partition(" ")[0]
-            if what.get("op") == "fault" and number.isdecimal() and int(number) < FAULTS:
-                self.on_fault(int(number))
-        if (environment := self.environments.get(identifier)) is not None:
-            environment.happened(what)
+    def _take(self, happened: Happened) -> None:
+        for identifier, what in happened:
+            if isinstance(what, dict):
+                number = str(what.get("resource")).partition(" ")[0]
+                if what.get("op") == "fault" and number.isdecimal() and int(number) < FAULTS:
+                    self.on_fault(int(number))
+            if (environment := self.environments.get(identifier)) is not None:
+                environment.happened(what)
 
     async def _keep_aligned(self) -> None:
         """Compare the clocks again and again; of a busy moment the older comparison may still be the better one."""
@@ -205,9 +170,9 @@ class NodePlace(Place):
                 if clock.error_ns <= self.clock.error_at(clock.at_ns):
                     self.clock = clock
         except TimeoutError:
-            self._lose(f"it has not answered for {ANSWER_S:.0f} s")
+            self.lose(f"it has not answered for {ANSWER_S:.0f} s")
         except (NodeLost, OSError) as error:
-            self._lose(str(error))
+            self.lose(str(error))
 
     async def _compared(self) -> Clock:
         """Ask for the node's time, and take the answer of the shortest round trip: it was read in its middle, or not
@@ -220,14 +185,3 @@ class NodePlace(Place):
             trips.append((arrived - sent, (sent + arrived) // 2 - theirs))
         trip_ns, offset_ns = min(trips)
         return Clock(offset_ns, trip_ns // 2, arrived)
-
-    def _lose(self, why: str) -> None:
-        if not self.lost:
-            self.lost = True
-            LOG.warning("The node %s was lost, and its environments with it: %s.", self.name, why)
-            for number in sorted(self._waiting):
-                self._deliver(self._waiting.pop(number))
-            self._arrived.set()
-            # It may only have been cut off: then it ends now, and its reaper removes what it has.
-            ray.kill(self._actor)
-            self.on_lost()

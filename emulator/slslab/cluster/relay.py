@@ -26,6 +26,7 @@ import uvloop
 
 from slslab.host.connections import LOOPBACK
 from slslab.host.server_process import ServerProcess
+from slslab.stack.mutual_tls import mutual_context
 
 CHUNK_BYTES = 1 << 18
 # Each connection begins with the port that it is for.
@@ -91,7 +92,9 @@ class Sides:
     async def serve(self) -> int:
         """Listen as the emulator's side, and return the port."""
         host, port = self.address
-        server = await asyncio.start_server(self._accept, host, port, ssl=self._tls(ssl.PROTOCOL_TLS_SERVER))
+        server = await asyncio.start_server(
+            self._accept, host, port, ssl=mutual_context(self._key, ssl.PROTOCOL_TLS_SERVER)
+        )
         self._servers.append(server)
         return int(server.sockets[0].getsockname()[1])
 
@@ -120,19 +123,11 @@ class Sides:
         port = writer.get_extra_info("sockname")[1]
         with suppress(OSError):
             host, there = self.address
-            far_reader, far_writer = await asyncio.open_connection(host, there, ssl=self._tls(ssl.PROTOCOL_TLS_CLIENT))
+            context = mutual_context(self._key, ssl.PROTOCOL_TLS_CLIENT)
+            far_reader, far_writer = await asyncio.open_connection(host, there, ssl=context)
             far_writer.write(PORT.pack(port))
             await _join(reader, writer, far_reader, far_writer)
         writer.close()
-
-    def _tls(self, protocol: int) -> ssl.SSLContext:
-        context = ssl.SSLContext(protocol)
-        # The certificate is the only one that is trusted, whatever the address of its holder.
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_REQUIRED
-        context.load_verify_locations(self._key)
-        context.load_cert_chain(self._key)
-        return context
 
 
 async def _join(

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from slslab.cluster.messages import EXITED, Done, Order
+from slslab.cluster.messages import EXITED, Order
 from slslab.errors import StartFailed
 from slslab.lambda_.configuration import Function
 from slslab.lambda_.environment import State, environment_id
@@ -53,8 +53,6 @@ class AskedNode(Protocol):
     async def prepare(self, function: Function) -> None: ...
 
     def without_directories(self, function: Function) -> Function: ...
-
-    async def ask(self, method: str, *arguments: Any) -> Done: ...
 
     async def call(self, method: str, *arguments: Any) -> Any: ...
 
@@ -109,7 +107,7 @@ class RemoteEnvironment:
             self._check()
             self._exited = False
             self._offset_ns = self._node.clock.offset_ns
-            done = await self._node.ask("start", self.id, limit_s)
+            done = await self._node.call("start", self.id, limit_s)
         except (NodeLost, OSError) as error:
             self.state = State.STOPPED
             raise StartFailed(str(error)) from error
@@ -141,7 +139,7 @@ class RemoteEnvironment:
         self._offset_ns = self._node.clock.offset_ns
         began_ns, delay_ns = time.monotonic_ns(), self._delay_ns
         try:
-            done = await self._node.ask("invoke", self.id, invocation, limit_s)
+            done = await self._node.call("invoke", self.id, invocation, limit_s)
         except (NodeLost, OSError) as error:
             self.state = State.STOPPED
             self.log.write(f"slslab: {error}\n".encode())
@@ -166,7 +164,7 @@ class RemoteEnvironment:
 
     async def _rest(self) -> None:
         try:
-            done = await self._node.ask("rest", self.id)
+            done = await self._node.call("rest", self.id)
         except (NodeLost, OSError):
             return
         self._is_ready, self._resting_mb = done.ready, min(done.resting_mb, self.function.memory_mb)
@@ -192,7 +190,7 @@ class RemoteEnvironment:
     async def reset(self) -> None:
         """End the runtime; see `Environment.reset`."""
         try:
-            self._become((await self._node.ask("reset", self.id)).state)
+            self._become((await self._node.call("reset", self.id)).state)
         except (NodeLost, OSError):
             self.state = State.STOPPED
 
@@ -202,7 +200,7 @@ class RemoteEnvironment:
         try:
             if self._making is not None:
                 await asyncio.wait([self._making])
-                await self._node.ask("stop", self.id)
+                await self._node.call("stop", self.id)
         except NodeLost:
             pass
         except OSError as error:

@@ -2,7 +2,8 @@
 
 A session (`slslab.host.session`) keeps a journal in its home, locked as long as its process lives, of lines `path
 PATH`, `cgroup PATH` and `containers yes` (or `no`, when they are removed). The reaper waits for that lock, which it
-gets when the emulator has ended, in whatever way (also `kill -9`). Then it kills every process that carries the
+gets when the emulator has ended, in whatever way (also `kill -9`). It waits in a process that is not the emulator's
+child, as whoever ends the emulator may kill its children (Ray does). Then it kills every process that carries the
 emulator's mark in its environment, and removes the control groups, containers, files and directories. It runs as a
 script, so that it starts without the package's imports; the engine's client is imported only if there are containers.
 """
@@ -79,6 +80,8 @@ def reap(emulator_id: str, journal: BinaryIO) -> bool:
 def _main(emulator_id: str, path: str) -> int:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
+    if reaping := os.fork():
+        return os.waitstatus_to_exitcode(os.waitpid(reaping, 0)[1])
     with suppress(FileNotFoundError), open(path, "rb") as journal:  # the session may have ended already
         fcntl.flock(journal, fcntl.LOCK_EX)
         return 0 if reap(emulator_id, journal) else 1

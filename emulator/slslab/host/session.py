@@ -59,7 +59,7 @@ class Session(Managed):
             shutil.rmtree(self.home, ignore_errors=True)
             return
         self._journal.close()
-        if self._reaper.wait() < 0:  # it has been killed
+        if self._reaper.wait() not in (0, 1):  # it has been killed
             sweep(self.home.parent)
 
     def watch(self, path: Path) -> None:

@@ -49,6 +49,17 @@ class MutualTLS:
         )
 
 
+def mutual_context(path: Path, protocol: int) -> ssl.SSLContext:
+    """Return what one end of a connection uses: the file's certificate is the only one that it trusts, whatever the
+    address of its holder."""
+    context = ssl.SSLContext(protocol)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_verify_locations(path)
+    context.load_cert_chain(path)
+    return context
+
+
 def write_certificate(path: Path) -> None:
     """Write a new key and its own certificate of this host's loopback address, for this user alone; OSError if the file
     exists or cannot be written."""

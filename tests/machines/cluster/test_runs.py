@@ -54,7 +54,8 @@ def requests(out: Path) -> Counter[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(
-    "architecture", [pytest.param(name, marks=() if name in ALWAYS else pytest.mark.exhaustive) for name in ARCHITECTURES]
+    "architecture",
+    [pytest.param(name, marks=() if name in ALWAYS else pytest.mark.exhaustive) for name in ARCHITECTURES],
 )
 def test_a_run_on_nodes_is_that_of_one_host_and_leaves_nothing(nodes: Nodes, architecture: str, tmp_path: Path) -> None:
     here = run(nodes, architecture, tmp_path / "here", "--environment", "process")

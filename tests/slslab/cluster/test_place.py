@@ -1,4 +1,4 @@
-"""A node as the emulator sees it: the real node's side in this process, behind what stands for its actor."""
+"""A node as the emulator sees it: the real node's side in this process, whose clock is an hour behind."""
 
 import asyncio
 import base64
@@ -7,17 +7,18 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-import ray
-import ray.exceptions
 
 from slslab.aws.limits import lambda_limits
 from slslab.cluster import place
-from slslab.cluster.messages import Batch, Opening
+from slslab.cluster.calls import Caller, Listener
+from slslab.cluster.messages import Opening
 from slslab.cluster.node import Node
 from slslab.cluster.place import NodePlace
 from slslab.host.cgroups import Hierarchy
@@ -28,6 +29,7 @@ from slslab.lambda_.environment import State
 from slslab.lambda_.packages import Image
 from slslab.lambda_.places import Place, Shared
 from slslab.lambda_.service.emulator import Emulator
+from slslab.stack.mutual_tls import write_certificate
 from slslab.testing import create_function
 
 pytestmark = pytest.mark.server
@@ -36,61 +38,27 @@ AHEAD_NS = 3600 * 1_000_000_000
 LIMITS = lambda_limits()
 
 
-class Actor:
-    """Answers as an actor does, from a node in this process, whose clock is an hour behind.
+def behind(caller: Caller) -> None:
+    """Have what comes from a node by the clock of one that is an hour behind."""
+    take = caller.take
 
-    `die` loses it, and with `hangs` it answers nothing any more. The methods in `fails` fail once, with their errors.
-    """
+    def take_behind(value: Any) -> None:
+        if isinstance(value, list):
+            for _, what in value:
+                if isinstance(what, dict):
+                    what |= {name: what[name] - AHEAD_NS for name in ("start_ns", "end_ns", "wall_ns") if name in what}
+        elif isinstance(value, tuple):
+            number, failure, answer = value
+            if isinstance(answer, int):
+                answer -= AHEAD_NS
+            outcome = getattr(answer, "outcome", None)
+            if outcome is not None:
+                moments = {"began_ns": outcome.began_ns - AHEAD_NS, "ended_ns": outcome.ended_ns - AHEAD_NS}
+                answer = replace(answer, outcome=replace(outcome, **moments))
+            value = number, failure, answer
+        take(value)
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
-        self._dead = asyncio.Event()
-        self.hangs = False
-        self.fails: dict[str, Exception] = {}
-
-    def __getattr__(self, method: str) -> Any:
-        class Remote:
-            remote = staticmethod(lambda *arguments: self._call(method, *arguments))
-
-        return Remote
-
-    async def die(self) -> None:
-        self._dead.set()
-
-    async def _call(self, method: str, *arguments: Any) -> Any:
-        if method in self.fails:
-            raise self.fails.pop(method)
-        call = asyncio.ensure_future(getattr(self._node, method)(*arguments))
-        dead = asyncio.ensure_future(self._dead.wait())
-        try:
-            await asyncio.wait({call, dead}, return_when=asyncio.FIRST_COMPLETED)
-            if self.hangs:
-                await dead
-        except asyncio.CancelledError:
-            call.cancel()
-            raise
-        finally:
-            dead.cancel()
-        if self._dead.is_set():
-            call.cancel()
-            raise ray.exceptions.ActorDiedError
-        return _behind(call.result())
-
-
-def _behind(answer: Any) -> Any:
-    """Return a node's answer by a clock that is an hour behind this one."""
-    if isinstance(answer, int):
-        return answer - AHEAD_NS
-    batch = answer if isinstance(answer, Batch) else getattr(answer, "batch", None)
-    if batch is not None:
-        for _, what in batch.happened:
-            if isinstance(what, dict):
-                what |= {name: what[name] - AHEAD_NS for name in ("start_ns", "end_ns", "wall_ns") if name in what}
-    outcome = getattr(answer, "outcome", None)
-    if outcome is not None:
-        outcome = replace(outcome, began_ns=outcome.began_ns - AHEAD_NS, ended_ns=outcome.ended_ns - AHEAD_NS)
-        answer = replace(answer, outcome=outcome)
-    return answer
+    caller.take = take_behind  # type: ignore[method-assign]
 
 
 class TheseNodes(Managed):
@@ -101,37 +69,45 @@ class TheseNodes(Managed):
     def __init__(self, *budgets_mb: int) -> None:
         self._budgets_mb = budgets_mb
 
-    def _enter(self, _stack: Any) -> None:
-        opening = Opening(LIMITS, isolate=True, template=(), strict_packages=False, relay=None, relay_key=b"")
-        self.nodes = [Node(opening) for _ in self._budgets_mb]
+    def _enter(self, stack: ExitStack) -> None:
+        self._key = Path(stack.enter_context(TemporaryDirectory())) / "key.pem"
+        write_certificate(self._key)
+        self.nodes: list[Node] = []
 
     def share(self, shared: Shared) -> None:
         self._shared = shared
 
     async def open(self, on_changed: Callable[[], None]) -> None:
         self.places = []
-        for node, budget_mb in zip(self.nodes, self._budgets_mb, strict=True):
+        listener = Listener("127.0.0.1", self._key)
+        await listener.open()
+        opening = Opening(LIMITS, isolate=True, template=(), strict_packages=False, key=self._key.read_bytes())
+        for number, budget_mb in enumerate(self._budgets_mb):
+            node = Node(replace(opening, name=str(number), address=listener.address))
+            self.nodes.append(node)
+            connected = listener.expect(str(number))
             about = {"name": "far", "budget_mb": budget_mb, **await node.open()}
-            opened = NodePlace(Actor(node), about, self._shared, None)
+            caller = await connected
+            behind(caller)
+            opened = NodePlace(caller, about, self._shared, None)
             opened.on_lost = on_changed
             await opened.begin()
             self.places.append(opened)
+        listener.close()
 
     async def end(self) -> None:
-        for each in self.places:
-            for task in each._tasks:
-                task.cancel()
-        for node in self.nodes:
-            await node.close()
+        for each, node in zip(self.places, self.nodes, strict=True):
+            if each.lost:
+                await node.close()
+            await each.close()
 
     @property
     def place(self) -> NodePlace:
         return self.places[0]
 
-    @property
-    def actor(self) -> Actor:
-        actor: Actor = self.place._actor
-        return actor
+    async def die(self) -> None:
+        """End the first node's connection, as its death does."""
+        self.nodes[0]._emulator.close()
 
     @property
     def hierarchy(self) -> Hierarchy:
@@ -160,9 +136,8 @@ def places() -> TheseNodes:
 
 
 @pytest.fixture
-def far(places: TheseNodes, monkeypatch: pytest.MonkeyPatch) -> Iterator[Emulator]:
+def far(places: TheseNodes) -> Iterator[Emulator]:
     """An emulator whose environments are on that node."""
-    monkeypatch.setattr(ray, "kill", lambda actor: actor._dead.set())
     with Emulator(places=places, limits=LIMITS) as emulator:
         yield emulator
 
@@ -247,7 +222,7 @@ def test_an_invocation_ends_with_its_node(far: Emulator, places: TheseNodes) -> 
     with far.recording() as records:
         hanging = Hanging(client, "f")
         wait_until(lambda: is_busy(places, "f"))
-        far.wait_for(places.actor.die())
+        far.wait_for(places.die())
         assert hanging.end()["FunctionError"] == "Unhandled"
     assert records[0].error_type == "Runtime.ExitError"
     assert 0 < records[0].duration_ms < 60_000
@@ -277,7 +252,9 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_node_that_does_not_answer_any_more_is_lost(far: Emulator, places: TheseNodes) -> None:
+def test_a_node_that_does_not_answer_any_more_is_lost(
+    far: Emulator, places: TheseNodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """By then more time than the function's has passed; it is not charged with it."""
     client = far.client("lambda")
     create_function(client, "f", SOURCE, Timeout=1)
@@ -285,44 +262,26 @@ def test_a_node_that_does_not_answer_any_more_is_lost(far: Emulator, places: The
     with far.recording() as records:
         hanging = Hanging(client, "f")
         wait_until(lambda: is_busy(places, "f"))
-        places.actor.hangs = True
+        monkeypatch.setattr(places.place._caller, "take", lambda _value: None)
         assert hanging.end()["FunctionError"] == "Unhandled"
     assert places.place.lost
     assert records[0].error_type == "Runtime.ExitError"
     assert records[0].duration_ms == 1000
 
 
-FULL = ray.exceptions.OutOfDiskError("it is full")
-
-
-@pytest.mark.parametrize("method", ["invoke", "next_batch"])
-@pytest.mark.parametrize(
-    "error", [ray.exceptions.LocalRayletDiedError(), ray.exceptions.RayTaskError("answer", "Traceback …", FULL)]
-)
-def test_an_answer_that_is_lost_on_its_way_loses_the_node(
-    far: Emulator, places: TheseNodes, error: Exception, method: str
-) -> None:
-    client = far.client("lambda")
-    create_function(client, "f", SOURCE)
-    client.invoke(FunctionName="f", Payload=b'"one"')
-    places.actor.fails[method] = error
-    with suppress(client.exceptions.ServiceException):  # the node may be lost before
-        client.invoke(FunctionName="f", Payload=b'"two"')
-    wait_until(lambda: places.place.lost)
-    with pytest.raises(client.exceptions.ServiceException):
-        client.invoke(FunctionName="f", Payload=b'"three"')
-
-
 def test_a_package_that_could_not_be_stored_is_stored_by_the_next_environment(
-    far: Emulator, places: TheseNodes
+    far: Emulator, places: TheseNodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = far.client("lambda")
     create_function(client, "f", SOURCE)
-    places.actor.fails["store"] = ray.exceptions.RayTaskError(
-        "store", 'Traceback …\n  File "unpack.py"\nOSError: No space left on device', OSError("No space left on device")
-    )
-    with pytest.raises(client.exceptions.ServiceException, match=r"far: No space left on device\. Hint"):
-        client.invoke(FunctionName="f", Payload=b'"one"')
+
+    async def full(*_: Any) -> None:
+        raise OSError("No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(places.nodes[0], "store", full)
+        with pytest.raises(client.exceptions.ServiceException, match=r"far: No space left on device\. Hint"):
+            client.invoke(FunctionName="f", Payload=b'"one"')
     assert client.invoke(FunctionName="f", Payload=b'"two"')["StatusCode"] == 200
 
 
@@ -411,21 +370,3 @@ def test_an_idle_environment_of_another_node_ends_where_there_is_no_room_at_home
     assert not [each for each in pool.environments() if each.function.name == "holding"]
     far.wait_for(pool.end({"busy"}))
     hanging.end()
-
-
-def test_what_happened_is_passed_on_in_its_order_whatever_answer_comes_first() -> None:
-    async def applied() -> list[Any]:
-        seen: list[Any] = []
-        shared: Any = None
-        node = NodePlace(
-            None, {"name": "far", "budget_mb": 1, "cores": 1, "hierarchy": None, "isolation": None}, shared, None
-        )
-        node._pass_on = lambda identifier, what: seen.append((identifier, what))  # type: ignore[method-assign]
-        late = asyncio.ensure_future(node._apply(Batch(2, [("e", b"second")])))
-        await asyncio.sleep(0.01)
-        assert not late.done()
-        await node._apply(Batch(1, [("e", b"first")]))
-        await asyncio.wait_for(late, 1)
-        return seen
-
-    assert asyncio.run(applied()) == [("e", b"first"), ("e", b"second")]
