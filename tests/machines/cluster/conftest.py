@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 
 import pytest
-from tests.machines.cluster.network import ON_NODE, Nodes, delays, missing
+from tests.machines.cluster.network import ON_NODE, Nodes, missing
 
 from slslab.aws.limits import lambda_limits
 from slslab.host.session import Session
@@ -20,10 +20,10 @@ def need_cluster() -> None:
 
 
 @pytest.fixture(scope="module")
-def nodes() -> Iterator[Nodes]:
-    """Three nodes, with a millisecond of delay between two where the kernel has it."""
+def nodes(request: pytest.FixtureRequest) -> Iterator[Nodes]:
+    """Three nodes, between two of which packets take so many milliseconds more as the test's parameter says, if any."""
     need_cluster()
-    with Nodes(3, delay_ms=0.5 if delays() else 0) as cluster:
+    with Nodes(3, delay_ms=getattr(request, "param", 0.0)) as cluster:
         yield cluster
 
 

@@ -20,6 +20,9 @@ PORT = 6379
 # Set for tests that run on a node.
 ON_NODE = "SLSLAB_ON_NODE"
 LIMIT_S = 240.0
+DELAY_LINE = Path(__file__).with_name("delay_line.py")
+# The name of each node's device.
+DEVICE = "node"
 
 
 def missing() -> str:
@@ -35,7 +38,7 @@ def missing() -> str:
     return "" if probe.returncode == 0 else "network namespaces are not allowed"
 
 
-def delays() -> bool:
+def has_netem() -> bool:
     """Return whether the kernel can delay packets (`tc netem`), which some are built without."""
     space = f"sl{secrets.token_hex(3)}"
     _ip("netns", "add", space)
@@ -49,6 +52,7 @@ def delays() -> bool:
 class Nodes(Managed):
     """A cluster of so many nodes, the first of which is its head; packets between two take `delay_ms` more.
 
+    They are delayed by `tc netem` where the kernel has it, otherwise by one process for all nodes (delay_line.py).
     The last `late` are not started. Each node counts `memory_mb` for environments. Nothing of it is left at the end.
     """
 
@@ -63,15 +67,18 @@ class Nodes(Managed):
 
     def _enter(self, stack: ExitStack) -> None:
         self._folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True)))
-        # The bridge has a namespace, too: a host's own may drop what it forwards, as Docker has it do.
-        _ip("netns", "add", self._name)
-        stack.callback(_ip, "netns", "del", self._name)
-        _ip("-n", self._name, "link", "add", "bridge", "type", "bridge")
-        _ip("-n", self._name, "link", "set", "bridge", "up")
         for number in range(self.count):
-            _ip("netns", "add", self._space(number))
-            stack.callback(_ip, "netns", "del", self._space(number))
-            self._connect(number)
+            _ip("netns", "add", self.space(number))
+            stack.callback(_ip, "netns", "del", self.space(number))
+            _ip("-n", self.space(number), "link", "set", "lo", "up")
+        if self._delay_ms and not has_netem():
+            self._join_by_delay_line(stack)
+        else:
+            self._join_by_bridge(stack)
+        for number in range(self.count):
+            _ip("-n", self.space(number), "address", "add", f"{self.address(number)}/24", "dev", DEVICE)
+            _ip("-n", self.space(number), "link", "set", DEVICE, "up")
+        for number in range(self.count):
             stack.callback(self.kill, number)
             if number < self.count - self._late:
                 self.start(number)
@@ -126,9 +133,13 @@ class Nodes(Managed):
     def pids(self, number: int) -> list[int]:
         """Return all processes in a node's network."""
         listed = subprocess.run(
-            ["ip", "netns", "pids", self._space(number)], capture_output=True, text=True, check=False
+            ["ip", "netns", "pids", self.space(number)], capture_output=True, text=True, check=False
         )
         return [int(pid) for pid in listed.stdout.split()]
+
+    def space(self, number: int) -> str:
+        """Return the name of a node's network namespace."""
+        return f"{self._name}-{number}"
 
     def address(self, number: int) -> str:
         """Return the address of a node."""
@@ -165,21 +176,36 @@ class Nodes(Managed):
             if b"raylet" in program:
                 os.kill(pid, signal.SIGKILL)
 
-    def _connect(self, number: int) -> None:
-        space, here, there = self._space(number), f"{self._name}h{number}", f"{self._name}n{number}"
-        _ip("link", "add", here, "netns", self._name, "type", "veth", "peer", "name", there, "netns", space)
-        _ip("-n", self._name, "link", "set", here, "master", "bridge", "up")
-        _ip("-n", space, "link", "set", "lo", "up")
-        _ip("-n", space, "address", "add", f"{self.address(number)}/24", "dev", there)
-        _ip("-n", space, "link", "set", there, "up")
-        if self._delay_ms:
-            _run("tc", "-n", space, "qdisc", "add", "dev", there, "root", "netem", "delay", f"{self._delay_ms}ms")
+    def _join_by_bridge(self, stack: ExitStack) -> None:
+        # The bridge has a namespace, too: a host's own may drop what it forwards, as Docker has it do.
+        _ip("netns", "add", self._name)
+        stack.callback(_ip, "netns", "del", self._name)
+        _ip("-n", self._name, "link", "add", "bridge", "type", "bridge")
+        _ip("-n", self._name, "link", "set", "bridge", "up")
+        for number in range(self.count):
+            port, space = f"port{number}", self.space(number)
+            _ip("link", "add", port, "netns", self._name, "type", "veth", "peer", "name", DEVICE, "netns", space)
+            _ip("-n", self._name, "link", "set", port, "master", "bridge", "up")
+            if self._delay_ms:
+                delay = ("netem", "delay", f"{self._delay_ms}ms")
+                _run("tc", "-n", space, "qdisc", "add", "dev", DEVICE, "root", *delay)
+
+    def _join_by_delay_line(self, stack: ExitStack) -> None:
+        places = [f"{self.space(number)}={self.address(number)}" for number in range(self.count)]
+        line = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(DELAY_LINE), str(self._delay_ms), DEVICE, *places],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C is for those who use it
+        )
+        # Its standard input is closed at the end of the block, and it ends.
+        stack.enter_context(line)
+        assert line.stdout is not None
+        if not line.stdout.readline():
+            raise RuntimeError("the delay line did not start")
 
     def _there(self, number: int, command: Sequence[str]) -> list[str]:
-        return ["nsenter", f"--net=/run/netns/{self._space(number)}", "--", *command]
-
-    def _space(self, number: int) -> str:
-        return f"{self._name}-{number}"
+        return ["nsenter", f"--net=/run/netns/{self.space(number)}", "--", *command]
 
 
 def other_version(folder: Path) -> Path:

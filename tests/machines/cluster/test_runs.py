@@ -24,9 +24,11 @@ ARCHITECTURES = {
     "gradssharding": ("--memory", "512"),
     "kubeml": ("--memory", "512", "--job-memory", "512", "--batch-size", "64"),
 }
-
-# The two that differ most: workers that are invoked once, and state machines of functions beside databases.
-ALWAYS = ("allreduce", "spirt")
+# ms; packets between nodes take so much more, each way.
+DELAY_MS = 0.5
+RUNS = [
+    pytest.param(DELAY_MS, name, marks=() if name == "allreduce" else pytest.mark.exhaustive) for name in ARCHITECTURES
+]
 
 
 def command(architecture: str, out: Path, *more: str) -> list[str]:
@@ -53,10 +55,7 @@ def requests(out: Path) -> Counter[tuple[str, str]]:
     )
 
 
-@pytest.mark.parametrize(
-    "architecture",
-    [pytest.param(name, marks=() if name in ALWAYS else pytest.mark.exhaustive) for name in ARCHITECTURES],
-)
+@pytest.mark.parametrize(("nodes", "architecture"), RUNS, indirect=["nodes"])
 def test_a_run_on_nodes_is_that_of_one_host_and_leaves_nothing(nodes: Nodes, architecture: str, tmp_path: Path) -> None:
     here = run(nodes, architecture, tmp_path / "here", "--environment", "process")
     there = run(nodes, architecture, tmp_path / "there", "--environment", "ray")

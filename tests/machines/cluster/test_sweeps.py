@@ -6,20 +6,22 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from tests.commands import slslab
 from tests.machines.cluster.conftest import need_cluster
-from tests.machines.cluster.network import BIN, Nodes, other_version
+from tests.machines.cluster.network import BIN, LIMIT_S, Nodes, other_version
 from tests.slslab.replay.recordings import TRACES
 
 RUN = TRACES / "mobilenet-idle"
 GRID = ("replay", str(RUN), "--workers", "2,3,4,5,6", "--memory", "1500,1769,3008", "--json")
 # What takes minutes.
 LARGE = ("replay", str(RUN), "--workers", ",".join(str(number) for number in range(2000, 4000)))
+# What takes half a minute of a processor, in some sixty batches.
+MIDDLE = ("replay", str(RUN), "--workers", ",".join(str(number) for number in range(2000, 2060)), "--json")
 # s; what is within a moment on a host that others load.
 MOMENT_S = 10
 # s; a head that does not answer is given up after half a minute.
@@ -67,9 +69,11 @@ def test_what_is_no_cluster_is_refused(tmp_path: Path) -> None:
 
 
 @contextmanager
-def sweeping(nodes: Nodes, number: int, place: str, cache: Path) -> Iterator[subprocess.Popen[str]]:
+def sweeping(
+    nodes: Nodes, number: int, place: str, cache: Path, grid: Sequence[str] = LARGE
+) -> Iterator[subprocess.Popen[str]]:
     """A sweep in its middle, from a node."""
-    command = ["env", f"XDG_CACHE_HOME={cache}", str(BIN / "slslab"), *LARGE, "--on", place]
+    command = ["env", f"XDG_CACHE_HOME={cache}", str(BIN / "slslab"), *grid, "--on", place]
     running = nodes.popen(number, command)
     try:
         while not list(cache.rglob("*.pickle")):
@@ -89,16 +93,16 @@ def test_ctrl_c_gives_the_cluster_its_processors_back(nodes: Nodes, alone: str, 
         out, err = running.communicate(timeout=60)
         assert (running.returncode, out, err.strip()) == (130, "", "")
     end = time.monotonic() + MOMENT_S
-    while (busy := workers(nodes)) and time.monotonic() < end:
+    while (busy := workers(nodes, 0, 1, 2)) and time.monotonic() < end:
         time.sleep(0.1)
     assert not busy, time.monotonic() - began
     done = nodes.run(0, [str(BIN / "slslab"), *GRID, "--on", "ray"], variables={"XDG_CACHE_HOME": str(tmp_path)})
     assert (done.returncode, done.stdout) == (0, alone)
 
 
-def workers(nodes: Nodes) -> list[str]:
-    """The processes of the nodes that compute."""
-    return [line for number in range(3) for line in nodes.lines(number) if line.startswith("ray::compute_batch")]
+def workers(nodes: Nodes, *numbers: int) -> list[str]:
+    """The processes of some nodes that compute."""
+    return [line for number in numbers for line in nodes.lines(number) if line.startswith("ray::compute_batch")]
 
 
 @pytest.mark.exhaustive
@@ -116,3 +120,17 @@ def test_a_lost_head_ends_the_sweep_and_what_is_done_is_kept(place: str, tmp_pat
     assert hint == "Hint: the same command goes on where it stopped."
     for path in tmp_path.rglob("*.pickle"):
         pickle.loads(path.read_bytes())
+
+
+@pytest.mark.exhaustive
+def test_what_a_lost_node_computed_is_computed_elsewhere(tmp_path: Path) -> None:
+    need_cluster()
+    alone = slslab(*MIDDLE)
+    with Nodes(2) as nodes, sweeping(nodes, 0, "ray", tmp_path, MIDDLE) as running:
+        # It has points that are lost with it.
+        while not workers(nodes, 1):
+            assert running.poll() is None, running.communicate()
+            time.sleep(0.1)
+        nodes.kill(1)
+        out, err = running.communicate(timeout=LIMIT_S)
+    assert (running.returncode, out, err) == (0, alone.out, alone.err)
