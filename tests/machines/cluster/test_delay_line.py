@@ -1,5 +1,6 @@
 """The delay between nodes: it is there, what passes is unchanged, and nothing of it outlives who wanted it."""
 
+import os
 import subprocess
 import sys
 import time
@@ -73,9 +74,12 @@ def test_a_round_trip_takes_both_delays_and_what_passes_is_unchanged(silent: Nod
     assert unchanged == "True"
 
 
-def test_a_delay_ends_with_a_process_that_is_killed() -> None:
+def test_a_delay_ends_with_a_process_that_is_killed(tmp_path: Path) -> None:
     need_cluster()
-    with subprocess.Popen([sys.executable, "-c", OWNER], stdout=subprocess.PIPE, text=True) as owner:
+    # What is killed does not remove its temporary folder.
+    variables = os.environ | {"TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-c", OWNER]
+    with subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdout is not None
         space = owner.stdout.readline().strip()
         owner.kill()
