@@ -213,7 +213,7 @@ def test_the_next_session_removes_what_is_left_where_the_reaper_was_killed_too(f
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdout is not None
         reaper_pid, marked, made = json.loads(owner.stdout.readline())
-        os.kill(reaper_pid, signal.SIGKILL)
+        os.killpg(reaper_pid, signal.SIGKILL)
         with Session() as other:
             assert other.home.parent == folder
         assert all(os.path.exists(path) for path in made), "its owner lives"
@@ -228,10 +228,25 @@ def test_the_next_session_removes_what_is_left_where_the_reaper_was_killed_too(f
 
 
 @pytest.mark.usefixtures("folder")
+def test_who_kills_a_command_and_its_children_does_not_keep_the_reaper_from_its_work(tmp_path: Path) -> None:
+    """Ray does so with a worker that it ends."""
+    command = [sys.executable, "-c", COMMAND, str(tmp_path / "elsewhere")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
+        *children, made = json.loads(owner.stdout.readline())
+        for process in (owner.pid, *children):
+            os.kill(process, signal.SIGKILL)
+    deadline = time.monotonic() + 20
+    while left := [path for path in made if os.path.exists(path)]:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.005)
+
+
+@pytest.mark.usefixtures("folder")
 def test_a_session_whose_reaper_is_killed_ends_all_the_same(tmp_path: Path) -> None:
     with Session() as session:
         assert session._reaper is not None
-        session._reaper.kill()
+        os.killpg(session._reaper.pid, signal.SIGKILL)
         session._reaper.wait()
         session.watch(tmp_path / "elsewhere")
         (tmp_path / "elsewhere").touch()
