@@ -233,10 +233,13 @@ def test_who_kills_a_command_and_its_children_does_not_keep_the_reaper_from_its_
     command = [sys.executable, "-c", COMMAND, str(tmp_path / "elsewhere")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdout is not None
-        *children, made = json.loads(owner.stdout.readline())
-        for process in (owner.pid, *children):
+        reaper_pid, marked, made = json.loads(owner.stdout.readline())
+        deadline = time.monotonic() + 20
+        while not Path(f"/proc/{reaper_pid}/task/{reaper_pid}/children").read_text():
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        for process in (owner.pid, reaper_pid, marked):
             os.kill(process, signal.SIGKILL)
-    deadline = time.monotonic() + 20
     while left := [path for path in made if os.path.exists(path)]:
         assert time.monotonic() < deadline, left
         time.sleep(0.005)
