@@ -141,7 +141,8 @@ class _Nodes:
             exceptions.TaskUnschedulableError,
             exceptions.WorkerCrashedError,
         ) as loss:
-            error = HostError(f"it was lost: {reason(loss)}.", "")
+            why = reason(loss).partition(". ")[0]  # Ray adds what to look at
+            error = HostError(f"it was lost: {why}.", "")
         if isinstance(error, HostError):
             self._refused.append(f"{self._names[node]}: {error.message.rstrip('.')}")
             self._tell(f"The node {self._names[node]} is not used: {error.message}")

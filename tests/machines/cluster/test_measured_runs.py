@@ -22,8 +22,8 @@ from slslab.trace.directory import DOCUMENT, RunDirectory
 
 SCRIPT = Path(__file__).with_name("tiny_table2.py")
 LIMIT_S = 240
-# Of minibatches that take no time, and so many that a run is in its middle for a while.
-FEW, MANY = 3, 400
+# Minibatches: as few as can be, and as many as the data set has.
+FEW, MANY = 3, 44
 
 
 def command(rows: int, batches: int, place: str, out: Path) -> list[str]:
@@ -86,8 +86,8 @@ def wait_until(condition: Callable[[], object], running: subprocess.Popen[str]) 
 
 
 def makes_a_run(nodes: Nodes, number: int) -> bool:
-    """Return whether the functions of a run are on a node."""
-    return any("slslab_workers" in line or "awslambdaric" in line for line in nodes.lines(number))
+    """Return whether a run is in its middle on a node: there are the reapers of its task and of its stack."""
+    return sum("host/reaper.py" in line for line in nodes.lines(number)) > 1
 
 
 @pytest.mark.exhaustive
