@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from slslab.accuracy.directory import SCHEMA, CurveDirectory
 from slslab.ec2.devices import choose_devices
 from slslab.errors import HostError, RequestError
+from slslab.host.procfs import processors
 from slslab.installation import __version__
 from slslab.runs.planning import architectures, make_plan, refused_plans
 from slslab_workers.architecture import Progress, read_plan
@@ -247,14 +248,7 @@ def describe_device(option: str) -> dict[str, str]:
     from slslab_workers.training.instance import choose_device
 
     kind = choose_device(option)
-    return {"kind": kind, "name": torch.cuda.get_device_name() if kind == "cuda" else _processor()}
-
-
-def _processor() -> str:
-    """Return the processor's name, as Linux reports it."""
-    with Path("/proc/cpuinfo").open() as lines:
-        names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return f"{len(names)} × {names[0]}" if names else platform.machine()
+    return {"kind": kind, "name": torch.cuda.get_device_name() if kind == "cuda" else processors()}
 
 
 @contextmanager

@@ -49,6 +49,16 @@ train_on_option = click.option(
     help="Train several at once, on this host's processors. By default one after another.",
 )
 
+# Beside each other they would take each other's processors.
+measure_on_option = click.option(
+    "--on",
+    metavar="PLACE",
+    callback=read_place,
+    help="Make the runs on a Ray cluster, one at a time on each node: ray (that this machine is a node of) or "
+    "ray://HOST:PORT. local, as by default, makes them one after another here: side by side on one host they would "
+    "take each other's processors.",
+)
+
 
 def directory_option(name: str, text: str) -> Callable[[Any], Any]:
     """Return an option that names a directory."""

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from slslab.cli.options import directory_option
+from slslab.cli.options import directory_option, measure_on_option
 from slslab.cli.replay_setup import replayable
 from slslab.cli.reproduce_accuracy import fig4, mlless_filter, table3
 from slslab.cli.reproduce_algorithms import fig7, fig8
@@ -16,6 +16,7 @@ from slslab.cli.reproduce_kubeml import kubeml_accuracy, kubeml_times
 from slslab.cli.reproduction import (
     REPLAYED,
     check_recordings,
+    check_trainings,
     fidelity_option,
     finish,
     folder,
@@ -27,6 +28,7 @@ from slslab.cli.reproduction import (
 )
 from slslab.cli.terminal import Bar
 from slslab.reproductions import MODELS
+from slslab.sweeps.sweep import LOCAL
 from slslab_workers.plan import MEMORY_FORMATS
 
 TABLE2_OPTIONS = (
@@ -54,6 +56,7 @@ TABLE2_OPTIONS = (
         show_default=True,
         help="sampled, full: default is PyTorch's, as in the papers' code; channels-last is faster on CPUs.",
     ),
+    measure_on_option,
     profile_option,
     prices_option,
     directory_option("--recordings", "replayed: read the runs here (by default the project's own)."),
@@ -71,9 +74,11 @@ def table2(json_: bool, **options: Any) -> None:
     slslab reproduce table2 --fidelity replayed
     slslab reproduce table2 --model mobilenet --dataset synthetic
     slslab reproduce table2 --fidelity full --out table2-full
+    slslab reproduce table2 --fidelity full --on ray
 
-    Sampled and full make a run per row, one after another; after Ctrl-C the same command continues with the missing
-    runs. One speed of Lambda's processors is fitted to all rows; no row has a constant of its own.
+    Sampled and full make a run per row, one after another, or on a Ray cluster one at a time on each node; after Ctrl-C
+    the same command continues with the missing runs. One speed of Lambda's processors is fitted to all rows; no row has
+    a constant of its own.
     """
     finish(*_table2(**options), json_)
 
@@ -97,6 +102,7 @@ def _table2(
     batches: int,
     dataset: str,
     memory_format: str,
+    on: str | None,
     profile: str,
     prices: str,
     recordings: Path | None,
@@ -109,7 +115,7 @@ def _table2(
     from slslab.reproductions.experiments import BATCHES, Sample, committed, experiments, read_all, record_all
     from slslab.reproductions.table2 import build
 
-    check_recordings(recordings, fidelity)
+    check_trainings(recordings, fidelity, on)
     paper, platform, book = load_paper("barrak-2025"), load_profile(profile), load_book(prices)
     directory = out or folder("table2", fidelity)
     rows = experiments(models or MODELS)
@@ -118,7 +124,8 @@ def _table2(
             runs = read_all(recordings or committed(), rows)
         else:
             sample = Sample(BATCHES if fidelity == "full" else batches, dataset, memory_format)
-            runs = record_all(directory, rows, sample, bar, lambda line: click.echo(line, err=True))
+            place = None if on == LOCAL else on
+            runs = record_all(directory, rows, sample, bar, lambda line: click.echo(line, err=True), place)
         return build(paper, runs, platform, book, fidelity, bar.report), directory
 
 

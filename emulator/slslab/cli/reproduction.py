@@ -54,7 +54,7 @@ def check_recordings(recordings: Path | None, fidelity: str) -> None:
 
 
 def check_trainings(recordings: Path | None, fidelity: str, on: str | None) -> None:
-    """Raise RequestError if recordings are given that would not be read, or a place that would not train."""
+    """Raise RequestError if recordings are given that would not be read, or a place that would compute nothing."""
     check_recordings(recordings, fidelity)
     if fidelity == REPLAYED and on is not None:
         raise alone_error()

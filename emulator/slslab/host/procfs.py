@@ -1,6 +1,7 @@
 """Read from /proc what an environment's processes used: CPU time, waiting for a processor, memory."""
 
 import os
+import platform
 import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -34,6 +35,13 @@ class Sample(NamedTuple):
     throttled_ns: int
     threads: dict[int, ThreadTimes]
     stalls: Stalls = NONE
+
+
+def processors() -> str:
+    """Return how many processors of which name this host has, as Linux reports them."""
+    with open("/proc/cpuinfo") as lines:
+        names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return f"{len(names)} × {names[0]}" if names else platform.machine()
 
 
 def read_file(path: str) -> bytes:

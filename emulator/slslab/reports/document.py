@@ -89,7 +89,7 @@ def make_document(
             {
                 **held_up,
                 **{name: host[name] for name in ("cores", "cpu_share_enforced", "own_cpu_seconds")},
-                **({"nodes": host["nodes"]} if "nodes" in host else {}),
+                **{name: host[name] for name in ("name", "processors", "nodes") if name in host},
             },
         ),
         "stack": host["stack"],

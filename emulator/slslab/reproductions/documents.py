@@ -7,7 +7,8 @@ import json
 import math
 import os
 import platform
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from slslab.errors import RequestError
+from slslab.errors import RequestError, counted
 from slslab.papers.paper import Paper, Table
 from slslab.papers.recomputation import Recomputed
 from slslab.reproductions.minibatches import Estimate
@@ -138,6 +139,17 @@ def host() -> dict[str, str | int]:
         "kernel": platform.release(),
         "python": platform.python_version(),
     }
+
+
+def mixed_hosts(hosts: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the sentence that measured figures are of several hosts, if they are, by the hosts of their runs'
+    documents; runs that were made where their command was do not name theirs."""
+    runs = Counter(f"{host['name']}, {host['processors']}" if "name" in host else "" for host in hosts)
+    if len(runs) > 1:
+        each = ", ".join(
+            f"{counted(number, 'run')} on {name or 'a host without a name'}" for name, number in runs.items()
+        )
+        yield f"The `measured` column mixes {len(runs)} hosts, whose seconds are not comparable: {each}."
 
 
 def head(name: str, fidelity: str, paper: Paper, table: Table) -> dict[str, Any]:

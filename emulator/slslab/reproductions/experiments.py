@@ -3,7 +3,8 @@
 import itertools
 import shutil
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from slslab.billing.bill import DEFAULT_BOOK
 from slslab.errors import RequestError, RunError, counted
 from slslab.replay.measured import Measured, read_measured
 from slslab.reproductions import find_committed
+from slslab.reproductions.cluster_runs import Order, make_runs
 from slslab.runs.alone import ENVIRONMENTS
 from slslab.runs.execution import run_plan
 from slslab.runs.planning import architectures, make_plan
@@ -149,8 +151,10 @@ def record_all(
     sample: Sample,
     progress: Progress,
     tell: Callable[[str], None],
+    on: str | None = None,
 ) -> Runs:
-    """Make the runs that the directory does not have, one after another; runs of the same plan are kept.
+    """Make the runs that the directory does not have, here one after another, or `on` a Ray cluster (`make_runs`); runs
+    of the same plan are kept.
 
     A run that was interrupted, or failed, is made again. If a limit of Lambda ends a run, the others are made all the
     same. RequestError if a run of another plan is there; RunError if a run fails for another reason, or none is done;
@@ -160,36 +164,64 @@ def record_all(
     estimate_s = estimate_seconds(missing, sample)
     if missing:
         kept = f", {len(rows) - len(missing)} of {len(rows)} exist" if len(missing) < len(rows) else ""
-        tell(f"{counted(len(missing), 'run')} to make{kept}; about {max(1, round(estimate_s / 60))} min on this host.")
+        where = "on this host" if on is None else "if one host like this made them all"
+        tell(f"{counted(len(missing), 'run')} to make{kept}; about {max(1, round(estimate_s / 60))} min {where}.")
     began = time.monotonic()
-    for number, experiment in enumerate(missing, 1):
-        place = directory / experiment.name
+    made: list[Experiment] = []
+    try:
+        with closing(_make(directory, missing, sample, progress, tell, on)) as making:
+            for experiment, document in making:
+                made.append(experiment)
+                outcome = _outcome(directory / experiment.name, document)
+                spent = time.monotonic() - began
+                done = _work(made, sample) / _work(missing, sample)
+                tell(
+                    f"{experiment.name}: {outcome}; {len(made)} of {len(missing)} runs, "
+                    f"about {max(0.0, spent / done - spent) / 60:.0f} min to go."
+                )
+    except KeyboardInterrupt:
+        there = len(rows) - len(missing) + len(made)
+        tell(f"Interrupted: {there} of {len(rows)} runs exist; the same command makes the others.")
+        raise
+    return read_all(directory, rows)
+
+
+def _make(
+    directory: Path,
+    missing: Iterable[Experiment],
+    sample: Sample,
+    progress: Progress,
+    tell: Callable[[str], None],
+    on: str | None,
+) -> Generator[tuple[Experiment, Mapping[str, Any]], None, None]:
+    """Yield each run with its document when it is made; KeyboardInterrupt if it is interrupted."""
+    places = {directory / experiment.name: experiment for experiment in missing}
+    if on is not None:
+        orders = [Order(place, each.architecture, each.values(sample)) for place, each in places.items()]
+        with closing(make_runs(on, orders, tell)) as made:
+            yield from ((places[place], document) for place, document in made)
+        return
+    for place, experiment in places.items():
         if place.exists():
             shutil.rmtree(place)
-        try:
-            document = run_plan(
-                experiment.architecture, experiment.values(sample), {}, out=place, book=DEFAULT_BOOK, progress=progress
-            )
-            if document["status"] == "interrupted":
-                # The run has handled the interrupt as its own end.
-                raise KeyboardInterrupt
-        except KeyboardInterrupt:
-            made = len(rows) - len(missing) + number - 1
-            tell(f"Interrupted: {made} of {len(rows)} runs exist; the same command makes the others.")
-            raise
-        why = _ended(place)
-        if document["status"] != "done" and why is None:
-            trouble = document["error"]
-            assert trouble is not None
-            raise RunError(f"The run {place} failed: {trouble['message']}", trouble["hint"])
-        outcome = f"failed, {why}" if why else f"{document['seconds']['measured']:.0f} s"
-        spent = time.monotonic() - began
-        done = _work(missing[:number], sample) / _work(missing, sample)
-        tell(
-            f"{experiment.name}: {outcome}; {number} of {len(missing)} runs, "
-            f"about {max(0.0, spent / done - spent) / 60:.0f} min to go."
+        document = run_plan(
+            experiment.architecture, experiment.values(sample), {}, out=place, book=DEFAULT_BOOK, progress=progress
         )
-    return read_all(directory, rows)
+        if document["status"] == "interrupted":
+            # The run has handled the interrupt as its own end.
+            raise KeyboardInterrupt
+        yield experiment, document
+
+
+def _outcome(place: Path, document: Mapping[str, Any]) -> str:
+    """Return what became of a run, and on which node; RunError if it failed, unless a limit of Lambda ended it."""
+    why = _ended(place)
+    if document["status"] != "done" and why is None:
+        trouble = document["error"]
+        raise RunError(f"The run {place} failed: {trouble['message']}", trouble["hint"])
+    node = document.get("host", {}).get("name")
+    outcome = f"failed, {why}" if why else f"{document['seconds']['measured']:.0f} s"
+    return f"{outcome} on {node}" if node else outcome
 
 
 def _ended(place: Path) -> str | None:

@@ -4,8 +4,8 @@ A round lasts from when the last worker begins to exchange to when the last one 
 waits for slower workers nor what the others exchanged before. It is wall time of the recording host with its object
 store."""
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -16,6 +16,7 @@ from slslab.replay.measured import Measured
 from slslab.replay.programs.recording import Recording
 from slslab.replay.rounds import PHASE, is_exchange
 from slslab.reproductions import MODELS
+from slslab.reproductions.documents import mixed_hosts
 from slslab.reproductions.experiments import BATCHES, committed, experiments, read_all
 from slslab.reproductions.minibatches import Estimate, mean_of
 from slslab.trace.metrics import grouped
@@ -48,6 +49,7 @@ class Exchange:
     seconds: Estimate
     apart: float
     oversubscribed: bool
+    host: Mapping[str, Any] = field(default_factory=dict)
 
     def as_document(self) -> dict[str, Any]:
         """Return what a row's document has of it."""
@@ -100,6 +102,7 @@ def _exchange(run: Measured) -> Exchange:
         mean_of([each.seconds for each in rounds], BATCHES),
         fmean(each.apart for each in rounds),
         bool(run.document["host"]["oversubscribed"]),
+        run.document["host"],
     )
 
 
@@ -123,3 +126,4 @@ def describe(exchanges: Iterable[Exchange]) -> Iterator[str]:
             f"{busy} of these {len(known)} runs were oversubscribed: workers shared processors, and their seconds "
             "contain waits for them."
         )
+    yield from mixed_hosts(exchange.host for exchange in known)

@@ -24,7 +24,7 @@ from slslab.replay.kernel.timeline import Timeline
 from slslab.replay.outcome import waits
 from slslab.replay.profiles.profile import Profile
 from slslab.reproductions.bills import BillLine, bill
-from slslab.reproductions.documents import AGREES_MEMORY, Cell, ReproducedRow, head
+from slslab.reproductions.documents import AGREES_MEMORY, Cell, ReproducedRow, head, mixed_hosts
 from slslab.reproductions.experiments import BATCHES, GPU, Experiment, Runs, experiments
 from slslab.reproductions.minibatches import Estimate, cpu_calls, estimate, measured_calls, peak_memory_mb, played_calls
 from slslab.reproductions.rankings import Standing, rank_rows
@@ -104,7 +104,7 @@ def build(
             for row, (lines, reason) in zip(rows, bills, strict=True)
         ],
         "curves": [],
-        "notes": [*_notes(played, calibration, profile), *_notes_of_further(runs, speeds)],
+        "notes": [*_notes(played, calibration, profile), *_notes_of_further(runs, speeds), *_notes_of_hosts(runs)],
     }
 
 
@@ -368,6 +368,14 @@ def _notes_of_further(runs: Runs, speeds: Sequence[Calibration]) -> Iterator[str
         )
     for name, rows in runs.lacking.items():
         yield f"The recordings in {name} are not used until they are whole; {', '.join(rows)} are lacking."
+
+
+def _notes_of_hosts(runs: Runs) -> Iterator[str]:
+    """Yield which sets of recordings are of several hosts, and what follows."""
+    sets = [[run.document["host"] for run in one.values()] for one in (runs.done, *runs.again)]
+    if mixed := list(dict.fromkeys(sentence for one in sets for sentence in mixed_hosts(one))):
+        yield from mixed
+        yield "One speed of processors is fitted to a set all the same, so its modelled figures differ by hosts, too."
 
 
 def _notes(played: Sequence[Played], calibration: Calibration, profile: Profile) -> list[str]:

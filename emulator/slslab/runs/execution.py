@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, cast
 
 from slslab.billing.bill import Book, load_book
@@ -28,16 +29,27 @@ from slslab_workers.architecture import Architecture, Fleet, Outcome, Progress, 
 from slslab_workers.plan import Plan, PlanError
 from slslab_workers.trace.operations import SERVERS
 
+# What the document says of its host beside what the run finds out.
+THIS_HOST: Mapping[str, str] = MappingProxyType({})
+
 
 def run_plan(
-    name: str, values: Mapping[str, Any], options: Mapping[str, Any], *, out: Path | None, book: str, progress: Progress
+    name: str,
+    values: Mapping[str, Any],
+    options: Mapping[str, Any],
+    *,
+    out: Path | None,
+    book: str,
+    progress: Progress,
+    named: Mapping[str, str] = THIS_HOST,
 ) -> EndedDocument:
     """Run an architecture, as `slslab run ARCH` does, and return the run's document, of status `failed` if it failed.
 
-    RequestError or HostError if it cannot begin.
+    `named` has the name and processor of a host that is not the command's own. RequestError or HostError if it cannot
+    begin.
     """
     with refused_plans():
-        return _start(make_plan(architectures()[name], {**values, "prices": book}, options), out, progress)
+        return _start(make_plan(architectures()[name], {**values, "prices": book}, options), out, progress, named)
 
 
 def run_again(path: Path, *, out: Path | None, book: str | None, progress: Progress) -> EndedDocument:
@@ -47,13 +59,13 @@ def run_again(path: Path, *, out: Path | None, book: str | None, progress: Progr
         return _start(plan if book is None else replace(plan, prices=find_book(book)), out, progress)
 
 
-def _start(plan: Plan, out: Path | None, progress: Progress) -> EndedDocument:
+def _start(plan: Plan, out: Path | None, progress: Progress, named: Mapping[str, str] = THIS_HOST) -> EndedDocument:
     architecture, prices = architectures()[plan.architecture], load_book(plan.prices)
     check_hosts(architecture.requirements(plan), prices)
     system = find_system(plan, architecture)
     admit(plan, architecture, system.budgets_mb)
     directory = RunDirectory.create(out if out is not None else root() / plan.run)
-    return execute(settle(plan, system.automatic), architecture, directory, progress, prices, system)
+    return execute(settle(plan, system.automatic), architecture, directory, progress, prices, system, named)
 
 
 def check_hosts(requirements: Requirements, book: Book) -> None:
@@ -84,6 +96,7 @@ def execute(
     progress: Progress,
     book: Book,
     system: System,
+    named: Mapping[str, str] = THIS_HOST,
 ) -> EndedDocument:
     """Run the plan to its end and return the run's document (status `done`, `failed` or `interrupted`)."""
     lock = directory.lock()
@@ -100,7 +113,7 @@ def execute(
             recorder = Recorder(writer, plan, progress)
             with system.running(recorder, directory.logs) as running:
                 admit(plan, architecture, system.budgets_mb)
-                began, host = True, running.host
+                began, host = True, {**running.host, **named}
                 try:
                     with running.watched():
                         outcome = architecture.drive(plan, running.cloud, progress)

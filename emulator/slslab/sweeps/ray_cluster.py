@@ -33,7 +33,7 @@ def compute(place: str, function: Callable[..., Any], tasks: Sequence[tuple[Any,
     computes with, no processor is free, or it is lost; what the function raises is raised.
     """
     require("ray")
-    with _connected(place) as (processors, head, nodes):
+    with connected(place) as (processors, head, nodes):
         import ray
 
         payload = [ray.put(pickle.dumps(function))]
@@ -76,7 +76,7 @@ def _received(payload: Any) -> Any:
     return pickle.loads(ray.get(payload))
 
 
-class _Head:
+class Head:
     """The head of the cluster, without which Ray lets tasks wait for ever."""
 
     def __init__(self, address: str) -> None:
@@ -99,8 +99,12 @@ class _Head:
 
 
 @contextmanager
-def _connected(place: str) -> Iterator[tuple[int, _Head, list[str]]]:
-    """Connect to the cluster that a place names; yield how many of its processors are free, its head, and its nodes."""
+def connected(place: str) -> Iterator[tuple[int, Head, dict[str, dict[str, Any]]]]:
+    """Connect to the cluster that a place names; yield how many of its processors are free, its head, and its nodes
+    (`slslab.cluster.connection.alive`).
+
+    HostError if it cannot be reached, a node differs from this host, no processor is free, or it is lost meanwhile.
+    """
     import ray
 
     from slslab.cluster.connection import CLIENT, alive, connect, describe, reason
@@ -135,7 +139,7 @@ def _connected(place: str) -> Iterator[tuple[int, _Head, list[str]]]:
             raise HostError(
                 "No processor of the Ray cluster is free.", "wait until one is, or compute here: --on local."
             )
-        yield processors, _Head(head), list(nodes)
+        yield processors, Head(head), nodes
     except (ConnectionError, ray.exceptions.RayError) as error:
         raise HostError(
             f"The Ray cluster at {head} was lost: {reason(error)}.", "the same command goes on where it stopped."

@@ -65,7 +65,8 @@ class Host(TypedDict):
     """The host that made the run, or the nodes of the cluster together; None for what is not known of a run whose
     command was killed.
 
-    Runs before 0.2 do not tell how much of their durations is uncertain.
+    Runs before 0.2 do not tell how much of their durations is uncertain. A host that was not that of the command, but a
+    node of a cluster, has its name and processors.
     """
 
     cores: int | None
@@ -76,6 +77,8 @@ class Host(TypedDict):
     uncertain_invocations: NotRequired[int]
     own_cpu_seconds: dict[str, float] | None
     nodes: NotRequired[list[ClusterNode]]
+    name: NotRequired[str]
+    processors: NotRequired[str]
 
 
 class Package(TypedDict):

@@ -69,6 +69,8 @@ def test_a_question_has_the_same_answer(question: str) -> None:
             "reproduce byzantine --fidelity replayed --on local",
             "--on does not apply here: runs that are measured need the host to themselves",
         ),
+        ("reproduce fig3 --fidelity replayed --on ray", "--on does not apply here: runs that are measured need"),
+        ("reproduce table2 --on dask", "--on 'dask' is not a place to compute."),
         ("reproduce kubeml-accuracy --on ray://head:10001", "Invalid value for '--on'"),
         ("atlas --check --out checks --on local", "need the host to themselves"),
         ("accuracy mlless --seed 0,1 --on ray", "Invalid value for '--on'"),

@@ -189,6 +189,22 @@ def test_peers_that_were_declared_failed_are_named() -> None:
     assert not any("declared failed" in note for note in document()["notes"])
 
 
+def test_rows_of_several_hosts_are_named() -> None:
+    known, book = architectures(), load_book("aws-us-east-1")
+    done = {}
+    for name, node in (("allreduce", "a"), ("scatterreduce", "b")):
+        recorded = read_measured(TRACES / name, known)
+        host = {**recorded.document["host"], "name": node, "processors": "2 × Fast"}
+        done[Experiment(name, "lenet", released=False)] = replace(
+            recorded, document={**recorded.document, "host": host}
+        )
+    found = build(paper(), Runs(done, {}), load_profile("aws-us-east-1"), book, "sampled", lambda *_: None)
+    mixed, fitted = found["notes"][-2:]
+    assert mixed.startswith("The `measured` column mixes 2 hosts, whose seconds are not comparable: 1 run on a, ")
+    assert fitted.startswith("One speed of processors is fitted to a set all the same")
+    assert not any("mixes" in note for note in document()["notes"])
+
+
 def test_printed_and_saved() -> None:
     console = Console(width=200, record=True, file=io.StringIO())
     console.print(reproduction(document()))

@@ -205,6 +205,7 @@ def _host(document: Document) -> Card | None:
         shares = {True: "enforced", False: "not enforced on this host", None: "no function ran"}
         share = shares[cpu_share_enforced(document)]
     facts = [
+        *([("host", f"{host['name']}, {host['processors']}")] if "name" in host else []),
         ("cores", formats.integer(host["cores"])),
         ("Lambda's CPU share", share),
         ("host delay", _delay(document)),

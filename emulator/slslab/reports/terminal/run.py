@@ -209,8 +209,9 @@ def host_note(document: Document) -> Text:
         return Text(f"{document['run']}: host delay {host['delay_seconds']:,.2f} s; its host was not recorded.")
     shares = {True: ", CPU share enforced", False: ", CPU share NOT enforced on this host", None: ""}
     share = ", which do not confine instances" if launched else shares[cpu_share_enforced(document)]
+    name = f"{host['name']}, " if "name" in host else ""
     note = Text(
-        f"{document['run']}: {counted(host['cores'], 'core')}{_nodes(host)}{share}, "
+        f"{document['run']}: {name}{counted(host['cores'], 'core')}{_nodes(host)}{share}, "
         f"host delay {host['delay_seconds']:,.2f} s"
     )
     note.append(", oversubscribed." if host["oversubscribed"] else ".")

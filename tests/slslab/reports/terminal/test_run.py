@@ -316,6 +316,11 @@ def test_a_host_that_was_busy_or_could_not_enforce_is_told() -> None:
     assert "CPU share NOT enforced on this host, host delay 1,234.50 s, oversubscribed." in text
 
 
+def test_a_run_that_was_made_on_a_node_names_it() -> None:
+    host = {**document()["host"], "name": "b (10.0.0.2)", "processors": "2 × Fast"}
+    assert ": b (10.0.0.2), 2 cores, " in shown(run.host_note(document(host=host)))
+
+
 def test_where_no_function_ran_nothing_is_told_of_its_cpu_share() -> None:
     text = shown(run.summary(document(status="interrupted", invocations=0)))
     assert "20261121-one: 2 cores, host delay 0.04 s." in text
