@@ -77,7 +77,7 @@ class Nodes(Managed):
             self._join_by_bridge(stack)
         for number in range(self.count):
             _ip("-n", self.space(number), "address", "add", f"{self.address(number)}/24", "dev", DEVICE)
-            _ip("-n", self.space(number), "link", "set", DEVICE, "up")
+            self.connect(number)
         for number in range(self.count):
             stack.callback(self.kill, number)
             if number < self.count - self._late:
@@ -175,6 +175,14 @@ class Nodes(Managed):
                 continue
             if b"raylet" in program:
                 os.kill(pid, signal.SIGKILL)
+
+    def connect(self, number: int) -> None:
+        """Connect a node to the others."""
+        _ip("-n", self.space(number), "link", "set", DEVICE, "up")
+
+    def cut_off(self, number: int) -> None:
+        """Keep a node from the others, which nobody is told."""
+        _ip("-n", self.space(number), "link", "set", DEVICE, "down")
 
     def _join_by_bridge(self, stack: ExitStack) -> None:
         # The bridge has a namespace, too: a host's own may drop what it forwards, as Docker has it do.

@@ -7,11 +7,12 @@ import json
 import os
 import random
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tests.machines.cluster.network import Nodes
-from tests.machines.cluster.test_runs import assert_nothing_left, command
+from tests.machines.cluster.test_runs import LEFT_S, assert_nothing_left, command
 
 from slslab.checks.recorded import read_recorded
 from slslab.checks.run import check
@@ -20,6 +21,8 @@ from slslab.trace.directory import RunDirectory
 # About as many as a run's trace has. Its first come with the environments, which take longer than all others.
 EVENTS, FIRST_EVENTS = 300, 10
 LIMIT_S = 120.0
+# s; a node that is cut off waits for its head for a minute, and ends.
+CUT_OFF_LEFT_S = 180.0
 
 
 @pytest.mark.parametrize("seed", range(int(os.environ.get("SLSLAB_LOSSES", "1"))))
@@ -27,11 +30,23 @@ def test_a_run_ends_by_name_or_goes_on_when_a_node_dies(nodes: Nodes, tmp_path: 
     drawn = random.Random(seed)
     architecture = drawn.choice(("allreduce", "scatterreduce", "mlless"))
     at = drawn.randrange(drawn.choice((FIRST_EVENTS, EVENTS)))
-    out = tmp_path / "run"
+    assert_ends(nodes, architecture, tmp_path / "run", at, nodes.kill_cluster, LEFT_S)
+
+
+@pytest.mark.exhaustive
+def test_a_run_ends_by_name_when_a_node_is_cut_off(nodes: Nodes, tmp_path: Path) -> None:
+    """Nothing tells the emulator, as of a machine that has lost its power."""
+    assert_ends(nodes, "allreduce", tmp_path / "run", EVENTS // 2, nodes.cut_off, CUT_OFF_LEFT_S)
+
+
+def assert_ends(
+    nodes: Nodes, architecture: str, out: Path, at: int, lose: Callable[[int], None], left_s: float
+) -> None:
+    """Lose a node when a run has so many events; assert that the run ends as it should, and nothing is left."""
     running = nodes.popen(0, command(architecture, out, "--environment", "ray"))
     while events(out) < at and running.poll() is None:
         time.sleep(0.05)
-    nodes.kill_cluster(2)
+    lose(2)
     try:
         printed, told = running.communicate(timeout=LIMIT_S)
         assert running.returncode in (0, 1), told
@@ -46,11 +61,12 @@ def test_a_run_ends_by_name_or_goes_on_when_a_node_dies(nodes: Nodes, tmp_path: 
             assert document["error"]["worker"] is not None
             assert any(node["lost"] for node in document["host"]["nodes"])
         assert not check(read_recorded(RunDirectory(out))).violations
-        assert_nothing_left(nodes)
+        assert_nothing_left(nodes, left_s)
     finally:
         running.kill()
         running.wait()
         nodes.kill(2)
+        nodes.connect(2)
         nodes.start(2)
 
 

@@ -71,9 +71,9 @@ def test_a_run_on_nodes_is_that_of_one_host_and_leaves_nothing(nodes: Nodes, arc
     assert_nothing_left(nodes)
 
 
-def assert_nothing_left(nodes: Nodes) -> None:
+def assert_nothing_left(nodes: Nodes, left_s: float = LEFT_S) -> None:
     """Assert that no process of slslab is on any node, or will not be in a moment."""
-    deadline = time.monotonic() + LEFT_S
+    deadline = time.monotonic() + left_s
     while (found := ours(nodes)) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not found

@@ -1,10 +1,9 @@
-"""`slslab atlas`: the whole of it in time, its files, its page and its words; and wrong calls."""
+"""`slslab atlas`: the whole of it, its files, its page and its words; and wrong calls."""
 
 import csv
 import io
 import json
 import shutil
-import time
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +18,12 @@ from slslab.reproductions.atlas.jobs import JOBS
 from slslab.reproductions.atlas.recordings import committed, record_all
 from slslab.reproductions.atlas.saving import ATLAS
 
-# What the whole atlas may take on two processors, of which it needs one.
-SECONDS = 60
-
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path]:
     """The document of the whole atlas, and where its files are."""
     out = tmp_path_factory.mktemp("atlas")
-    began = time.process_time()
-    document = slslab("atlas", "--out", out, "--json").document
-    assert time.process_time() - began < SECONDS
-    return document, out
+    return slslab("atlas", "--out", out, "--json").document, out
 
 
 def test_every_place_has_a_winner_and_every_point_a_basis(whole: tuple[dict[str, Any], Path]) -> None:
