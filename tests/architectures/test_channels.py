@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from tests.channels import running
+from tests.choices import chosen
 
 from slslab.runs.planning import architectures
 from slslab_workers.channels import choice
@@ -63,7 +64,7 @@ def counts(plan: Plan, parameters: int) -> Counts:
 
 
 @pytest.mark.parametrize("name", PATTERNS)
-@pytest.mark.parametrize("workers", [1, 2, 4, 8])
+@pytest.mark.parametrize("workers", chosen([1, 2, 4, 8], 2, 8))
 @pytest.mark.parametrize("algorithm", ["ga", "ma", "admm"])
 def test_bits_are_those_of_one_process_and_counts_those_of_s3(
     name: str, workers: int, algorithm: str, channel: str, train_by: Train, make_plan: MakePlan, reference: Any
@@ -85,7 +86,7 @@ def test_bits_are_those_of_one_process_and_counts_those_of_s3(
 
 
 @pytest.mark.parametrize("channel", ["parameter-server"], indirect=True)
-@pytest.mark.parametrize("workers", [1, 2, 4, 8])
+@pytest.mark.parametrize("workers", chosen([1, 2, 4, 8], 2, 8))
 @pytest.mark.parametrize(("algorithm", "rounds", "length"), [("ga", 6, 62), ("ma", 2, 62), ("admm", 2, 122)])
 @pytest.mark.parametrize(("serialisation", "number_bytes"), [("raw", 4), ("doubles", 8)])
 def test_a_parameter_server_takes_a_push_and_a_pull_of_each_worker_in_a_round(

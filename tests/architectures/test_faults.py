@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import tomli_w
 from tests import commands
+from tests.choices import chosen
 
 from slslab.runs.planning import architectures
 from slslab.trace.log import load
@@ -79,7 +80,7 @@ def test_every_architecture_is_here() -> None:
     assert set(architectures()) >= {*ALIKE, *ALSO}
 
 
-@pytest.mark.parametrize("name", [*ALIKE, *ALSO])
+@pytest.mark.parametrize("name", chosen([*ALIKE, *ALSO], "allreduce", "mlless"))
 def test_faults_that_pass_change_nothing_that_is_learnt(name: str, run: Run, learnt: Callable[[str], str]) -> None:
     """S3 that is too busy, unreachable or slow for a while, a straggler, and an invocation that is throttled."""
     # State machines do not repeat what is throttled, unless their definition has a Retry; instances are not invoked.
@@ -101,7 +102,7 @@ def test_faults_that_pass_change_nothing_that_is_learnt(name: str, run: Run, lea
     assert len(failed) >= refused > 2
 
 
-@pytest.mark.parametrize("name", [*ALIKE, *ALSO])
+@pytest.mark.parametrize("name", chosen([*ALIKE, *ALSO], "allreduce", "mlless"))
 def test_a_killed_worker_ends_the_run_by_name(name: str, run: Run) -> None:
     document, directory = run(name, {"kind": "kill", "worker": 1, "epoch": 0, "step": 1, "phase": "compute"})
     error = document["error"]

@@ -62,6 +62,7 @@ def gone(growing: Nodes) -> Iterator[Nodes]:
     growing.kill(LATE)
 
 
+@pytest.mark.exhaustive
 def test_who_does_not_know_the_token_does_not_become_a_node(gone: Nodes, tmp_path: Path) -> None:
     with pytest.raises(RuntimeError):
         # It gives up after so many tries.
@@ -69,6 +70,7 @@ def test_who_does_not_know_the_token_does_not_become_a_node(gone: Nodes, tmp_pat
     assert len(document(gone, tmp_path / "run")["host"]["nodes"]) == 1
 
 
+@pytest.mark.exhaustive
 def test_a_node_of_another_version_is_refused_by_its_name_and_the_others_are_used(gone: Nodes, tmp_path: Path) -> None:
     gone.start(LATE, variables={"PYTHONPATH": str(other_version(tmp_path))})
     done = gone.run(0, command("allreduce", tmp_path / "run", "--environment", "ray"))
@@ -77,6 +79,7 @@ def test_a_node_of_another_version_is_refused_by_its_name_and_the_others_are_use
     assert len(json.loads(done.stdout)["host"]["nodes"]) == 1
 
 
+@pytest.mark.exhaustive
 def test_events_of_a_node_have_the_time_of_this_host_whatever_its_clock(gone: Nodes, tmp_path: Path) -> None:
     ahead = ("unshare", "--time", f"--monotonic={HOUR_S}", "--fork")
     if subprocess.run([*ahead, "true"], capture_output=True, check=False).returncode != 0:

@@ -34,7 +34,9 @@ def alone() -> str:
     return slslab(*GRID).out
 
 
-@pytest.mark.parametrize(("number", "place"), [(0, "ray"), (1, "ray://{head}:10001")])
+@pytest.mark.parametrize(
+    ("number", "place"), [(0, "ray"), pytest.param(1, "ray://{head}:10001", marks=pytest.mark.exhaustive)]
+)
 def test_a_grid_on_a_cluster_is_equal_bit_for_bit(
     nodes: Nodes, alone: str, number: int, place: str, tmp_path: Path
 ) -> None:

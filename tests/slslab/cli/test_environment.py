@@ -216,6 +216,7 @@ def each(execute: Execute, files: Path, setting: Setting, *without: str, work: s
         raise BaseExceptionGroup(f"broken: {', '.join(broken)}", list(broken.values()))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", AT_USE)
 def test_a_setting_alone(files: Path, name: str) -> None:
     each(commands.forked, files, AT_USE[name])
@@ -231,6 +232,7 @@ WITHOUT = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", AT_START)
 def test_a_setting_of_interpreters_alone(files: Path, name: str) -> None:
     each(own, files, AT_START[name], *WITHOUT.get(name, []))

@@ -469,10 +469,10 @@ def remains(pid: int) -> list[str]:
     ("architecture", "number", "code"),
     [
         ("allreduce", signal.SIGINT, 130),
-        ("allreduce", signal.SIGHUP, 129),
+        pytest.param("allreduce", signal.SIGHUP, 129, marks=pytest.mark.exhaustive),
         ("allreduce", signal.SIGKILL, -signal.SIGKILL),
         ("gloo", signal.SIGINT, 130),
-        ("gpu", signal.SIGTERM, 143),
+        pytest.param("gpu", signal.SIGTERM, 143, marks=pytest.mark.exhaustive),
     ],
 )
 def test_no_ending_leaves_anything_but_the_trace(
@@ -528,11 +528,16 @@ ROWS = ("allreduce", "--dataset", "breast-cancer", "--channel")
     ("named", "part", "which"),
     [
         ("weed", "object store", SPIRT),
-        ("slslab.tensordb", "tensor databases", SPIRT),
+        pytest.param("slslab.tensordb", "tensor databases", SPIRT, marks=pytest.mark.exhaustive),
         ("memcached", "memcached server", (*ROWS, "memcached")),
-        ("redis-server", "redis server", (*ROWS, "redis")),
-        ("slslab.aws_services", "dynamodb server", (*ROWS, "dynamodb")),
-        ("slslab_workers.parameter_server", "parameter server", (*ROWS, "parameter-server")),
+        pytest.param("redis-server", "redis server", (*ROWS, "redis"), marks=pytest.mark.exhaustive),
+        pytest.param("slslab.aws_services", "dynamodb server", (*ROWS, "dynamodb"), marks=pytest.mark.exhaustive),
+        pytest.param(
+            "slslab_workers.parameter_server",
+            "parameter server",
+            (*ROWS, "parameter-server"),
+            marks=pytest.mark.exhaustive,
+        ),
     ],
 )
 def test_a_server_that_dies_ends_the_run_at_once(

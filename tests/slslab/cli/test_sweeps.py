@@ -34,6 +34,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache" / "slslab" / "sweeps"
 
 
+@pytest.mark.exhaustive
 def test_a_grid_of_500_replays_is_equal_bit_for_bit(cache: Path) -> None:
     alone = slslab(*GRID, "--json")
     assert len(alone.document["rows"]) == 502

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from tests import commands
+from tests.choices import chosen
 from tests.slslab.sam.test_export import EXPORTED, allowed, asked, templates
 
 from slslab.trace import metrics
@@ -44,7 +45,7 @@ def drive(folder: Path, variables: dict[str, str]) -> subprocess.CompletedProces
     return subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("architecture", EXPORTED)
+@pytest.mark.parametrize("architecture", chosen(EXPORTED, "allreduce"))
 def test_the_driver_gives_what_the_run_gave(architecture: str, tmp_path: Path, state: dict[str, str]) -> None:
     ran = commands.slslab("run", architecture, *SMALL, "--out", tmp_path / "run", variables=state).document
     folder = tmp_path / "cloud"
