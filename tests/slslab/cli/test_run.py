@@ -209,6 +209,7 @@ def test_show_runs_and_compare(documents: dict[str, dict[str, Any]], slslab: Sls
     assert {line.split()[0] for line in both.splitlines() if line.strip()} >= documents.keys()
 
 
+@pytest.mark.alone
 def test_watchdog_re_invokes_and_the_trajectory_is_the_same(slslab: Slslab) -> None:
     """With a time-out of 4 s, 16 steps of about 0.5 s need several generations of every worker.
 
