@@ -30,7 +30,8 @@ check: lint
 test: lint $(VENV)/redis7 $(VENV)/byzfl
 	$(BIN)/python $(PYTEST) $(RECORD)
 
-# What is left out of the others for the hours it takes: clusters of many workers, every architecture on one, lost nodes.
+# Hours of real runs, whose other cases `make test` has: every architecture in a cluster, in containers and exported, many
+# workers, lost heads, each setting of a user's alone.
 exhaustive: $(VENV)/installed-dev
 	SLSLAB_CLUSTER=required $(BIN)/python -m pytest --exhaustive
 

@@ -509,6 +509,7 @@ def test_an_epoch_ends_before_the_next_one_is_decided(run: Run) -> None:
         assert gradual[same] == whole[same]
 
 
+@pytest.mark.exhaustive
 def test_a_new_account_runs_16_shards_in_two_waves(run: Run, runs: Path) -> None:
     """Released times of M = 16 show it: a new account has ten functions at once, so six wait for a second wave."""
     document = run(*SIXTEEN, *ENOUGH, "--account", "new")

@@ -171,6 +171,7 @@ def test_every_command_of_the_page_is_found() -> None:
     assert DOWN in commands
 
 
+@pytest.mark.exhaustive
 @pytest.mark.timeout(1200)
 def test_the_page_does_what_it_says(shell: Shell, project: str) -> None:
     matches = doctest.OutputChecker().check_output
