@@ -216,6 +216,7 @@ def test_spirt_goes_on_without_a_peer_whose_database_is_lost(run: Run) -> None:
     assert all(math.isfinite(loss) for loss in lost["loss"])
 
 
+@pytest.mark.exhaustive
 def test_spirt_says_that_a_database_has_restarted_empty(run: Run) -> None:
     """A peer cannot go on without its parameters, and the run ends by its name."""
     document, directory = run("spirt", {"kind": "database-restart", "worker": 1, "epoch": 0, "phase": "compute"})

@@ -23,6 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from tests.architectures.conftest import Run, one_process
+from tests.choices import chosen
 from tests.commands import IMPORTS, forked_environments, slslab
 from tests.slslab.replay.measured import make_costs
 from tests.slslab.replay.platform import platform
@@ -460,7 +461,7 @@ WAYS: list[tuple[str, ...]] = [
 ]
 
 
-@pytest.mark.parametrize("way", WAYS, ids=" ".join)
+@pytest.mark.parametrize("way", chosen(WAYS, WAYS[0], WAYS[-1]), ids=" ".join)
 def test_clients_learn_what_one_process_learns(way: tuple[str, ...], run: Run) -> None:
     document = run(*SMALL, *way)
     plan = Plan.from_document(document["plan"])

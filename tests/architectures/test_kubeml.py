@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from tests.architectures.conftest import Run, one_process
+from tests.choices import chosen
 from tests.commands import forked_environments, slslab
 
 from slslab.replay.measured import read_measured
@@ -38,7 +39,7 @@ def digest(parameters: torch.Tensor) -> str:
     return hashlib.sha256(parameters.numpy().tobytes()).hexdigest()
 
 
-@pytest.mark.parametrize("functions", [1, 2, 4])
+@pytest.mark.parametrize("functions", chosen([1, 2, 4], 4))
 @pytest.mark.parametrize("k", [1, 8, ALL])
 def test_a_run_learns_and_counts_what_one_process_and_the_closed_form_say(functions: int, k: int, run: Run) -> None:
     document = run(*SMALL, "--workers", str(functions), "--k", str(k))

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.choices import chosen
 from tests.commands import forked_environments, slslab
 
 from slslab.runs.planning import architectures
@@ -63,7 +64,7 @@ NAMES = sorted([*architectures(), "parameter-averaging"])
 SAME = ("--batches", "1", "--epochs", "2", "--workers", "2", "--momentum", "0", "--weight-decay", "0")
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", chosen(NAMES, "allreduce", "gloo", "kubeml", "mlless", "spirt"))
 def test_a_run_counts_what_its_closed_form_says_and_its_bill_adds_up(name: str, run: Run) -> None:
     options = ("--every", "1") if name == "parameter-averaging" else PREDICTABLE.get(name, ())
     document = run(name, *SAME, *options)

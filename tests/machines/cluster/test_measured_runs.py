@@ -25,6 +25,8 @@ LIMIT_S = 240
 # Minibatches: as few as can be, and as many as the data set has.
 FEW, MANY = 3, 44
 
+pytestmark = pytest.mark.exhaustive
+
 
 def command(rows: int, batches: int, place: str, out: Path) -> list[str]:
     """Return the command of a table of so many rows."""
@@ -42,9 +44,7 @@ def hosts(out: Path) -> list[str]:
     return sorted(document["host"]["name"] for document in documents(out).values())
 
 
-@pytest.mark.parametrize(
-    ("number", "place"), [(0, "ray"), pytest.param(1, "ray://{head}:10001", marks=pytest.mark.exhaustive)]
-)
+@pytest.mark.parametrize(("number", "place"), [(0, "ray"), (1, "ray://{head}:10001")])
 def test_rows_of_a_table_are_runs_of_two_nodes(nodes: Nodes, number: int, place: str, tmp_path: Path) -> None:
     done = nodes.run(number, command(2, FEW, place.format(head=nodes.address(0)), tmp_path))
     assert done.returncode == 0, done.stderr
@@ -90,7 +90,6 @@ def makes_a_run(nodes: Nodes, number: int) -> bool:
     return sum("host/reaper.py" in line for line in nodes.lines(number)) > 1
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize("place", ["ray", "ray://{head}:10001"])
 def test_ctrl_c_keeps_the_runs_that_are_done_and_frees_the_nodes(nodes: Nodes, place: str, tmp_path: Path) -> None:
     place = place.format(head=nodes.address(0))
@@ -109,7 +108,6 @@ def test_ctrl_c_keeps_the_runs_that_are_done_and_frees_the_nodes(nodes: Nodes, p
     assert documents(tmp_path).items() >= kept.items()
 
 
-@pytest.mark.exhaustive
 def test_the_run_of_a_lost_node_is_made_on_another(tmp_path: Path) -> None:
     need_cluster()
     with Nodes(2) as nodes, making(nodes, 0, 2, MANY, "ray", tmp_path) as running:
@@ -123,7 +121,6 @@ def test_the_run_of_a_lost_node_is_made_on_another(tmp_path: Path) -> None:
         assert not any("mixes" in note for note in json.loads(out)["notes"])
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize("place", ["ray", "ray://{head}:10001"])
 def test_a_lost_head_ends_the_command_by_name(place: str, tmp_path: Path) -> None:
     need_cluster()

@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 import pytest
 import redis
 from tests import commands
+from tests.choices import chosen
 from tests.commands import Done
 
 from slslab.aws.clients import aws_client
@@ -229,7 +230,7 @@ def run(slslab: Command, url: str, runs: Path, name: str, *options: str) -> tupl
     return document, runs / "runs" / document["run"]
 
 
-@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize("name", chosen(OPTIONS, "allreduce", "spirt"))
 def test_a_run_is_the_embedded_ones_equal(name: str, composed: Composed, slslab: Command, tmp_path: Path) -> None:
     """Counts, bytes and bits are; nothing of it is missing, and nothing is left."""
     document, directory = run(slslab, composed.url, tmp_path, name, *COMPOSE)
@@ -277,7 +278,7 @@ def test_a_run_is_the_embedded_ones_equal(name: str, composed: Composed, slslab:
         assert document["orchestration_seconds"] < document["seconds"]["measured"]
 
 
-@pytest.mark.parametrize("channel", CHANNELS)
+@pytest.mark.parametrize("channel", chosen(CHANNELS, "memcached"))
 def test_a_channels_server_is_used_empty_and_the_bits_are_those_of_s3(
     channel: str, composed: Composed, slslab: Command, tmp_path: Path
 ) -> None:

@@ -358,6 +358,7 @@ def test_the_aws_command_creates_invokes_and_deletes(
     assert "ResourceNotFoundException" in aws("get-function", "--function-name", "hello")
 
 
+@pytest.mark.exhaustive
 def test_twenty_thousand_invocations_leave_the_emulator_as_it_was(service: dict[str, Any]) -> None:
     lambda_client = client(service, "lambda")
     names = [f"f{number}" for number in range(10)]
