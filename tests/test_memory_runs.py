@@ -30,6 +30,7 @@ PLANTED_SEEDS = 150
 Patch = pytest.MonkeyPatch
 
 
+@pytest.mark.exhaustive
 def test_random_runs_end_within_their_bounds_by_name_and_hold(tmp_path: Path) -> None:
     sums = memory_runs.nothing()
     for seed in range(SEEDS):

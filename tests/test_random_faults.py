@@ -28,6 +28,7 @@ def test_a_random_run_ends_within_its_bound_by_name_and_holds(
     assert {name: row[name] for name in same} == {name: committed[name] for name in same}
 
 
+@pytest.mark.exhaustive
 def test_what_a_seed_gives_is_drawn_from_it_alone(tmp_path: Path) -> None:
     for row in ROWS:
         drawn = draw(row["seed"], tmp_path)

@@ -70,6 +70,7 @@ def test_a_run_learns_and_counts_what_one_process_and_the_closed_form_say(functi
     assert (document["lambda"]["status"], document["report"]["error"]) == ("modelled", None)
 
 
+@pytest.mark.exhaustive
 def test_documents_that_do_not_divide_and_batchnorm_are_those_of_one_process(run: Run) -> None:
     """Two functions, three documents of which the last is half full; counters are averaged and cut off."""
     size = ("--workers", "2", "--batches", "10", "--batch-size", "8", "--k", "3", "--model", "mobilenet")

@@ -370,9 +370,14 @@ class KneeAtOnce(MLLessDeployment):
     [
         ({"until_accuracy": 1.0}, "tensordb"),
         ({"until_accuracy": 1.0, "invoke": "event"}, "s3"),
-        ({"mode": "per-batch", "until_accuracy": 1.0}, "s3"),
-        ({"mode": "per-batch"}, "tensordb"),
-        ({"invoke": "event"}, "tensordb"),
+        *(
+            pytest.param(*case, marks=pytest.mark.exhaustive)
+            for case in (
+                ({"mode": "per-batch", "until_accuracy": 1.0}, "s3"),
+                ({"mode": "per-batch"}, "tensordb"),
+                ({"invoke": "event"}, "tensordb"),
+            )
+        ),
     ],
 )
 def test_the_driver_follows_those_who_are_left(

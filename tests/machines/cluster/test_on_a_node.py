@@ -3,11 +3,13 @@
 import sys
 from pathlib import Path
 
+import pytest
 from tests.machines.cluster.network import ON_NODE, Nodes
 
 LIMIT_S = 400.0
 
 
+@pytest.mark.exhaustive
 def test_functions_meet_on_nodes_what_they_meet_on_one_host(nodes: Nodes) -> None:
     module = Path(__file__).with_name("test_conformance.py")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", str(module)]

@@ -166,7 +166,8 @@ def test_a_channel_that_is_started_computes_what_s3_does(
     assert stack.siblings() == []
 
 
-@pytest.mark.parametrize("channel", chosen(CHANNELS, "memcached"))
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("channel", CHANNELS)
 def test_a_channels_server_that_dies_ends_the_run_with_its_name(channel: str, stack: StackCommands) -> None:
     stack.compose("up", "--detach", "--wait", channel)
     command = [sys.executable, "-m", "slslab", "run", "allreduce", *LONG, "--channel", channel, "--stack", "compose"]

@@ -285,6 +285,7 @@ def test_out_of_memory_ends_the_run_with_a_hint(slslab: Slslab) -> None:
 
 
 @pytest.mark.cifar10
+@pytest.mark.exhaustive
 def test_the_real_job(slslab: Slslab, real_images: Path) -> None:
     """MobileNet on real CIFAR-10 images, batch 512: enough at 3,008 MB, killed at 1,769 MB with the hint."""
     plan = ["run", "scatterreduce", "--model", "mobilenet", "--dataset", f"folder:{real_images}", "--workers", "2"]

@@ -13,6 +13,7 @@ pytestmark = pytest.mark.server
 PAGE = Path(__file__).parents[3] / "docs" / "cloud.md"
 
 
+@pytest.mark.exhaustive
 def test_the_page_does_what_it_says(tmp_path: Path) -> None:
     state = commands.in_a_shell(SLSLAB_STATE=str(tmp_path / "state"), SLSLAB_RUNS=str(tmp_path / "runs"))
     session = "".join(re.findall(r"^```console\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL))

@@ -295,6 +295,7 @@ def test_a_missing_archive_says_where_to_put_it(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.cifar10
+@pytest.mark.exhaustive
 def test_real_cifar10_images() -> None:
     directory = os.environ.get("SLSLAB_CIFAR10")
     if directory is None:

@@ -26,6 +26,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Pat
     return slslab("atlas", "--out", out, "--json").document, out
 
 
+@pytest.mark.exhaustive
 def test_every_place_has_a_winner_and_every_point_a_basis(whole: tuple[dict[str, Any], Path]) -> None:
     document, _ = whole
     places = {(each["group"], each["objective"], each["megabytes"], each["workers"]) for each in document["winners"]}
@@ -38,6 +39,7 @@ def test_every_place_has_a_winner_and_every_point_a_basis(whole: tuple[dict[str,
         assert point["seconds"] > 0 < point["usd"]
 
 
+@pytest.mark.exhaustive
 def test_what_lies_beyond_the_recordings_is_marked(whole: tuple[dict[str, Any], Path]) -> None:
     document, _ = whole
     recorded = document["recorded"]
@@ -49,6 +51,7 @@ def test_what_lies_beyond_the_recordings_is_marked(whole: tuple[dict[str, Any], 
     assert not all(point["extrapolated"] for point in document["points"])
 
 
+@pytest.mark.exhaustive
 def test_a_winner_is_no_worse_than_any_point_of_its_place(whole: tuple[dict[str, Any], Path]) -> None:
     document, _ = whole
     for won in document["winners"]:
@@ -61,6 +64,7 @@ def test_a_winner_is_no_worse_than_any_point_of_its_place(whole: tuple[dict[str,
         assert won[won["objective"]] == min(point[won["objective"]] for point in rivals)
 
 
+@pytest.mark.exhaustive
 def test_crossings_are_between_two_different_winners(whole: tuple[dict[str, Any], Path]) -> None:
     document, _ = whole
     assert document["crossings"]
@@ -72,6 +76,7 @@ def test_crossings_are_between_two_different_winners(whole: tuple[dict[str, Any]
         assert {below[-1]["system"], above[0]["system"]} == names
 
 
+@pytest.mark.exhaustive
 def test_its_files(whole: tuple[dict[str, Any], Path]) -> None:
     document, out = whole
     saved = json.loads((out / ATLAS).read_text())
@@ -86,6 +91,7 @@ def test_its_files(whole: tuple[dict[str, Any], Path]) -> None:
     assert r"allreduce/s3/ga \u2192 allreduce/memcached/ga" in page
 
 
+@pytest.mark.exhaustive
 def test_the_saved_atlas_is_that_of_the_recordings(whole: tuple[dict[str, Any], Path]) -> None:
     document, _ = whole
     kept = json.loads((committed() / ATLAS).read_text())
@@ -93,6 +99,7 @@ def test_the_saved_atlas_is_that_of_the_recordings(whole: tuple[dict[str, Any], 
     assert kept["crossings"] == document["crossings"]
 
 
+@pytest.mark.exhaustive
 def test_the_terminal_answers_first(whole: tuple[dict[str, Any], Path]) -> None:
     document, _ = whole
     text = io.StringIO()
