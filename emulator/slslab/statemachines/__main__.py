@@ -65,7 +65,7 @@ def main() -> None:
 
 def _leave_batch_out() -> None:
     """Let moto's interpreter import an enumeration of `moto.batch` without the package, whose import reads all that EC2
-    offers: two of three seconds that it took until this process answered."""
+    offers, which takes longer than the interpreter's own."""
     spec = find_spec("moto")
     assert spec is not None
     batch = ModuleType("moto.batch")
