@@ -30,8 +30,8 @@ def handler(event, context):
 
 
 def running() -> set[str]:
-    """The containers of the emulator's image that there are, ended ones, too."""
-    command = ["docker", "ps", "--all", "--quiet", "--filter", "ancestor=slslab/emulator:local"]
+    """The containers of testcontainers, which no other file of tests starts, that there are, ended ones, too."""
+    command = ["docker", "ps", "--all", "--quiet", "--filter", "label=org.testcontainers"]
     return set(subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.split())
 
 

@@ -141,6 +141,14 @@ def test_what_the_protocol_does_not_have_is_stray() -> None:
     assert found(check_stray, parcels(ALL), get(0, "mean")) == [orphan]
 
 
+def test_what_a_killed_worker_made_may_be_missing_in_the_trace_of_a_failed_run() -> None:
+    run = replace(of_events(get(0, "mean"), put("scratch")), complete=False)
+    violations = check_stray(run, Exchange(run.events, Protocol(parcels(ALL))))
+    assert [violation.sentence for violation in violations] == [
+        "Worker 1 made scratch, which the protocol does not have there."
+    ]
+
+
 def test_what_is_altered() -> None:
     said = "The mean of epoch 2, step 3, has 1,000 bytes, and should have 2,000."
     event_0 = put("mean", bytes=1000)

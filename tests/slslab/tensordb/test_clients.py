@@ -21,7 +21,7 @@ assert redis.__version__.startswith(version + "."), redis.__version__
 array = np.random.default_rng(0).random((250, 1000), np.float32)
 
 for protocol in (2, 3):
-    client = redis.Redis.from_url(url, protocol=protocol)
+    client = redis.Redis.from_url(url, protocol=protocol, socket_timeout=60)
     assert client.flushall() and client.ping()
     assert client.info("memory")["maxmemory"] == 0
     assert client.execute_command("AI.TENSORSET", "t", "FLOAT", *array.shape, "BLOB", array.tobytes()) == b"OK"
