@@ -43,7 +43,7 @@ def alone_error() -> RequestError:
     """Return the error of --on where runs are made or read."""
     return RequestError(
         "--on does not apply here: runs that are measured need the host to themselves, and recordings take seconds.",
-        "leave it out; runs are made one after another.",
+        "leave it out.",
     )
 
 
