@@ -74,6 +74,7 @@ class Cluster(Managed):
         self._happened: set[int] = set()
         self._places: dict[str, NodePlace] = {}
         self._looking: asyncio.Task[None] | None = None
+        self._joining: set[asyncio.Task[None]] = set()
 
     def _enter(self, stack: ExitStack) -> None:
         connect()
@@ -95,6 +96,7 @@ class Cluster(Managed):
         self._on_changed = on_changed
         await self._listener.open()
         await self._look()
+        await asyncio.gather(*self._joining)
         if not self._places:
             refused = "; ".join(f"{name}: {why}" for name, why in self.refused.items())
             raise HostError(
@@ -104,9 +106,10 @@ class Cluster(Managed):
 
     async def end(self) -> None:
         """Leave all nodes; nothing of ours is left there."""
-        if self._looking is not None:
-            self._looking.cancel()
-            await asyncio.wait([self._looking])
+        tasks = [*self._joining, *([] if self._looking is None else [self._looking])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.gather(*(place.close() for place in self._places.values()))
         self._listener.close()
 
@@ -166,14 +169,18 @@ class Cluster(Managed):
                 LOG.warning("The Ray cluster does not say which nodes it has: %s", reason(error))
 
     async def _look(self) -> None:
-        """Open the nodes that have joined since the last look, and give those up that Ray has."""
+        """Begin to open the nodes that have joined since the last look, and give those up that Ray has."""
         found = await asyncio.to_thread(alive)
         for node, place in self._places.items():
             if node not in found:
                 place.lose("it does not answer Ray any more")
         new = {node: about for node, about in found.items() if node not in self._known}
         self._known |= new.keys()
-        await asyncio.gather(*(self._join(node, about) for node, about in new.items()))
+        # A node that is slow to open keeps nobody from noticing others.
+        for node, about in new.items():
+            joining = asyncio.ensure_future(self._join(node, about))
+            self._joining.add(joining)
+            joining.add_done_callback(self._joining.discard)
 
     async def _join(self, node: str, about: dict[str, Any]) -> None:
         """Open a node, or say once why it cannot be used."""
@@ -209,15 +216,20 @@ class Cluster(Managed):
             scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
         )
         actor = made.remote(opening)
-        connected = self._listener.expect(node)
-        opened = await actor.open.remote()
-        place = NodePlace(await connected, {**about, **opened}, self._shared, relay)
-        # What is cut off ends, too, and its reaper removes what it has.
-        place.on_lost = lambda: ray.kill(actor)
-        if lacking := [what for what in ("cpu", "memory") if what not in opened["hierarchy"].parents]:
-            await place.close()
-            return f"it has no control groups for {' and '.join(lacking)}: {opened['hierarchy'].description}"
-        await place.begin()
+        leave: Callable[[], None] = partial(ray.kill, actor)
+        try:
+            connected = self._listener.expect(node)
+            opened = await actor.open.remote()
+            place = NodePlace(await connected, {**about, **opened}, self._shared, relay)
+            # What is cut off ends, too, and its reaper removes what it has.
+            place.on_lost, leave = leave, place.leave
+            if lacking := [what for what in ("cpu", "memory") if what not in opened["hierarchy"].parents]:
+                await place.close()
+                return f"it has no control groups for {' and '.join(lacking)}: {opened['hierarchy'].description}"
+            await place.begin()
+        except BaseException:
+            leave()
+            raise
         place.on_lost, place.on_fault = partial(self._lost, actor), self._tell
         self._places[node] = place
         place.tell(self._happened)

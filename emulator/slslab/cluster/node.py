@@ -6,6 +6,7 @@ Everything that confines, freezes and meters them is local to the node, and so i
 import asyncio
 import os
 import time
+from collections import defaultdict
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import count
@@ -15,8 +16,8 @@ from typing import Any
 from slslab.cluster.calls import Answerer, answer
 from slslab.cluster.messages import EXITED, Done, Opening, Order
 from slslab.cluster.relay import Relay
-from slslab.errors import StartFailed
-from slslab.host.output import FunctionLog
+from slslab.errors import HostError, StartFailed
+from slslab.host.output import LOG_BYTES, FunctionLog
 from slslab.host.pressure import Pressure
 from slslab.host.processes import raise_descriptor_limit
 from slslab.host.session import Session
@@ -31,16 +32,18 @@ THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 class ForwardedLog(FunctionLog):
-    """The log of an environment, which the emulator keeps."""
+    """The log of an environment, which the emulator keeps: of what is beyond its maximum size, the tails alone."""
 
-    def __init__(self, environment: str, emulator: Answerer) -> None:
-        super().__init__(Path(os.devnull), 0)
+    def __init__(self, environment: str, emulator: Answerer, tail_bytes: int) -> None:
+        super().__init__(Path(os.devnull), tail_bytes)
         self._environment = environment
         self._emulator = emulator
 
     def write(self, chunk: bytes) -> None:
         """Send bytes on."""
-        self._emulator.happen(self._environment, chunk)
+        kept = self._written < LOG_BYTES
+        self._written += len(chunk)
+        self._emulator.happen(self._environment, chunk if kept else chunk[-self._tail_bytes :])
 
 
 class Node:
@@ -51,6 +54,7 @@ class Node:
         self._parts = ExitStack()
         self._environments: dict[str, Environment] = {}
         self._packages: dict[str, Path] = {}
+        self._arriving: defaultdict[str, bytearray] = defaultdict(bytearray)
         # Of the packages' folders; several are stored at once.
         self._numbers = count()
         self._happened: set[int] = set()
@@ -97,7 +101,9 @@ class Node:
         await asyncio.to_thread(self._parts.close)
 
     async def now(self) -> int:
-        """Return the node's CLOCK_MONOTONIC, nanoseconds."""
+        """Return the node's CLOCK_MONOTONIC, nanoseconds; HostError if its functions reach nothing any more."""
+        if self._relay is not None and not self._relay.runs():
+            raise HostError("its relay has ended.", "see the kernel's log there.")
         return time.monotonic_ns()
 
     async def tell(self, faults: set[int]) -> None:
@@ -110,10 +116,14 @@ class Node:
             return ""
         return await asyncio.to_thread(self._relay.add, ports)
 
-    async def store(self, digest: str, archive: bytes) -> None:
-        """Unpack a package, which is known by its digest from now on."""
+    async def receive(self, digest: str, piece: bytes) -> None:
+        """Take the next piece of a package's archive."""
+        self._arriving[digest] += piece
+
+    async def store(self, digest: str) -> None:
+        """Unpack a package that has arrived, and that is known by its digest from now on."""
         directory = self._session.home / "functions" / f"{next(self._numbers)}"
-        self._packages[digest] = await asyncio.to_thread(unpacked, archive, directory)
+        self._packages[digest] = await asyncio.to_thread(unpacked, bytes(self._arriving.pop(digest)), directory)
 
     async def runtime(self, function: Function) -> str:
         """Return what a function really runs on here."""
@@ -125,7 +135,8 @@ class Node:
         identifier = environment_id(function, order.number)
 
         def open_log(_function: Function, environment: str) -> tuple[str, FunctionLog]:
-            return order.log_stream, ForwardedLog(environment, self._emulator)
+            tail_bytes = self._opening.limits.log_tail_bytes
+            return order.log_stream, ForwardedLog(environment, self._emulator, tail_bytes)
 
         host = EnvironmentHost(
             emulator_id=self._session.id,

@@ -25,6 +25,8 @@ ROUND_TRIPS = 20
 ALIGN_S = 10.0
 # A node that has not told its time for so long is lost: its owner's host may be, or its actor hangs. Assumed.
 ANSWER_S = 60.0
+# Of a package, on its way to a node.
+PIECE_BYTES = 1 << 20
 SERVICE = re.compile(r"\b(?:127\.0\.0\.1|localhost):(\d+)")
 
 
@@ -51,19 +53,26 @@ class NodePlace(Place):
         self._telling: set[asyncio.Task[None]] = set()
 
     async def begin(self) -> None:
-        """Align the clocks, and receive what happens on the node from now on."""
+        """Align the clocks, receive what happens on the node from now on, and make services reachable; OSError if one
+        cannot be."""
         self._caller.happened, self._caller.ended = self._take, self.lose
         self.clock = await self._compared()
+        await self._reach()
         self._aligning = asyncio.ensure_future(self._keep_aligned())
 
     async def close(self) -> None:
         """Remove everything of ours from the node, and let it go."""
-        if self._aligning is not None:
-            self._aligning.cancel()
         if not self.lost:
             with suppress(NodeLost, OSError, TimeoutError):
                 await asyncio.wait_for(self.call("close"), ANSWER_S)
+        self.leave()
+
+    def leave(self) -> None:
+        """Let the node go as it is: its reaper removes what it has."""
+        if not self.lost:
             self.lost = True
+            if self._aligning is not None:
+                self._aligning.cancel()
             self._caller.close()
             self.on_lost()
 
@@ -88,14 +97,12 @@ class NodePlace(Place):
             except OSError:
                 self._stored.pop(code.sha256, None)  # the next environment tries again
                 raise
-        if self._relay is not None:
-            named = " ".join(self.shared.variables.values())
-            if missing := {int(port) for port in SERVICE.findall(named)} - self._ports:
-                ports = sorted(missing)
-                problem = await asyncio.to_thread(self._relay.add, ports) or await self.call("reach", ports)
-                if problem:
-                    raise OSError(f"{self.name}: {problem}")
-                self._ports |= missing
+        try:
+            await self._reach()
+        except OSError as error:
+            # Every environment would fail there, and always find room.
+            self.lose(str(error))
+            raise OSError(f"{self.name}: {error}") from error
 
     @staticmethod
     def without_directories(function: Function) -> Function:
@@ -138,10 +145,19 @@ class NodePlace(Place):
     def lose(self, why: str) -> None:
         """Give the node up, and its environments with it."""
         if not self.lost:
-            self.lost = True
             LOG.warning("The node %s was lost, and its environments with it: %s.", self.name, why)
-            self._caller.close()
-            self.on_lost()
+            self.leave()
+
+    async def _reach(self) -> None:
+        """Make the services that functions will use reachable on the node; OSError if one cannot be."""
+        named = " ".join(self.shared.variables.values())
+        missing = {int(port) for port in SERVICE.findall(named)} - self._ports
+        if self._relay is None or not missing:
+            return
+        ports = sorted(missing)
+        if problem := await asyncio.to_thread(self._relay.add, ports) or await self.call("reach", ports):
+            raise OSError(problem)
+        self._ports |= missing
 
     async def _tell(self, faults: set[int]) -> None:
         with suppress(NodeLost):
@@ -150,7 +166,11 @@ class NodePlace(Place):
     async def _store(self, code: Code) -> None:
         if code.archive is None:
             raise OSError("hot reload uses a directory of this host, and nodes do not see it")
-        await self.call("store", code.sha256, await asyncio.to_thread(code.archive.read_bytes))
+        archive = await asyncio.to_thread(code.archive.read_bytes)
+        # In pieces, between which other calls are heard.
+        for begin in range(0, len(archive), PIECE_BYTES):
+            await self.call("receive", code.sha256, archive[begin : begin + PIECE_BYTES])
+        await self.call("store", code.sha256)
 
     def _take(self, happened: Happened) -> None:
         for identifier, what in happened:
@@ -159,13 +179,18 @@ class NodePlace(Place):
                 if what.get("op") == "fault" and number.isdecimal() and int(number) < FAULTS:
                     self.on_fault(int(number))
             if (environment := self.environments.get(identifier)) is not None:
-                environment.happened(what)
+                try:
+                    environment.happened(what)
+                except Exception:  # of a listener; it would end the connection
+                    LOG.exception("What happened in %s was not taken.", identifier)
 
     async def _keep_aligned(self) -> None:
         """Compare the clocks again and again; of a busy moment the older comparison may still be the better one."""
         try:
             while True:
                 await asyncio.sleep(ALIGN_S)
+                if self._relay is not None and not self._relay.runs():
+                    raise OSError("the emulator's relay has ended")
                 clock = await asyncio.wait_for(self._compared(), ANSWER_S)
                 if clock.error_ns <= self.clock.error_at(clock.at_ns):
                     self.clock = clock

@@ -58,6 +58,10 @@ class Relay(ServerProcess):
         """Return a node's side, which connects to that address."""
         return cls("there", address, key, environment)
 
+    def runs(self) -> bool:
+        """Return whether it has not ended."""
+        return self._running.poll() is None
+
     def add(self, ports: Sequence[int]) -> str:
         """Relay these ports, too; return why that cannot be, or nothing."""
         process = self._running

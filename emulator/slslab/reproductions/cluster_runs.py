@@ -1,7 +1,7 @@
 """Measured runs on a Ray cluster: each is alone on its node, and its directory comes back to where the command is.
 
-A run is a task that takes all processors of a node, since runs beside each other take each other's. It is made there as
-it would be here, in an embedded stack and processes of that host.
+A run is a task that takes all processors and all memory of a node, since runs beside each other take each other's. It
+is made there as it would be here, in an embedded stack and processes of that host.
 """
 
 import json
@@ -16,7 +16,7 @@ from typing import Any
 
 from slslab.billing.bill import DEFAULT_BOOK
 from slslab.cluster.node import THREADS
-from slslab.errors import HostError
+from slslab.errors import HostError, RequestError
 from slslab.host.cgroups import detect
 from slslab.host.procfs import processors
 from slslab.host.session import Session
@@ -86,8 +86,8 @@ class _Nodes:
         self._began = time.monotonic()
         resources = {node["NodeID"]: node["Resources"] for node in ray.nodes()}
         # What Ray gives no processors is not meant for work.
-        self._cpus = {node: cpus for node in names if (cpus := resources.get(node, {}).get("CPU"))}
-        for node in self._cpus:
+        self._resources = {node: found for node in names if (found := resources.get(node, {})).get("CPU")}
+        for node in self._resources:
             self.give(node, None)  # first without a run, which would wait where others are at work
 
     @property
@@ -100,8 +100,11 @@ class _Nodes:
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        there = NodeAffinitySchedulingStrategy(node, soft=False)
-        task = ray.remote(make).options(num_cpus=self._cpus[node], scheduling_strategy=there, max_retries=0)
+        there, resources = NodeAffinitySchedulingStrategy(node, soft=False), self._resources[node]
+        # An emulator on the cluster has nodes' memory, and none of their processors.
+        task = ray.remote(make).options(
+            num_cpus=resources["CPU"], memory=resources["memory"], scheduling_strategy=there, max_retries=0
+        )
         self._under_way[task.remote(order, self._names[node])] = node, order
 
     def wait(self) -> list[tuple[Order, Files | None]]:
@@ -118,7 +121,7 @@ class _Nodes:
         ended = [found for reference in done if (found := self._take(reference)) is not None]
         if not ended and not self.idle and not self.makes_runs and time.monotonic() > self._began + OPEN_LIMIT_S:
             raise HostError(
-                "No node of the Ray cluster has all of its processors free, which a measured run takes.",
+                "No node of the Ray cluster has all of its processors and its memory free, which a measured run takes.",
                 "wait until one has, or make the runs here: --on local.",
             )
         return ended
@@ -193,6 +196,8 @@ class _Nobody:
 
 def _take(path: Path) -> int:
     """Make the directory of a run that goes on elsewhere, instead of what is there; return what ends that."""
+    if RunDirectory(path).locked():
+        raise RequestError(f"Another command makes the run {path}.", "wait for its end, or give another --out.")
     if path.exists():
         shutil.rmtree(path)
     return RunDirectory.create(path).lock()

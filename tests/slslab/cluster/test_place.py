@@ -19,7 +19,7 @@ from slslab.aws.limits import lambda_limits
 from slslab.cluster import place
 from slslab.cluster.calls import Caller, Listener
 from slslab.cluster.messages import Opening
-from slslab.cluster.node import Node
+from slslab.cluster.node import ForwardedLog, Node
 from slslab.cluster.place import NodePlace
 from slslab.host.cgroups import Hierarchy
 from slslab.host.managed import Managed
@@ -283,6 +283,96 @@ def test_a_package_that_could_not_be_stored_is_stored_by_the_next_environment(
         with pytest.raises(client.exceptions.ServiceException, match=r"far: No space left on device\. Hint"):
             client.invoke(FunctionName="f", Payload=b'"one"')
     assert client.invoke(FunctionName="f", Payload=b'"two"')["StatusCode"] == 200
+
+
+def test_a_package_travels_in_pieces(far: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(place, "PIECE_BYTES", 100)
+    client = far.client("lambda")
+    create_function(client, "f", SOURCE)
+    assert "FunctionError" not in client.invoke(FunctionName="f", Payload=b'"one"')
+
+
+class EmulatorsRelay:
+    """The emulator's side of the relay, of which nothing more is asked."""
+
+    has_ended = False
+
+    def runs(self) -> bool:
+        return not self.has_ended
+
+    def add(self, ports: list[int]) -> str:
+        assert 4 in ports
+        return ""
+
+
+@pytest.mark.parametrize("places", [TheseNodes(2048, 1024)])
+def test_a_node_where_functions_would_reach_nothing_is_not_used(far: Emulator, places: TheseNodes) -> None:
+    """The first has more room, and would be asked for every environment."""
+
+    async def bound(ports: list[int]) -> str:
+        return f"its port {ports[0]} cannot be bound: Address already in use"
+
+    places.place._relay = EmulatorsRelay()  # type: ignore[assignment]
+    places.nodes[0].reach = bound  # type: ignore[method-assign]
+    far.add_variables({"STORE": "http://127.0.0.1:4"})
+    client = far.client("lambda")
+    create_function(client, "f", SOURCE, MemorySize=512)
+    with pytest.raises(client.exceptions.ServiceException, match="far: its port 4 cannot be bound: Address"):
+        client.invoke(FunctionName="f", Payload=b'"one"')
+    assert [each.lost for each in places.places] == [True, False]
+    assert "FunctionError" not in client.invoke(FunctionName="f", Payload=b'"two"')
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("side", ["emulator's", "node's"])
+@pytest.mark.usefixtures("far")
+def test_a_node_is_lost_with_either_side_of_its_relay(
+    places: TheseNodes, side: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    relay = EmulatorsRelay()
+    if side == "node's":
+        places.nodes[0]._relay = relay  # type: ignore[assignment]
+    else:
+        places.place._relay = relay  # type: ignore[assignment]
+    time.sleep(0.3)
+    assert not places.place.lost
+    relay.has_ended = True
+    wait_until(lambda: places.place.lost)
+    assert ("its relay has ended" if side == "node's" else "the emulator's relay has ended") in caplog.text
+
+
+def test_a_log_beyond_its_maximum_sends_tails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("slslab.cluster.node.LOG_BYTES", 1000)
+    sent: list[bytes] = []
+
+    class Sending:
+        def happen(self, environment: str, what: bytes) -> None:
+            assert environment == "e"
+            sent.append(what)
+
+    log = ForwardedLog("e", Sending(), 10)  # type: ignore[arg-type]
+    for _ in range(4):
+        log.write(b"x" * 600)
+    log.close()
+    assert [len(what) for what in sent] == [600, 600, 10, 10]
+
+
+def test_a_listener_that_fails_does_not_cost_the_node(
+    far: Emulator, places: TheseNodes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = far.client("lambda")
+    create_function(client, "f", SOURCE)
+    client.invoke(FunctionName="f", Payload=b'"one"')
+    (environment,) = places.place.environments.values()
+
+    def fail(_what: Any) -> None:
+        raise ValueError("of a listener")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(environment, "happened", fail)
+        assert "FunctionError" not in client.invoke(FunctionName="f", Payload=b'"two"')
+    assert not places.place.lost
+    assert "of a listener" in caplog.text
 
 
 @pytest.mark.parametrize("method", ["store", "make", "start"])

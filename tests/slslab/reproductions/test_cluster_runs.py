@@ -48,8 +48,8 @@ class Cluster:
         assert function is make
         return self
 
-    def options(self, *, num_cpus: float, scheduling_strategy: Any, max_retries: int) -> Task:
-        assert (num_cpus, scheduling_strategy.soft, max_retries) == (4.0, False, 0)
+    def options(self, *, num_cpus: float, memory: float, scheduling_strategy: Any, max_retries: int) -> Task:
+        assert (num_cpus, memory, scheduling_strategy.soft, max_retries) == (4.0, 1e9, False, 0)
         return Task(scheduling_strategy.node_id)
 
     def wait(self, references: list[Any], *, timeout: float) -> tuple[list[Any], list[Any]]:
@@ -80,7 +80,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
         yield 8, found, {node: {"name": name} for node, name in NODES.items()}
 
     monkeypatch.setattr(cluster_runs, "connected", connected)
-    nodes = [{"NodeID": node, "Resources": {"CPU": 4.0}} for node in (*NODES, "cc" * 28)]
+    nodes = [{"NodeID": node, "Resources": {"CPU": 4.0, "memory": 1e9}} for node in (*NODES, "cc" * 28)]
     monkeypatch.setattr(ray, "nodes", lambda: [*nodes, {"NodeID": "dd" * 28, "Resources": {}}])
     for name in ("remote", "wait", "get"):
         monkeypatch.setattr(ray, name, getattr(found, name))
@@ -144,6 +144,16 @@ def test_runs_that_are_not_waited_for_are_given_up(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.usefixtures("cluster")
+def test_what_another_command_makes_is_left_to_it(tmp_path: Path) -> None:
+    first, second = orders(tmp_path, "first", "second")
+    lock = RunDirectory.create(second.path).lock()
+    with pytest.raises(RequestError, match=r"Another command makes the run .*second"):
+        list(make_runs("ray", [first, second], pytest.fail))
+    assert (list(tmp_path.iterdir()), RunDirectory(second.path).locked()) == ([second.path], True)
+    RunDirectory(second.path).unlock(lock)
+
+
 def test_nothing_to_make_needs_no_cluster() -> None:
     assert list(make_runs("ray://nowhere:1", [], pytest.fail)) == []
 
@@ -153,7 +163,7 @@ def test_nodes_that_others_use_are_not_waited_for_without_end(
 ) -> None:
     monkeypatch.setattr(cluster_runs, "OPEN_LIMIT_S", 0.0)
     monkeypatch.setattr(ray, "wait", lambda references, **_: ([], references))
-    with pytest.raises(HostError, match="No node of the Ray cluster has all of its processors free"):
+    with pytest.raises(HostError, match="No node of the Ray cluster has all of its processors and its memory free"):
         list(make_runs("ray", orders(tmp_path, "first"), pytest.fail))
     assert cluster.tasks == []
 
