@@ -67,7 +67,7 @@ def break_off(watch: Watch, **servers: ServerProcess) -> str:
 
 def test_a_server_that_exits(start: Start, watch: Watch, tmp_path: Path) -> None:
     store = start("echo no room; exit 3")
-    assert break_off(watch, queue=start("sleep 600"), object_store=store) == (
+    assert break_off(watch, queue=start("exec sleep 600"), object_store=store) == (
         "StackFailed: the object store ended (exit status 3)"
     )
     assert (tmp_path / "object_store.log").read_text() == "no room\n"
@@ -109,7 +109,7 @@ def test_the_end_of_a_server_is_the_cause_of_whatever_else_fails(start: Start, w
 
 
 def test_a_driver_that_ends_by_itself_is_left_alone(start: Start, watch: Watch) -> None:
-    with watch.watched({"queue": start("sleep 600")}):
+    with watch.watched({"queue": start("exec sleep 600")}):
         pass
     watch.check()
 
