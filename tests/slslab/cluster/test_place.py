@@ -323,9 +323,8 @@ def test_a_node_where_functions_would_reach_nothing_is_not_used(far: Emulator, p
     assert "FunctionError" not in client.invoke(FunctionName="f", Payload=b'"two"')
 
 
-@pytest.mark.usefixtures("impatient")
+@pytest.mark.usefixtures("impatient", "far")
 @pytest.mark.parametrize("side", ["emulator's", "node's"])
-@pytest.mark.usefixtures("far")
 def test_a_node_is_lost_with_either_side_of_its_relay(
     places: TheseNodes, side: str, caplog: pytest.LogCaptureFixture
 ) -> None:
