@@ -140,7 +140,10 @@ def connected(place: str) -> Iterator[tuple[int, Head, dict[str, dict[str, Any]]
                 "No processor of the Ray cluster is free.", "wait until one is, or compute here: --on local."
             )
         yield processors, Head(head), nodes
-    except (ConnectionError, ray.exceptions.RayError) as error:
+    except (OSError, ray.exceptions.RayError) as error:
+        # Ray raises OSError without a number where its processes on this host have ended; others are of files.
+        if isinstance(error, OSError) and error.errno is not None and not isinstance(error, ConnectionError):
+            raise
         raise HostError(
             f"The Ray cluster at {head} was lost: {reason(error)}.", "the same command goes on where it stopped."
         ) from error
