@@ -14,6 +14,7 @@ from importlib.metadata import distribution
 from pathlib import Path
 
 from slslab.host.managed import Managed
+from slslab.host.session import sweep
 
 BIN = Path(sys.executable).parent
 PORT = 6379
@@ -78,6 +79,8 @@ class Nodes(Managed):
         for number in range(self.count):
             _ip("-n", self.space(number), "address", "add", f"{self.address(number)}/24", "dev", DEVICE)
             self.connect(number)
+        # What is killed leaves its folder to the next session of its machine.
+        stack.callback(sweep, Path(tempfile.gettempdir()))
         for number in range(self.count):
             stack.callback(self.kill, number)
             if number < self.count - self._late:
