@@ -4,6 +4,7 @@ import atexit
 import json
 import multiprocessing
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -13,10 +14,11 @@ from functools import cache, partial
 from pathlib import Path
 from tempfile import NamedTemporaryFile, TemporaryFile
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import pytest
 
+from slslab.aws.keys import Keyring
 from slslab.checks.recorded import Recorded, read_recorded
 from slslab.checks.run import check
 from slslab.cli.main import main
@@ -25,6 +27,8 @@ from slslab.host.namespaces import Isolation, Spawner
 from slslab.lambda_ import process_sandbox
 from slslab.lambda_.service.emulator import Emulator
 from slslab.runs import embedded
+from slslab.stack import assembly
+from slslab.stack.object_store import EmbeddedObjectStore
 from slslab.stack.queues import queue_kind
 from slslab.trace.directory import DOCUMENT, RunDirectory
 from slslab.trace.log import TABLE
@@ -60,6 +64,7 @@ def slslab(*arguments: object, variables: Mapping[str, str] = NO_VARIABLES, dire
         pytest.MonkeyPatch.context() as patch,
         redirect_stdout(out),
         redirect_stderr(err),
+        one_object_store(),
     ):
         for name, value in variables.items():
             patch.setenv(name, value)
@@ -101,12 +106,54 @@ class SharedTemplate(Spawner):
         """Leave the template as it is; the emulator has ended its environments before."""
 
 
+class SharedObjectStore(EmbeddedObjectStore):
+    """An S3 server that outlives its run, for the next one. Its start takes as long as a small run."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Leave the server running."""
+
+
+@cache
+def shared_keys() -> Keyring:
+    """Return the keys of the shared S3 server and of all runs that use it."""
+    return Keyring()
+
+
+@cache
+def shared_object_store() -> SharedObjectStore:
+    """Start the shared S3 server; it ends with this process."""
+    data = Path(tempfile.mkdtemp(prefix="tests-s3-"))
+    store = SharedObjectStore(data / "s3", shared_keys(), {})
+    EmbeddedObjectStore.__enter__(store)
+    atexit.register(shutil.rmtree, data)
+    atexit.register(EmbeddedObjectStore.__exit__, store, None, None, None)
+    return store
+
+
+def store_for_keys(data: Path, keys: Keyring, *others: Any) -> EmbeddedObjectStore:
+    """Return the shared S3 server for its keys, and a new one for other keys, as `slslab up` has."""
+    return shared_object_store() if keys is shared_keys() else EmbeddedObjectStore(data, keys, *others)
+
+
+@contextmanager
+def one_object_store() -> Iterator[None]:
+    """Make all runs of this process use one S3 server, each with buckets of its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(assembly, "EmbeddedObjectStore", store_for_keys)
+        patch.setattr(embedded, "Keyring", shared_keys)
+        yield
+
+
 @contextmanager
 def forked_environments() -> Iterator[None]:
-    """Have the emulators of runs fork their environments from one process that has made the imports.
+    """Make the emulators of runs fork their environments from one process that has made the imports.
 
-    Not for tests of memory: that of a fork is not Lambda's, and functions without torch need more (--light-memory).
-    Their queue is the embedded one unless a plan names another: RabbitMQ's start takes longer than a small run.
+    Don't use it in tests of memory: a fork's memory isn't Lambda's, and functions without torch need more
+    (--light-memory). The queue is the embedded one unless a plan names another: RabbitMQ starts more slowly than a
+    small run ends.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(embedded, "Emulator", partial(Emulator, template=IMPORTS))
