@@ -12,12 +12,15 @@ from collections import defaultdict
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
 
 from slslab.aws.limits import lambda_limits
+
+if TYPE_CHECKING:
+    from tests.recorded_runs import RecordedRuns
 
 # A host that is busy with other tests is no failure of an example.
 settings.register_profile("unhurried", deadline=None)
@@ -28,7 +31,7 @@ DURATIONS = Path(__file__).with_name("durations.json")
 
 # Where every test needs a server, and fixtures that start one. Files that start one otherwise are marked themselves.
 SERVER_FOLDERS = frozenset(("architectures", "machines"))
-SERVER_FIXTURES = frozenset(("emulator", "object_store", "state_machines"))
+SERVER_FIXTURES = frozenset(("emulator", "object_store", "state_machines", "recorded_runs"))
 
 
 class DurationRecorder:
@@ -72,6 +75,15 @@ def every_run_holds() -> Iterator[None]:
 
     with checked_runs():
         yield
+
+
+@pytest.fixture(scope="session")
+def recorded_runs(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> "RecordedRuns":
+    """Return one small real run of each architecture, made when a test first needs it."""
+    from tests.recorded_runs import RecordedRuns
+
+    own = tmp_path_factory.getbasetemp()
+    return RecordedRuns(own.parent if hasattr(pytestconfig, "workerinput") else own)
 
 
 @pytest.fixture
