@@ -29,7 +29,7 @@ from slslab_workers.kubeml.settings import (
     reference_key,
     report,
 )
-from slslab_workers.kubeml.shares import document_count, split
+from slslab_workers.kubeml.shares import document_count, share_of
 from slslab_workers.plan import Plan, thread_count
 from slslab_workers.training import gradients, models
 from slslab_workers.training.lifetime import remaining_s
@@ -87,7 +87,7 @@ class Function(ExitStack):
         """Evaluate the reference model on this function's share of the test documents."""
         model = self._model()
         write_tensors(model, get_reference(self.database, self.plan, list(model.state_dict()), "other"))
-        share = split(document_count(int(self.event["test_samples"])), int(self.event["functions"]))[self.rank]
+        share = share_of(document_count(int(self.event["test_samples"])), int(self.event["functions"]), self.rank)
         sha256 = gradients.sha256(parameters_of(model))
         if not share:
             return {"accuracy": 0.0, "loss": 0.0, "length": 0, "parameters_sha256": sha256}

@@ -1,7 +1,6 @@
 """Who trains with what: documents of 64 samples, each function's share of them, and the rounds of an epoch."""
 
 from dataclasses import dataclass
-from itertools import pairwise
 
 from slslab_workers.option import Option
 
@@ -20,11 +19,16 @@ def document_count(samples: int) -> int:
     return -(-samples // DOCUMENT)
 
 
-def split(documents: int, functions: int) -> list[range]:
-    """Return each function's documents: contiguous, and one more for the first (documents mod functions) of them."""
+def share_of(documents: int, functions: int, function: int) -> range:
+    """Return a function's documents: contiguous, and one more for the first (documents mod functions) functions."""
     each, more = divmod(documents, functions)
-    ends = [each * number + min(number, more) for number in range(functions + 1)]
-    return [range(first, end) for first, end in pairwise(ends)]
+    first = each * function + min(function, more)
+    return range(first, first + each + (function < more))
+
+
+def split(documents: int, functions: int) -> list[range]:
+    """Return the documents of all functions."""
+    return [share_of(documents, functions, function) for function in range(functions)]
 
 
 def minibatches(samples: int, size: int) -> list[slice]:
@@ -48,9 +52,9 @@ class Epoch:
 
     def intervals(self, function: int) -> list[range]:
         """Return a function's documents between two merges, in order: ⌈B·K/64⌉ of them, or all of its share."""
-        share = split(self.documents, self.functions)[function]
-        period = len(share) if self.k == ALL else document_count(self.batch_size * self.k)
-        return [share[first : first + period] for first in range(0, len(share), max(1, period))]
+        documents = share_of(self.documents, self.functions, function)
+        period = len(documents) if self.k == ALL else document_count(self.batch_size * self.k)
+        return [documents[first : first + period] for first in range(0, len(documents), max(1, period))]
 
     def steps(self, documents: range) -> int:
         """Return the minibatches of an interval: an interval that no multiple of B fills ends with a short one."""
