@@ -168,8 +168,9 @@ class Tuner:
         return decision
 
     def _first(self, step: int) -> Decision | None:
-        curve = fit_base(self.steps, self.losses)
+        # The speed first: without one, no curve is of use, and a curve takes longer.
         speed = self._speed()
+        curve = None if speed is None else fit_base(self.steps, self.losses)
         if curve is None or speed is None:
             return None
         self.base = (curve.tolist(), speed)
@@ -177,7 +178,8 @@ class Tuner:
 
     def _later(self, step: int) -> Decision | None:
         assert self.base is not None
-        curve, speed = fit_recent(self.steps, self.losses), self._speed()
+        speed = self._speed()
+        curve = None if speed is None else fit_recent(self.steps, self.losses)
         if curve is None or speed is None:
             return None
         coefficients, base_speed = self.base
