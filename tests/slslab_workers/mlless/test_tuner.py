@@ -5,7 +5,9 @@ import math
 import statistics
 import subprocess
 import sys
-from itertools import pairwise
+from collections.abc import Iterator
+from functools import cache
+from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -36,21 +38,35 @@ class Clock:
         return self.now
 
 
-def run(
+def decided(
     losses: Any, steps: int, *, threshold: float = 15.0, interval_s: float = 20.0, workers: int = 4, seconds: Any = None
-) -> list[Decision]:
-    """What is decided over these steps, whose duration depends on the workers that are left."""
+) -> Iterator[Decision]:
+    """Yield the decisions over these steps, whose duration depends on the workers that are left."""
     clock = Clock()
     tuned = Tuner(threshold, interval_s, workers, clock)
-    decisions: list[Decision] = []
     for step in range(steps):
         took = STEP_S[workers] if seconds is None else seconds(step)
         clock.now += took or 0.0
         tuned.record(step, losses(step), took)
         if (decision := tuned.decide(step)) is not None:
-            decisions.append(decision)
+            yield decision
             workers -= decision.remove
-    return decisions
+
+
+def run(losses: Any, steps: int, **options: Any) -> list[Decision]:
+    """Return all decisions over these steps."""
+    return list(decided(losses, steps, **options))
+
+
+def second(losses: Any, **options: Any) -> Decision:
+    """Return the second decision."""
+    return next(islice(decided(losses, 1000, **options), 1, None))
+
+
+@cache
+def first_step() -> int:
+    """Return the step of the first decision."""
+    return next(decided(learning, 1000)).step
 
 
 def test_nobody_leaves_before_the_knee_and_the_first_after_it_without_a_reason() -> None:
@@ -84,20 +100,20 @@ def test_later_ones_leave_if_the_projected_loss_is_worse_by_less_than_the_thresh
     offset: float, removes: bool
 ) -> None:
     """After the first removal, the loss stays at this multiple of where all workers' curve ends."""
-    knee = run(learning, 1000)[0].step
-    second = run(lambda step: learning(step) if step <= knee else offset * learning(step + 600), 1000)[1]
-    assert second.remove is removes
-    assert second.r is not None
-    assert second.loss_base is not None
-    assert second.loss_now is not None
-    assert second.r == pytest.approx(100 * (second.loss_base - second.loss_now) / second.loss_base)
-    assert second.loss_base == pytest.approx(0.5, rel=0.03)
-    assert second.loss_now == pytest.approx(0.5 * offset, rel=1e-3)
-    assert removes == (second.r > -15)
+    knee = first_step()
+    decision = second(lambda step: learning(step) if step <= knee else offset * learning(step + 600))
+    assert decision.remove is removes
+    assert decision.r is not None
+    assert decision.loss_base is not None
+    assert decision.loss_now is not None
+    assert decision.r == pytest.approx(100 * (decision.loss_base - decision.loss_now) / decision.loss_base)
+    assert decision.loss_base == pytest.approx(0.5, rel=0.03)
+    assert decision.loss_now == pytest.approx(0.5 * offset, rel=1e-3)
+    assert removes == (decision.r > -15)
 
 
 def test_a_decision_to_keep_all_is_one_too_for_the_interval() -> None:
-    knee = run(learning, 1000)[0].step
+    knee = first_step()
     decisions = run(lambda step: learning(step) if step <= knee else 3.0, knee + 120)
     assert [decision.remove for decision in decisions] == [True] + [False] * (len(decisions) - 1)
     assert len(decisions) == 1 + int(120 * STEP_S[3] // 20.9)
@@ -119,7 +135,7 @@ def test_nobody_leaves_on_nonsense(losses: Any) -> None:
 
 
 def test_after_the_first_removal_a_loss_that_is_no_number_or_rises_decides_nothing_or_no() -> None:
-    knee = run(learning, 1000)[0].step
+    knee = first_step()
     assert len(run(lambda step: learning(step) if step <= knee else math.nan, 1000, threshold=1e9)) == 1
     rising = run(lambda step: learning(step) if step <= knee else 1.0 + step, 1000)
     assert len(rising) > 5
@@ -128,8 +144,7 @@ def test_after_the_first_removal_a_loss_that_is_no_number_or_rises_decides_nothi
 
 def test_the_clock_alone_does_not_remove_while_there_are_too_few_points() -> None:
     """The interval is over at once, but a curve of four coefficients needs four steps; the speed is of four workers."""
-    decisions = run(learning, 1000, threshold=1e9, interval_s=0.0)
-    assert decisions[1].step - decisions[0].step == tuner.MIN_POINTS
+    assert second(learning, threshold=1e9, interval_s=0.0).step - first_step() == tuner.MIN_POINTS
 
 
 @pytest.mark.parametrize("seconds", [lambda _step: None, lambda _step: math.nan, lambda step: (step % 2 + 0.5) * 2])
@@ -157,9 +172,9 @@ def test_what_it_knows_outlives_an_invocation() -> None:
 
 def test_steps_right_after_a_removal_do_not_tell_the_speed() -> None:
     """Four steps of 100 s after the first removal."""
-    knee = run(learning, 1000)[0].step
-    second = run(learning, 1000, seconds=lambda step: 100.0 if knee < step <= knee + 4 else 1.0, interval_s=450.0)[1]
-    assert second.steps_per_second == pytest.approx(1.0)
+    knee = first_step()
+    decision = second(learning, seconds=lambda step: 100.0 if knee < step <= knee + 4 else 1.0, interval_s=450.0)
+    assert decision.steps_per_second == pytest.approx(1.0)
 
 
 def test_a_knee_must_stay_the_best_candidate() -> None:
