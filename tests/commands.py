@@ -158,7 +158,8 @@ def forked_environments() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(embedded, "Emulator", partial(Emulator, template=IMPORTS))
         patch.setattr(process_sandbox, "Spawner", SharedTemplate)
-        patch.setattr(embedded, "queue_kind", lambda kind: queue_kind("embedded" if kind == "auto" else kind))
+        for module in (assembly, embedded):
+            patch.setattr(module, "queue_kind", lambda kind: queue_kind("embedded" if kind == "auto" else kind))
         yield
 
 
