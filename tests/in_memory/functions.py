@@ -74,7 +74,7 @@ class Lambda:
         throttling = Throttling(kernel.faults, recorder.plan.run, limits.retry_after_s, recorder.event)
         self._service.pool.fault = throttling.check
 
-    async def close(self) -> None:
+    async def end(self) -> None:
         """End everything, as the emulator's end does."""
         await self._service.close()
         self._log_events.close()
@@ -98,11 +98,18 @@ class Lambda:
         self._functions.delete(FunctionName, None)
         self._service.retire()
 
-    def invoke(self, *, FunctionName: str, InvocationType: str, Payload: bytes, **_: Any) -> dict[str, Any]:
+    def close(self) -> None:
+        """There is no connection to end."""
+
+    def invoke(
+        self, *, FunctionName: str, Payload: bytes, InvocationType: str = "RequestResponse", **_: Any
+    ) -> dict[str, Any]:
         strand = self._kernel.clock.strand()
         strand.rest(self._kernel.drawn(REQUEST_S))
         asked = self._event if InvocationType == "Event" else self._answer
-        answer = strand.wait_for(strand.clock.loop.create_task(asked(FunctionName, Payload)))
+        # A state machine's Tasks name functions by their ARNs.
+        name = FunctionName.rpartition(":")[2]
+        answer = strand.wait_for(strand.clock.loop.create_task(asked(name, Payload)))
         if isinstance(answer, ServiceError):
             refused: Any = {
                 "Error": {"Code": answer.error_type, "Message": answer.message},
@@ -117,7 +124,8 @@ class Lambda:
         except ServiceError as error:
             return error
         failed = {} if response.function_error is None else {"FunctionError": response.function_error}
-        return {"Payload": response.payload, "LogResult": base64.b64encode(response.log_tail).decode(), **failed}
+        answer = {"Payload": response.payload, "LogResult": base64.b64encode(response.log_tail).decode(), **failed}
+        return {**answer, "StatusCode": 200, "ResponseMetadata": {"RequestId": response.request_id, "HTTPHeaders": {}}}
 
     async def _event(self, name: str, payload: bytes) -> Mapping[str, Any] | ServiceError:
         try:

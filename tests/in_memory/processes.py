@@ -10,7 +10,7 @@ import signal
 from collections.abc import Callable
 from importlib import import_module
 from random import Random
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any, ClassVar, NoReturn
 
 from tests.in_memory.clock import Clock, Strand
@@ -21,6 +21,8 @@ from slslab.lambda_.runtime_api import PREFIX, Answer, RuntimeApi
 from slslab.lambda_.sandbox import Setting
 from slslab_workers.channels.injection import Injector
 from slslab_workers.faults.plan import FaultPlan
+from slslab_workers.kubeml import function as kubeml
+from slslab_workers.spirt import learning
 from slslab_workers.trace.event import Event
 from slslab_workers.training import worker
 
@@ -29,6 +31,12 @@ from slslab_workers.training import worker
 INIT_S, FILL_S, TOLD_S = (0.05, 0.4), (0.01, 0.3), (0.0, 0.02)
 # What a process holds of its memory size.
 HELD = (0.3, 0.9)
+# What modules of handlers keep from one invocation to the next, and how it begins.
+KEPT: tuple[tuple[ModuleType, str, Callable[[], Any]], ...] = (
+    (worker, "_warm", lambda: None),
+    (learning, "_models", dict),
+    (kubeml, "_models", dict),
+)
 
 
 class Api(RuntimeApi):
@@ -101,24 +109,25 @@ class Process(Strand):
         self._api.connections.add(self)  # type: ignore[arg-type]
         self._invocation = ""
         self.injector = Injector(kernel.faults, self.trace)
-        # What handlers ask of their variables; and what the worker's module keeps from one invocation to the next.
+        # What handlers ask of their variables, and what their modules keep.
         self._variables = {
             "SLSLAB_CLOCK_FILE": str(setting.home / "clock"),
             "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": setting.variables["AWS_LAMBDA_FUNCTION_MEMORY_SIZE"],
         }
-        self._warm: Any = None
+        self._kept = [begin() for _, _, begin in KEPT]
         module, _, name = setting.function.handler.rpartition(".")
         # Here, and not in its turn: what is imported for the first time may ask the time.
         self._handler = getattr(import_module(module), name)
         super().__init__(kernel.clock, self._live)
 
     def enter(self) -> None:
-        """Have this process's variables, and what its module keeps, in place of another's."""
+        """Have this process's variables, and what its modules keep, in place of another's."""
         before = self._kernel.latest
         if before is not self:
             if before is not None:
-                before._warm = worker._warm
-            worker._warm = self._warm
+                before._kept = [getattr(module, name) for module, name, _ in KEPT]
+            for (module, name, _), value in zip(KEPT, self._kept, strict=True):
+                setattr(module, name, value)
             os.environ.update(self._variables)
             self._kernel.latest = self
 

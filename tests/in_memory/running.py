@@ -6,23 +6,25 @@ clients, servers of channels, a process's death and its trace. Everything else i
 
 import asyncio
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, partial
+from importlib import import_module
 from importlib.metadata import entry_points, version
 from pathlib import Path
 from random import Random
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 from tests.in_memory.clock import BEGIN_NS, Clock, Event, Pool, Strand, wait
 from tests.in_memory.functions import Lambda
-from tests.in_memory.processes import Api, Kernel
+from tests.in_memory.processes import KEPT, Api, Kernel
 from tests.in_memory.queues import Connection, Server
-from tests.in_memory.stores import KEYED, S3
+from tests.in_memory.stores import KEYED, S3, Wait
+from tests.in_memory.tensors import Databases, Stream
 from tests.lambdaml_space import Silent
 
 from slslab.billing.bill import load_book
@@ -31,16 +33,19 @@ from slslab.reports.document import bill_document, make_document
 from slslab.runs.planning import architectures
 from slslab.runs.recorder import Recorder
 from slslab.runs.system import host_meter
+from slslab.tensordb.executions import Usage
+from slslab.tensordb.trace import reporter
 from slslab.trace.table import Trace, tabulate
 from slslab_workers.architecture import Cloud, Outcome, RunFailed
 from slslab_workers.channels.channel import Channel
 from slslab_workers.channels.choice import OPENERS
-from slslab_workers.channels.endpoints import QUEUE_URL
+from slslab_workers.channels.endpoints import QUEUE_URL, TENSOR_URLS
 from slslab_workers.channels.events import Tracer
 from slslab_workers.channels.objects import environment_client
 from slslab_workers.channels.queues import Queues
 from slslab_workers.faults.plan import FaultPlan
 from slslab_workers.plan import Plan, PlanError
+from slslab_workers.spirt.peer import _step_functions
 from slslab_workers.training import gradients
 from slslab_workers.training.samples import Samples
 
@@ -58,7 +63,8 @@ DRIVER = "slslab_workers.driver.deployment"
 book, registered, versions = cache(load_book), cache(entry_points), cache(version)
 
 
-# Where the emulator draws ids.
+# Where workers connect to a broker, and where the emulator draws ids.
+MODULES_WITH_QUEUES = ("kubeml.function", "kubeml.job", "mlless.handlers", "mlless.supervisor", "spirt.peer")
 MODULES_WITH_IDS = ("environment_logs", "events", "functions", "invocation")
 
 
@@ -67,7 +73,8 @@ class Ran:
     """What a run left: what `slslab check` reads, what the driver returned or raised, and the seconds until then.
 
     `died` says which invocations met a death, and of what kind; `ended_ns` is when the driver ended, and `left` names
-    its threads that went on, and buckets, functions and queues that it has not removed.
+    its threads that went on, and buckets, functions, queues, state machines and keys that it has not removed.
+    `executions` are those of state machines, by name.
     """
 
     recorded: Recorded
@@ -77,36 +84,50 @@ class Ran:
     died: Mapping[str, str]
     ended_ns: int
     left: tuple[str, ...]
+    executions: Mapping[str, Any]
 
 
 def run(plan: Plan, seed: int, home: Path, limit_s: float) -> Ran:
-    """Run a plan that has faults, in an order and with latencies that the seed decides, for so long at most; functions
+    """Run a plan, in an order and with latencies that the seed decides, for so long at most; functions
     keep their logs and clocks below `home`."""
     random = Random(seed)
     clock, log = Clock(random), _Log()
     writer: Any = log
     recorder = Recorder(writer, plan, Silent())
     architecture = architectures()[plan.architecture]
+    requirements = architecture.requirements(plan)
+    if requirements.state_machines:
+        _state_machines()  # what is imported for the first time may keep the time that Python tells
 
     async def drive() -> tuple[Strand, int]:
-        record_hosts = host_meter(architecture.requirements(plan), recorder.event)
-        cloud = Cloud(clients.__getitem__, recorder.driver_event, {QUEUE_URL: "memory:"})
+        record_hosts = host_meter(requirements, recorder.event)
+        places = {QUEUE_URL: "memory:", TENSOR_URLS: databases.urls}
+        cloud = Cloud(clients.__getitem__, recorder.driver_event, places)
         driver = Strand(clock, partial(architecture.drive, plan, cloud, Silent()))
         await asyncio.wait([driver.done], timeout=limit_s)
         ended_ns = clock.now_ns
         record_hosts()
-        await system.close()
+        await system.end()
         while clock.strands and clock.now_ns < ended_ns + LEFT_S * 10**9:
             await asyncio.sleep(0.1)
         return driver, ended_ns
 
+    def pause(between: tuple[float, float]) -> Wait:
+        return lambda: clock.sleep(random.uniform(*between))
+
+    started: Mapping[str, Any] = {}
+    machines: Callable[[], Sequence[Any]] = tuple
     with clock.as_time():
-        s3 = S3(lambda: clock.sleep(random.uniform(*S3_S)))
-        kernel = Kernel(clock, random, FaultPlan.from_document(plan.faults or {}))
+        s3 = S3(pause(S3_S))
+        faults = FaultPlan(0, ()) if plan.faults is None else FaultPlan.from_document(plan.faults)
+        kernel = Kernel(clock, random, faults)
         system = Lambda(kernel, recorder, home, s3.store)
         clients: dict[str, Any] = {"s3": s3, "lambda": system}
-        server = Server()
-        with _replaced(clock, random, kernel, clients, server):
+        server, databases = Server(), Databases(requirements.tensor_databases, pause(SERVER_S), _reporter(recorder))
+        if requirements.state_machines:
+            states = _state_machines().StateMachines(pause(S3_S), system.invoke, recorder.event)
+            clients["stepfunctions"], started, machines = states, states.started, states.machines.registry.machines
+        with _replaced(clock, random, kernel, clients, server, databases):
             try:
                 driver, ended_ns = clock.loop.run_until_complete(drive())
                 left = (
@@ -114,13 +135,28 @@ def run(plan: Plan, seed: int, home: Path, limit_s: float) -> Ran:
                     *s3.buckets,
                     *system.names(),
                     *server.queues,
+                    *(machine.arn for machine in machines()),
+                    *databases.left(plan.run),
                 )
             finally:
                 clock.close()
     failure = RunFailed("Hung", "it did not end") if driver.gone else driver.done.exception()
     outcome = driver.done.result() if failure is None else None
     recorded = _recorded(plan, log, recorder, outcome, failure, (ended_ns - BEGIN_NS) / 1e9)
-    return Ran(recorded, outcome, failure, (ended_ns - BEGIN_NS) / 1e9, kernel.died, ended_ns, left)
+    return Ran(recorded, outcome, failure, (ended_ns - BEGIN_NS) / 1e9, kernel.died, ended_ns, left, started)
+
+
+def _state_machines() -> ModuleType:
+    """Return the module of state machines, whose interpreter takes seconds to import."""
+    return import_module("tests.in_memory.state_machines")
+
+
+def _reporter(recorder: Recorder) -> Callable[[int, str, Usage], None]:
+    """Return what writes to the trace what scripts in databases took."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SLSLAB_TRACE_FD", "")
+        patch.setattr("slslab.tensordb.trace.environment_sink", lambda: recorder.event)
+        return reporter()
 
 
 def _recorded(
@@ -162,7 +198,7 @@ def read_once() -> Iterator[None]:
 
 @contextmanager
 def _replaced(
-    clock: Clock, random: Random, kernel: Kernel, clients: Mapping[str, Any], server: Server
+    clock: Clock, random: Random, kernel: Kernel, clients: Mapping[str, Any], server: Server, databases: Databases
 ) -> Iterator[None]:
     """Have the product find these in place of what is outside of it; `server` is that of messages."""
     values: dict[str, tuple[bytes, bytes]] = {}
@@ -185,23 +221,29 @@ def _replaced(
         f"{DRIVER}.wait": partial(wait, clock),
         "slslab_workers.driver.job.ThreadPoolExecutor": pool,
         "slslab_workers.gradssharding.driver.ThreadPoolExecutor": pool,
+        "slslab_workers.kubeml.driver.ThreadPoolExecutor": pool,
+        "slslab_workers.kubeml.driver.wait": partial(wait, clock),
         # AWS, and the code of functions, which nobody unpacks.
         "boto3.session.Session": lambda: SimpleNamespace(client=lambda service, **_: clients[service]),
         f"{DRIVER}.package": lambda _handler: b"",
-        # Connections to a broker.
+        # Connections to a broker, and to databases.
         f"{DRIVER}.open_queues": queues,
-        "slslab_workers.mlless.handlers.open_queues": queues,
-        "slslab_workers.mlless.supervisor.open_queues": queues,
-        # A process: its Runtime API, its trace, its death, and what its module keeps.
+        **{f"slslab_workers.{module}.open_queues": queues for module in MODULES_WITH_QUEUES},
+        "slslab_workers.channels.resp.Stream": partial(Stream, databases),
+        "slslab_workers.spirt.peer.socket": databases,
+        "slslab.tensordb.executions.time": SimpleNamespace(monotonic_ns=clock.time_ns, thread_time_ns=clock.time_ns),
+        # A process: its Runtime API, its trace, its death, and what its modules keep.
         "slslab.lambda_.environment.RuntimeApi": Api,
         "slslab_workers.channels.events.environment_sink": kernel.sink,
         "slslab_workers.channels.injection._die": kernel.die,
-        "slslab_workers.training.worker._warm": None,
+        **{f"{module.__name__}.{name}": begin() for module, name, begin in KEPT},
         # What decides in which order the records of failed events are read, and other ids.
         "slslab.lambda_.events.datetime": SimpleNamespace(now=lambda tz: datetime.fromtimestamp(clock.monotonic(), tz)),
         **{f"slslab.lambda_.{module}.uuid": ids for module in MODULES_WITH_IDS},
     }
-    environment_client.cache_clear()
+    if "stepfunctions" in clients:
+        replaced |= _state_machines().replaced(clock)
+    _forget_clients()
     with pytest.MonkeyPatch.context() as patch:
         for name, value in replaced.items():
             patch.setattr(name, value)
@@ -212,10 +254,17 @@ def _replaced(
             patch.setitem(OPENERS, channel, partial(opened, kind))
         for variable in ("SLSLAB_CLOCK_FILE", "AWS_LAMBDA_FUNCTION_MEMORY_SIZE", QUEUE_URL):
             patch.setenv(variable, "")
+        patch.setenv(TENSOR_URLS, databases.urls)
         try:
             yield
         finally:
-            environment_client.cache_clear()
+            _forget_clients()
+
+
+def _forget_clients() -> None:
+    """Forget the clients that an environment keeps."""
+    environment_client.cache_clear()
+    _step_functions.cache_clear()
 
 
 class _Log:
