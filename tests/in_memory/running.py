@@ -72,9 +72,9 @@ MODULES_WITH_IDS = ("environment_logs", "events", "functions", "invocation")
 class Ran:
     """What a run left: what `slslab check` reads, what the driver returned or raised, and the seconds until then.
 
-    `died` says which invocations met a death, and of what kind; `ended_ns` is when the driver ended, and `left` names
-    its threads that went on, and buckets, functions, queues, state machines and keys that it has not removed.
-    `executions` are those of state machines, by name.
+    `died` says which invocations met a death, and of what kind. `ended_ns` is when the driver ended. `left` names its
+    threads that went on, and buckets, functions, queues and state machines that it has not removed; `keys` are the
+    run's that are left in databases. `executions` are those of state machines, by name.
     """
 
     recorded: Recorded
@@ -84,6 +84,7 @@ class Ran:
     died: Mapping[str, str]
     ended_ns: int
     left: tuple[str, ...]
+    keys: tuple[str, ...]
     executions: Mapping[str, Any]
 
 
@@ -136,14 +137,23 @@ def run(plan: Plan, seed: int, home: Path, limit_s: float) -> Ran:
                     *system.names(),
                     *server.queues,
                     *(machine.arn for machine in machines()),
-                    *databases.left(plan.run),
                 )
             finally:
                 clock.close()
     failure = RunFailed("Hung", "it did not end") if driver.gone else driver.done.exception()
     outcome = driver.done.result() if failure is None else None
     recorded = _recorded(plan, log, recorder, outcome, failure, (ended_ns - BEGIN_NS) / 1e9)
-    return Ran(recorded, outcome, failure, (ended_ns - BEGIN_NS) / 1e9, kernel.died, ended_ns, left, started)
+    return Ran(
+        recorded,
+        outcome,
+        failure,
+        (ended_ns - BEGIN_NS) / 1e9,
+        kernel.died,
+        ended_ns,
+        left,
+        databases.keys(plan.run),
+        started,
+    )
 
 
 def _state_machines() -> ModuleType:

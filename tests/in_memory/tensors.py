@@ -64,9 +64,9 @@ class Databases:
         """The addresses, as functions find them in their variables."""
         return " ".join(database.url for database in self.peers)
 
-    def left(self, run: str) -> list[str]:
+    def keys(self, run: str) -> tuple[str, ...]:
         """Return the keys of a run in the databases that live."""
-        return [key.decode() for peer in self.peers for key in peer.store.table if run.encode() in key]
+        return tuple(key.decode() for peer in self.peers for key in peer.store.table if run.encode() in key)
 
     def at(self, name: str, port: int) -> Database:
         """Return the database at a port; Unreachable if it is not there any more."""
