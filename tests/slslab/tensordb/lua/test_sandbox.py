@@ -90,12 +90,13 @@ def running(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Lua of 96 MB."""
+    """A Lua of 12 MB, of which 4 MB are for values from outside."""
     made = runtime.Runtime
 
     def make(*arguments: Any) -> runtime.Runtime:
-        return made(arguments[0], arguments[1], arguments[2], arguments[3], 96 << 20)
+        return made(arguments[0], arguments[1], arguments[2], arguments[3], 12 << 20)
 
+    monkeypatch.setattr(runtime, "MARGIN", 8 << 20)
     monkeypatch.setattr(runtime, "Runtime", make)
 
 
@@ -120,17 +121,17 @@ def test_what_an_ended_script_wrote_stays(url: str, monkeypatch: pytest.MonkeyPa
 def test_memory_has_an_end(url: str, script: str) -> None:
     """Without it, Lua ends the process outside of a script's own code, and the interpreter's lock is never free."""
     with Wire(url) as wire:
-        wire("SET", "large", b"x" * 3_000_000)
-        wire("RPUSH", "list", *["y" * 50] * 10_000)
-        numbers = f"[{','.join(['0.123456'] * 100_000)}]"
+        wire("SET", "large", b"x" * 1_000_000)
+        wire("RPUSH", "list", *["y" * 50] * 5_000)
+        numbers = f"[{','.join(['0.123456'] * 20_000)}]"
         assert "not enough memory" in error(wire, "EVAL", script, 0, numbers)
-        assert wire("EVAL", "return #redis.call('GET', 'large')", 0) == 3_000_000
+        assert wire("EVAL", "return #redis.call('GET', 'large')", 0) == 1_000_000
 
 
 @pytest.mark.usefixtures("small")
 def test_arguments_take_memory(url: str) -> None:
     with Wire(url) as wire:
-        assert "not enough memory" in error(wire, "EVAL", "return 1", 0, b"x" * (80 << 20))
+        assert "not enough memory" in error(wire, "EVAL", "return 1", 0, b"x" * (8 << 20))
         assert wire("EVAL", "return 1", 0, b"x" * 1000) == 1
 
 
