@@ -51,6 +51,11 @@ class RecordedRuns:
                 self._record(architecture).rename(path)
         return RecordedRun(path, json.loads((path / DOCUMENT).read_text()))
 
+    @staticmethod
+    def options(architecture: str) -> tuple[object, ...]:
+        """Return the options of the `slslab run` that made this architecture's run."""
+        return (*SMALL, *OPTIONS.get(architecture, ()))
+
     @property
     def variables(self) -> dict[str, str]:
         """Environment variables of commands that read these runs."""
@@ -60,8 +65,8 @@ class RecordedRuns:
         out, before = self._making / architecture, leftovers(os.getpid())
         shutil.rmtree(out, ignore_errors=True)
         with nullcontext() if architecture == IMPORTED else forked_environments():
-            plan = ("run", architecture, *SMALL, *OPTIONS.get(architecture, ()))
-            done = slslab(*plan, "--out", out, "--json", variables={"CUDA_VISIBLE_DEVICES": ""})
+            plan = ("run", architecture, *self.options(architecture), "--out", out, "--json")
+            done = slslab(*plan, variables={"CUDA_VISIBLE_DEVICES": ""})
         assert json.loads((out / DOCUMENT).read_text()) == done.document
         assert set(leftovers(os.getpid())) <= set(before)
         return out

@@ -1,24 +1,20 @@
 """Signals end a command from its first imports on: in order, with the conventional exit code, and silently."""
 
-import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-
-from slslab.host import spawner
 
 ENDINGS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 numbers = pytest.mark.parametrize("number", ENDINGS, ids=[number.name for number in ENDINGS])
 
 
-def ended(program: str, *arguments: str, **variables: str) -> tuple[int, str, str]:
+def ended(program: str, *arguments: str) -> tuple[int, str, str]:
     """The end of a Python program in which no signal is ignored, as below a job that runs in the background."""
     heard = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
     command = [sys.executable, "-c", heard + program]
-    done = subprocess.run([*command, *arguments], capture_output=True, text=True, env={**os.environ, **variables})
+    done = subprocess.run([*command, *arguments], capture_output=True, text=True)
     return done.returncode, done.stdout, done.stderr.strip()
 
 
@@ -103,28 +99,3 @@ def test_a_signal_that_is_ignored_stays_so(ignored: signal.Signals) -> None:
     body = f"signal.raise_signal({ignored}); print('done')"
     program = f"signal.signal({ignored}, signal.SIG_IGN)\n" + COMMAND.format(body=body)
     assert ended(program, "wait") == (0, "done\n", "")
-
-
-@numbers
-def test_while_the_spawner_starts(number: signal.Signals, tmp_path: Path) -> None:
-    """The spawner, which is ready too late, is silent as well."""
-    late = tmp_path / "spawner.py"
-    late.write_text(
-        f"import os, runpy, select, sys\n"
-        f"os.kill(os.getppid(), {number})\n"
-        f"poll = select.poll()\n"
-        f"poll.register(int(sys.argv[1]), select.POLLHUP)\n"
-        f"poll.poll()\n"
-        f"runpy.run_path({spawner.__file__!r}, run_name='__main__')\n"
-    )
-    program = f"""
-from pathlib import Path
-from slslab.cli.main import main
-from slslab.host import namespaces
-namespaces.SPAWNER = Path({str(late)!r})
-main()
-"""
-    (tmp_path / "temporary").mkdir()
-    variables = {"TMPDIR": str(tmp_path / "temporary"), "SLSLAB_RUNS": str(tmp_path / "runs")}
-    assert ended(program, "run", "allreduce", "--workers", "2", **variables) == (128 + number, "", "")
-    assert list((tmp_path / "temporary").iterdir()) == []
