@@ -1,5 +1,5 @@
-# `make demo` runs the main job, `make check` checks what is fast to check, `make test` everything. All set up what
-# they need.
+# `make demo` runs the main job. Three commands test, by what can go wrong: `make check` after every change, `make test`
+# before a proposal, `make machines` for engines, virtual machines, clusters and packages. All set up what they need.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -12,9 +12,13 @@ ARCHITECTURES := allreduce scatterreduce mlless spirt gpu
 # Where Python may not keep compiled code, each of the many processes that tests start compiles the project again.
 unexport PYTHONDONTWRITEBYTECODE
 # Much of the tests is waiting: whole files of them in several processes, in the order that tests/durations.json gives.
-PYTEST := -m pytest -n 4 --dist loadfile --no-loadscope-reorder --durations 40
+PYTEST := -m pytest --dist loadfile --no-loadscope-reorder --durations 40
+TESTS := $(PYTEST) -n 4 --ignore tests/machines
+MACHINES := $(PYTEST) -n 4 tests/machines --ignore tests/machines/host
+# These measure time or take all processors, so they have the host to themselves.
+HOST := $(PYTEST) tests/machines/host
 
-.PHONY: demo check test exhaustive compose-test coverage mutation fault-table random-faults memory-runs site lint format bench \
+.PHONY: demo check test machines exhaustive coverage mutation fault-table random-faults memory-runs site lint format bench \
 	images clean
 
 demo: $(VENV)/installed
@@ -24,26 +28,33 @@ demo: $(VENV)/installed
 
 # The loop to live in: style, types, contracts, and all tests that need no server.
 check: lint
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -q -m "not server"
+	$(BIN)/python $(PYTEST) -n 2 -q -m "not server"
 
+# All tests that need no container engine, virtual machine, browser or cluster; servers run as processes.
 # RECORD=--record-durations writes how long each file takes, by which the files are ordered.
 test: lint $(VENV)/redis7 $(VENV)/byzfl
-	$(BIN)/python $(PYTEST) $(RECORD)
+	$(BIN)/python $(TESTS) $(RECORD)
 
-# Hours of real runs, whose other cases `make test` has: every architecture in a cluster, in containers and exported, many
+# Containers, compose, a virtual machine, browsers, a cluster, packages, and tests that need the host to themselves.
+# Tests that lack something are skipped and say what it is.
+machines: $(VENV)/installed-dev
+	@if docker info > /dev/null 2>&1; then \
+	$(BIN)/python images/build || echo "The images can't be built; tests of containers need them."; \
+	else echo "No container engine answers, so tests of containers are skipped. images/install-engine starts one."; fi
+	$(BIN)/python $(HOST) $(RECORD)
+	$(BIN)/python $(MACHINES) $(RECORD)
+
+# Hours of real runs, whose other cases `make test` and `make machines` have: every architecture in a cluster, in containers and exported, many
 # workers, lost heads, each setting of a user's alone.
 exhaustive: $(VENV)/installed-dev
 	SLSLAB_CLUSTER=required $(BIN)/python -m pytest --exhaustive
 
-# What runs in containers alone: environments, images, and whole stacks that are brought up and taken down. `make test`
-# has it, too, and skips it where no engine answers or no images are built.
-compose-test: $(VENV)/installed-dev images
-	SLSLAB_CONTAINERS=required $(BIN)/pytest tests/machines/docker tests/machines/compose
-
-# The whole suite, measured in every process; fails if fewer than 90 % of the lines or of the branches are reached.
+# `make test` and `make machines`, measured in every process; fails if fewer than 90 % of the lines or of the branches are reached.
 coverage: $(VENV)/installed-dev $(VENV)/redis7 $(VENV)/byzfl
 	rm -rf .coverage && mkdir .coverage
-	$(BIN)/coverage run $(PYTEST)
+	$(BIN)/coverage run $(TESTS)
+	$(BIN)/coverage run $(HOST)
+	$(BIN)/coverage run $(MACHINES)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 	$(BIN)/coverage json --quiet -o .coverage/table.json
@@ -100,27 +111,34 @@ images: $(VENV)/bin/python
 clean:
 	rm -rf $(VENV) site .coverage .mutation .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
+# The setup prints one line per step, since pip is silent for minutes.
 $(VENV)/bin/python:
-	$(PYTHON) -m venv $(VENV)
+	@echo "Making the virtual environment $(VENV) (about 5 seconds) ..."
+	@$(PYTHON) -m venv $(VENV)
 
 $(VENV)/installed: $(VENV)/bin/python pyproject.toml constraints.txt
-	$(PIP) --editable '.[report,train]'
-	touch $@
+	@echo "Installing slslab, what training needs (PyTorch) and what reports need (2 to 5 minutes the first time) ..."
+	@$(PIP) --editable '.[report,train]'
+	@touch $@
 
 $(VENV)/installed-dev: $(VENV)/installed
-	$(PIP) --editable '.[aws,dev,report,train]'
-	touch $@
+	@echo "Installing what development needs: linters, type checkers, test tools (1 to 3 minutes the first time) ..."
+	@$(PIP) --editable '.[aws,dev,report,train]'
+	@touch $@
 
 # The client's major version before ours, apart from it: for the tests of the tensor database.
 $(VENV)/redis7: Makefile | $(VENV)/bin/python
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $@ redis==7.4.1
-	touch $@
+	@echo "Installing redis-py 7 into $@, for tests of the tensor database (about 5 seconds) ..."
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $@ redis==7.4.1
+	@touch $@
 
 # EPFL's Byzantine rules and attacks (MIT), apart from what is installed: the oracle of the tests of ours.
 $(VENV)/byzfl: Makefile | $(VENV)/bin/python
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $@ byzfl==0.0.11
-	touch $@
+	@echo "Installing byzfl into $@, for tests of Byzantine rules (about 5 seconds) ..."
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $@ byzfl==0.0.11
+	@touch $@
 
 $(VENV)/installed-mutation: $(VENV)/installed-dev
-	$(PIP) --editable '.[dev,mutation,report,train]'
-	touch $@
+	@echo "Installing mutmut, which tests the tests (about 30 seconds the first time) ..."
+	@$(PIP) --editable '.[dev,mutation,report,train]'
+	@touch $@

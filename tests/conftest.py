@@ -1,16 +1,14 @@
 """What all test modules share; the fixtures themselves are the pytest plugin's (`slslab.testing`).
 
 `make test` runs several files at once, each in one of several processes (pytest-xdist): much of a test is waiting. What
-only holds while nothing else of the suite runs (`pytest.mark.alone`) waits until it has the host to itself.
+only holds while nothing else of the suite runs is in tests/machines/host, whose tests run one after the other.
 """
 
-import fcntl
 import json
 import math
 import os
 from collections import defaultdict
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,9 +33,13 @@ SERVER_FIXTURES = frozenset(("emulator", "object_store", "state_machines", "reco
 
 
 class DurationRecorder:
-    """Adds up how long each file's tests take and writes that to `DURATIONS` at the end of a run."""
+    """Adds up how long each file's tests take and writes that to `DURATIONS` at the end of a run.
 
-    def __init__(self) -> None:
+    Files that did not run keep their duration; those that no longer exist lose it.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
         self._seconds: dict[str, float] = defaultdict(float)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -46,8 +48,10 @@ class DurationRecorder:
 
     def pytest_sessionfinish(self) -> None:
         """Write the file."""
-        seconds = {file: round(duration, 1) for file, duration in sorted(self._seconds.items())}
-        DURATIONS.write_text(json.dumps(seconds, indent=1) + "\n")
+        seconds = json.loads(DURATIONS.read_text())
+        seconds |= {file: round(duration, 1) for file, duration in self._seconds.items()}
+        present = {file: duration for file, duration in sorted(seconds.items()) if (self._root / file).exists()}
+        DURATIONS.write_text(json.dumps(present, indent=1) + "\n")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -59,7 +63,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Record durations in the process that receives all reports."""
     if config.option.record_durations and not hasattr(config, "workerinput"):
-        config.pluginmanager.register(DurationRecorder())
+        config.pluginmanager.register(DurationRecorder(config.rootpath))
 
 
 @pytest.fixture(scope="session")
@@ -110,7 +114,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Choose the tests that are marked exhaustive, or the others. Order files by their recorded durations, longest
-    first, and put what needs the host to itself at the end.
+    first.
 
     So no process still works at the end while the others have nothing left to do. A new file counts as a long one.
     """
@@ -121,32 +125,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=chosen[False])
     durations = json.loads(DURATIONS.read_text())
 
-    def place(item: pytest.Item) -> tuple[bool, float]:
-        file = item.path.relative_to(config.rootpath).as_posix()
-        return item.get_closest_marker("alone") is not None, -durations.get(file, math.inf)
+    def order(item: pytest.Item) -> float:
+        return -durations.get(item.path.relative_to(config.rootpath).as_posix(), math.inf)
 
-    items[:] = sorted(chosen[True], key=place)
-
-
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Have several processes keep out of each other's way, fixtures included; no test's time-out runs meanwhile."""
-    if not hasattr(item.config, "workerinput"):
-        return (yield)
-    shared = Path(item.config.option.basetemp).parent
-    with turn(shared, alone=item.get_closest_marker("alone") is not None):
-        return (yield)
-
-
-@contextmanager
-def turn(shared: Path, *, alone: bool) -> Iterator[None]:
-    """Run beside whatever else runs, or alone: these locks are on files in a directory that all processes share."""
-    with (shared / "queue").open("a") as queue, (shared / "running").open("a") as running:
-        # Who wants to be alone holds up those that come later, or there might always be another one running.
-        fcntl.flock(queue, fcntl.LOCK_EX)
-        fcntl.flock(running, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
-        fcntl.flock(queue, fcntl.LOCK_UN)
-        try:
-            yield
-        finally:
-            fcntl.flock(running, fcntl.LOCK_UN)
+    items[:] = sorted(chosen[True], key=order)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.slslab.test_core import environment, run
+from tests.machines.packaging.test_core import environment, run
 from tests.test_dependencies import PROJECT, ROOT
 
 from slslab.installation import __version__
@@ -39,7 +39,6 @@ def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         yield folder
 
 
-@pytest.mark.exhaustive
 def test_both_distributions_are_of_this_version_and_hold_what_they_need(built: Path) -> None:
     assert {path.name for path in built.iterdir()} == {
         f"slslab-{__version__}-py3-none-any.whl",
@@ -55,7 +54,6 @@ def test_both_distributions_are_of_this_version_and_hold_what_they_need(built: P
     assert not [name for name in names if name.startswith("tests")]
 
 
-@pytest.mark.exhaustive
 def test_the_wheel_works_outside_the_repository(installed: Path, tmp_path: Path) -> None:
     assert run(installed, tmp_path, "-m", "slslab", "--version").stdout.split()[-1] == __version__
     done = run(installed, tmp_path, "-m", "slslab", "doctor", "--json")

@@ -1,4 +1,4 @@
-"""Runs whose CPU seconds were measured alone, apart from the others: they want the host to themselves."""
+"""Runs with solo profiles: the CPU seconds of one worker alone, measured before the run."""
 
 import os
 import subprocess
@@ -13,8 +13,6 @@ from slslab.replay.programs.recorded import make_program
 from slslab.replay.programs.recording import Recording, read_recording
 from slslab.runs.alone import DELAYED, STALLED
 from slslab.trace.metrics import grouped
-
-pytestmark = [pytest.mark.server, pytest.mark.alone]
 
 SMALL = ("--epochs", "2", "--workers", "2", "--batches", "2", "--no-evaluation")
 # The queue that starts fastest, and memory that holds what every environment has imported.

@@ -16,9 +16,6 @@ from slslab.lambda_.process_sandbox import ProcessSandboxes
 from slslab.lambda_.service.emulator import Emulator
 from slslab.trace.records import InvocationRecord
 
-# These tests set how busy the host is, and leave little of it to others.
-pytestmark = [pytest.mark.server, pytest.mark.alone]
-
 BURN = """
     import time
 

@@ -9,11 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
-import pytest
-
 from slslab.trace.records import InvocationRecord
-
-pytestmark = pytest.mark.server
 
 INVOCATIONS, BESIDE_LOOPS = 1_000, 100
 MEMORY_MB = 512
@@ -76,7 +72,6 @@ def expected_error(kind: str, size: float, base_mb: int) -> str | None:
 
 
 # The last BESIDE_LOOPS run beside loops that take all processors.
-@pytest.mark.alone
 def test_a_thousand_invocations(
     deploy: Callable[..., str], invoke: Callable[..., Any], invocations: Sequence[InvocationRecord]
 ) -> None:

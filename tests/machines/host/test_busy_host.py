@@ -1,4 +1,4 @@
-"""A whole run on a host that is busy with something else, apart from the others: it wants the host to itself."""
+"""A whole run on a host that is busy with something else."""
 
 import os
 import subprocess
@@ -8,8 +8,6 @@ import pytest
 from tests import commands
 
 from slslab.trace.log import load
-
-pytestmark = [pytest.mark.server, pytest.mark.alone]
 
 
 def test_a_busy_host_changes_no_billed_compute(tmp_path: Path) -> None:

@@ -19,8 +19,6 @@ from tests.test_dependencies import PROJECT, ROOT, declared, normalised
 from slslab.installation import EXTRAS
 from slslab.trace.directory import DOCUMENT
 
-pytestmark = pytest.mark.server
-
 MOST_BYTES = 300e6
 NAMES = {
     "vl_convert": "vl-convert-python",
