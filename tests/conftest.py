@@ -123,7 +123,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         chosen[(item.get_closest_marker("exhaustive") is not None) == config.option.exhaustive].append(item)
     if chosen[False]:
         config.hook.pytest_deselected(items=chosen[False])
-    durations = json.loads(DURATIONS.read_text())
+    durations: dict[str, float] = json.loads(DURATIONS.read_text())
 
     def order(item: pytest.Item) -> float:
         return -durations.get(item.path.relative_to(config.rootpath).as_posix(), math.inf)
