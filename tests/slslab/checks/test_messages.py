@@ -248,18 +248,40 @@ def test_what_has_no_closed_form(run: Recorded, reason: str) -> None:
         list(check_counts(run))
 
 
-def test_what_has_one_all_the_same() -> None:
-    options = {**SENT, "remove-threshold": "off"}
-    whole = {"parameters": 1, "details": {"failed_functions": []}}
-    for run in (
-        of_events(plan=replace(MLLESS, options=options)),
-        of_events(FAULT),
-        of_events(plan=SPIRT),
-        of_events(document={"parameters": 1, "details": {}}),
-        of_events(document=whole),
-        of_events(compute(place=(1, 1)), plan=replace(PLAN, batches=2)),
-    ):
-        assert list(check_counts(run))
+OBJECTS = {"object.delete": 5, "object.get": 6, "object.put": 6}
+
+
+@pytest.mark.parametrize(
+    ("run", "expected"),
+    [
+        (
+            of_events(plan=replace(MLLESS, options={**SENT, "remove-threshold": "off"})),
+            {"queue.deliver": 18, "queue.publish": 12, "tensor.get": 8, "tensor.set": 4},
+        ),
+        (of_events(FAULT), OBJECTS),
+        (
+            of_events(plan=SPIRT),
+            {
+                **{"queue.deliver": 8, "queue.publish": 4, "tensor.delete": 4, "tensor.get": 16},
+                **{"tensor.script": 8, "tensor.set": 8, "transition": 36},
+            },
+        ),
+        (of_events(document={"parameters": 1, "details": {}}), OBJECTS),
+        (of_events(document={"parameters": 1, "details": {"failed_functions": []}}), OBJECTS),
+        (
+            of_events(compute(place=(1, 1)), plan=replace(PLAN, batches=2)),
+            {"object.delete": 11, "object.get": 12, "object.put": 12},
+        ),
+    ],
+)
+def test_what_has_a_closed_form_all_the_same(run: Recorded, expected: Mapping[str, int]) -> None:
+    """A run without messages lacks all that the formula has; a run with exactly these holds."""
+    assert [violation.sentence for violation in check_counts(run)] == [
+        f"There are 0 {op} of the training protocol, and {number} in its formula." for op, number in expected.items()
+    ]
+    sent = [event(op, requests=number) for op, number in expected.items()]
+    numbered = [{**each, "event": number} for number, each in enumerate([*run.events, *sent])]
+    assert list(check_counts(replace(run, events=numbered))) == []
 
 
 @pytest.mark.parametrize(
