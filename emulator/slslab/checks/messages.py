@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
 from slslab.checks.exchange import READING, Exchange, Name, Parcel, Protocol, key_of
 from slslab.checks.gradssharding import gradssharding
@@ -16,7 +17,8 @@ from slslab.trace.metrics import protocol as counted
 from slslab_workers.architecture import architectures
 from slslab_workers.channels.choice import traced
 from slslab_workers.kubeml.settings import job_rank
-from slslab_workers.plan import PlanError
+from slslab_workers.plan import Plan, PlanError
+from slslab_workers.spirt.roster import JOIN
 from slslab_workers.trace.operations import KEYED, PROTOCOL
 
 # What the messages of an architecture are checked by; one that is not here has its `counts` alone.
@@ -162,7 +164,7 @@ def check_counts(run: Recorded) -> Iterator[Violation]:
     if rest or run.parameters is None:
         raise NotChecked("training ended within an epoch" if rest else "the model's size is not known")
     try:
-        expected = architecture.counts_of(plan, epochs, run.parameters)
+        expected = architecture.counts_of(_as_joined(run, epochs), epochs, run.parameters)
     except NotImplementedError:
         raise NotChecked(f"{plan.architecture} states no number of its messages") from None
     except PlanError as error:
@@ -176,6 +178,16 @@ def check_counts(run: Recorded) -> Iterator[Violation]:
             yield Violation(
                 "counts", f"There are {here:,} {op} of the training protocol, and {there:,} in its formula."
             )
+
+
+def _as_joined(run: Recorded, epochs: int) -> Plan:
+    """Return the plan with the epochs in which peers joined, which may be later than it says; `epochs` for never."""
+    joins = () if run.document is None else run.document["details"].get("joins", ())
+    if not joins:
+        return run.plan
+    joined = ((each["worker"], epochs if each["epoch"] is None else each["epoch"]) for each in joins)
+    join = ",".join(f"{rank}:{epoch}" for rank, epoch in joined)
+    return replace(run.plan, options={**run.plan.options, JOIN.name: join})
 
 
 def _uncounted(run: Recorded) -> str:
