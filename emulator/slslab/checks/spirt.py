@@ -6,6 +6,7 @@ from slslab_workers.channels.queues import scoped
 from slslab_workers.spirt.roster import Roster
 from slslab_workers.spirt.settings import Keys
 from slslab_workers.training import robust
+from slslab_workers.training.attacks import Attack
 
 
 def spirt(run: Recorded) -> Protocol:
@@ -64,7 +65,9 @@ def _averaged(run: Recorded, rank: int, epoch: int, peers: list[int]) -> list[Pa
         )
         for batch in batches
     ]
-    average, everyone = keys.average(epoch), dict.fromkeys(peers, 1)
+    average, attack = keys.average(epoch), Attack.of(run.plan)
+    # What an attacker sends in its place is an overhead, so that nobody takes the average itself.
+    everyone = None if attack is not None and attack.replaces(rank) else dict.fromkeys(peers, 1)
     if texts:
         # The mean is the script's answer.
         parcels.append(Parcel("average", Name(by_script(keys.json_gradients(epoch)), rank, *at), {}))
