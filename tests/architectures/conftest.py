@@ -1,10 +1,7 @@
-"""Runs an architecture's real handlers in threads against a real object store, with a trace of every event."""
+"""Plans, and what trains by them: functions in memory, instances in threads, all workers in one process."""
 
-import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -14,6 +11,8 @@ import pytest
 import torch
 from tests.architectures.peers import Peers
 from tests.commands import assert_holds, forked_environments, slslab
+from tests.in_memory.training import Delay, Trained
+from tests.in_memory.training import train as train_functions
 
 from slslab.aws.keys import Keyring
 from slslab.checks.recorded import Recorded
@@ -22,21 +21,14 @@ from slslab.stack.object_store import EmbeddedObjectStore
 from slslab.stack.tensors import EmbeddedTensorDatabases
 from slslab.trace.events import clock_domain
 from slslab.trace.table import tabulate
-from slslab_workers.allreduce.handlers import AllReduceWorker
 from slslab_workers.channels import endpoints
-from slslab_workers.channels.events import Sink, Tracer
+from slslab_workers.channels.events import Tracer
 from slslab_workers.channels.objects import Objects, s3_client
-from slslab_workers.channels.queues import Queues, open_queues
 from slslab_workers.gloo.instance import GlooWorker
 from slslab_workers.gpu.instance import GpuWorker
-from slslab_workers.mlless.driver import create_queues, delete_queues, receive_statistics
-from slslab_workers.mlless.handlers import MLLessWorker
-from slslab_workers.mlless.supervisor import Supervision, Supervisor
-from slslab_workers.plan import Assignment, Plan
+from slslab_workers.plan import Plan
 from slslab_workers.replicas import Replicas
-from slslab_workers.scatterreduce.handlers import ScatterReduceWorker
-from slslab_workers.trace.operations import moves
-from slslab_workers.training import datasets, gradients, loop
+from slslab_workers.training import datasets, gradients
 from slslab_workers.training.instance import InstanceWorker
 from slslab_workers.training.keys import minibatch_key
 from slslab_workers.training.samples import Samples
@@ -45,49 +37,7 @@ from slslab_workers.training.state import WorkerState
 NUMBERS = count()
 # Of the options of a run: its document.
 Run = Callable[..., dict[str, Any]]
-WORKERS: dict[str, type[loop.Trainer]] = {
-    "allreduce": AllReduceWorker,
-    "gloo": GlooWorker,
-    "gpu": GpuWorker,
-    "mlless": MLLessWorker,
-    "scatterreduce": ScatterReduceWorker,
-}
-
-
-@dataclass
-class Context:
-    """A Lambda context whose remaining time is what the test says."""
-
-    remaining_ms: int = 900_000
-    aws_request_id: str = "request"
-    function_name: str = "function"
-
-    def get_remaining_time_in_millis(self) -> int:
-        return self.remaining_ms
-
-
-@dataclass
-class Trained:
-    """What a run left: results by rank, fingerprints after every step by rank, events, keys left in the bucket; and of
-    MLLess what its supervisor told the client of every step."""
-
-    results: list[dict[str, Any]]
-    fingerprints: dict[int, list[str]] = field(default_factory=dict)
-    parameters: dict[int, torch.Tensor] = field(default_factory=dict)
-    events: list[dict[str, Any]] = field(default_factory=list)
-    keys: list[str] = field(default_factory=list)
-    statistics: list[dict[str, Any]] = field(default_factory=list)
-
-    def protocol(self) -> tuple[dict[str, int], int, int]:
-        """Requests by operation, bytes sent and received, of the training protocol."""
-        requests: dict[str, int] = {}
-        sent = received = 0
-        for event in self.events:
-            if not event["overhead"]:
-                requests[event["op"]] = requests.get(event["op"], 0) + event["requests"]
-                sent += event["bytes"] * moves(event["op"], "in")
-                received += event["bytes"] * moves(event["op"], "out")
-        return requests, sent, received
+INSTANCES: dict[str, type[InstanceWorker]] = {"gloo": GlooWorker, "gpu": GpuWorker}
 
 
 @pytest.fixture(scope="session")
@@ -118,9 +68,9 @@ def databases() -> Iterator[list[str]]:
 
 
 @pytest.fixture
-def peers(store: Any, databases: list[str], monkeypatch: pytest.MonkeyPatch) -> Peers:
-    """Runs SPIRT's plans in threads."""
-    return Peers(monkeypatch, store, databases)
+def peers(tmp_path: Path) -> Peers:
+    """Runs SPIRT's plans in memory."""
+    return Peers(tmp_path)
 
 
 @pytest.fixture(scope="session")
@@ -169,110 +119,47 @@ def upload(store: Any) -> Callable[[Plan], str]:
 
 
 @pytest.fixture
-def train(store: Any, upload: Callable[[Plan], str], request: pytest.FixtureRequest) -> Callable[..., Trained]:
-    """Store the minibatches of a plan and run all its workers at once, in threads, through their handlers' code.
+def train(tmp_path: Path, request: pytest.FixtureRequest) -> Callable[..., Trained]:
+    """Train by a plan and watch what every worker learns: functions in memory, instances in threads."""
 
-    The first exception of any ends the run.
-    """
-
-    def run(plan: Plan, delay: Callable[[int, int], None] | None = None) -> Trained:
-        bucket = upload(plan)
-        trained = Trained([])
-        lock = threading.Lock()
-
-        def emit(event: dict[str, Any]) -> None:
-            with lock:
-                trained.events.append(event)
-
-        kind: Any = WORKERS[plan.architecture]
-
-        class Watched(kind):  # type: ignore[misc]
-            def synchronise(self, state: WorkerState, gradient: torch.Tensor) -> torch.Tensor | None:
-                if delay is not None:
-                    delay(self.rank, state.position)
-                aggregate: torch.Tensor | None = super().synchronise(state, gradient)
-                return aggregate
-
-            def after_update(self, state: WorkerState) -> None:
-                super().after_update(state)
-                flat = gradients.flatten(state.model.parameters())
-                trained.fingerprints.setdefault(self.rank, []).append(gradients.sha256(flat))
-                trained.parameters[self.rank] = flat
-
-        def work(rank: int) -> dict[str, Any]:
-            objects = Objects(store, bucket, Tracer(emit, plan.run, rank, f"invocation-{rank}"))
-            if issubclass(kind, InstanceWorker):
-                return dict(Watched(plan, rank, objects).run())
-            steps = plan.epochs * plan.batches
-            if plan.mode == "long-running":
-                assignment = Assignment(plan, bucket, rank, 0, steps, False, False, 0)
-                return dict(Watched(assignment, Context(), objects).run())
-            result: dict[str, Any] = {}
-            for step in count():
-                assignment = Assignment(plan, bucket, rank, step, step + 1, step > 0, True, 0)
-                result = Watched(assignment, Context(), objects).run()
-                # How many steps MLLess takes, only its supervisor knows.
-                if result["ended"] is not None if plan.architecture == "mlless" else step + 1 == steps:
-                    break
-            return result
-
-        companions: Any = nullcontext([])
-        if plan.architecture == "mlless":
-            request.getfixturevalue("tensors_and_queue")
-            companions = supervised(plan, emit)
-        with ThreadPoolExecutor(plan.workers) as pool, companions as others:
-            futures = [pool.submit(work, rank) for rank in range(plan.workers)]
-            done, _ = wait(futures + others, return_when=FIRST_EXCEPTION)
-            for future in sorted(done, key=lambda future: future.exception() is None):
-                future.result()
-            trained.results = [future.result() for future in futures]
-            trained.statistics = [told for other in others for told in other.result()]
-        listed = store.list_objects_v2(Bucket=bucket, Prefix=f"{plan.run}/{plan.architecture}/")
-        trained.keys = [entry["Key"] for entry in listed.get("Contents", [])]
-        check_trained(plan, trained.events)
-        return trained
+    def run(plan: Plan, delay: Delay | None = None) -> Trained:
+        if plan.architecture in INSTANCES:
+            bucket = request.getfixturevalue("upload")(plan)
+            return train_instances(plan, request.getfixturevalue("store"), bucket, delay)
+        return train_functions(plan, tmp_path, delay)
 
     return run
 
 
-def check_trained(plan: Plan, events: list[dict[str, Any]]) -> None:
-    """Check what workers in threads did, as a run of them is checked, which has no documents."""
+def train_instances(plan: Plan, store: Any, bucket: str, delay: Delay | None) -> Trained:
+    """Run the instances of a plan in threads, with a bucket of a real object store."""
+    trained = Trained(plan)
+
+    class Watched(INSTANCES[plan.architecture]):  # type: ignore[misc]
+        def synchronise(self, state: WorkerState, gradient: torch.Tensor) -> torch.Tensor | None:
+            if delay is not None:
+                delay(self.rank, state.position)
+            aggregate: torch.Tensor | None = super().synchronise(state, gradient)
+            return aggregate
+
+        def after_update(self, state: WorkerState) -> None:
+            super().after_update(state)
+            trained.watch(self, state)
+
+    def work(rank: int) -> dict[str, Any]:
+        # Appending is one step of the interpreter's.
+        tracer = Tracer(trained.events.append, plan.run, rank, f"invocation-{rank}")
+        return dict(Watched(plan, rank, Objects(store, bucket, tracer)).run())
+
+    with ThreadPoolExecutor(plan.workers) as pool:
+        futures = [pool.submit(work, rank) for rank in range(plan.workers)]
+        trained.results = [future.result() for future in futures]
+    listed = store.list_objects_v2(Bucket=bucket, Prefix=f"{plan.run}/{plan.architecture}/")
+    trained.objects = {entry["Key"]: b"" for entry in listed.get("Contents", [])}
     header = {"record": "header", "run": plan.run, "clock": clock_domain()}
-    rows = tabulate([header, *({"record": "event", "function": "", "environment": "", **event} for event in events)])
-    assert_holds(Recorded(plan, rows))
-
-
-@contextmanager
-def supervised(plan: Plan, emit: Sink) -> Iterator[list["Future[Any]"]]:
-    """MLLess's queues, its supervisor in a thread, and the client in another, who hears of every step.
-
-    Whoever still waits at a queue in the end, gets an exception.
-    """
-    steps = plan.epochs * plan.batches
-
-    def connect(worker: int) -> Queues:
-        return open_queues(endpoints.queue_url(), Tracer(emit, plan.run, worker, f"invocation-{worker}"))
-
-    def supervise() -> list[dict[str, Any]]:
-        with connect(plan.workers) as queues:
-            assert Supervisor(Supervision(plan, 0, steps), Context(), queues).run() is None
-        return []
-
-    def hear() -> list[dict[str, Any]]:
-        heard: list[dict[str, Any]] = []
-        with connect(-1) as queues:
-            while not heard or heard[-1]["end"] is None:
-                statistics = receive_statistics(queues, plan, len(heard))
-                heard += [] if statistics is None else [statistics]
-        return heard
-
-    with connect(-1) as queues:
-        create_queues(queues, plan)
-        with ThreadPoolExecutor(2) as pool:
-            try:
-                yield [pool.submit(supervise), pool.submit(hear)]
-            finally:
-                delete_queues(queues, plan)
+    named = {"record": "event", "function": "", "environment": ""}
+    assert_holds(Recorded(plan, tabulate([header, *({**named, **event} for event in trained.events)])))
+    return trained
 
 
 def store_minibatches(plan: Plan, store: Any, bucket: str) -> None:

@@ -1,14 +1,13 @@
 """SPIRT's peers that join while others train: trajectories and counts, who is refused, who is late, and who fails."""
 
 import json
-import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
-from tests.architectures.peers import Peers, Steps, check_counts
+from tests.architectures.peers import Peers, Steps, check_counts, until
 
 from slslab_workers.channels.queues import Queues
 from slslab_workers.plan import Plan, PlanError
@@ -135,26 +134,23 @@ def test_whom_only_some_admitted_in_time_joins_an_epoch_later(
     peers: Peers, joining_plan: MakePlan, reference: Reference, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the newcomer sends to peer 1 arrives after that one's Authentification."""
-    monkeypatch.setattr(joining, "PATIENCE_S", 0.3)
     plan = joining_plan("2:1", epochs=4, **PLAIN)
-    publish, lock = Queues.publish, threading.Lock()
+    publish = Queues.publish
     held: list[tuple[str, bytes]] = []
-    over = threading.Event()
+    over: list[bool] = []
     named: list[list[int]] = []
 
     def hold(queues: Queues, queue: str, body: bytes, phase: str) -> str:
         late = json.loads(body)["rank"] == 2 and queue in (waiting_queue(plan, 1), password_queue(plan, 1))
-        with lock:
-            if not late or over.is_set():
-                return publish(queues, queue, body, phase)
-            held.append((queue, body))
-            return ""
+        if not late or over:
+            return publish(queues, queue, body, phase)
+        held.append((queue, body))
+        return ""
 
     def before(name: str, rank: int, epoch: int, _: Any) -> None:
         if (name, rank, epoch) == ("average_gradients", 1, 0):
-            assert peers.plan is not None
-            with lock, peers.queues() as queues:
-                over.set()
+            over.append(True)
+            with peers.queues() as queues:
                 for queue, body in held:
                     publish(queues, queue, body, "other")
 
@@ -178,16 +174,16 @@ def test_whom_only_some_admitted_in_time_joins_an_epoch_later(
 
 def test_whoever_asks_early_waits_for_its_epoch(peers: Peers, joining_plan: MakePlan) -> None:
     """Both admit peer 2 in epoch 0 already."""
-    born = threading.Event()
+    born: list[int] = []
     admitted: list[list[int]] = []
 
     def before(name: str, _: int, epoch: int, __: Any) -> None:
         if (name, epoch) == ("auth", 0):
-            assert born.wait(60)
+            until(lambda: born)
 
     def after(name: str, rank: int, epoch: int, _: Any) -> None:
         if (name, rank) == ("init_peers", 2):
-            born.set()
+            born.append(rank)
         elif (name, epoch) == ("auth", 0):
             with peers.database(rank) as database:
                 admitted.append(sorted(int(bytes(other)) for other in database.command("HKEYS", keys.trusted)))
@@ -204,7 +200,6 @@ def test_a_newcomer_that_is_refused_leaves_the_others_to_go_on(
     peers: Peers, joining_plan: MakePlan, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Another sender asks in its place: with another secret, with altered records, or with another peer's records."""
-    monkeypatch.setattr(joining, "PATIENCE_S", 0.3)
     plan = joining_plan("2:1", **PLAIN)
     stranger, publish = Identity.fresh(), Queues.publish
 
@@ -281,16 +276,17 @@ def test_a_newcomer_that_dies_before_its_first_epoch_is_a_death(peers: Peers, jo
 def test_the_next_peer_hands_over_for_one_that_died(peers: Peers, joining_plan: MakePlan) -> None:
     """Rank 0 fails when all have agreed, and before it could."""
     # Rank 1 has left the epoch in which it would find rank 0 dead, and does not look for it before it is.
-    arrived, killed = threading.Event(), threading.Event()
+    arrived: list[int] = []
+    killed: list[int] = []
 
     def kill(name: str, rank: int, epoch: int, _: Any) -> None:
         if (name, rank, epoch) == ("auth", 0, 1):
-            assert arrived.wait(60)
+            until(lambda: arrived)
             peers.kill(0)
-            killed.set()
+            killed.append(0)
         if (name, rank, epoch) == ("auth", 1, 1):
-            arrived.set()
-            assert killed.wait(60)
+            arrived.append(1)
+            until(lambda: killed)
 
     steps = Steps(peers)
     ran = peers.run(joining_plan("2:1"), before=kill, after=steps)

@@ -211,7 +211,7 @@ class Strand:
             result = self._call()
         except GreenletExit:
             self.gone = True
-        except Exception as error:
+        except (Exception, KeyboardInterrupt) as error:
             self.done.set_exception(error)
         else:
             self.done.set_result(result)

@@ -15,7 +15,7 @@ from importlib import import_module
 from importlib.metadata import entry_points, version
 from pathlib import Path
 from random import Random
-from types import ModuleType, SimpleNamespace
+from types import MappingProxyType, ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,7 +24,7 @@ from tests.in_memory.functions import Lambda
 from tests.in_memory.processes import KEPT, Api, Kernel
 from tests.in_memory.queues import Connection, Server
 from tests.in_memory.stores import KEYED, S3, Wait
-from tests.in_memory.tensors import Databases, Stream
+from tests.in_memory.tensors import Databases, Stream, compiled_once
 from tests.lambdaml_space import Silent
 
 from slslab.billing.bill import load_book
@@ -88,9 +88,9 @@ class Ran:
     executions: Mapping[str, Any]
 
 
-def run(plan: Plan, seed: int, home: Path, limit_s: float) -> Ran:
+def run(plan: Plan, seed: int, home: Path, limit_s: float, others: Mapping[str, Any] = MappingProxyType({})) -> Ran:
     """Run a plan, in an order and with latencies that the seed decides, for so long at most; functions
-    keep their logs and clocks below `home`."""
+    keep their logs and clocks below `home`. `others` are boto3's clients of services that are not in memory."""
     random = Random(seed)
     clock, log = Clock(random), _Log()
     writer: Any = log
@@ -123,7 +123,7 @@ def run(plan: Plan, seed: int, home: Path, limit_s: float) -> Ran:
         faults = FaultPlan(0, ()) if plan.faults is None else FaultPlan.from_document(plan.faults)
         kernel = Kernel(clock, random, faults)
         system = Lambda(kernel, recorder, home, s3.store)
-        clients: dict[str, Any] = {"s3": s3, "lambda": system}
+        clients: dict[str, Any] = {"s3": s3, "lambda": system, **others}
         server, databases = Server(), Databases(requirements.tensor_databases, pause(SERVER_S), _reporter(recorder))
         if requirements.state_machines:
             states = _state_machines().StateMachines(pause(S3_S), system.invoke, recorder.event)
@@ -176,7 +176,9 @@ def _recorded(
     records = [record.as_document() for record in recorder.records]
     failed = failure if isinstance(failure, RunFailed | None) else RunFailed(type(failure).__name__, str(failure))
     trace = Trace(tabulate([{"record": "header", "run": plan.run, "clock": "virtual"}, *log.records]), torn=False)
-    made = make_document(plan, trace, records, [], HOST, outcome, failed, seconds, book(plan.prices))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("slslab.replay.modelled.SIZES", ())  # other memory sizes take most of a document's time
+        made = make_document(plan, trace, records, [], HOST, outcome, failed, seconds, book(plan.prices))
     document: Any = made
     bill = bill_document(made["lambda"], made["cost"])
     return Recorded(plan, trace.events, records, (), document, bill, failed is None, plan.run)
@@ -241,6 +243,7 @@ def _replaced(
         **{f"slslab_workers.{module}.open_queues": queues for module in MODULES_WITH_QUEUES},
         "slslab_workers.channels.resp.Stream": partial(Stream, databases),
         "slslab_workers.spirt.peer.socket": databases,
+        "slslab.tensordb.scripts.compile_script": compiled_once,
         "slslab.tensordb.executions.time": SimpleNamespace(monotonic_ns=clock.time_ns, thread_time_ns=clock.time_ns),
         # A process: its Runtime API, its trace, its death, and what its modules keep.
         "slslab.lambda_.environment.RuntimeApi": Api,

@@ -4,8 +4,8 @@ A command takes effect in its middle, as a request to `stores` does.
 """
 
 import io
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache, partial
 from itertools import count
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +20,7 @@ from slslab.tensordb.executions import Settings, Usage
 from slslab.tensordb.lua_engine import Engine
 from slslab.tensordb.replies import Encoder
 from slslab.tensordb.resp import Reader, Request
+from slslab.tensordb.scripts import Script, compile_script
 from slslab.tensordb.session import TABLE, Context, Session, admit, execute
 from slslab.tensordb.store import PeerClosed, Store, Waiter
 from slslab_workers.channels.stream import Bytes, Unreachable
@@ -50,6 +51,16 @@ class Database:
     def session(self) -> Session:
         """Return the state of a new connection."""
         return Session(self._context, next(self._numbers), "memory")
+
+
+@cache
+def _compiled(source: bytes, entry_points: tuple[bytes, ...], tag: bytes, settings: Settings) -> Script:
+    return compile_script(source, entry_points, tag, settings)
+
+
+def compiled_once(source: bytes, entry_points: Sequence[bytes], tag: bytes, settings: Settings) -> Script:
+    """Compile a script, unless a database of this process has compiled it: it is the same for all."""
+    return _compiled(source, tuple(entry_points), tag, settings)
 
 
 class Databases:
