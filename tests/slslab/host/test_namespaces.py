@@ -137,19 +137,3 @@ def test_a_spawner_that_is_gone_is_started_anew(tmp_path: Path) -> None:
         assert invoke(client, {"home": "/"})["processes"] > 0
         assert [record.cold_start for record in emulator.records] == [True, True]
         client.close()
-
-
-def test_a_runtime_that_stops_asking_is_replaced(tmp_path: Path) -> None:
-    with Emulator(code_roots=[tmp_path]) as emulator:
-        client = emulator.client("lambda")
-        create(client, tmp_path)
-        (tmp_path / "app.py").write_text(
-            "import time\n"
-            "from awslambdaric.lambda_runtime_client import LambdaRuntimeClient as Client\n\n"
-            "def handler(event, context):\n"
-            "    Client.wait_next_invocation = lambda self: time.sleep(60)\n"
-            "    return 1\n"
-        )
-        assert [invoke(client, None) for _ in range(2)] == [1, 1]
-        assert [record.cold_start for record in emulator.records] == [True, True]
-        client.close()

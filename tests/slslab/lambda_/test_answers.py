@@ -283,7 +283,7 @@ def test_l06_variables_are_measured_as_json(call: Caller, variables: dict[str, s
 
 def archive(size: int, compression: int = zipfile.ZIP_DEFLATED) -> str:
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", compression) as package:
+    with zipfile.ZipFile(buffer, "w", compression, compresslevel=1) as package:
         package.writestr("weights.bin", bytes(size))
     return base64.b64encode(buffer.getvalue()).decode()
 
@@ -571,7 +571,8 @@ def test_l13_concurrency_is_a_functions_own(call: Caller) -> None:
 
 @pytest.mark.parametrize("size", [6_291_555, 7_000_000, 20_000_000])
 def test_l14_a_response_too_large_names_the_limit_alone(call: Caller, size: int) -> None:
-    create(call, Code={"ZipFile": base64.b64encode(packaged("def handler(e, c):\n    return 'x' * e\n")).decode()})
+    code = {"ZipFile": base64.b64encode(packaged("def handler(e, c):\n    return 'x' * e\n")).decode()}
+    create(call, Code=code, MemorySize=1769)
     assert call("POST", f"{FUNCTIONS}/f/invocations", size)[2] == {
         "errorType": "Function.ResponseSizeTooLarge",
         "errorMessage": "Response payload size exceeded maximum allowed payload size (6291556 bytes).",
@@ -659,7 +660,7 @@ def test_l19_a_payload_that_is_not_json_is_told_in_jacksons_words(
 
 def test_an_alias_sends_a_share_of_invocations_to_another_version(call: Caller, invoke: Invoke) -> None:
     version = "def handler(event, context):\n    return context.function_version\n"
-    create(call, Code={"ZipFile": base64.b64encode(packaged(version)).decode()}, Publish=True)
+    create(call, Code={"ZipFile": base64.b64encode(packaged(version)).decode()}, Publish=True, MemorySize=1769)
     call("PUT", f"{FUNCTIONS}/f/configuration", {"Description": "second"})
     call("POST", f"{FUNCTIONS}/f/versions", {})
     weights = {"RoutingConfig": {"AdditionalVersionWeights": {"2": 0.5}}}

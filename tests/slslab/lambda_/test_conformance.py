@@ -9,7 +9,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -60,37 +60,52 @@ def throttle(client: Any, name: str) -> tuple[int, dict[str, Any], dict[str, str
     return answer["ResponseMetadata"]["HTTPStatusCode"], answer, answer["ResponseMetadata"]["HTTPHeaders"]
 
 
+# It ends when its code has a file of this name.
+HELD = """
+import os, time
+
+def handler(event, context):
+    while event == "wait" and not os.path.exists(os.path.join(os.environ["LAMBDA_TASK_ROOT"], "release")):
+        time.sleep(0.01)
+"""
+
+
 def test_fifty_at_once_against_a_reservation_of_ten(
-    lambda_client: Any, deploy: Deploy, invocations: Sequence[InvocationRecord]
+    lambda_client: Any, deploy: Deploy, invocations: Sequence[InvocationRecord], tmp_path: Path
 ) -> None:
-    name = deploy("import time\n\ndef handler(event, context):\n    time.sleep(3)\n", MemorySize=128, Timeout=30)
+    (tmp_path / "app.py").write_text(HELD)
+    name = deploy(tmp_path, MemorySize=128, Timeout=60)
     lambda_client.put_function_concurrency(FunctionName=name, ReservedConcurrentExecutions=10)
     gate = threading.Barrier(50)
 
     def call(_number: int) -> str:
         gate.wait()
         try:
-            return called(lambda_client, name)
+            return called(lambda_client, name, b'"wait"')
         except ClientError as error:
             answer: Any = error.response
             return f"{answer['Reason']}, retry after {answer['ResponseMetadata']['HTTPHeaders']['retry-after']} s"
 
     with ThreadPoolExecutor(50) as pool:
-        answers = list(pool.map(call, range(50)))
+        answers = []
+        for done in as_completed(pool.submit(call, number) for number in range(50)):
+            answers.append(done.result())
+            if len(answers) == 40:
+                (tmp_path / "release").touch()
     assert answers.count("null") == 10
     assert answers.count("ReservedFunctionConcurrentInvocationLimitExceeded, retry after 1 s") == 40
     assert len(invocations) == 10
 
 
 def test_the_account_and_the_scaling_rate_throttle(tmp_path: Path, emulator_settings: dict[str, Any]) -> None:
-    (tmp_path / "app.py").write_text("import time\n\ndef handler(event, context):\n    time.sleep(event)\n")
+    (tmp_path / "app.py").write_text(HELD)
     limits = lambda_limits().changed(account_concurrency=1, scaling_environments=2, scaling_period_s=1000)
     with Emulator(**emulator_settings | {"limits": limits, "code_roots": [tmp_path]}) as emulator:
         client = emulator.client("lambda")
         for name in ("one", "two"):
             create_function(client, name, tmp_path, Timeout=30)
         with ThreadPoolExecutor(1) as pool:
-            running = pool.submit(called, client, "one", b"2")
+            running = pool.submit(called, client, "one", b'"wait"')
             while not list((emulator.home / "environments").glob("one-0001")):
                 time.sleep(0.01)
             status, answer, headers = throttle(client, "two")
@@ -98,11 +113,12 @@ def test_the_account_and_the_scaling_rate_throttle(tmp_path: Path, emulator_sett
             assert answer["Error"]["Message"] == "Rate Exceeded."
             assert answer["Reason"] == "ConcurrentInvocationLimitExceeded"
             assert headers["retry-after"] == "1"
+            (tmp_path / "release").touch()
             assert running.result() == "null"
         for _ in range(2):
-            called(client, "one", b"0")  # warm: no start
+            called(client, "one")  # warm: no start
         assert emulator.evict("one") == 1
-        called(client, "one", b"0")
+        called(client, "one")
         emulator.evict()
         status, answer, _ = throttle(client, "one")
         assert (status, answer["Reason"]) == (429, "ConcurrentInvocationLimitExceeded"), "a third start within 1,000 s"
@@ -148,7 +164,7 @@ def test_environments_are_frozen_between_invocations(
 
 def test_idle_environments_end_after_their_time(tmp_path: Path, emulator_settings: dict[str, Any]) -> None:
     (tmp_path / "app.py").write_text("def handler(event, context):\n    return 1\n")
-    limits = lambda_limits().changed(idle_s=3)
+    limits = lambda_limits().changed(idle_s=2)
     with Emulator(**emulator_settings | {"limits": limits, "code_roots": [tmp_path]}) as emulator:
         client = emulator.client("lambda")
         create_function(client, "f", tmp_path, MemorySize=128)
@@ -319,11 +335,11 @@ def test_a_full_tmp_is_no_space_left_and_no_memory(isolated: Emulator, deploy: D
         import os
 
         def handler(event, context):
-            written = 0
+            written, block = 0, bytes(1 << 20)
             try:
                 with open("/tmp/file", "wb", buffering=0) as file:
                     while True:
-                        written += file.write(bytes(1 << 20))
+                        written += file.write(block)
             except OSError as error:
                 os.remove("/tmp/file")
                 return [error.strerror, written >> 20]
@@ -495,12 +511,15 @@ def test_a_child_out_of_memory_is_the_function_out_of_memory(
 def test_several_processes_share_the_memory_size(deploy: Deploy, invoke: Invoke) -> None:
     name = deploy(
         """
-        import subprocess, sys, time
+        import subprocess, sys
 
         def handler(event, context):
-            code = f"import time; held = bytes(range(256)) * (4096 * {event}); time.sleep(5)"
-            children = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(3)]
-            return [child.wait() for child in children]
+            code = f"held = bytes(range(256)) * (4096 * {event}); print(len(held), flush=True); input()"
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+            children = [subprocess.Popen([sys.executable, "-c", code], **pipes) for _ in range(3)]
+            for child in children:
+                child.stdout.readline()  # all of them hold theirs at once
+            return [child.communicate(b"end") and child.returncode for child in children]
         """,
         MemorySize=512,
         Timeout=30,

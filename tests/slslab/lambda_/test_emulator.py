@@ -29,7 +29,8 @@ from slslab import Emulator
 with Emulator(code_roots=[Path(sys.argv[1])]) as emulator:
     client = emulator.client("lambda")
     client.create_function(FunctionName="f", Runtime="python3.11", Role="arn:aws:iam::000000000000:role/r", Timeout=300,
-                           Handler="app.handler", Code={"S3Bucket": "hot-reload", "S3Key": sys.argv[1]})
+                           MemorySize=1769, Handler="app.handler",
+                           Code={"S3Bucket": "hot-reload", "S3Key": sys.argv[1]})
     client.invoke(FunctionName="f", Payload=b"0")
     threading.Thread(target=client.invoke, kwargs={"FunctionName": "f", "Payload": b"300"}, daemon=True).start()
     log = emulator.home / "logs" / "f-0001.log"
@@ -55,15 +56,15 @@ def leftovers(identifier: str, home: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("ending", "number"),
+    ("ending", "number", "status"),
     [
-        ("sys.exit(0)", None),
-        ("raise RuntimeError", None),
-        ("time.sleep(300)", signal.SIGINT),
-        ("time.sleep(300)", signal.SIGKILL),
+        ("sys.exit(0)", None, 0),
+        ("raise RuntimeError", None, 1),
+        ("time.sleep(300)", signal.SIGINT, -signal.SIGINT),
+        ("time.sleep(300)", signal.SIGKILL, -signal.SIGKILL),
     ],
 )
-def test_nothing_is_left(ending: str, number: signal.Signals | None, tmp_path: Path) -> None:
+def test_nothing_is_left(ending: str, number: signal.Signals | None, status: int, tmp_path: Path) -> None:
     process, identifier, home = start(ending, tmp_path)
     if number is not None:
         assert len(marked_processes(identifier)) >= 3, "the runtime and the two children it started"
@@ -74,4 +75,4 @@ def test_nothing_is_left(ending: str, number: signal.Signals | None, tmp_path: P
     while leftovers(identifier, home) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert leftovers(identifier, home) == []
-    assert process.returncode != 0 or number is None
+    assert process.returncode == status

@@ -226,9 +226,9 @@ def test_after_a_failure_the_same_environment_is_initialised_in_the_next_invocat
 
 @pytest.mark.usefixtures("isolated")
 def test_a_reset_leaves_no_descriptor_of_the_processes_that_it_ended(deploy: Deploy, invoke: Invoke) -> None:
-    name = deploy(FAILING, MemorySize=256, Timeout=2)
+    name = deploy(FAILING, Timeout=1)
     opened = []
-    for _ in range(3):
+    for _ in range(2):
         invoke(name, "time out", check=False)
         invoke(name)
         opened.append(pidfds())

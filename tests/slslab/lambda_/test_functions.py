@@ -2,10 +2,8 @@
 
 import base64
 import hashlib
-import io
 import json
 import time
-import zipfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import pairwise
@@ -274,14 +272,6 @@ def test_pages_and_markers(lambda_client: Any, deploy: Deploy) -> None:
     assert refused(lambda_client.list_functions, Marker="nonsense")[1] == "InvalidParameterValueException"
 
 
-def big_zip(size: int, compression: int) -> bytes:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", compression) as archive:
-        archive.writestr("app.py", VERSION.format(""))
-        archive.writestr("weights.bin", bytes(size))
-    return buffer.getvalue()
-
-
 @pytest.mark.parametrize(
     ("change", "expected", "message"),
     [
@@ -335,20 +325,6 @@ def test_a_second_function_of_the_same_name_is_refused(deploy: Deploy) -> None:
     name = deploy(VERSION.format(""))
     told = refused(deploy, code=VERSION.format(""), FunctionName=name)
     assert told == (409, "ResourceConflictException", f"Function already exist: {name}")
-
-
-def test_packages_beyond_the_limits_are_refused(lambda_client: Any) -> None:
-    good = {"FunctionName": "f", "Runtime": "python3.11", "Role": ROLE, "Handler": "app.handler"}
-    code = {"ZipFile": big_zip(262_144_000, zipfile.ZIP_DEFLATED)}
-    told = refused(lambda_client.create_function, **good, Code=code)
-    assert told == (400, "InvalidParameterValueException", "Unzipped size must be smaller than 262144000 bytes")
-    code = {"ZipFile": big_zip(52_428_800, zipfile.ZIP_STORED)}
-    told = refused(lambda_client.create_function, **good, Code=code)
-    assert told == (413, "RequestEntityTooLargeException", "Zipped size must be smaller than 52428800 bytes")
-    code = {"ZipFile": big_zip(52_700_000, zipfile.ZIP_STORED)}
-    status, name, message = refused(lambda_client.create_function, **good, Code=code)
-    assert (status, name) == (413, "RequestEntityTooLargeException")
-    assert message == "Request must be smaller than 70167211 bytes for the CreateFunction operation"
 
 
 def test_a_deleted_function_is_gone_for_every_operation(lambda_client: Any, deploy: Deploy) -> None:

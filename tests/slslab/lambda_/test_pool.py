@@ -70,8 +70,14 @@ def test_an_answer_does_not_wait_until_the_runtime_asks_again(
 
 @pytest.mark.server
 def test_a_runtime_that_does_not_ask_again_is_not_used_again(
-    deploy: Callable[..., str], invoke: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    deploy: Callable[..., str],
+    invoke: Callable[..., Any],
+    invocations: Sequence[InvocationRecord],
+    emulator: Emulator,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(environment, "READY_LIMIT_S", 0.2)
     name = deploy(LATE.format(late_s=3600))
     assert [invoke(name).payload["times"] for _ in range(2)] == [1, 1]
+    assert [record.cold_start for record in invocations] == [True, True]
+    emulator.evict(name)  # which waits for the runtime within this limit
