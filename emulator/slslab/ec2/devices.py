@@ -1,10 +1,15 @@
 """Choose what instances compute on: the GPUs that torch sees, or the CPU."""
 
+from importlib.metadata import version
+
 from slslab.errors import HostError
 
 
 def cuda_devices() -> tuple[str, ...]:
     """Return the GPUs that torch sees, each by its number and name, such as `cuda:0 Tesla T4`."""
+    # A build for CPUs sees none, and importing it takes seconds.
+    if version("torch").endswith("+cpu"):
+        return ()
     import torch
 
     if not torch.cuda.is_available():

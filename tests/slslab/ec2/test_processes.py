@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from slslab.billing.bill import Usage, compute_bill, load_book
 from slslab.ec2 import devices, processes
@@ -282,6 +283,19 @@ def test_instances_take_gpus_in_turn_and_see_one_each(
     records = recorded.run(3)
     assert [record.device for record in records] == ["cuda:0 Tesla T4", "cuda:1 Tesla T4", "cuda:0 Tesla T4"]
     assert "".join((recorded.logs / f"{record.id}.log").read_text() for record in records) == visible
+
+
+@pytest.mark.parametrize(
+    ("number", "available", "seen"), [("2+cpu", 2, 0), ("2+cu126", 2, 2), ("2", 2, 2), ("2", 0, 0)]
+)
+def test_the_gpus_are_those_that_torch_sees(
+    number: str, available: int, seen: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(devices, "version", lambda _name: number)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: available > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: available)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _number: "Tesla T4")
+    assert devices.cuda_devices() == ("cuda:0 Tesla T4", "cuda:1 Tesla T4")[:seen]
 
 
 def test_devices_and_types_that_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
