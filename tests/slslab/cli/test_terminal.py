@@ -4,44 +4,70 @@ import os
 import pty
 import subprocess
 import sys
+import threading
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
+from tests.commands import forked_environments
 
-COMMAND = [sys.executable, "-m", "slslab"]
+from slslab.cli.root import execute
 
 
 @pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
-    return os.environ | {"SLSLAB_RUNS": str(tmp_path / "runs"), "TERM": "xterm-256color", "COLUMNS": "160"}
+def variables(tmp_path: Path) -> dict[str, str]:
+    return {"SLSLAB_RUNS": str(tmp_path / "runs"), "TERM": "xterm-256color", "COLUMNS": "160"}
 
 
-def at_terminal(environment: dict[str, str], *arguments: str) -> tuple[int, str]:
-    """Exit code and everything that appeared on the terminal."""
-    ours, theirs = pty.openpty()
-    shown = bytearray()
-    with subprocess.Popen(
-        [*COMMAND, *arguments], env=environment, stdin=theirs, stdout=theirs, stderr=theirs
-    ) as process:
-        os.close(theirs)
+class Terminal:
+    """A terminal: `theirs` is the descriptor that programs write to."""
+
+    def __init__(self) -> None:
+        self._ours, self.theirs = pty.openpty()
+        self._shown = bytearray()
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
         try:
-            while chunk := os.read(ours, 65_536):
-                shown += chunk
+            while chunk := os.read(self._ours, 65_536):
+                self._shown += chunk
         except OSError:
-            pass  # what Linux says when the last process has left the terminal
-        finally:
-            os.close(ours)
-    return process.returncode, shown.decode(errors="replace")
+            pass  # Linux raises it when the last program has left the terminal
+
+    def left(self) -> str:
+        """Leave the terminal; return everything that appeared on it."""
+        os.close(self.theirs)
+        self._reader.join()
+        os.close(self._ours)
+        return self._shown.decode(errors="replace")
+
+
+def at_terminal(variables: dict[str, str], *arguments: str) -> tuple[int, str]:
+    """Exit code and everything that appeared on the terminal."""
+    terminal = Terminal()
+    with (
+        os.fdopen(os.dup(terminal.theirs), "w", buffering=1) as screen,
+        pytest.MonkeyPatch.context() as patch,
+        redirect_stdout(screen),
+        redirect_stderr(screen),
+    ):
+        for name, value in variables.items():
+            patch.setenv(name, value)
+        code = execute(arguments)
+    return code, terminal.left()
 
 
 @pytest.mark.server
-def test_a_run_shows_its_stages_while_they_go_on_and_then_its_tables(environment: dict[str, str]) -> None:
-    code, shown = at_terminal(environment, "run", "allreduce", "--workers", "1", "--batches", "1", "--epochs", "1")
+def test_a_run_shows_its_stages_while_they_go_on_and_then_its_tables(variables: dict[str, str]) -> None:
+    plan = ("run", "allreduce", "--workers", "1", "--batches", "1", "--epochs", "1")
+    with forked_environments():
+        code, shown = at_terminal(variables, *plan)
     assert code == 0, shown
     assert "training (worker steps)" in shown, "other stages may be over before they can be shown"
     assert "\x1b[" in shown, "bars move"
     assert shown.rindex("Bill") > shown.rindex("training (worker steps)"), "they are gone when the tables come"
-    code, listed = at_terminal(environment, "runs")
+    code, listed = at_terminal(variables, "runs")
     assert code == 0
     assert "allreduce" in listed
 
@@ -53,14 +79,24 @@ def test_a_run_shows_its_stages_while_they_go_on_and_then_its_tables(environment
         (("limits",), ("memory_mb", "128 to 10,240", "documented", "assumed")),
         (("runs",), ("architecture", "accuracy")),
         (("--help",), ("slslab show", "doctor")),
-        (("--version",), ("slslab",)),
     ],
     ids=lambda part: part[0] if len(part) == 1 else "",
 )
 def test_other_commands_show_tables(
-    arguments: tuple[str, ...], words: tuple[str, ...], environment: dict[str, str]
+    arguments: tuple[str, ...], words: tuple[str, ...], variables: dict[str, str]
 ) -> None:
-    code, shown = at_terminal(environment, *arguments)
+    code, shown = at_terminal(variables, *arguments)
     assert code == 0, shown
     for word in words:
         assert word in shown
+
+
+def test_a_program_of_its_own_finds_the_terminal() -> None:
+    terminal = Terminal()
+    done = subprocess.run(
+        [sys.executable, "-m", "slslab", "--version"], stdin=terminal.theirs, stdout=terminal.theirs,
+        stderr=terminal.theirs, check=False,
+    )  # fmt: skip
+    shown = terminal.left()
+    assert done.returncode == 0, shown
+    assert "slslab" in shown

@@ -13,14 +13,13 @@ from pathlib import Path
 import pytest
 from tests import commands
 from tests.choices import chosen
+from tests.recorded_runs import RecordedRuns
 from tests.slslab.sam.test_export import EXPORTED, allowed, asked, templates
 
 from slslab.trace import metrics
 from slslab.trace.log import load
 
 pytestmark = pytest.mark.server
-
-SMALL = ("--workers", 2, "--batches", 2, "--batch-size", 32, "--json")
 
 
 @pytest.fixture
@@ -46,10 +45,12 @@ def drive(folder: Path, variables: dict[str, str]) -> subprocess.CompletedProces
 
 
 @pytest.mark.parametrize("architecture", chosen(EXPORTED, "allreduce"))
-def test_the_driver_gives_what_the_run_gave(architecture: str, tmp_path: Path, state: dict[str, str]) -> None:
-    ran = commands.slslab("run", architecture, *SMALL, "--out", tmp_path / "run", variables=state).document
+def test_the_driver_gives_what_the_run_gave(
+    architecture: str, tmp_path: Path, state: dict[str, str], recorded_runs: RecordedRuns
+) -> None:
+    recorded, ran = recorded_runs[architecture]
     folder = tmp_path / "cloud"
-    assert commands.slslab("export", "sam", tmp_path / "run", "--out", folder, variables=state).code == 0
+    assert commands.slslab("export", "sam", recorded, "--out", folder, variables=state).code == 0
     # Torch is imported once, and not by each of up to 20 environments.
     with service(state, "--tensor-databases", 2, "--template", "torch") as variables:
         early = drive(folder, variables)
@@ -73,5 +74,5 @@ def test_the_driver_gives_what_the_run_gave(architecture: str, tmp_path: Path, s
     counts.update(metrics.protocol(events)["counts"])
     assert counts == {op: 2 * number for op, number in ran["counts"].items()}
     rights = allowed(templates(folder)[1])
-    for function, actions in asked(tmp_path / "run", set(rights)).items():
+    for function, actions in asked(recorded, set(rights)).items():
         assert actions <= rights[function]

@@ -72,8 +72,13 @@ def asked(run: Path, functions: set[str]) -> dict[str, set[str]]:
 def test_the_linter_passes_both_templates(architecture: str, tmp_path: Path) -> None:
     export(plan_file(architecture, tmp_path), tmp_path / "cloud")
     for name in ("template.yaml", "emulator.yaml"):
+        assert lint_file(tmp_path / "cloud" / name) == []
+
+
+def test_the_linter_finds_a_property_that_does_not_exist(tmp_path: Path) -> None:
+    export(plan_file("allreduce", tmp_path), tmp_path / "cloud")
+    for name in ("template.yaml", "emulator.yaml"):
         path = tmp_path / "cloud" / name
-        assert lint_file(path) == []
         path.write_text(path.read_text().replace("MemorySize", "MemoryMB", 1))
         assert [match.rule.id for match in lint_file(path)] == ["E3002"]
 
