@@ -134,8 +134,9 @@ def train(tmp_path: Path, request: pytest.FixtureRequest) -> Callable[..., Train
 def train_instances(plan: Plan, store: Any, bucket: str, delay: Delay | None) -> Trained:
     """Run the instances of a plan in threads, with a bucket of a real object store."""
     trained = Trained(plan)
+    kind: Any = INSTANCES[plan.architecture]
 
-    class Watched(INSTANCES[plan.architecture]):  # type: ignore[misc]
+    class Watched(kind):  # type: ignore[misc]
         def synchronise(self, state: WorkerState, gradient: torch.Tensor) -> torch.Tensor | None:
             if delay is not None:
                 delay(self.rank, state.position)

@@ -36,15 +36,15 @@ def logged(events: list[dict[str, Any]], rank: int, op: str) -> list[dict[str, A
     return [event for event in events if (event["phase"], event["worker"], event["op"]) == (PHASE, rank, op)]
 
 
-def stored(store: Any, events: list[dict[str, Any]], rank: int) -> bytes:
-    bucket, _, key = logged(events, rank, "object.put")[-1]["resource"].partition("/")
-    return bytes(store.get_object(Bucket=bucket, Key=key)["Body"].read())
+def stored(trained: Any, rank: int) -> bytes:
+    key = logged(trained.events, rank, "object.put")[-1]["resource"].partition("/")[2]
+    return bytes(trained.objects[key])
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 @pytest.mark.parametrize(("workers", "batches"), [(1, 2), (2, 11), (4, 2)])
 def test_every_line_gets_the_whole_log_and_puts_it_back(
-    name: str, workers: int, batches: int, train: Train, make_plan: MakePlan, store: Any
+    name: str, workers: int, batches: int, train: Train, make_plan: MakePlan
 ) -> None:
     plan = plan_of(make_plan, name, workers=workers, batches=batches)
     trained = train(plan)
@@ -60,7 +60,7 @@ def test_every_line_gets_the_whole_log_and_puts_it_back(
         assert {event["resource"].partition("/")[2] for event in gets + puts} == {
             f"{plan.run}/logs/{stem}_worker_{rank}_log.txt"
         }
-        log = stored(store, trained.events, rank)
+        log = stored(trained, rank)
         assert len(log) == LINE_BYTES * lines
         matches = [LINE.fullmatch(line) for line in log.splitlines(keepends=True)]
         steps = [int(match[2]) for match in matches if match is not None]
@@ -89,11 +89,11 @@ def test_the_traffic_changes_nothing_but_overheads_and_the_bill(name: str, train
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_the_next_invocation_goes_on_with_the_log(name: str, train: Train, make_plan: MakePlan, store: Any) -> None:
+def test_the_next_invocation_goes_on_with_the_log(name: str, train: Train, make_plan: MakePlan) -> None:
     plan = plan_of(make_plan, name, workers=2, batches=2, epochs=2, mode="per-batch")
     trained = train(plan)
     for rank in range(2):
-        log = stored(store, trained.events, rank)
+        log = stored(trained, rank)
         assert len(log) == LINE_BYTES * lines_of(name, rank, 2, 2)
         places = [match.groups() for match in map(LINE.fullmatch, log.splitlines(keepends=True)) if match is not None]
         assert [*dict.fromkeys(places)] == [(b"0", b"0"), (b"0", b"1"), (b"1", b"0"), (b"1", b"1")]

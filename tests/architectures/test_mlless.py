@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.in_memory import queues
 
-from slslab_workers.channels.queues import Message, QueueError, lists
-from slslab_workers.channels.queues.lists import RedisLists
+from slslab_workers.architecture import RunFailed
+from slslab_workers.channels.queues import Message, QueueError
 from slslab_workers.mlless.counts import counts, removal_counts
 from slslab_workers.plan import Plan
 from slslab_workers.training import gradients
@@ -149,18 +150,13 @@ def test_adam_is_the_same_for_both_stores_and_all_workers(train: Train, make: Ma
 def test_messages_that_come_twice_change_nothing(
     train: Train, make: Make, reference: Reference, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    publish, fan_out = RedisLists.publish, RedisLists.fan_out
+    put = queues.Connection._put
 
-    def publish_twice(self: RedisLists, queue: str, message_id: str, body: bytes) -> None:
-        publish(self, queue, message_id, body)
-        publish(self, queue, message_id, body)
+    def put_twice(self: queues.Connection, name: str, sent: queues.Sent) -> None:
+        put(self, name, sent)
+        put(self, name, sent)
 
-    def fan_out_twice(self: RedisLists, exchange: str, message_id: str, body: bytes) -> None:
-        fan_out(self, exchange, message_id, body)
-        fan_out(self, exchange, message_id, body)
-
-    monkeypatch.setattr(RedisLists, "publish", publish_twice)
-    monkeypatch.setattr(RedisLists, "fan_out", fan_out_twice)
+    monkeypatch.setattr(queues.Connection, "_put", put_twice)
     plan = make(workers=3, epochs=2)
     trained = train(plan)
     assert trained.fingerprints[0] == reference(plan)[0]
@@ -180,7 +176,7 @@ def test_messages_that_cannot_be_acknowledged_come_again_and_change_nothing(
     def make_message(id_: str, body: bytes, _ack: Callable[[], None]) -> Message:
         return Message(id_, body, refuse)
 
-    monkeypatch.setattr(lists, "Message", make_message)
+    monkeypatch.setattr(queues, "Message", make_message)
     plan = make(workers=2, epochs=2, mode="per-batch")
     trained = train(plan)
     assert trained.fingerprints[0] == trained.fingerprints[1] == reference(plan)[0]
@@ -226,9 +222,9 @@ def test_loss_at_or_below_the_threshold_ends_after_ten_steps_in_a_row(
 
 
 def test_time_that_is_over_ends_after_the_step(train: Train, make: Make) -> None:
-    """The run began long ago (`since` is 0), so the first step is the last."""
+    """In the first step a worker takes longer than the run may, so the first step is the last."""
     plan = make({"max-time": 60.0}, workers=2, batches=3)
-    trained = train(plan)
+    trained = train(plan, lambda rank, _position: time.sleep(61 * rank))
     assert [(r["ended"], r["position"]) for r in trained.results] == [("time", 1)] * 2
     assert_exact(trained, plan, steps=1)
 
@@ -240,8 +236,9 @@ def test_a_worker_that_dies_ends_all(train: Train, make: Make) -> None:
         if (rank, position) == (1, 2):
             raise MemoryError("killed")
 
-    with pytest.raises(MemoryError, match="killed"):
+    with pytest.raises(RunFailed, match="killed") as failed:
         train(make(workers=3, epochs=2), die)
+    assert (failed.value.type, failed.value.worker) == ("MemoryError", 1)
 
 
 def test_a_database_keeps_two_updates_of_a_worker_and_a_bucket_keeps_all(
