@@ -9,7 +9,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +50,6 @@ TESTS = (
     f"{RUNTIME_API}::test_a_stranger_has_no_effect",
     f"{RUNTIME_API}::test_a_child_of_the_handler_is_answered",
 )
-Command = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture(params=HOSTS)
@@ -66,39 +64,35 @@ def host(request: pytest.FixtureRequest) -> str:
     return name
 
 
-@pytest.fixture
-def on(host: str) -> Command:
-    """Run Python on that host, in the checkout."""
-
-    def call(*arguments: str) -> "subprocess.CompletedProcess[str]":
-        command = [*HOSTS[host], sys.executable, *arguments]
-        return subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=300, cwd=Path(__file__).parents[3]
-        )
-
-    return call
+def on(host: str, *arguments: str) -> "subprocess.Popen[str]":
+    """Start Python on that host, in the checkout."""
+    command = [*HOSTS[host], sys.executable, *arguments]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=Path(__file__).parents[3]
+    )
 
 
-def test_doctor_tells_what_is_missing_and_what_follows(host: str, on: Command) -> None:
-    done = on("-m", "slslab", "doctor", "--json")
-    assert done.returncode == 0, "nothing of it is needed for a run"
-    findings = json.loads(done.stdout)["findings"]
-    found: dict[str, dict[str, Any]] = {finding["subject"]: finding for finding in findings}
-    for subject in ("memory limit", "CPU share (memory/1769)", "1,024 processes", "freezing between invocations"):
-        assert (found[subject]["state"], bool(found[subject]["hint"])) == ("missing", True), subject
-    assert "a resident-set watchdog looks every 10 ms instead" in found["memory limit"]["hint"]
-    assert found["a group can be made and removed"]["state"] == "missing"
-    isolation = found["isolation"]
-    assert isolation["found"].startswith(ISOLATION[host])
-    assert isolation["state"] == {"no-groups": "ok", "no-privileges": "partly", "no-namespaces": "missing"}[host]
-    apart = "a function reads what you can read" if host == "no-namespaces" else "docs/threat-model.md"
-    assert apart in isolation["hint"]
-    assert found["Lambda clock"]["state"] == "ok"
-
-
-def test_lambdas_limits_hold_by_the_means_that_are_left(on: Command, tmp_path: Path) -> None:
-    options = ("-q", "-p", "no:cacheprovider", f"--basetemp={tmp_path / 'pytest'}", f"--rootdir={os.getcwd()}")
-    done = on("-m", "pytest", *options, *TESTS)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert " passed" in done.stdout
-    assert "skipped" not in done.stdout
+def test_doctor_tells_what_is_missing_and_lambdas_limits_hold_by_the_means_that_are_left(
+    host: str, tmp_path: Path
+) -> None:
+    options = ["-q", "-p", "no:cacheprovider", f"--basetemp={tmp_path / 'pytest'}", f"--rootdir={os.getcwd()}"]
+    # Without what the tests of commands import.
+    options.append("--confcutdir=tests/slslab")
+    with on(host, "-m", "slslab", "doctor", "--json") as doctor, on(host, "-m", "pytest", *options, *TESTS) as tests:
+        printed, _ = doctor.communicate(timeout=300)
+        assert doctor.returncode == 0, "nothing of it is needed for a run"
+        found: dict[str, dict[str, Any]] = {finding["subject"]: finding for finding in json.loads(printed)["findings"]}
+        for subject in ("memory limit", "CPU share (memory/1769)", "1,024 processes", "freezing between invocations"):
+            assert (found[subject]["state"], bool(found[subject]["hint"])) == ("missing", True), subject
+        assert "a resident-set watchdog looks every 10 ms instead" in found["memory limit"]["hint"]
+        assert found["a group can be made and removed"]["state"] == "missing"
+        isolation = found["isolation"]
+        assert isolation["found"].startswith(ISOLATION[host])
+        assert isolation["state"] == {"no-groups": "ok", "no-privileges": "partly", "no-namespaces": "missing"}[host]
+        apart = "a function reads what you can read" if host == "no-namespaces" else "docs/threat-model.md"
+        assert apart in isolation["hint"]
+        assert found["Lambda clock"]["state"] == "ok"
+        printed, _ = tests.communicate(timeout=300)
+        assert tests.returncode == 0, printed
+        assert " passed" in printed
+        assert "skipped" not in printed
