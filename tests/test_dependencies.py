@@ -1,6 +1,7 @@
 """What the packages import is declared in pyproject.toml, and not left to what other distributions happen to bring."""
 
 import ast
+import functools
 import re
 import sys
 import tomllib
@@ -25,6 +26,10 @@ def normalised(distribution: str) -> str:
     return re.sub(r"[-_.]+", "-", distribution).lower()
 
 
+# Reads the metadata of every installed distribution.
+distributions = functools.cache(packages_distributions)
+
+
 def imports(path: Path) -> Iterator[str]:
     """Top-level names that a module imports, wherever in it."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -34,16 +39,18 @@ def imports(path: Path) -> Iterator[str]:
         yield from (name.partition(".")[0] for name in names)
 
 
-@pytest.mark.parametrize("folder", ["emulator", "workers"])
-def test_what_is_imported_is_declared(folder: str) -> None:
+@pytest.mark.parametrize(("folder", "example"), [("emulator", "starlette"), ("workers", "torch")])
+def test_what_is_imported_is_declared(folder: str, example: str) -> None:
     extras = PROJECT["optional-dependencies"].items()
     known = declared(PROJECT["dependencies"] + [entry for name, extra in extras if name != "dev" for entry in extra])
-    distributions = packages_distributions()
-    undeclared = set()
+    found, undeclared = set(), set()
     for path in (ROOT / folder).rglob("*.py"):
         where = str(path.relative_to(ROOT))
-        for name in set(imports(path)) - sys.stdlib_module_names - OWN - PLUGIN.get(where, set()):
+        imported = set(imports(path))
+        found |= imported
+        for name in imported - sys.stdlib_module_names - OWN - PLUGIN.get(where, set()):
             # An extra that is not installed, such as torchvision, has its distribution's name.
-            if not {normalised(one) for one in distributions.get(name, [name])} & known:
+            if not {normalised(one) for one in distributions().get(name, [name])} & known:
                 undeclared.add(f"{where} imports {name}")
+    assert example in found
     assert not undeclared, "declare it in pyproject.toml: " + ", ".join(sorted(undeclared))

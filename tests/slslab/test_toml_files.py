@@ -218,17 +218,23 @@ def test_what_is_refused_leaves_nothing_in_memory(tmp_path: Path, measured: Meas
         KINDS["paper"][2][0].replace("[ways]", f"[[discrepancies]]\n{NOTHING}\n[ways]", 1), encoding="utf-8"
     )
     counts = []
-    for _ in range(4):
-        assert check("paper", path, measured)
-        gc.collect()
-        counts.append(len(gc.get_objects()))
+    gc.freeze()  # neither looks at nor counts what other tests have left
+    try:
+        for _ in range(4):
+            assert check("paper", path, measured)
+            gc.collect()
+            counts.append(len(gc.get_objects()))
+    finally:
+        gc.unfreeze()
     assert counts[3] - counts[1] < 100
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_any_file(kind: str, tmp_path: Path, measured: Measured) -> None:
     path = tmp_path / "file.toml"
-    originals = KINDS[kind][2]
+    originals, answers = KINDS[kind][2], []
     for seed in range(SEEDS):
         path.write_bytes(spoiled(seed, originals[seed % len(originals)]))
-        check(kind, path, measured)
+        answers.append(check(kind, path, measured))
+    assert "" in answers, "some can be used"
+    assert len(set(answers)) > SEEDS // 2, "others have many kinds of error"

@@ -37,6 +37,7 @@ COMPOSES = versions()
 def services(file: str) -> dict[str, Any]:
     """A file's services as they are written."""
     read: dict[str, Any] = yaml.safe_load((ROOT / file).read_text())["services"]
+    assert read, f"{file} has no services"
     return read
 
 
@@ -77,7 +78,9 @@ def test_every_port_is_on_loopback_and_memory_is_limited_without_swap() -> None:
 
 def test_every_dependency_is_on_health_or_success() -> None:
     all_services = services(MAIN)
+    conditions = set()
     for name, service in all_services.items():
         for other, how in service.get("depends_on", {}).items():
-            healthy = how["condition"] == "service_healthy" and "healthcheck" in all_services[other]
-            assert healthy or how["condition"] == "service_completed_successfully", f"{name} on {other}"
+            conditions.add(how["condition"])
+            assert how["condition"] != "service_healthy" or "healthcheck" in all_services[other], f"{name} on {other}"
+    assert conditions == {"service_healthy", "service_completed_successfully"}

@@ -96,6 +96,7 @@ def test_nobody_without_the_key_is_let_in(relay: Relay, key: Path, echo: int, tm
     write_certificate(other)
     for own in (None, other):
         assert asked(relay, echo, key, own) == b""
+    assert asked(relay, echo, key, key) == b"HELLO"
 
 
 def test_a_port_that_is_taken_on_a_node_is_named(relay: Relay, key: Path, echo: int) -> None:

@@ -227,4 +227,4 @@ def test_a_worker_alone_does_some_steps_to_their_end_with_no_more_images(
     same = ("run", "memory_mb", "batch_size", "model", "memory_format", "timeout", "mode", "stack", "environment")
     assert all(getattr(alone, field) == getattr(plan, field) for field in same)
     ending = {"remove-threshold": "off", "remove-interval": "off", "max-time": 0, "end-threshold": 0, "join": "none"}
-    assert all(alone.options[key] == value for key, value in ending.items() if key in alone.options)
+    assert {key: alone.options[key] for key in options} == {key: ending[key] for key in options}
