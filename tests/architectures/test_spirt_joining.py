@@ -275,13 +275,14 @@ def test_a_newcomer_that_dies_before_its_first_epoch_is_a_death(peers: Peers, jo
 
 def test_the_next_peer_hands_over_for_one_that_died(peers: Peers, joining_plan: MakePlan) -> None:
     """Rank 0 fails when all have agreed, and before it could."""
-    # Rank 1 has left the epoch in which it would find rank 0 dead, and does not look for it before it is.
+    # Both have left the epoch in which rank 1 would find rank 0 dead, and rank 1 does not look for it before it is.
+    left: set[int] = set()
     arrived: list[int] = []
     killed: list[int] = []
 
     def kill(name: str, rank: int, epoch: int, _: Any) -> None:
         if (name, rank, epoch) == ("auth", 0, 1):
-            until(lambda: arrived)
+            until(lambda: arrived and left == {0, 1})
             peers.kill(0)
             killed.append(0)
         if (name, rank, epoch) == ("auth", 1, 1):
@@ -289,7 +290,13 @@ def test_the_next_peer_hands_over_for_one_that_died(peers: Peers, joining_plan: 
             until(lambda: killed)
 
     steps = Steps(peers)
-    ran = peers.run(joining_plan("2:1"), before=kill, after=steps)
+
+    def after(name: str, rank: int, epoch: int, event: Mapping[str, Any]) -> None:
+        steps(name, rank, epoch, event)
+        if (name, epoch) == ("trigger_next_epoch", 0):
+            left.add(rank)
+
+    ran = peers.run(joining_plan("2:1"), before=kill, after=after)
     assert [(death["worker"], death["epoch"]) for death in ran.outcome.details["deaths"]] == [(0, 1)]
     assert ran.outcome.details["joins"] == [{"worker": 2, "epoch": 1}]
     assert steps.fingerprints[2] == steps.fingerprints[1][1:]
