@@ -29,17 +29,26 @@ class Client:
 Connect = Callable[..., Client]
 
 
-@pytest.fixture(scope="session", params=["rabbitmq", "lists"])
-def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of each kind of broker in turn."""
-    if request.param == "lists":
-        with EmbeddedTensorDatabases(1, password="secret") as databases:
-            yield databases.endpoints[0]
-    elif find_rabbitmq() is None:
+@pytest.fixture(scope="session")
+def rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a RabbitMQ."""
+    if find_rabbitmq() is None:
         pytest.skip("RabbitMQ's server is not installed (apt-get install rabbitmq-server)")
-    else:
-        with EmbeddedRabbitMQ(Path(tmp_path_factory.mktemp("rabbitmq"), "data"), {}) as server:
-            yield server.endpoint
+    with EmbeddedRabbitMQ(Path(tmp_path_factory.mktemp("rabbitmq"), "data"), {}) as server:
+        yield server.endpoint
+
+
+@pytest.fixture(scope="session")
+def lists() -> Iterator[str]:
+    """The address of a database whose lists are queues."""
+    with EmbeddedTensorDatabases(1, password="secret") as databases:
+        yield databases.endpoints[0]
+
+
+@pytest.fixture(params=["rabbitmq", "lists"])
+def broker(request: pytest.FixtureRequest) -> str:
+    """The address of each kind of broker in turn; both go on until the end of the session."""
+    return str(request.getfixturevalue(request.param))
 
 
 @pytest.fixture
