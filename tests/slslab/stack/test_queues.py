@@ -31,13 +31,6 @@ installed = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedRabbitMQ]:
-    """One server for the module."""
-    with EmbeddedRabbitMQ(tmp_path_factory.mktemp("rabbitmq") / "data", MARK) as running:
-        yield running
-
-
 def connect(url: str) -> Any:
     """An open connection."""
     return pika.BlockingConnection(pika.URLParameters(url))
@@ -56,10 +49,39 @@ def ended(process: psutil.Process) -> bool:
     return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
 
 
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedRabbitMQ]:
+    """One server for the module, whatever the user's environment, which leaves nothing.
+
+    It starts with next to no variables but settings of RabbitMQ's that are meant for another, by a thread that ends
+    before it.
+    """
+    data = tmp_path_factory.mktemp("rabbitmq") / "data"
+    running = EmbeddedRabbitMQ(data, MARK)
+    with pytest.MonkeyPatch.context() as patch:
+        for name in os.environ:
+            patch.delenv(name)
+        patch.setenv("RABBITMQ_NODE_PORT", "1")
+        patch.setenv("RABBITMQ_CONFIG_FILE", "/nowhere")
+        thread = threading.Thread(target=running.__enter__)
+        thread.start()
+        thread.join()
+    family = processes(running.pid)
+    yield running
+    running.__exit__(None, None, None)
+    assert not data.exists()
+    assert gone(lambda: all(ended(one) for one in family))
+
+
+def processes(pid: int) -> list[psutil.Process]:
+    """A server's process and those that it has started."""
+    process = psutil.Process(pid)
+    return [process, *process.children(recursive=True)]
+
+
 @installed
 def test_it_listens_on_one_port_of_loopback_and_carries_the_mark(server: EmbeddedRabbitMQ) -> None:
-    process = psutil.Process(server.pid)
-    family = [process, *process.children(recursive=True)]
+    family = processes(server.pid)
     listening = [
         connection.laddr
         for one in family
@@ -72,6 +94,7 @@ def test_it_listens_on_one_port_of_loopback_and_carries_the_mark(server: Embedde
     assert all(one.environ()["SLSLAB_TEST_MARK"] == "here" for one in family if not ended(one))
     assert server.version.startswith("RabbitMQ ")
     assert server.version.removeprefix("RabbitMQ ")[0].isdigit()
+    assert (server._data / "advanced.config").stat().st_mode & 0o77 == 0
 
 
 @installed
@@ -84,53 +107,31 @@ def test_only_its_own_user_is_let_in(server: EmbeddedRabbitMQ) -> None:
 
 
 @installed
-def test_it_starts_beside_another_whatever_the_users_environment_and_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: EmbeddedRabbitMQ
-) -> None:
-    """Next to no environment, settings of RabbitMQ's that are meant for another, and a thread that ends before it."""
-    for name in os.environ:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("RABBITMQ_NODE_PORT", "1")
-    monkeypatch.setenv("RABBITMQ_CONFIG_FILE", "/nowhere")
-    data = tmp_path / "data"
-    other = EmbeddedRabbitMQ(data, {})
-    thread = threading.Thread(target=other.__enter__)
-    thread.start()
-    thread.join()
-    try:
-        connection = connect(other.endpoint)
-        connection.channel().queue_declare("here", durable=True)
-        connection.close()
-        process = psutil.Process(other.pid)
-        family = [process, *process.children(recursive=True)]
-        assert (data / "advanced.config").stat().st_mode & 0o77 == 0
-    finally:
-        other.__exit__(None, None, None)
-    assert not data.exists()
-    assert gone(lambda: all(ended(one) for one in family))
-    channel = connect(server.endpoint).channel()
-    with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="NOT_FOUND"):
-        channel.queue_declare("here", passive=True)
-    channel.connection.close()
-
-
-@installed
 @pytest.mark.skipif(shutil.which("setpriv") is None, reason="without util-linux's setpriv the reaper alone does it")
-def test_the_server_dies_with_a_killed_parent(tmp_path: Path) -> None:
+def test_another_server_shares_nothing_with_it_and_dies_with_a_killed_parent(
+    tmp_path: Path, server: EmbeddedRabbitMQ
+) -> None:
     script = f"""
         import time
         from pathlib import Path
         from slslab.stack.queues import EmbeddedRabbitMQ
         with EmbeddedRabbitMQ(Path({str(tmp_path / "data")!r}), {{}}) as server:
-            print(server.pid, flush=True)
+            print(server.pid, server.endpoint, flush=True)
             time.sleep(600)
     """
     with subprocess.Popen([sys.executable, "-c", textwrap.dedent(script)], stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
-        process = psutil.Process(int(parent.stdout.readline()))
-        family = [process, *process.children(recursive=True)]
+        pid, endpoint = parent.stdout.readline().split()
+        connection = connect(endpoint)
+        connection.channel().queue_declare("here", durable=True)
+        connection.close()
+        family = processes(int(pid))
         os.kill(parent.pid, signal.SIGKILL)
     assert gone(lambda: all(ended(one) for one in family))
+    channel = connect(server.endpoint).channel()
+    with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="NOT_FOUND"):
+        channel.queue_declare("here", passive=True)
+    channel.connection.close()
 
 
 def test_a_server_that_ends_at_once_is_an_error_with_its_last_words(
