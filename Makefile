@@ -41,15 +41,15 @@ machines: $(VENV)/installed-dev
 	@if docker info > /dev/null 2>&1; then \
 	$(BIN)/python images/build || echo "The images can't be built; tests of containers need them."; \
 	else echo "No container engine answers, so tests of containers are skipped. images/install-engine starts one."; fi
-	$(BIN)/python $(HOST) $(RECORD)
-	$(BIN)/python $(MACHINES) $(RECORD)
+	$(BIN)/python $(HOST) $(RECORD); failed=$$?; $(BIN)/python $(MACHINES) $(RECORD) && exit $$failed
 
-# Hours of real runs, whose other cases `make test` and `make machines` have: every architecture in a cluster, in containers and exported, many
-# workers, lost heads, each setting of a user's alone.
+# Hours of real runs, whose other cases `make test` and `make machines` have: every architecture in a cluster, in
+# containers and exported, many workers, lost heads, each setting of a user's alone.
 exhaustive: $(VENV)/installed-dev
 	SLSLAB_CLUSTER=required $(BIN)/python -m pytest --exhaustive
 
-# `make test` and `make machines`, measured in every process; fails if fewer than 90 % of the lines or of the branches are reached.
+# `make test` and `make machines`, measured in every process; fails if fewer than 90 % of the lines or of the branches
+# are reached.
 coverage: $(VENV)/installed-dev $(VENV)/redis7 $(VENV)/byzfl
 	rm -rf .coverage && mkdir .coverage
 	$(BIN)/coverage run $(TESTS)
