@@ -14,7 +14,7 @@ from slslab.cluster.calls import Answerer, Caller, CallError, Happened, Listener
 from slslab.errors import HostError
 from slslab.stack.mutual_tls import write_certificate
 
-LIMIT_S = 10.0
+LIMIT_S = 60.0
 
 
 class Methods:

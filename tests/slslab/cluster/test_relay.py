@@ -13,7 +13,7 @@ import pytest
 from slslab.cluster.relay import Relay
 from slslab.stack.mutual_tls import write_certificate
 
-LIMIT_S = 10.0
+LIMIT_S = 60.0
 
 
 @pytest.fixture
